@@ -1,0 +1,35 @@
+# Two commands, each complete on a fresh machine with Python 3.11 or later:
+#   make demo    the whole story on sample_data/ with the embedded encoder and reader
+#   make test    ruff, mypy and pytest
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint types pytest clean
+
+demo: $(VENV)/ready
+	$(BIN)/icl-curate demo
+
+test: $(VENV)/ready lint types pytest
+
+lint: $(VENV)/ready
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+# mypy reads the package under its installed name; the link keeps it on these files.
+types: $(VENV)/ready
+	@mkdir -p $(VENV)/types && ln -sfn "$(CURDIR)" $(VENV)/types/icl_curate
+	MYPYPATH=$(VENV)/types $(BIN)/mypy -p icl_curate.engine -p icl_curate.tui -m icl_curate.cli -m icl_curate
+
+pytest: $(VENV)/ready
+	$(BIN)/python -m pytest
+
+# torch first and alone: a range asked for by another package would fetch the CUDA build.
+$(VENV)/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[offline,test]"
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info

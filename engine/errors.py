@@ -1,0 +1,47 @@
+"""Errors a user can cause, each with the exit code the command line promises and the command that mends it."""
+
+from __future__ import annotations
+
+
+class CurateError(Exception):
+    """An operation failed. ``what`` is one clear line; ``fix`` is the command or step that mends it."""
+
+    exit_code = 1
+
+    def __init__(self, what: str, fix: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.fix = fix
+
+
+class UsageError(CurateError):
+    """The request itself is wrong: an option, a file, a configuration value."""
+
+    exit_code = 2
+
+
+class LLMError(CurateError):
+    """The chosen LLM cannot be reached, refuses, or lacks what a method needs."""
+
+    exit_code = 3
+
+
+class BudgetError(CurateError):
+    """The plan costs more than it was allowed to; nothing beyond the budget was asked."""
+
+    exit_code = 4
+
+
+class WorkspaceError(CurateError):
+    """The workspace is missing, locked by another process, or of another version."""
+
+    exit_code = 5
+
+
+class Cancelled(CurateError):
+    """The user stopped the work; what was finished is kept."""
+
+    exit_code = 130
+
+    def __init__(self, what: str = "interrupted", fix: str = "run the same command again to go on") -> None:
+        super().__init__(what, fix)

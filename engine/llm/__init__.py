@@ -1,0 +1,1 @@
+"""The chosen LLM: one interface, its backends, the call cache, budget and concurrency."""

@@ -1,0 +1,151 @@
+"""What every backend takes and gives. Nothing here imports a backend."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from ..pool.prompts import Prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How an answer is drawn; every field is sent and is part of the cache key.
+
+    ``repeat`` tells apart several draws of one prompt at a temperature above 0.
+    """
+
+    max_tokens: int = 64
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int = 0
+    stop: tuple[str, ...] = ()
+    repeat: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One call: generate an answer to ``prompt``, or, with ``score``, give each of the prompt's choices its
+    log-probability as the answer."""
+
+    prompt: Prompt
+    score: bool = False
+    sampling: Sampling = Sampling()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back.
+
+    ``logprobs`` are natural logarithms, one for each of ``tokens``; both empty where the backend gives none.
+    ``option_logprobs`` (scoring only) holds the per-token log-probabilities of each choice, in the prompt's order;
+    ``text`` is then the best choice. ``latency`` is in seconds, of the attempt that succeeded.
+    """
+
+    text: str
+    tokens: tuple[str, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    option_logprobs: tuple[tuple[float, ...], ...] = ()
+    finish: str = "stop"
+    tokens_in: int = 0
+    tokens_out: int = 0
+    latency: float = 0.0
+    attempts: int = 1
+    model: str = ""
+    cached: bool = False
+
+    @property
+    def uncertainty(self) -> float | None:
+        """1 − Π p over the answer's tokens (paper 001, eq. 1 and 3; see the design), or, for scored choices,
+        1 − the best choice's share. None without log-probabilities."""
+        if self.option_logprobs:
+            totals = [sum(option) for option in self.option_logprobs]
+            top = max(totals)
+            return 1.0 - 1.0 / sum(math.exp(total - top) for total in totals)
+        return 1.0 - math.exp(sum(self.logprobs)) if self.logprobs else None
+
+
+FailureKind = Literal[
+    "rate_limit",
+    "transient",
+    "timeout",
+    "context",
+    "refusal",
+    "auth",
+    "not_found",
+    "capability",
+    "malformed",
+    "budget",
+    "cancelled",
+    "request",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why there is no answer. ``retry_after`` is the server's own wish, in seconds."""
+
+    kind: FailureKind
+    message: str
+    retry_after: float | None = None
+    attempts: int = 1
+
+    @property
+    def retryable(self) -> bool:
+        return self.kind in {"rate_limit", "transient", "timeout", "malformed"}
+
+    @property
+    def fatal(self) -> bool:
+        """No other request of the run can do better: stop the run."""
+        return self.kind in {"auth", "not_found", "capability"}
+
+
+Result = Answer | Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a backend was seen to do (probed, stored per LLM and server, checked before a plan runs).
+
+    ``logprobs``: log-probabilities of generated tokens. ``scoring``: log-probabilities of given choices.
+    ``context_tokens``: longest prompt, None when not known. ``instructs``: follows free instructions (the
+    embedded reader does not). ``notes``: lines for the user.
+    """
+
+    logprobs: bool
+    scoring: bool
+    instructs: bool = True
+    context_tokens: int | None = None
+    notes: tuple[str, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Backend(Protocol):
+    """One LLM. `ask` never raises for a single request's failure; it returns a `Failure` in its place."""
+
+    spec: str
+    """As the user wrote it: ``offline``, ``openai:MODEL``, ``hf:PATH``."""
+
+    max_in_flight: int
+    """Most batches worth asking for at once (1 for a local model)."""
+
+    batch_size: int
+    """Most requests one `ask` takes (1 for a server)."""
+
+    def identity(self) -> Mapping[str, Any]:
+        """Whatever changes the answers besides the request (server, model, revision, dtype, template); it goes into
+        the cache key. Never a secret."""
+
+    def count_tokens(self, prompt: Prompt) -> int:
+        """Tokens of the prompt: exact for a local model, an estimate for a server."""
+
+    async def probe(self) -> Capabilities:
+        """Find out what the LLM can do with a few tiny calls. Raises `LLMError` when it cannot be reached."""
+
+    async def ask(self, requests: Sequence[Request]) -> list[Result]:
+        """One result for each request, in order."""
+
+    async def close(self) -> None:
+        """Release connections or memory."""

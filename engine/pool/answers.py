@@ -1,0 +1,107 @@
+"""Is an answer right: options, normalised exact match, SQuAD EM and F1, ROUGE-L.
+
+Every function takes texts and returns a float in [0, 1]; nothing here knows an LLM.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+
+from .prompts import letter_of
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_LEAD = re.compile(
+    r"^\s*(?:so\s+|therefore\s*,?\s+)?(?:the\s+)?(?:correct\s+|right\s+|best\s+|final\s+)?"
+    r"(?:answer|option|choice|label)(?:\s+is)?\s*:?\s*(?:option\s+|choice\s+)?",
+    re.IGNORECASE,
+)
+_MARK = re.compile(r"^\s*[(\[*\"']*\s*([A-Za-z]|\d{1,3})\s*(?:[)\].:*\"']+|$)")
+
+
+def normalise(text: str) -> str:
+    """SQuAD v1.1 normalisation: lower case, no punctuation, no articles, white space folded; Unicode NFKC first."""
+    text = unicodedata.normalize("NFKC", text).lower().translate(_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", text).split())
+
+
+def exact_match(answer: str, accepted: Sequence[str]) -> float:
+    """1.0 when the normalised answer equals a normalised accepted one (EM; "NEM" in paper 000)."""
+    given = normalise(answer)
+    return float(any(given == normalise(reference) for reference in accepted))
+
+
+def token_f1(answer: str, accepted: Sequence[str]) -> float:
+    """SQuAD token F1 against the best accepted answer; two empty texts count 1 (SQuAD 2.0)."""
+    return max((_f1(normalise(answer).split(), normalise(r).split()) for r in accepted), default=0.0)
+
+
+def _f1(given: list[str], wanted: list[str]) -> float:
+    if not given or not wanted:
+        return float(given == wanted)
+    common = sum((Counter(given) & Counter(wanted)).values())
+    if not common:
+        return 0.0
+    precision, recall = common / len(given), common / len(wanted)
+    return 2 * precision * recall / (precision + recall)
+
+
+def rouge_l(answer: str, accepted: Sequence[str]) -> float:
+    """ROUGE-L F-measure (Lin 2004, beta 1) against the best accepted answer, on normalised tokens."""
+    return max((_rouge_l(normalise(answer).split(), normalise(r).split()) for r in accepted), default=0.0)
+
+
+def _rouge_l(given: list[str], wanted: list[str]) -> float:
+    if not given or not wanted:
+        return float(given == wanted)
+    row = [0] * (len(wanted) + 1)  # longest common subsequence, one row of the table at a time
+    for token in given:
+        diagonal = 0
+        for j, other in enumerate(wanted, 1):
+            diagonal, row[j] = row[j], diagonal + 1 if token == other else max(row[j], row[j - 1])
+    common = row[-1]
+    return 2 * common / (len(given) + len(wanted))
+
+
+def choice_of(answer: str, options: Sequence[str]) -> int | None:
+    """Which option a free answer names: by text or by letter, robust to ``(B)``, ``B.``, ``the answer is B``.
+
+    The text wins over the letter (an option may be the word "a"); an answer that names two options as whole
+    phrases names none, unless one contains the other. Returns the option's index or None.
+    """
+    folded = [_fold(option) for option in options]
+    lines = answer.strip().splitlines()
+    first = _LEAD.sub("", lines[0]) if lines else ""
+    given = _fold(first)
+    if given in folded:
+        return folded.index(given)
+    if mark := _MARK.match(first):
+        marks = [letter_of(i).lower() for i in range(len(options))]
+        rest = _fold(first[mark.end() :])
+        if mark[1].lower() in marks and (not rest or rest == folded[marks.index(mark[1].lower())]):
+            return marks.index(mark[1].lower())
+    named = [i for i, option in enumerate(folded) if option and _holds(given, option)]
+    # "new york city" also holds "new york": keep the longest of nested names
+    named = [i for i in named if not any(i != j and _holds(folded[j], folded[i]) for j in named)]
+    return named[0] if len(named) == 1 else None
+
+
+def _fold(text: str) -> str:
+    """Normalised for comparing option names: ``card_arrival`` and ``card arrival`` are one, "a" stays a name."""
+    return normalise(re.sub(r"[_\-/]", " ", text)) or text.strip().lower()
+
+
+def _holds(text: str, phrase: str) -> bool:
+    return f" {phrase} " in f" {text} "
+
+
+def is_correct(answer: str, accepted: Sequence[str], options: Sequence[str] = ()) -> bool:
+    """Right or wrong: the named option among the accepted ones, or exact match for an open question."""
+    if not options:
+        return bool(exact_match(answer, accepted))
+    choice = choice_of(answer, options)
+    return choice is not None and bool(exact_match(options[choice], accepted))

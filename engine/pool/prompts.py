@@ -1,0 +1,169 @@
+"""From a query and its demonstrations to what the LLM reads.
+
+Three formats after paper 000, table 5: ``Q-A`` (question), ``QO-A`` (question and options) and ``SQO-A``
+(statement, question and options). Chat LLMs get demonstrations as user/assistant turns, completion LLMs one text.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from ..errors import UsageError
+from .records import Demonstration, Query, Task
+
+Order = Literal["best-last", "best-first"]
+ORDERS: tuple[Order, ...] = ("best-last", "best-first")
+
+LETTERS = string.ascii_uppercase
+FIELDS = frozenset({"context", "input", "options"})
+FORMATS: Mapping[str, str] = {
+    "Q-A": "Question: {input}",
+    "QO-A": "Question: {input}\nOptions:\n{options}",
+    "SQO-A": "Statement: {context}\nQuestion: {input}\nOptions:\n{options}",
+    "SQ-A": "Statement: {context}\nQuestion: {input}",
+}
+CUE = "Answer:"
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """How one question is written down.
+
+    ``format`` is a name in `FORMATS`, ``auto`` (chosen from the fields each row has) or a text of one's own with
+    the fields ``{input}``, ``{options}`` and ``{context}``. ``instruction`` opens the prompt; empty means the
+    default one for the task.
+    """
+
+    format: str = "auto"
+    instruction: str = ""
+
+    def question(self, query: Query) -> str:
+        """The query as the LLM reads it, without the answer cue."""
+        pattern = FORMATS.get(self.format, self.format)
+        if self.format == "auto":
+            pattern = FORMATS[("S" if query.context else "") + ("QO" if query.options else "Q") + "-A"]
+        return pattern.format(context=query.context, input=query.input, options=lettered(query.options))
+
+
+def check_template(template: Template) -> Template:
+    """The template itself, or `UsageError` when its format names a field that does not exist."""
+    if template.format == "auto" or template.format in FORMATS:
+        return template
+    try:
+        names = {name for _, name, _, _ in string.Formatter().parse(template.format) if name is not None}
+    except ValueError as error:
+        raise UsageError(f"the prompt format is malformed: {error}", "write literal braces as {{ and }}") from error
+    if unknown := names - FIELDS:
+        raise UsageError(
+            f"the prompt format names unknown field(s): {', '.join(sorted(unknown)) or '(empty)'}",
+            f"use a name ({', '.join(['auto', *FORMATS])}) or the fields {{input}}, {{options}}, {{context}}",
+        )
+    if "input" not in names:
+        raise UsageError("the prompt format never shows {input}", "add {input} where the question belongs")
+    return template
+
+
+def lettered(options: Sequence[str]) -> str:
+    """Options one a line, as ``(A) text``; past the alphabet the number serves as the letter."""
+    return "\n".join(f"({letter_of(i)}) {option}" for i, option in enumerate(options))
+
+
+def letter_of(index: int) -> str:
+    """The mark of option ``index``: A … Z, then 27, 28, …"""
+    return LETTERS[index] if index < len(LETTERS) else str(index + 1)
+
+
+def instruction_for(task: Task) -> str:
+    """The opening line when the user wrote none."""
+    if task.kind == "options":
+        return "Answer each question with exactly one of its options, written out, and nothing else."
+    if task.kind == "labels":
+        return "Label each input with exactly one of these labels and nothing else:\n" + "\n".join(task.labels)
+    return "Answer each question with a few words and nothing else."
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a chat: ``role`` is system, user or assistant."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What is sent, and what it was made of.
+
+    ``demonstrations`` stand in the order in which the LLM reads them. ``messages`` is the chat form, ending with
+    the user's question; `text` is the same for a completion LLM. ``choices`` is the closed set the answer comes
+    from, empty for an open question.
+    """
+
+    messages: tuple[Message, ...]
+    query: Query
+    demonstrations: tuple[Demonstration, ...] = ()
+    choices: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The prompt as one text that ends where the answer begins."""
+        parts: list[str] = []
+        for message in self.messages:
+            if message.role == "assistant":
+                parts[-1] += f" {message.content}"
+            elif message.role == "system":
+                parts.append(message.content)
+            else:
+                parts.append(f"{message.content}\n{CUE}")
+        return "\n\n".join(parts)
+
+
+def build_prompt(
+    query: Query,
+    best_first: Sequence[Demonstration],
+    task: Task,
+    template: Template = Template(),
+    order: Order = "best-last",
+) -> Prompt:
+    """The prompt for ``query`` with demonstrations given best first and placed by ``order``."""
+    shown = tuple(best_first if order == "best-first" else reversed(best_first))
+    messages = [Message("system", template.instruction or instruction_for(task))]
+    for demonstration in shown:
+        messages.append(Message("user", template.question(demonstration.as_query())))
+        messages.append(Message("assistant", demonstration.output))
+    messages.append(Message("user", template.question(query)))
+    return Prompt(tuple(messages), query, shown, task.choices(query))
+
+
+def fit_prompt(
+    query: Query,
+    best_first: Sequence[Demonstration],
+    build: Callable[[Query, Sequence[Demonstration]], Prompt],
+    count_tokens: Callable[[Prompt], int],
+    limit: int | None,
+) -> tuple[Prompt, int]:
+    """The longest prompt within ``limit`` tokens, dropping the weakest demonstrations first.
+
+    Returns the prompt and how many demonstrations it had to drop. A query too long by itself is returned as it
+    is, with every demonstration dropped: the LLM's own refusal then says so.
+    """
+    kept = len(best_first)
+    prompt = build(query, best_first)
+    if limit is None or count_tokens(prompt) <= limit:
+        return prompt, 0
+    low, high = 0, kept - 1  # token counts grow with the number of shots: bisect for the most that fit
+    while low < high:
+        middle = (low + high + 1) // 2
+        if count_tokens(build(query, best_first[:middle])) <= limit:
+            low = middle
+        else:
+            high = middle - 1
+    return build(query, best_first[: max(low, 0)]), kept - max(low, 0)
+
+
+def without_answers(query: Query) -> Query:
+    """The query as a stranger would ask it, its reference answers unknown."""
+    return replace(query, answers=())

@@ -1,0 +1,66 @@
+"""The records everything else passes around: plain, frozen, without behaviour that needs a workspace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Split = Literal["pool", "validation", "test"]
+SPLITS: tuple[Split, ...] = ("pool", "validation", "test")
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A question put to the LLM.
+
+    ``row`` is the dense row number when the query is an indexed one (validation, test), else None.
+    ``answers`` are the accepted answers, the reference first; empty when they are not known.
+    ``context`` is the passage (or the documents, blank lines between them) that belongs to the query alone.
+    """
+
+    input: str
+    options: tuple[str, ...] = ()
+    context: str = ""
+    answers: tuple[str, ...] = ()
+    id: str = ""
+    row: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstration:
+    """An input with its output, shown to an LLM as an example; ``row`` is its dense row number in the workspace."""
+
+    row: int
+    id: str
+    input: str
+    output: str
+    source: str
+    options: tuple[str, ...] = ()
+    context: str = ""
+    answers: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_query(self) -> Query:
+        """This row asked as a question: its output becomes the first accepted answer."""
+        answers = (self.output, *(a for a in self.answers if a != self.output))
+        return Query(self.input, self.options, self.context, answers, self.id, self.row)
+
+
+TaskKind = Literal["options", "labels", "open"]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What kind of answer the pool asks for.
+
+    ``options``: each row brings its own options. ``labels``: every output is one of ``labels``, a closed set.
+    ``open``: any text.
+    """
+
+    kind: TaskKind
+    labels: tuple[str, ...] = ()
+
+    def choices(self, query: Query) -> tuple[str, ...]:
+        """The closed set this query's answer comes from; empty for an open question."""
+        return query.options or self.labels

@@ -1,0 +1,54 @@
+"""How long work tells its caller where it stands, and how the caller stops it.
+
+The command line draws these events with rich, the TUI with widgets, tests read them as data.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from .errors import Cancelled
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One step of a task.
+
+    ``task`` names the work ("encode", "ask", …) and stays the same from its first event to its last;
+    ``done`` of ``total`` units are finished (``total`` None: not known); ``note`` is a line worth keeping
+    on the screen (a warning, a stage reached); ``fields`` carries live figures such as ``cached`` or ``loss``.
+    """
+
+    task: str
+    done: int = 0
+    total: int | None = None
+    note: str = ""
+    fields: Mapping[str, float] = field(default_factory=dict)
+
+
+Report = Callable[[Event], None]
+
+
+def silent(event: Event) -> None:
+    """A `Report` that drops every event."""
+
+
+class CancelToken:
+    """Set from any thread or signal handler; long work calls `check` between batches."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def cancel(self) -> None:
+        self._event.set()
+
+    @property
+    def cancelled(self) -> bool:
+        return self._event.is_set()
+
+    def check(self) -> None:
+        """Raise `Cancelled` when the token was set."""
+        if self._event.is_set():
+            raise Cancelled

@@ -1,0 +1,152 @@
+"""Tables of the workspace and the migrations between their versions.
+
+A workspace of an older version is migrated forward when it is opened for writing; one of a newer version is
+refused. Each entry of `MIGRATIONS` takes the schema from its index to the next.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import duckdb
+
+from ..errors import WorkspaceError
+
+MIGRATIONS: tuple[str, ...] = (
+    # version 1
+    """
+    CREATE TABLE demonstrations (
+        row BIGINT NOT NULL,          -- dense number, given once, never used again
+        id VARCHAR NOT NULL,          -- the user's id, or the content hash; unique among rows not retired
+        input VARCHAR NOT NULL,
+        output VARCHAR NOT NULL,
+        options VARCHAR[] NOT NULL,   -- empty where the row brings none
+        answers VARCHAR[] NOT NULL,   -- further accepted answers
+        context VARCHAR NOT NULL,
+        source VARCHAR NOT NULL,
+        split VARCHAR NOT NULL,       -- pool, validation or test
+        metadata VARCHAR NOT NULL,    -- JSON object: the columns that have no other home
+        hash BLOB NOT NULL,           -- 16 bytes over everything above but row and split
+        file VARCHAR NOT NULL,
+        line BIGINT NOT NULL,
+        indexed_at TIMESTAMP NOT NULL,
+        retired_at TIMESTAMP          -- set when the row is gone from its file; never deleted
+    );
+    CREATE TABLE duplicates (         -- one line for each row that repeats an earlier one
+        row BIGINT NOT NULL,
+        of BIGINT NOT NULL,           -- smallest row number of its group
+        kind VARCHAR NOT NULL,        -- exact (same input and output), conflict (same input), near
+        similarity DOUBLE NOT NULL    -- Jaccard of character 5-grams of the inputs
+    );
+    CREATE TABLE files (
+        path VARCHAR NOT NULL, digest VARCHAR NOT NULL, rows BIGINT NOT NULL, indexed_at TIMESTAMP NOT NULL
+    );
+    CREATE TABLE skipped (file VARCHAR NOT NULL, line BIGINT NOT NULL, reason VARCHAR NOT NULL);
+    CREATE TABLE decisions (          -- append-only; undo is a row of its own
+        seq BIGINT NOT NULL,
+        batch BIGINT NOT NULL,        -- decisions taken together are undone together
+        decided_at TIMESTAMP NOT NULL,
+        who VARCHAR NOT NULL,
+        action VARCHAR NOT NULL,      -- prune, restore, keep or undo
+        scope VARCHAR NOT NULL,       -- source, demonstration or batch
+        target VARCHAR NOT NULL,
+        reason VARCHAR NOT NULL
+    );
+    CREATE TABLE llm_calls (          -- the cache: what was paid for
+        key BLOB PRIMARY KEY,         -- see engine/llm/cache.py
+        llm VARCHAR NOT NULL,
+        model VARCHAR NOT NULL,       -- as the server resolved it
+        text VARCHAR NOT NULL,
+        tokens VARCHAR[] NOT NULL,
+        logprobs DOUBLE[] NOT NULL,
+        option_logprobs DOUBLE[][] NOT NULL,
+        finish VARCHAR NOT NULL,
+        tokens_in BIGINT NOT NULL,
+        tokens_out BIGINT NOT NULL,
+        latency DOUBLE NOT NULL,      -- seconds, of the attempt that succeeded
+        attempts INTEGER NOT NULL,
+        asked_at TIMESTAMP NOT NULL
+    );
+    CREATE TABLE llm_failures (
+        key BLOB NOT NULL, llm VARCHAR NOT NULL, kind VARCHAR NOT NULL, message VARCHAR NOT NULL,
+        failed_at TIMESTAMP NOT NULL
+    );
+    CREATE TABLE llm_capabilities (
+        llm VARCHAR PRIMARY KEY, capabilities VARCHAR NOT NULL, probed_at TIMESTAMP NOT NULL
+    );
+    CREATE TABLE runs (
+        run BIGINT NOT NULL,
+        kind VARCHAR NOT NULL,        -- evaluate, train-sources, …
+        llm VARCHAR NOT NULL,
+        settings VARCHAR NOT NULL,    -- JSON: what it was asked to do, with versions
+        started_at TIMESTAMP NOT NULL,
+        finished_at TIMESTAMP,
+        status VARCHAR NOT NULL,      -- running, done, failed, interrupted
+        summary VARCHAR NOT NULL      -- JSON: what came out
+    );
+    CREATE TABLE metrics (run BIGINT NOT NULL, step BIGINT NOT NULL, name VARCHAR NOT NULL, value DOUBLE NOT NULL);
+    CREATE TABLE evaluations (
+        run BIGINT NOT NULL, method VARCHAR NOT NULL, seed BIGINT NOT NULL, row BIGINT NOT NULL,
+        demonstrations BIGINT[] NOT NULL,   -- rows, best first
+        dropped INTEGER NOT NULL,           -- shots that did not fit the context
+        answer VARCHAR,                     -- NULL: no answer was had, see failure
+        failure VARCHAR NOT NULL,
+        correct BOOLEAN, em DOUBLE, f1 DOUBLE,
+        uncertainty DOUBLE,
+        tokens_in BIGINT NOT NULL, tokens_out BIGINT NOT NULL
+    );
+    CREATE VIEW undone AS SELECT CAST(target AS BIGINT) AS batch FROM decisions WHERE action = 'undo';
+    CREATE VIEW pool AS SELECT * FROM demonstrations WHERE split = 'pool' AND retired_at IS NULL;
+    -- The last word wins: a row is pruned when the latest decision not undone, on the row or on its source, says so.
+    CREATE VIEW pruned AS
+        WITH said AS (
+            SELECT p.row, d.seq, d.action FROM pool p JOIN decisions d ON d.scope = 'source' AND d.target = p.source
+             WHERE d.batch NOT IN (FROM undone)
+            UNION ALL
+            SELECT p.row, d.seq, d.action FROM pool p JOIN decisions d ON d.scope = 'demonstration' AND d.target = p.id
+             WHERE d.batch NOT IN (FROM undone)
+        )
+        SELECT row FROM said GROUP BY row HAVING arg_max(action, seq) = 'prune';
+    CREATE VIEW active AS SELECT * FROM pool WHERE row NOT IN (SELECT row FROM pruned);
+    """,
+)
+
+VERSION = len(MIGRATIONS)
+
+
+def version_of(con: duckdb.DuckDBPyConnection) -> int:
+    """The schema version the file was written with; 0 for an empty file."""
+    known = con.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = 'meta'").fetchone()
+    if not known:
+        return 0
+    found = con.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
+    return int(found[0]) if found else 0
+
+
+def check_version(version: int) -> None:
+    """Raise `WorkspaceError` for a file written by a newer release."""
+    if version > VERSION:
+        raise WorkspaceError(
+            f"the workspace has schema version {version}, this release knows {VERSION} at most",
+            "pip install --upgrade icl-curate",
+        )
+
+
+def migrate(con: duckdb.DuckDBPyConnection) -> None:
+    """Bring an open file forward to `VERSION`, in one transaction."""
+    version = version_of(con)
+    check_version(version)
+    if version == VERSION:
+        return
+    con.execute("BEGIN")
+    try:
+        if version == 0:
+            con.execute("CREATE TABLE meta (key VARCHAR PRIMARY KEY, value VARCHAR NOT NULL)")
+            con.execute("INSERT INTO meta VALUES ('created_at', ?)", [datetime.now(UTC).isoformat(timespec="seconds")])
+        for step in MIGRATIONS[version:]:
+            con.execute(step)
+        con.execute("INSERT OR REPLACE INTO meta VALUES ('schema_version', ?)", [str(VERSION)])
+        con.execute("COMMIT")
+    except BaseException:
+        con.execute("ROLLBACK")
+        raise
