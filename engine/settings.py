@@ -1,0 +1,149 @@
+"""Settings and where each came from: flag > environment > workspace config > user config > default.
+
+Config files are flat TOML, ``<workspace>/config.toml`` and ``<user config folder>/icl-curate/config.toml``:
+each key is a field of `Settings`. The environment uses the same names in capitals after ``ICL_CURATE_``. Keys of
+LLM providers are never settings: they are read from the environment where a call is made and kept nowhere.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from .errors import UsageError
+from .pool.prompts import ORDERS, Order, Template, check_template
+
+PREFIX = "ICL_CURATE_"
+CONFIG = "config.toml"
+
+
+def _setting(default: Any, about: str) -> Any:
+    return field(default=default, metadata={"about": about})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every knob that can be set in a file; commands take the same names as flags."""
+
+    encoder: str = _setting("all-MiniLM-L6-v2", "sentence-transformers name or path")
+    device: str = _setting("auto", "auto, cpu, cuda or mps, for the encoder and hf LLMs")
+    near_duplicate: float = _setting(0.8, "Jaccard of character 5-grams from which two inputs repeat each other")
+    method: str = _setting("dense", "selection method")
+    k: int = _setting(5, "shots: demonstrations in a prompt")
+    preselect: int = _setting(100, "nearest demonstrations that dpp and set-bsr choose from")
+    order: Order = _setting("best-last", "best-last (next to the query) or best-first")
+    prompt_format: str = _setting("auto", "auto, Q-A, QO-A, SQO-A, SQ-A, or a text with {input} {options} {context}")
+    instruction: str = _setting("", "first line of every prompt; empty: one that fits the task")
+    llm: str = _setting("offline", "offline, openai:MODEL or hf:NAME_OR_PATH")
+    base_url: str = _setting("", "OpenAI-compatible server; empty: OPENAI_BASE_URL or OpenAI itself")
+    answers: str = _setting("auto", "auto, score (compare the options' log-probabilities) or generate")
+    max_tokens: int = _setting(64, "longest generated answer")
+    temperature: float = _setting(0.0, "sampling temperature")
+    context_tokens: int = _setting(0, "longest prompt; 0: what the LLM is known to take")
+    concurrency: int = _setting(64, "most calls in flight")
+    timeout: float = _setting(60.0, "seconds before a call is given up")
+    attempts: int = _setting(6, "attempts a call gets")
+    price_in: float = _setting(-1.0, "USD per million prompt tokens; negative: not known")
+    price_out: float = _setting(-1.0, "USD per million generated tokens; negative: not known")
+    seed: int = _setting(0, "seed of everything drawn at random")
+
+    @property
+    def template(self) -> Template:
+        return Template(self.prompt_format, self.instruction)
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """Settings with the origin of each: ``flag``, an environment variable, a file, or ``default``."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+
+
+def about(name: str) -> str:
+    """One line on what the setting means."""
+    return next(str(f.metadata["about"]) for f in fields(Settings) if f.name == name)
+
+
+def user_config() -> Path:
+    """The user's own config file; ``ICL_CURATE_CONFIG`` overrides the place."""
+    if path := os.environ.get(PREFIX + "CONFIG"):
+        return Path(path)
+    if sys.platform == "win32":
+        return Path(os.environ.get("APPDATA", Path.home())) / "icl-curate" / CONFIG
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "icl-curate" / CONFIG
+
+
+def resolve(workspace: Path | None, flags: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> Resolved:
+    """Merge all layers; flags that are None were not given. Raises `UsageError` that lists every problem found."""
+    environ = os.environ if environ is None else environ
+    known = {f.name: f for f in fields(Settings)}
+    values: dict[str, Any] = {}
+    origins = dict.fromkeys(known, "default")
+    problems: list[str] = []
+
+    def take(name: str, value: Any, origin: str) -> None:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            problems.append(f"{origin}: unknown setting '{name}'" + (f", did you mean '{near[0]}'?" if near else ""))
+            return
+        try:
+            values[name] = _typed(known[name].default, value)
+            origins[name] = origin
+        except (TypeError, ValueError):
+            kind = type(known[name].default).__name__
+            problems.append(f"{origin}: {name} must be of type {kind}, not {value!r}")
+
+    for path in (user_config(), workspace / CONFIG if workspace else None):
+        if path is not None and path.is_file():
+            for name, value in _read(path).items():
+                take(name, value, str(path))
+    for name in known:
+        if (value := environ.get(PREFIX + name.upper())) is not None:
+            take(name, value, PREFIX + name.upper())
+    for name, value in flags.items():
+        if value is not None:
+            take(name, value, "flag")
+    if problems:
+        raise UsageError("; ".join(problems), "icl-curate config")
+    settings = Settings(**values)
+    _check(settings)
+    return Resolved(settings, origins)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: {error}", f"correct or remove {path}") from error
+
+
+def _typed(default: Any, value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise TypeError
+    if isinstance(default, str) and not isinstance(value, str):
+        raise TypeError
+    if isinstance(default, int) and isinstance(value, float):
+        raise TypeError
+    return type(default)(value)
+
+
+def _check(settings: Settings) -> None:
+    check_template(settings.template)
+    if settings.order not in ORDERS:
+        raise UsageError(f"order is '{settings.order}'", f"use one of: {', '.join(ORDERS)}")
+    if settings.answers not in ("auto", "score", "generate"):
+        raise UsageError(f"answers is '{settings.answers}'", "use one of: auto, score, generate")
+    if settings.k < 0:
+        raise UsageError(f"k is {settings.k}", "use 0 or more shots")
+    for name in ("preselect", "max_tokens", "concurrency", "attempts"):
+        if getattr(settings, name) < 1:
+            raise UsageError(f"{name} is {getattr(settings, name)}", "use 1 or more")
+    if not 0 < settings.near_duplicate <= 1:
+        raise UsageError(f"near_duplicate is {settings.near_duplicate}", "use a Jaccard similarity above 0, at most 1")

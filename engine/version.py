@@ -1,0 +1,10 @@
+"""The release, read from the installed distribution."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+try:
+    VERSION = version("icl-curate")
+except PackageNotFoundError:  # run from a checkout that was never installed
+    VERSION = "0+unknown"

@@ -1,0 +1,73 @@
+"""Exact search, and what "the k best" means, against sorting everything."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from icl_curate.engine.errors import Cancelled
+from icl_curate.engine.progress import CancelToken
+from icl_curate.engine.search import dense
+from icl_curate.engine.search.dense import DenseIndex
+from icl_curate.engine.search.encoder import unit
+from icl_curate.engine.search.ranking import top_k
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 3000), st.integers(0, 30), st.integers(1, 400), st.integers(0, 2**32 - 1))
+def test_top_k_is_the_head_of_a_full_stable_sort(n: int, k: int, distinct: int, seed: int) -> None:
+    scores = np.random.default_rng(seed).integers(0, distinct, n).astype(np.float64)
+    scores[: n // 7] = -np.inf
+    expected = np.argsort(-scores, kind="stable")[:k]
+    assert top_k(scores, k).tolist() == expected.tolist()
+
+
+def brute_force(matrix: np.ndarray, rows: np.ndarray, query: np.ndarray, k: int, exclude: set[int]) -> list[int]:
+    rows = np.array([row for row in sorted(rows.tolist()) if row not in exclude], np.int64)
+    scores = (matrix[rows].astype(np.float64) * query).sum(axis=1)
+    return rows[np.argsort(-scores, kind="stable")[:k]].tolist()
+
+
+@pytest.fixture(scope="module")
+def matrix() -> np.ndarray:
+    vectors = unit(np.random.default_rng(0).normal(size=(900, 48)).astype(np.float32))
+    vectors[[5, 300, 301, 899]] = vectors[17]  # equal vectors, far apart
+    return vectors
+
+
+# contiguous, most of a span, a few of a span
+@pytest.mark.parametrize("rows", [np.arange(900), np.arange(0, 900, 2), np.arange(5, 900, 49), np.arange(3, 4)])
+def test_top_agrees_with_brute_force_alone_and_in_batches(
+    matrix: np.ndarray, rows: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dense, "SCORE_BYTES", 4 * 900 * 5)  # several blocks
+    index = DenseIndex(matrix, rows)
+    queries = matrix[:23]
+    exclude = [{i, 5} for i in range(23)]
+    many = index.top_many(queries, 12, exclude)
+    for i, query in enumerate(queries):
+        found, cosines = index.top(query, 12, exclude[i])
+        assert found.tolist() == brute_force(matrix, rows, query, 12, exclude[i])
+        assert np.allclose(cosines, matrix[found] @ query, atol=1e-6)
+        assert many[i][0].tolist() == found.tolist()
+        assert many[i][1].tolist() == cosines.tolist()
+        assert np.allclose(index.scores(query), matrix[np.sort(rows)] @ query, atol=1e-5)
+
+
+def test_equal_vectors_score_equal_and_rank_by_row(matrix: np.ndarray) -> None:
+    rows, cosines = DenseIndex(matrix, np.arange(900)).top(matrix[17], 5)
+    assert rows.tolist() == [5, 17, 300, 301, 899]
+    assert len(set(cosines.tolist())) == 1
+
+
+def test_edges(matrix: np.ndarray) -> None:
+    assert DenseIndex(matrix, np.empty(0, np.int64)).top(matrix[0], 3)[0].tolist() == []
+    assert DenseIndex(matrix, np.array([4])).top(matrix[0], 3, [4])[0].tolist() == []
+    assert DenseIndex(matrix, np.array([9, 4])).top(matrix[4], 3)[0].tolist() == [4, 9]
+    with pytest.raises(ValueError, match="matrix has 900"):
+        DenseIndex(matrix, np.array([900]))
+    token = CancelToken()
+    token.cancel()
+    with pytest.raises(Cancelled):
+        DenseIndex(matrix, np.arange(900)).top_many(matrix[:2], 3, cancel=token)

@@ -1,0 +1,158 @@
+"""The packaged default encoder and an encoder from a folder, against sentence-transformers' own encode."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from icl_curate.engine.errors import Cancelled, UsageError
+from icl_curate.engine.progress import CancelToken, Event
+from icl_curate.engine.search import encoder as module
+from icl_curate.engine.search.encoder import DEFAULT_ENCODER, FEW, SentenceEncoder, load_encoder
+
+SPEC = importlib.util.find_spec(module.PACKAGE)
+packaged = pytest.mark.skipif(SPEC is None, reason=f"needs the package {module.PACKAGE}")
+
+TEXTS = [
+    "How do I activate my card?",
+    "",
+    "[UNK] 東京 ὀδός naïve 😀",
+    "a" * 300,
+    "a long text about cards, transfers and fees, " * 60,
+    *(f"question number {i} about {'money ' * (i % 13)}" for i in range(60)),
+]
+
+
+@pytest.fixture(scope="module")
+def default() -> SentenceEncoder:
+    return load_encoder()
+
+
+@pytest.fixture(scope="module")
+def reference() -> Any:
+    from sentence_transformers import SentenceTransformer
+
+    assert SPEC is not None
+    assert SPEC.origin is not None
+    return SentenceTransformer(str(Path(SPEC.origin).parent / "model"), device="cpu")
+
+
+@packaged
+def test_few_texts_give_the_published_vectors(default: SentenceEncoder, reference: Any) -> None:
+    ours, theirs = default.encode(TEXTS[: FEW - 1]), reference.encode(TEXTS[: FEW - 1])
+    assert ours.dtype == np.float32
+    assert default.dimension == ours.shape[1] == 384
+    assert np.abs(ours - theirs).max() < 1e-6
+    assert (default.encode(TEXTS[3:4]) == ours[3]).all()  # alone or among others
+
+
+@packaged
+def test_many_texts_give_vectors_close_to_the_published_ones(default: SentenceEncoder, reference: Any) -> None:
+    events: list[Event] = []
+    ours = default.encode(TEXTS, events.append)
+    assert (ours * reference.encode(TEXTS)).sum(axis=1).min() > 0.999
+    assert np.abs(np.linalg.norm(ours, axis=1) - 1).max() < 1e-6
+    assert (default.encode(TEXTS) == ours).all()
+    assert [events[0].done, events[-1].done, events[-1].total] == [0, len(TEXTS), len(TEXTS)]
+    assert [event.done for event in events] == sorted(event.done for event in events)
+
+
+@packaged
+@pytest.mark.parametrize("texts", [TEXTS[:5], TEXTS])
+def test_token_vectors_are_the_last_layer_without_added_tokens(
+    default: SentenceEncoder, reference: Any, texts: list[str]
+) -> None:
+    theirs = reference.encode(texts, output_value="token_embeddings")
+    for ours, whole in zip(default.encode_tokens(texts), theirs, strict=True):
+        expected = whole.numpy()[1:-1]
+        expected = expected / np.linalg.norm(expected, axis=1, keepdims=True)
+        assert ours.dtype == np.float16
+        assert ours.shape == expected.shape
+        assert not len(ours) or (ours.astype(np.float32) * expected).sum(axis=1).min() > 0.998
+
+
+@packaged
+def test_a_query_needs_no_torch() -> None:
+    code = (
+        "import sys; from icl_curate.engine.search.encoder import load_encoder;"
+        "print(load_encoder().encode(['a query']).shape, 'torch' in sys.modules, 'transformers' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout.strip(), done.stderr) == ("(1, 384) False False", "")
+
+
+@packaged
+def test_other_weights_in_the_package_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PACKAGE_SHA256", "0" * 64)
+    with pytest.raises(UsageError, match="is not the published all-MiniLM-L6-v2") as refused:
+        load_encoder(DEFAULT_ENCODER)
+    assert "reinstall" in refused.value.fix
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A BERT of random weights, as `save_pretrained` leaves it: no sentence-transformers files."""
+    import torch
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    folder = tmp_path_factory.mktemp("encoder") / "tiny bert"
+    folder.mkdir()
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz", "red", "fox", "hen"]
+    (folder / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
+    BertTokenizerFast(vocab_file=str(folder / "vocab.txt")).save_pretrained(folder)
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(words),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=64,
+    )
+    BertModel(config).eval().save_pretrained(folder)
+    return folder
+
+
+def test_an_encoder_from_a_folder(tiny: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    import torch
+    from transformers import BertModel, BertTokenizerFast
+
+    threads = torch.get_num_threads()
+    encoder = load_encoder(str(tiny))
+    assert encoder.name == str(tiny)
+    assert encoder.dimension == 16
+    texts = ["red fox", "zebra hen q", "", *(f"fox {'hen ' * i}" for i in range(40))]
+    model, tokenizer = BertModel.from_pretrained(tiny), BertTokenizerFast.from_pretrained(tiny)
+    few, many = encoder.encode(texts[:3]), encoder.encode(texts)
+    for i, tokens in enumerate(encoder.encode_tokens(texts[:3])):
+        with torch.inference_mode():
+            hidden = model(**tokenizer(texts[i], return_tensors="pt")).last_hidden_state[0].numpy()
+        pooled = hidden.mean(axis=0)
+        assert np.abs(few[i] - pooled / np.linalg.norm(pooled)).max() < 1e-5
+        assert (few[i] * many[i]).sum() > 0.999
+        assert len(tokens) == len(hidden) - 2
+    assert torch.get_num_threads() == threads
+    assert encoder.encode([]).shape == (0, 16)
+    capfd.readouterr()
+    load_encoder(str(tiny)).encode(texts)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_cancel_stops_between_batches(tiny: Path) -> None:
+    encoder, token = load_encoder(str(tiny)), CancelToken()
+    with pytest.raises(Cancelled):
+        encoder.encode(["red fox"] * 500, lambda event: token.cancel() if event.done else None, token)
+
+
+def test_what_cannot_be_loaded_is_a_usage_error(tmp_path: Path, tiny: Path) -> None:
+    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(UsageError, match="cannot load the encoder") as refused:
+        load_encoder(str(tmp_path))
+    assert "icl-curate[offline]" in refused.value.fix
+    with pytest.raises(UsageError, match="no device nonsense"):
+        load_encoder(str(tiny), device="nonsense")

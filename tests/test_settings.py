@@ -1,0 +1,56 @@
+"""Precedence and origins of settings, and what is said about wrong ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from icl_curate.engine.errors import UsageError
+from icl_curate.engine.settings import Settings, resolve
+
+
+@pytest.fixture
+def layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    user = tmp_path / "user.toml"
+    user.write_text('k = 2\nllm = "hf:user"\nmethod = "bm25"\ntimeout = 5\n')
+    monkeypatch.setenv("ICL_CURATE_CONFIG", str(user))
+    workspace = tmp_path / "w"
+    workspace.mkdir()
+    (workspace / "config.toml").write_text('k = 3\nllm = "hf:workspace"\nmethod = "dpp"\n')
+    return workspace
+
+
+def test_flag_over_environment_over_workspace_over_user_over_default(layers: Path) -> None:
+    found = resolve(layers, {"k": 5, "llm": None}, {"ICL_CURATE_LLM": "openai:env", "ICL_CURATE_K": "4"})
+    assert (found.settings.k, found.origins["k"]) == (5, "flag")
+    assert (found.settings.llm, found.origins["llm"]) == ("openai:env", "ICL_CURATE_LLM")
+    assert (found.settings.method, found.origins["method"]) == ("dpp", str(layers / "config.toml"))
+    assert found.settings.timeout == 5.0
+    assert found.origins["timeout"].endswith("user.toml")
+    assert (found.settings.order, found.origins["order"]) == (Settings().order, "default")
+
+
+def test_every_problem_is_listed_with_its_place(layers: Path) -> None:
+    (layers / "config.toml").write_text('methd = "dpp"\nk = "many"\n')
+    with pytest.raises(UsageError) as caught:
+        resolve(layers, {}, {})
+    assert "did you mean 'method'" in caught.value.what
+    assert "k must be of type int" in caught.value.what
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [{"order": "sideways"}, {"k": -1}, {"near_duplicate": 0.0}, {"prompt_format": "{nope}"}, {"concurrency": 0}],
+)
+def test_values_out_of_range_are_refused(
+    flags: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ICL_CURATE_CONFIG", str(tmp_path / "none.toml"))
+    with pytest.raises(UsageError):
+        resolve(None, flags, {})
+
+
+def test_a_malformed_file_is_named(layers: Path) -> None:
+    (layers / "config.toml").write_text("k = = 3")
+    with pytest.raises(UsageError, match=r"config\.toml"):
+        resolve(layers, {}, {})
