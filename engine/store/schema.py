@@ -39,7 +39,11 @@ MIGRATIONS: tuple[str, ...] = (
         similarity DOUBLE NOT NULL    -- Jaccard of character 5-grams of the inputs
     );
     CREATE TABLE files (
-        path VARCHAR NOT NULL, digest VARCHAR NOT NULL, rows BIGINT NOT NULL, indexed_at TIMESTAMP NOT NULL
+        path VARCHAR NOT NULL,        -- from the workspace's parent folder where it lies inside
+        digest VARCHAR NOT NULL,      -- of its bytes and of how it was read
+        reading VARCHAR NOT NULL,     -- JSON: columns, source, split, fractions
+        rows BIGINT NOT NULL,
+        indexed_at TIMESTAMP NOT NULL
     );
     CREATE TABLE skipped (file VARCHAR NOT NULL, line BIGINT NOT NULL, reason VARCHAR NOT NULL);
     CREATE TABLE decisions (          -- append-only; undo is a row of its own
@@ -91,7 +95,7 @@ MIGRATIONS: tuple[str, ...] = (
         dropped INTEGER NOT NULL,           -- shots that did not fit the context
         answer VARCHAR,                     -- NULL: no answer was had, see failure
         failure VARCHAR NOT NULL,
-        correct BOOLEAN, em DOUBLE, f1 DOUBLE,
+        correct BOOLEAN, f1 DOUBLE,         -- correct: exact match where the question is open
         uncertainty DOUBLE,
         tokens_in BIGINT NOT NULL, tokens_out BIGINT NOT NULL
     );

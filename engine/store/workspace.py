@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 
 from ..errors import WorkspaceError
 from . import schema
@@ -147,6 +148,15 @@ class Workspace:
                 gate.connection.close()
                 gate.connection = None
                 gate.condition.notify_all()
+
+
+def arrow(con: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
+    """All rows of a query as an Arrow table, without the copy that a DB-API result makes of it.
+
+    Asked on a cursor of its own: what ``con`` has not fetched yet would be in the way. So it sees what is committed.
+    """
+    with con.cursor() as cursor:
+        return cursor.sql(sql).to_arrow_table()
 
 
 def _connect(database: Path, read_only: bool) -> duckdb.DuckDBPyConnection:

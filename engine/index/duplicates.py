@@ -1,0 +1,242 @@
+"""Exact and near duplicates of inputs: MinHash (Broder 1997) with banding, confirmed by the true Jaccard similarity.
+
+Each input has a signature of 128 permutations over its character 5-grams, cut into 16 bands of 8; inputs that agree
+in a band are compared exactly. Band keys lie in a file beside the workspace, at the rows' own numbers, so that only
+new rows are ever hashed.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ..errors import WorkspaceError
+from ..progress import CancelToken, Event, Report, silent
+from ..search.files import replace_file
+from ..store.demonstrations import inputs, next_row
+from ..store.workspace import Workspace, arrow
+
+GRAM = 5
+BANDS, BAND = 16, 8
+FILE = "minhash.npy"
+CHUNK = 4_000
+"""Texts hashed at once: their 5-grams fit into the processor's cache."""
+
+_U64 = NDArray[np.uint64]
+_SPACE = re.compile(r"\s+")
+_RADIX = np.uint64(0x100000001B3)
+_draw = np.random.Generator(np.random.PCG64(20_21))  # fixed: keys in a file must mean the same in every release
+_FACTORS = _draw.integers(1, 1 << 63, BANDS * BAND, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+_TERMS = _draw.integers(0, 1 << 63, BANDS * BAND, dtype=np.uint64)
+
+
+def normalised(text: str) -> str:
+    """What repeats are judged by: NFKC, case folded, white space folded."""
+    return _SPACE.sub(" ", unicodedata.normalize("NFKC", text).casefold()).strip()
+
+
+def grams(text: str) -> frozenset[str]:
+    """Character 5-grams of a normalised text; a shorter text is one gram."""
+    return frozenset(text[i : i + GRAM] for i in range(len(text) - GRAM + 1)) or frozenset({text})
+
+
+def jaccard(a: frozenset[str], b: frozenset[str]) -> float:
+    """Size of the intersection over size of the union."""
+    common = len(a & b)
+    return common / (len(a) + len(b) - common)
+
+
+def band_keys(texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None) -> _U64:
+    """Keys of normalised texts, (n, 16): two texts that agree in any are candidates."""
+    chunks = [texts[start : start + CHUNK] for start in range(0, len(texts), CHUNK)]
+    keys = []
+    with ThreadPoolExecutor(2) as pool:  # numpy lets go of the lock inside its loops
+        for i, found in enumerate(pool.map(_chunk_keys, chunks)):
+            if cancel:
+                cancel.check()
+            keys.append(found)
+            report(Event("duplicates", min((i + 1) * CHUNK, len(texts)), len(texts)))
+    return np.concatenate(keys) if keys else np.empty((0, BANDS), np.uint64)
+
+
+def _chunk_keys(texts: Sequence[str]) -> _U64:
+    hashes, starts = _gram_hashes(texts)
+    signature = np.empty((BANDS * BAND, len(texts)), np.uint64)
+    scratch = np.empty_like(hashes)
+    for i, (factor, term) in enumerate(zip(_FACTORS, _TERMS, strict=True)):
+        np.multiply(hashes, factor, out=scratch)
+        np.add(scratch, term, out=scratch)
+        np.right_shift(scratch, np.uint64(32), out=scratch)  # the high bits of a multiplicative hash are the good ones
+        signature[i] = np.minimum.reduceat(scratch, starts)
+    keys = np.zeros((BANDS, len(texts)), np.uint64)
+    for row in range(BAND):
+        keys = _mixed(keys * _RADIX + signature.reshape(BANDS, BAND, -1)[:, row])
+    return keys.T
+
+
+def _gram_hashes(texts: Sequence[str]) -> tuple[_U64, NDArray[np.int64]]:
+    """Hashes of all grams, text after text, and where each text begins. Every text has at least one gram."""
+    padded = [text if len(text) >= GRAM else text.ljust(GRAM, "\0") for text in texts]
+    points = np.frombuffer("".join(padded).encode("utf-32-le", "surrogatepass"), np.uint32).astype(np.uint64)
+    hashes = np.zeros(len(points) - GRAM + 1 if len(points) else 0, np.uint64)
+    for i in range(GRAM):
+        hashes = hashes * _RADIX + points[i : len(points) - GRAM + 1 + i]
+    lengths = np.array([len(text) for text in padded], np.int64)
+    ends = np.cumsum(lengths)
+    inside = np.ones(len(hashes), np.bool_)
+    for i in range(1, GRAM):  # positions whose gram would reach into the next text
+        crossing = ends - i
+        inside[crossing[crossing < len(hashes)]] = False
+    counts = lengths - GRAM + 1
+    return _mixed(hashes[inside]), np.cumsum(counts) - counts
+
+
+def _mixed(x: _U64) -> _U64:
+    """SplitMix64's finaliser (Steele, Lea and Flood 2014)."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(x ^ (x >> np.uint64(31)), np.uint64)
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """A row that repeats an earlier one; see the table ``duplicates``."""
+
+    row: int
+    of: int
+    kind: str
+    similarity: float
+
+
+def find_repeats(
+    rows: NDArray[np.int64], texts: Sequence[str], outputs: Sequence[str], keys: _U64, threshold: float
+) -> list[Repeat]:
+    """Duplicate groups among rows (n,), ascending, with their normalised inputs, outputs and band keys (n, 16).
+
+    Two inputs of Jaccard similarity ``threshold`` or more belong together, and so does what is connected through
+    others. Within a bucket each row is compared with the first and with the one before it, which keeps the work
+    linear on pools made from templates.
+    """
+    from scipy.sparse import coo_matrix
+    from scipy.sparse.csgraph import connected_components
+
+    n = len(rows)
+    pairs = _candidates(keys)
+    known: dict[int, frozenset[str]] = {}
+
+    def grams_of(i: int) -> frozenset[str]:
+        if i not in known:
+            known[i] = grams(texts[i])
+        return known[i]
+
+    alike = [
+        (a, b) for a, b in pairs.tolist() if texts[a] == texts[b] or jaccard(grams_of(a), grams_of(b)) >= threshold
+    ]
+    if not alike:
+        return []
+    left, right = np.array(alike, np.int64).T
+    _, labels = connected_components(coo_matrix((np.ones(len(left)), (left, right)), (n, n)), directed=False)
+    first = np.full(labels.max() + 1, n, np.int64)
+    np.minimum.at(first, labels, np.arange(n))
+    said: dict[str, set[str]] = {}
+    repeats = []
+    for i in np.flatnonzero(np.bincount(labels)[labels] > 1).tolist():
+        head = int(first[labels[i]])
+        before = said.setdefault(texts[i], set())
+        if i != head:
+            kind = "near" if not before else "exact" if outputs[i] in before else "conflict"
+            repeats.append(Repeat(int(rows[i]), int(rows[head]), kind, jaccard(grams_of(i), grams_of(head))))
+        before.add(outputs[i])
+    return repeats
+
+
+def _candidates(keys: _U64) -> NDArray[np.int64]:
+    """Pairs (a, b), a < b, that share a band, each once: with the first of the bucket and with the neighbour."""
+    n = len(keys)
+    codes = [np.empty(0, np.int64)]
+    for band in range(BANDS):
+        order = np.argsort(keys[:, band], kind="stable").astype(np.int64)
+        column = keys[order, band]
+        same = np.flatnonzero(column[1:] == column[:-1]) + 1
+        starts = np.flatnonzero(np.concatenate([[True], column[1:] != column[:-1]])) if n else np.empty(0, np.int64)
+        heads = order[starts[np.searchsorted(starts, same, "right") - 1]]
+        codes += [heads * n + order[same], order[same - 1] * n + order[same]]
+    found = np.unique(np.concatenate(codes))
+    return np.stack([found // max(n, 1), found % max(n, 1)], axis=1)
+
+
+def update(
+    workspace: Workspace, threshold: float, report: Report = silent, cancel: CancelToken | None = None
+) -> list[Repeat]:
+    """Hash rows that have no key yet and write the table ``duplicates`` anew, over every row not retired."""
+    with workspace.read() as con:
+        total = next_row(con)
+        table = arrow(con, "SELECT row, input, output FROM demonstrations WHERE retired_at IS NULL ORDER BY row")
+    rows = np.asarray(table.column("row").to_numpy(), np.int64)
+    texts = [normalised(text) for text in table.column("input").to_pylist()]
+    stored = _stored_keys(workspace.path, total)
+    fresh = np.flatnonzero(~stored[rows].any(axis=1))
+    if fresh.size:
+        stored[rows[fresh]] = band_keys([texts[i] for i in fresh.tolist()], report, cancel)
+        replace_file(workspace.path / FILE, lambda file: np.save(file, stored, allow_pickle=False))
+    repeats = find_repeats(rows, texts, table.column("output").to_pylist(), stored[rows], threshold)
+    with workspace.write() as con:
+        con.execute("DELETE FROM duplicates")
+        if repeats:
+            con.register("found", pa.Table.from_pylist([{s: getattr(r, s) for s in Repeat.__slots__} for r in repeats]))
+            con.execute('INSERT INTO duplicates SELECT row, "of", kind, similarity FROM found')
+            con.unregister("found")
+        con.execute("INSERT OR REPLACE INTO meta VALUES ('near_duplicate', ?)", [str(threshold)])
+    return repeats
+
+
+def _stored_keys(workspace: Path, rows: int) -> _U64:
+    """Keys kept so far, with room for all row numbers; zeros where a row has none."""
+    keys = np.zeros((rows, BANDS), np.uint64)
+    path = workspace / FILE
+    if path.exists():
+        try:
+            kept = np.load(path, allow_pickle=False)
+        except (OSError, ValueError):
+            return keys  # unreadable: hashed again
+        if kept.ndim == 2 and kept.shape[1] == BANDS:
+            keys[: min(len(kept), rows)] = kept[:rows]
+    return keys
+
+
+class Repeats:
+    """Finds the rows that a text nobody has indexed repeats; made once, asked for every query."""
+
+    def __init__(self, workspace: Workspace, keys: _U64, threshold: float) -> None:
+        self._workspace, self._keys, self._threshold = workspace, np.ascontiguousarray(keys.T), threshold
+
+    @classmethod
+    def open(cls, workspace: Workspace, threshold: float) -> Repeats:
+        """Over the keys of the last index run. Raises `WorkspaceError` when their file is missing or damaged."""
+        try:
+            keys = np.load(workspace.path / FILE, allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise WorkspaceError(f"{workspace.path / FILE} cannot be read: {error}", "icl-curate index") from error
+        return cls(workspace, keys, threshold)
+
+    def of_text(self, text: str) -> NDArray[np.int64]:
+        """Rows whose input the text repeats, exactly or nearly, ascending."""
+        asked = normalised(text)
+        agree = np.zeros(self._keys.shape[1], np.bool_)
+        for column, key in zip(self._keys, band_keys([asked])[0], strict=True):
+            agree |= column == key
+        candidates = np.flatnonzero(agree).astype(np.int64)
+        wanted = grams(asked)
+        same: Iterable[bool] = (
+            jaccard(grams(normalised(other)), wanted) >= self._threshold
+            for other in inputs(self._workspace, candidates)
+        )
+        return candidates[np.fromiter(same, np.bool_, len(candidates))]

@@ -1,0 +1,190 @@
+"""The call cache: answers that were paid for, failures, and what each LLM was seen to do.
+
+Rows go in and come out in bulk, as Arrow tables: a lookup of a whole plan is one join, a batch of answers one
+statement (one row at a time is 50 times dearer in DuckDB).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass, fields
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from .workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A row of ``llm_calls`` but for its time: see `schema` for the columns. ``key`` has 16 bytes."""
+
+    key: bytes
+    llm: str
+    model: str
+    text: str
+    tokens: tuple[str, ...]
+    logprobs: tuple[float, ...]
+    option_logprobs: tuple[tuple[float, ...], ...]
+    finish: str
+    tokens_in: int
+    tokens_out: int
+    latency: float
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class FailedCall:
+    """A row of ``llm_failures`` but for its time."""
+
+    key: bytes
+    llm: str
+    kind: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What one LLM was asked so far. ``uncertain`` counts its answers without log-probabilities."""
+
+    llm: str
+    calls: int
+    tokens_in: int
+    tokens_out: int
+    uncertain: int
+    failures: int
+
+
+_KEYS = pa.schema([("key", pa.binary())])
+_CALLS = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("llm", pa.string()),
+        ("model", pa.string()),
+        ("text", pa.string()),
+        ("tokens", pa.list_(pa.string())),
+        ("logprobs", pa.list_(pa.float64())),
+        ("option_logprobs", pa.list_(pa.list_(pa.float64()))),
+        ("finish", pa.string()),
+        ("tokens_in", pa.int64()),
+        ("tokens_out", pa.int64()),
+        ("latency", pa.float64()),
+        ("attempts", pa.int32()),
+        ("asked_at", pa.timestamp("us")),
+    ]
+)
+_FAILURES = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("llm", pa.string()),
+        ("kind", pa.string()),
+        ("message", pa.string()),
+        ("failed_at", pa.timestamp("us")),
+    ]
+)
+_COLUMNS = ", ".join(f"c.{field.name}" for field in fields(Call))
+
+
+def lookup(workspace: Workspace, keys: Iterable[bytes]) -> dict[bytes, Call]:
+    """The answers that are in the cache, by key; keys without one are left out."""
+    wanted = pa.Table.from_arrays([pa.array(list(dict.fromkeys(keys)), pa.binary())], schema=_KEYS)
+    if not wanted.num_rows:
+        return {}
+    with workspace.read() as con:
+        con.register("wanted_keys", wanted)
+        rows = con.execute(f"SELECT {_COLUMNS} FROM llm_calls c JOIN wanted_keys w ON c.key = w.key").fetchall()
+        con.unregister("wanted_keys")
+    return {row[0]: _call(row) for row in rows}
+
+
+def _call(row: tuple[object, ...]) -> Call:
+    key, llm, model, text, tokens, logprobs, options, *rest = row
+    return Call(
+        bytes(key),  # type: ignore[call-overload]
+        llm,  # type: ignore[arg-type]
+        model,  # type: ignore[arg-type]
+        text,  # type: ignore[arg-type]
+        tuple(tokens),  # type: ignore[arg-type]
+        tuple(logprobs),  # type: ignore[arg-type]
+        tuple(tuple(option) for option in options),  # type: ignore[attr-defined]
+        *rest,  # type: ignore[arg-type]
+    )
+
+
+def record(workspace: Workspace, calls: Sequence[Call], failures: Sequence[FailedCall] = ()) -> None:
+    """Commit answers and failures in one transaction. An answer already there stays as it is, so that writing a
+    batch again after an unclear end does no harm."""
+    now = datetime.now(UTC).replace(tzinfo=None)
+    with workspace.write() as con:
+        if calls:
+            con.register("new_calls", _table(calls, _CALLS, now))
+            con.execute("INSERT INTO llm_calls SELECT * FROM new_calls ON CONFLICT DO NOTHING")
+            con.unregister("new_calls")
+        if failures:
+            con.register("new_failures", _table(failures, _FAILURES, now))
+            con.execute("INSERT INTO llm_failures SELECT * FROM new_failures")
+            con.unregister("new_failures")
+
+
+def _table(rows: Sequence[Call] | Sequence[FailedCall], schema: pa.Schema, now: datetime) -> pa.Table:
+    columns = [*zip(*(astuple(row) for row in rows), strict=True), [now] * len(rows)]
+    arrays = [pa.array(list(column), field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def forget(
+    workspace: Workspace,
+    *,
+    llm: str | None = None,
+    keys: Iterable[bytes] | None = None,
+    only_without_logprobs: bool = False,
+) -> int:
+    """Delete answers (and the failures) of one LLM, of some keys, or all; returns how many answers went.
+
+    ``only_without_logprobs`` keeps every answer that has log-probabilities.
+    """
+    with workspace.write() as con:
+        where, values = ["true"], []
+        if llm is not None:
+            where.append("llm = ?")
+            values.append(llm)
+        if keys is not None:
+            table = pa.Table.from_arrays([pa.array(list(keys), pa.binary())], schema=_KEYS)
+            con.register("wanted_keys", table)
+            where.append("key IN (SELECT key FROM wanted_keys)")
+        con.execute(f"DELETE FROM llm_failures WHERE {' AND '.join(where)}", values)
+        if only_without_logprobs:
+            where.append("len(logprobs) = 0 AND len(option_logprobs) = 0")
+        gone = con.execute(f"DELETE FROM llm_calls WHERE {' AND '.join(where)}", values).fetchone()
+        return int(gone[0]) if gone else 0
+
+
+def usage(workspace: Workspace) -> list[Usage]:
+    """Totals for each LLM, by name."""
+    with workspace.read() as con:
+        rows = con.execute(
+            """
+            SELECT coalesce(c.llm, f.llm) AS llm, coalesce(calls, 0), coalesce(tokens_in, 0), coalesce(tokens_out, 0),
+                   coalesce(uncertain, 0), coalesce(failures, 0)
+              FROM (SELECT llm, count(*) AS calls, sum(tokens_in) AS tokens_in, sum(tokens_out) AS tokens_out,
+                           count(*) FILTER (len(logprobs) = 0 AND len(option_logprobs) = 0) AS uncertain
+                      FROM llm_calls GROUP BY llm) c
+              FULL JOIN (SELECT llm, count(*) AS failures FROM llm_failures GROUP BY llm) f ON c.llm = f.llm
+             ORDER BY 1
+            """
+        ).fetchall()
+    return [Usage(row[0], *(int(value) for value in row[1:])) for row in rows]
+
+
+def capabilities(workspace: Workspace, llm: str) -> str | None:
+    """The stored probe of ``llm`` (a key of the caller's, here the LLM's identity), as JSON."""
+    with workspace.read() as con:
+        row = con.execute("SELECT capabilities FROM llm_capabilities WHERE llm = ?", [llm]).fetchone()
+    return str(row[0]) if row else None
+
+
+def save_capabilities(workspace: Workspace, llm: str, found: str) -> None:
+    """Store a probe, in place of an earlier one."""
+    now = datetime.now(UTC).replace(tzinfo=None)
+    with workspace.write() as con:
+        con.execute("INSERT OR REPLACE INTO llm_capabilities VALUES (?, ?, ?)", [llm, found, now])

@@ -1,0 +1,195 @@
+"""What the curator decided: an append-only list in which the last word wins and undo is a row of its own.
+
+A demonstration is pruned when the latest decision that is not undone, on itself or on its source, says so; the
+view ``active`` of the schema carries that rule.
+"""
+
+from __future__ import annotations
+
+import difflib
+import getpass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+import duckdb
+
+from ..errors import UsageError
+from .workspace import Workspace
+
+Action = Literal["prune", "restore", "keep"]
+Scope = Literal["source", "demonstration"]
+_Append = Callable[[duckdb.DuckDBPyConnection, int], tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a decision (or its undoing) does to the pool; counts are demonstrations."""
+
+    batch: int
+    action: str
+    scope: str
+    targets: tuple[str, ...]
+    active_before: int
+    active_after: int
+    pruned_sources: tuple[str, ...]
+    """Sources with no active demonstration left."""
+    kept_sources: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One batch of decisions as `history` lists it."""
+
+    batch: int
+    decided_at: datetime
+    who: str
+    action: str
+    scope: str
+    targets: tuple[str, ...]
+    reason: str
+    undone: bool
+
+
+class _Rehearsed(Exception):
+    pass
+
+
+def decide(
+    workspace: Workspace,
+    action: Action,
+    scope: Scope,
+    targets: Sequence[str],
+    reason: str = "",
+    who: str = "",
+    *,
+    dry_run: bool = False,
+) -> Change:
+    """Prune, restore or keep sources (by name) or demonstrations (by id), as one batch.
+
+    With ``dry_run`` the same steps are taken and rolled back. Raises `UsageError` for a target that does not exist.
+    """
+
+    def append(con: duckdb.DuckDBPyConnection, batch: int) -> tuple[str, ...]:
+        _check_targets(con, scope, targets)
+        _append(con, batch, action, scope, targets, reason, who)
+        return tuple(targets)
+
+    return _apply(workspace, append, action, scope, dry_run)
+
+
+def undo(workspace: Workspace, who: str = "", *, dry_run: bool = False) -> Change:
+    """Take back the latest batch that is not undone yet; repeated, it goes further back. Raises `UsageError` when
+    nothing is left to undo."""
+
+    def append(con: duckdb.DuckDBPyConnection, batch: int) -> tuple[str, ...]:
+        last = con.execute(
+            "SELECT max(batch) FROM decisions WHERE action <> 'undo' AND batch NOT IN (FROM undone)"
+        ).fetchone()
+        if last is None or last[0] is None:
+            raise UsageError("there is no decision left to undo", "icl-curate history")
+        _append(con, batch, "undo", "batch", [str(last[0])], "", who)
+        return (str(last[0]),)
+
+    return _apply(workspace, append, "undo", "batch", dry_run)
+
+
+def history(workspace: Workspace, limit: int | None = None) -> list[Entry]:
+    """Batches, latest first."""
+    with workspace.read() as con:
+        rows = con.execute(
+            """
+            SELECT batch, any_value(decided_at), any_value(who), any_value(action), any_value(scope),
+                   list(target ORDER BY seq), any_value(reason), batch IN (FROM undone)
+              FROM decisions GROUP BY batch ORDER BY batch DESC LIMIT ?
+            """,
+            [limit if limit is not None else 1 << 60],
+        ).fetchall()
+    return [
+        Entry(b, at, who, action, scope, tuple(t), reason, undone)
+        for b, at, who, action, scope, t, reason, undone in rows
+    ]
+
+
+def _apply(workspace: Workspace, append: _Append, action: str, scope: str, dry_run: bool) -> Change:
+    change: Change | None = None
+    try:
+        with workspace.write() as con:
+            before = _active(con)
+            batch = _next(con, "batch")
+            targets = append(con, batch)
+            pruned, kept = _sources(con)
+            change = Change(batch, action, scope, targets, before, _active(con), pruned, kept)
+            if dry_run:
+                raise _Rehearsed
+    except _Rehearsed:
+        pass
+    assert change is not None
+    return change
+
+
+def _append(
+    con: duckdb.DuckDBPyConnection, batch: int, action: str, scope: str, targets: Sequence[str], reason: str, who: str
+) -> None:
+    con.execute(
+        """
+        INSERT INTO decisions
+        SELECT ? + generate_subscripts(targets, 1) - 1, ?, ?, ?, ?, ?, unnest(targets), ?
+          FROM (SELECT CAST(? AS VARCHAR[]) AS targets)
+        """,
+        [_next(con, "seq"), batch, _now(), who or _me(), action, scope, reason, list(targets)],
+    )
+
+
+def _check_targets(con: duckdb.DuckDBPyConnection, scope: Scope, targets: Sequence[str]) -> None:
+    if not targets:
+        raise UsageError("nothing was named", "icl-curate prune --source NAME or --demo ID")
+    column = "source" if scope == "source" else "id"
+    missing = con.execute(
+        f"SELECT t FROM (SELECT unnest(CAST(? AS VARCHAR[])) AS t) WHERE t NOT IN (SELECT {column} FROM pool)",
+        [list(targets)],
+    ).fetchall()
+    if not missing:
+        return
+    name = missing[0][0]
+    if scope == "demonstration":
+        raise UsageError(f"no demonstration has the id '{name}'", "icl-curate demos --search TEXT")
+    names = [row[0] for row in con.execute("SELECT DISTINCT source FROM pool").fetchall()]
+    near = difflib.get_close_matches(name, names, 1)
+    hint = f"; did you mean '{near[0]}'?" if near else ""
+    raise UsageError(f"no source is named '{name}'{hint}", "icl-curate sources")
+
+
+def _sources(con: duckdb.DuckDBPyConnection) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    rows = con.execute(
+        """
+        SELECT source, count(*) FILTER (row IN (SELECT row FROM active)) > 0 FROM pool GROUP BY source ORDER BY source
+        """
+    ).fetchall()
+    return tuple(s for s, kept in rows if not kept), tuple(s for s, kept in rows if kept)
+
+
+def _active(con: duckdb.DuckDBPyConnection) -> int:
+    return _number(con, "SELECT count(*) FROM active")
+
+
+def _next(con: duckdb.DuckDBPyConnection, column: str) -> int:
+    return _number(con, f"SELECT coalesce(max({column}), 0) + 1 FROM decisions")
+
+
+def _number(con: duckdb.DuckDBPyConnection, sql: str) -> int:
+    row = con.execute(sql).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def _now() -> datetime:
+    return datetime.now(UTC).replace(tzinfo=None)
+
+
+def _me() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        return "unknown"

@@ -1,0 +1,258 @@
+"""Reading and writing the rows of a workspace.
+
+Big results come as Arrow or numpy, never row by row; a selection of rows is found first and fetched second, because
+looking up a few rows by their dense number costs a millisecond whatever the size of the pool.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ..errors import UsageError
+from ..pool.records import Demonstration, Query, Split, Task, TaskKind
+from .workspace import Workspace
+
+ROW_COLUMNS = pa.schema(
+    [
+        ("row", pa.int64()),
+        ("id", pa.string()),
+        ("input", pa.string()),
+        ("output", pa.string()),
+        ("options", pa.list_(pa.string())),
+        ("answers", pa.list_(pa.string())),
+        ("context", pa.string()),
+        ("source", pa.string()),
+        ("split", pa.string()),
+        ("metadata", pa.string()),
+        ("hash", pa.binary()),
+        ("file", pa.string()),
+        ("line", pa.int64()),
+    ]
+)
+"""What `insert` takes: the columns of ``demonstrations`` but its two times."""
+
+_FIELDS = "row, id, input, output, source, options, context, answers, metadata"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A source of the pool; counts are demonstrations, ``kept`` means that some are active."""
+
+    source: str
+    demonstrations: int
+    active: int
+    duplicates: int
+    kept: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which rows `page` shows; None and empty mean any."""
+
+    source: str | None = None
+    split: str = "pool"
+    pruned: bool | None = None
+    search: str = ""
+    duplicates: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A row as lists show it; ``duplicate_of`` is the first row of its group, where that is another one."""
+
+    row: int
+    id: str
+    source: str
+    input: str
+    output: str
+    pruned: bool
+    duplicate_of: int | None
+
+
+def task_of(workspace: Workspace) -> Task:
+    """The kind of answer the pool asks for, as found at the last index run; open before the first.
+
+    Labels are the outputs of the active pool and of the queries: pruning a source whose labels nobody else uses
+    takes them out of the prompt.
+    """
+    with workspace.read() as con:
+        found = con.execute("SELECT value FROM meta WHERE key = 'task'").fetchone()
+        kind: TaskKind = found[0] if found else "open"
+        if kind != "labels":
+            return Task(kind)
+        labels = con.execute(
+            """
+            SELECT DISTINCT output FROM demonstrations
+             WHERE retired_at IS NULL AND (split <> 'pool' OR row IN (SELECT row FROM active)) ORDER BY output
+            """
+        ).fetchall()
+    return Task("labels", tuple(label for (label,) in labels))
+
+
+def sources(workspace: Workspace) -> list[Source]:
+    """Sources of the pool by name."""
+    with workspace.read() as con:
+        rows = con.execute(
+            """
+            SELECT p.source, count(*), count(a.row), count(d.row)
+              FROM pool p LEFT JOIN active a USING (row) LEFT JOIN duplicates d USING (row)
+             GROUP BY p.source ORDER BY p.source
+            """
+        ).fetchall()
+    return [Source(name, total, active, repeats, active > 0) for name, total, active, repeats in rows]
+
+
+def active_rows(workspace: Workspace) -> NDArray[np.int64]:
+    """Rows of the active pool, ascending."""
+    with workspace.read() as con:
+        return _numbers(con, "SELECT row FROM active ORDER BY row")
+
+
+def groups(workspace: Workspace) -> NDArray[np.int64]:
+    """For each row number the first row of its duplicate group (itself where it repeats nothing), (rows,)."""
+    with workspace.read() as con:
+        found = np.arange(next_row(con), dtype=np.int64)
+        repeats = con.execute("SELECT row, of FROM duplicates").fetchnumpy()
+    found[np.asarray(repeats["row"], np.int64)] = repeats["of"]
+    return found
+
+
+def fetch(workspace: Workspace, rows: Sequence[int] | NDArray[np.int64]) -> list[Demonstration]:
+    """The rows, in the given order, retired and pruned ones included. Unknown numbers are left out."""
+    wanted = np.asarray(rows, np.int64)
+    with workspace.read() as con:
+        found = {row[0]: row for row in _rows(con, wanted, _FIELDS)}
+    return [_demonstration(found[row]) for row in wanted.tolist() if row in found]
+
+
+def inputs(workspace: Workspace, rows: Sequence[int] | NDArray[np.int64]) -> list[str]:
+    """Input texts of rows, in the given order. `KeyError` for an unknown number."""
+    wanted = np.asarray(rows, np.int64)
+    with workspace.read() as con:
+        found = dict(_rows(con, wanted, "row, input"))
+    return [found[row] for row in wanted.tolist()]
+
+
+def queries(workspace: Workspace, split: Split, limit: int | None = None) -> list[Query]:
+    """Queries of a split in the order they were indexed, their reference answers filled in."""
+    with workspace.read() as con:
+        rows = con.execute(
+            f"SELECT {_FIELDS} FROM demonstrations WHERE split = ? AND retired_at IS NULL ORDER BY row LIMIT ?",
+            [split, 1 << 60 if limit is None else limit],
+        ).fetchall()
+    return [_demonstration(row).as_query() for row in rows]
+
+
+def find(workspace: Workspace, name: str) -> Demonstration:
+    """The row, not retired, that has ``name`` as its id. Raises `UsageError` when there is none."""
+    with workspace.read() as con:
+        row = con.execute(f"SELECT {_FIELDS} FROM demonstrations WHERE id = ? AND retired_at IS NULL", [id]).fetchone()
+    if row is None:
+        raise UsageError(f"no row has the id '{name}'", "icl-curate demos --search TEXT")
+    return _demonstration(row)
+
+
+def page(workspace: Workspace, filter: Filter = Filter(), after: int = -1, limit: int = 50) -> list[Listed]:
+    """Rows past ``after`` that pass the filter, by row number: a page costs the same however deep it lies."""
+    where = ["t.split = ?", "t.retired_at IS NULL", "t.row > ?"]
+    values: list[Any] = [filter.split, after]
+    if filter.source is not None:
+        where.append("t.source = ?")
+        values.append(filter.source)
+    if filter.pruned is not None:
+        where.append(f"t.row {'' if filter.pruned else 'NOT '}IN (SELECT row FROM pruned)")
+    if filter.search:
+        where.append("(contains(lower(t.input), lower(?)) OR contains(lower(t.output), lower(?)) OR t.id = ?)")
+        values += [filter.search] * 3
+    if filter.duplicates:
+        where.append("t.row IN (SELECT row FROM duplicates)")
+    with workspace.read() as con:
+        rows = con.execute(
+            f"""
+            WITH chosen AS (
+                SELECT t.row FROM demonstrations t WHERE {" AND ".join(where)} ORDER BY t.row LIMIT ?
+            )
+            SELECT t.row, t.id, t.source, t.input, t.output, t.row IN (SELECT row FROM pruned), d.of
+              FROM demonstrations t SEMI JOIN chosen USING (row) LEFT JOIN duplicates d ON d.row = t.row
+             ORDER BY t.row
+            """,
+            [*values, limit],
+        ).fetchall()
+    return [Listed(*row) for row in rows]
+
+
+LEAKS = """
+    WITH grouped AS (
+        SELECT t.row, t.id, t.split, coalesce(d.of, t.row) AS of
+          FROM demonstrations t LEFT JOIN duplicates d USING (row) WHERE t.retired_at IS NULL
+    )
+    SELECT id FROM grouped WHERE split <> 'pool' AND of IN (SELECT of FROM grouped WHERE split = 'pool') ORDER BY row
+"""
+"""Ids of validation and test queries that also stand in the pool, word for word or nearly."""
+
+
+def next_row(con: duckdb.DuckDBPyConnection) -> int:
+    """The number the next new row gets."""
+    row = con.execute("SELECT coalesce(max(row), -1) + 1 FROM demonstrations").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def insert(con: duckdb.DuckDBPyConnection, rows: pa.Table) -> None:
+    """Add new rows (`ROW_COLUMNS`)."""
+    con.register("new_rows", rows)
+    con.execute("INSERT INTO demonstrations SELECT *, ?, NULL FROM new_rows", [_now()])
+    con.unregister("new_rows")
+
+
+def retire(con: duckdb.DuckDBPyConnection, rows: NDArray[np.int64]) -> None:
+    """Mark rows as gone from their file; they keep their number, vector and history."""
+    _mark(con, rows, _now())
+
+
+def revive(con: duckdb.DuckDBPyConnection, rows: NDArray[np.int64]) -> None:
+    """Take retired rows back in: they stand in their file again."""
+    _mark(con, rows, None)
+
+
+def _mark(con: duckdb.DuckDBPyConnection, rows: NDArray[np.int64], when: datetime | None) -> None:
+    if rows.size:
+        con.register("marked", pa.table({"row": rows}))
+        con.execute("UPDATE demonstrations SET retired_at = ? WHERE row IN (SELECT row FROM marked)", [when])
+        con.unregister("marked")
+
+
+def _rows(con: duckdb.DuckDBPyConnection, rows: NDArray[np.int64], fields: str) -> list[tuple[Any, ...]]:
+    if not rows.size:
+        return []
+    if rows.size <= 200:  # a list in the query lets DuckDB skip blocks that cannot hold them
+        numbers = ",".join(map(str, np.unique(rows).tolist()))
+        return con.execute(f"SELECT {fields} FROM demonstrations WHERE row IN ({numbers})").fetchall()
+    con.register("wanted", pa.table({"row": np.unique(rows)}))
+    found = con.execute(f"SELECT {fields} FROM demonstrations SEMI JOIN wanted USING (row)").fetchall()
+    con.unregister("wanted")
+    return found
+
+
+def _demonstration(row: tuple[Any, ...]) -> Demonstration:
+    number, name, text, output, source, options, context, answers, metadata = row
+    extra = json.loads(metadata) if metadata != "{}" else {}
+    return Demonstration(number, name, text, output, source, tuple(options), context, tuple(answers), extra)
+
+
+def _numbers(con: duckdb.DuckDBPyConnection, sql: str) -> NDArray[np.int64]:
+    (column,) = con.execute(sql).fetchnumpy().values()
+    return np.asarray(column, np.int64)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC).replace(tzinfo=None)

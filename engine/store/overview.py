@@ -1,0 +1,133 @@
+"""The state of a workspace at a glance, from DuckDB alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import duckdb
+
+from .demonstrations import LEAKS
+from .workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """Counts of demonstrations, queries, calls and runs; ``next_step`` is the command that makes sense now."""
+
+    workspace: str
+    pool: int
+    active: int
+    pruned: int
+    retired: int
+    sources: int
+    sources_pruned: int
+    validation: int
+    test: int
+    duplicates: Mapping[str, int]
+    leaks: int
+    skipped: int
+    task: str
+    encoder: str | None
+    calls: Mapping[str, Mapping[str, float]]
+    """For each LLM asked: calls, tokens_in, tokens_out, failures."""
+    evaluations: int
+    last_evaluation: int | None
+    decisions: int
+    next_step: str
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Label and value, for people."""
+        repeats = ", ".join(f"{count:,} {kind}" for kind, count in self.duplicates.items()) or "none"
+        found = [
+            ("workspace", self.workspace),
+            ("pool", f"{self.pool:,} demonstrations, {self.active:,} active, {self.pruned:,} pruned"),
+            ("sources", f"{self.sources:,}, {self.sources_pruned:,} of them pruned"),
+            ("queries", f"{self.validation:,} validation, {self.test:,} test"),
+            ("task", self.task),
+            ("encoder", self.encoder or "not encoded"),
+            ("repeats", repeats),
+            ("leaks", f"{self.leaks:,} queries also stand in the pool" if self.leaks else "none"),
+            ("skipped rows", f"{self.skipped:,}"),
+            ("retired rows", f"{self.retired:,}"),
+            ("decisions", f"{self.decisions:,}"),
+            ("evaluations", f"{self.evaluations:,}"),
+        ]
+        for llm, used in self.calls.items():
+            text = f"{used['calls']:,.0f} calls kept, {used['tokens_in']:,.0f} tokens in, {used['tokens_out']:,.0f} out"
+            found.append((llm, text + (f", {used['failures']:,.0f} failures" if used["failures"] else "")))
+        return found
+
+
+def overview(workspace: Workspace) -> Overview:
+    """Read the state; takes milliseconds whatever the size of the pool."""
+    with workspace.read() as con:
+        pool = _one(con, "SELECT count(*) FROM pool")
+        active = _one(con, "SELECT count(*) FROM active")
+        splits = dict(
+            con.execute("SELECT split, count(*) FROM demonstrations WHERE retired_at IS NULL GROUP BY split").fetchall()
+        )
+        sources = _one(con, "SELECT count(DISTINCT source) FROM pool")
+        live = _one(con, "SELECT count(DISTINCT source) FROM active")
+        duplicates = dict(con.execute("SELECT kind, count(*) FROM duplicates GROUP BY kind ORDER BY kind").fetchall())
+        meta = dict(con.execute("SELECT key, value FROM meta").fetchall())
+        calls = {
+            llm: {"calls": n, "tokens_in": tokens_in, "tokens_out": tokens_out, "failures": failures}
+            for llm, n, tokens_in, tokens_out, failures in con.execute(
+                """
+                SELECT llm, sum(n), sum(i), sum(o), sum(f) FROM (
+                    SELECT llm, count(*) AS n, sum(tokens_in) AS i, sum(tokens_out) AS o, 0 AS f
+                      FROM llm_calls GROUP BY llm
+                    UNION ALL SELECT llm, 0, 0, 0, count(*) FROM llm_failures GROUP BY llm
+                ) GROUP BY llm ORDER BY llm
+                """
+            ).fetchall()
+        }
+        evaluations = _one(con, "SELECT count(*) FROM runs WHERE kind = 'evaluate' AND status = 'done'")
+        last = con.execute("SELECT max(run) FROM runs WHERE kind = 'evaluate' AND status = 'done'").fetchone()
+        found = Overview(
+            workspace=str(workspace.path),
+            pool=pool,
+            active=active,
+            pruned=pool - active,
+            retired=_one(con, "SELECT count(*) FROM demonstrations WHERE retired_at IS NOT NULL"),
+            sources=sources,
+            sources_pruned=sources - live,
+            validation=splits.get("validation", 0),
+            test=splits.get("test", 0),
+            duplicates=duplicates,
+            leaks=_one(con, f"SELECT count(*) FROM ({LEAKS})"),
+            skipped=_one(con, "SELECT count(*) FROM skipped"),
+            task=meta.get("task", "open"),
+            encoder=meta.get("encoder"),
+            calls=calls,
+            evaluations=evaluations,
+            last_evaluation=last[0] if last else None,
+            decisions=_one(
+                con, "SELECT count(DISTINCT batch) FROM decisions WHERE batch NOT IN (FROM undone) AND action <> 'undo'"
+            ),
+            next_step="",
+        )
+    return _advised(found)
+
+
+def _advised(found: Overview) -> Overview:
+    if not found.pool:
+        step = "icl-curate index POOL.jsonl"
+    elif not found.validation and not found.test:
+        step = "icl-curate index POOL.jsonl --validation-fraction 0.1 --test-fraction 0.1"
+    elif not found.evaluations:
+        step = f"icl-curate evaluate --split {'test' if found.test else 'validation'}"
+    else:
+        step = "icl-curate export curated.jsonl"
+    return replace(found, next_step=step)
+
+
+def _one(con: duckdb.DuckDBPyConnection, sql: str) -> int:
+    row = con.execute(sql).fetchone()
+    assert row is not None
+    return int(row[0])

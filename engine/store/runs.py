@@ -1,0 +1,90 @@
+"""Runs: what was asked of an engine part, when, with which settings, and what came out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from .workspace import Workspace
+
+EVALUATION_COLUMNS = pa.schema(
+    [
+        ("run", pa.int64()),
+        ("method", pa.string()),
+        ("seed", pa.int64()),
+        ("row", pa.int64()),
+        ("demonstrations", pa.list_(pa.int64())),
+        ("dropped", pa.int32()),
+        ("answer", pa.string()),
+        ("failure", pa.string()),
+        ("correct", pa.bool_()),
+        ("f1", pa.float64()),
+        ("uncertainty", pa.float64()),
+        ("tokens_in", pa.int64()),
+        ("tokens_out", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A row of ``runs``; ``settings`` and ``summary`` are parsed."""
+
+    run: int
+    kind: str
+    llm: str
+    settings: Mapping[str, Any]
+    started_at: datetime
+    finished_at: datetime | None
+    status: str
+    summary: Mapping[str, Any]
+
+
+def start(workspace: Workspace, kind: str, llm: str, settings: Mapping[str, Any]) -> int:
+    """Open a run and return its number."""
+    with workspace.write() as con:
+        row = con.execute("SELECT coalesce(max(run), 0) + 1 FROM runs").fetchone()
+        assert row is not None
+        con.execute(
+            "INSERT INTO runs VALUES (?, ?, ?, ?, ?, NULL, 'running', '{}')",
+            [row[0], kind, llm, json.dumps(settings, sort_keys=True), _now()],
+        )
+    return int(row[0])
+
+
+def finish(workspace: Workspace, run: int, status: str, summary: Mapping[str, Any]) -> None:
+    """Close a run as ``done``, ``failed`` or ``interrupted``."""
+    with workspace.write() as con:
+        con.execute(
+            "UPDATE runs SET finished_at = ?, status = ?, summary = ? WHERE run = ?",
+            [_now(), status, json.dumps(summary), run],
+        )
+
+
+def add_evaluations(workspace: Workspace, table: pa.Table) -> None:
+    """Append per-query outcomes; ``table`` has `EVALUATION_COLUMNS`."""
+    with workspace.write() as con:
+        con.register("outcomes", table)
+        con.execute("INSERT INTO evaluations SELECT * FROM outcomes")
+
+
+def runs(workspace: Workspace, kind: str | None = None, limit: int = 50) -> list[Run]:
+    """Runs of a kind, latest first."""
+    with workspace.read() as con:
+        rows = con.execute(
+            """
+            SELECT run, kind, llm, settings, started_at, finished_at, status, summary FROM runs
+             WHERE ? IS NULL OR kind = ? ORDER BY run DESC LIMIT ?
+            """,
+            [kind, kind, limit],
+        ).fetchall()
+    return [Run(n, kd, llm, json.loads(s), a, b, status, json.loads(o)) for n, kd, llm, s, a, b, status, o in rows]
+
+
+def _now() -> datetime:
+    return datetime.now(UTC).replace(tzinfo=None)

@@ -1,0 +1,99 @@
+"""Decisions against a straight-line model of "the last word wins"."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from icl_curate.engine.errors import UsageError
+from icl_curate.engine.store.decisions import decide, history, undo
+from icl_curate.engine.store.workspace import Workspace
+
+IDS = [f"d{i}" for i in range(6)]
+SOURCE = {demonstration: f"s{i % 2}" for i, demonstration in enumerate(IDS)}
+
+
+def _pool(path: Path) -> Workspace:
+    store = Workspace.create(path)
+    with store.write() as con:
+        for row, name in enumerate(IDS):
+            con.execute(
+                "INSERT INTO demonstrations VALUES (?, ?, 'q', 'a', [], [], '', ?, 'pool', '{}', 'h', 'f', 1,"
+                " now()::TIMESTAMP, NULL)",
+                [row, name, SOURCE[name]],
+            )
+    return store
+
+
+def _active(store: Workspace) -> set[str]:
+    with store.read() as con:
+        return {name for (name,) in con.execute("SELECT id FROM active").fetchall()}
+
+
+STEP = st.one_of(
+    st.tuples(
+        st.sampled_from(["prune", "restore"]), st.just("source"), st.sets(st.sampled_from(["s0", "s1"]), min_size=1)
+    ),
+    st.tuples(
+        st.sampled_from(["prune", "restore"]), st.just("demonstration"), st.sets(st.sampled_from(IDS), min_size=1)
+    ),
+    st.just(("undo", "batch", set())),
+)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(STEP, max_size=6))
+def test_the_last_word_wins_and_undo_takes_it_back(
+    steps: list[tuple[str, str, set[str]]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    store = _pool(tmp_path_factory.mktemp("w"))
+    words: list[tuple[str, set[str]]] = []
+    for action, scope, targets in steps:
+        if action == "undo":
+            if not words:
+                with pytest.raises(UsageError):
+                    undo(store)
+                continue
+            words.pop()
+            undo(store)
+        else:
+            decide(store, action, scope, sorted(targets))  # type: ignore[arg-type]
+            touched = targets if scope == "demonstration" else {d for d in IDS if SOURCE[d] in targets}
+            words.append((action, touched))
+        said = dict.fromkeys(IDS, "keep")
+        for word, touched in words:
+            said.update(dict.fromkeys(touched, word))
+        assert _active(store) == {d for d in IDS if said[d] != "prune"}
+
+
+def test_a_dry_run_says_what_would_happen_and_does_nothing(tmp_path: Path) -> None:
+    store = _pool(tmp_path)
+    rehearsed = decide(store, "prune", "source", ["s1"], dry_run=True)
+    assert (rehearsed.active_before, rehearsed.active_after) == (6, 3)
+    assert rehearsed.pruned_sources == ("s1",)
+    assert _active(store) == set(IDS)
+    assert history(store) == []
+    done = decide(store, "prune", "source", ["s1"])
+    assert (done.active_after, done.kept_sources) == (rehearsed.active_after, ("s0",))
+
+
+def test_unknown_targets_are_refused_with_a_near_name(tmp_path: Path) -> None:
+    store = _pool(tmp_path)
+    with pytest.raises(UsageError, match="did you mean"):
+        decide(store, "prune", "source", ["s11"])
+    with pytest.raises(UsageError, match="nobody"):
+        decide(store, "prune", "demonstration", ["d1", "nobody"])
+    assert history(store) == []
+
+
+def test_history_keeps_every_decision_and_marks_the_undone(tmp_path: Path) -> None:
+    store = _pool(tmp_path)
+    decide(store, "prune", "demonstration", ["d1", "d3"], reason="wrong labels", who="ada")
+    undo(store, who="ada")
+    latest, first = history(store)
+    assert (latest.action, latest.targets) == ("undo", (str(first.batch),))
+    assert (first.who, first.reason, first.targets, first.undone) == ("ada", "wrong labels", ("d1", "d3"), True)
+    with store.read() as con:
+        assert con.execute("SELECT count(*), count(DISTINCT seq) FROM decisions").fetchone() == (3, 3)

@@ -1,0 +1,167 @@
+"""The workspace file: versions, locks between processes and threads, kills."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import duckdb
+import pytest
+from icl_curate.engine.errors import WorkspaceError
+from icl_curate.engine.store import schema, workspace
+from icl_curate.engine.store.workspace import FILE, Workspace
+
+
+def _count(store: Workspace) -> int:
+    with store.read() as con:
+        row = con.execute("SELECT count(*) FROM metrics").fetchone()
+    assert row
+    return int(row[0])
+
+
+def test_a_missing_workspace_is_named_with_the_mend(tmp_path: Path) -> None:
+    with pytest.raises(WorkspaceError) as caught:
+        Workspace.open(tmp_path / "none")
+    assert caught.value.exit_code == 5
+    assert "index" in caught.value.fix
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_newer_workspace_is_refused_and_left_alone(tmp_path: Path) -> None:
+    store = Workspace.create(tmp_path)
+    with store.write() as con:
+        con.execute("UPDATE meta SET value = '999' WHERE key = 'schema_version'")
+    with pytest.raises(WorkspaceError, match="999"):
+        Workspace.open(tmp_path)
+    with pytest.raises(WorkspaceError, match="999"):
+        Workspace.create(tmp_path)
+
+
+def test_an_older_workspace_is_migrated_with_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Workspace.create(tmp_path)
+    with store.write() as con:
+        con.execute("INSERT INTO metrics VALUES (1, 1, 'loss', 0.5)")
+    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, "ALTER TABLE metrics ADD COLUMN note VARCHAR"))
+    monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
+    reopened = Workspace.open(tmp_path)
+    with reopened.read() as con:
+        assert schema.version_of(con) == schema.VERSION
+        assert con.execute("SELECT value, note FROM metrics").fetchall() == [(0.5, None)]
+
+
+def test_a_failed_migration_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Workspace.create(tmp_path)
+    before = schema.VERSION
+    broken = "CREATE TABLE halfway (x INT); SELECT * FROM no_such_table"
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, broken))
+        patch.setattr(schema, "VERSION", before + 1)
+        with pytest.raises(duckdb.Error):
+            Workspace.open(tmp_path)
+    with Workspace.open(tmp_path).read() as con:
+        assert schema.version_of(con) == before
+        assert not con.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = 'halfway'").fetchone()
+
+
+def test_a_raising_block_rolls_back(tmp_path: Path) -> None:
+    store = Workspace.create(tmp_path)
+    with pytest.raises(ZeroDivisionError), store.write() as con:
+        con.execute("INSERT INTO metrics VALUES (1, 1, 'loss', 0.5)")
+        _ = 1 / 0
+    assert _count(store) == 0
+
+
+def test_readers_and_writers_in_threads_neither_fail_nor_starve(tmp_path: Path) -> None:
+    store = Workspace.create(tmp_path)
+    problems: list[BaseException] = []
+
+    def guarded(work: object) -> None:
+        try:
+            work()  # type: ignore[operator]
+        except BaseException as error:
+            problems.append(error)
+
+    def read() -> None:
+        for _ in range(30):
+            with store.read(), store.read() as con:
+                con.execute("SELECT count(*) FROM active").fetchall()
+
+    def write() -> None:
+        for i in range(15):
+            with store.write() as con:
+                con.execute("INSERT INTO metrics VALUES (1, ?, 'x', 0)", [i])
+
+    threads = [threading.Thread(target=guarded, args=(work,), daemon=True) for work in (read, read, write, write)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
+    assert not problems
+    assert _count(store) == 30
+
+
+def test_writing_inside_reading_is_a_programming_error_not_a_deadlock(tmp_path: Path) -> None:
+    store = Workspace.create(tmp_path)
+    with store.read(), pytest.raises(RuntimeError), store.write():
+        pass
+    with store.write():
+        pass
+
+
+_HOLD = """
+import sys, time
+from pathlib import Path
+from icl_curate.engine.store.workspace import Workspace
+with Workspace(Path(sys.argv[1])).write() as con:
+    con.execute("INSERT INTO metrics VALUES (7, 7, 'held', 7)")
+    print("held", flush=True)
+    time.sleep(float(sys.argv[2]))
+"""
+
+
+def _holder(path: Path, seconds: float) -> subprocess.Popen[str]:
+    child = subprocess.Popen([sys.executable, "-c", _HOLD, str(path), str(seconds)], stdout=subprocess.PIPE, text=True)
+    assert child.stdout
+    assert child.stdout.readline() == "held\n"
+    return child
+
+
+def test_another_processs_lock_is_waited_for_then_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Workspace.create(tmp_path)
+    child = _holder(tmp_path, 1.0)
+    assert _count(store) == 1  # waited for the child's batch
+    child.wait(20)
+    monkeypatch.setattr(workspace, "PATIENCE", 0.2)
+    child = _holder(tmp_path, 60)
+    try:
+        with pytest.raises(WorkspaceError) as caught:
+            _count(store)
+        assert f"PID {child.pid}" in caught.value.what
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_kill_9_in_a_transaction_loses_only_that_transaction(tmp_path: Path) -> None:
+    store = Workspace.create(tmp_path)
+    with store.write() as con:
+        con.execute("INSERT INTO metrics VALUES (1, 1, 'kept', 1)")
+    child = _holder(tmp_path, 60)
+    os.kill(child.pid, signal.SIGKILL)
+    child.wait()
+    time.sleep(0.05)
+    assert _count(Workspace.open(tmp_path)) == 1
+
+
+def test_a_file_that_is_no_database_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text("this is not a database, it is a note of at least some length\n" * 100)
+    with pytest.raises(WorkspaceError) as caught:
+        Workspace.open(tmp_path)
+    assert "\n" not in caught.value.what
+    assert caught.value.fix
