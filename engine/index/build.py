@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from ..errors import UsageError
 from ..pool.records import TaskKind
 from ..progress import CancelToken, Event, Report, silent
+from ..search.files import exclusive
 from ..store.demonstrations import LEAKS, next_row, retire, revive
 from ..store.workspace import Workspace
 from . import artefacts, duplicates
@@ -165,8 +166,7 @@ def index_pool(
     added = retired = revived = 0
     if changed:
         staging = workspace.path / "tmp" / "staged.parquet"
-        staging.parent.mkdir(exist_ok=True)
-        try:
+        with exclusive(staging.with_name("index.lock")):
             skipped = _stage(changed, staging, report, cancel)
             if plan.strict and skipped:
                 first = skipped[0]
@@ -175,8 +175,7 @@ def index_pool(
                     "mend the rows, or leave out --strict to skip them",
                 )
             added, retired, revived = _merge(workspace, changed, staging, skipped, plan.strict)
-        finally:
-            staging.unlink(missing_ok=True)
+            staging.unlink()
     if changed or not _repeats_current(workspace, plan.near_duplicate):
         duplicates.update(workspace, plan.near_duplicate, report, cancel)
     artefacts.lexical_index(workspace, report, cancel)
@@ -233,8 +232,12 @@ def _file(workspace: Workspace, path: str, reading: _Reading) -> _File:
     root = workspace.path.parent
     name = full.relative_to(root).as_posix() if full.is_relative_to(root) else str(full)
     with opened(path) as stream:
-        digest = hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16))  # type: ignore[arg-type]
+        digest = hashlib.file_digest(stream, _digest)  # type: ignore[arg-type]  # BinaryIO has readinto, its stub not
     return _File(path, name, reading, digest.hexdigest())
+
+
+def _digest() -> Any:
+    return hashlib.blake2b(digest_size=16)
 
 
 def _changed(workspace: Workspace, files: list[_File]) -> list[_File]:
@@ -256,7 +259,7 @@ def _stage(files: list[_File], staging: Path, report: Report, cancel: CancelToke
                     cancel.check()
                     batch = [(done + i, *row) for i, row in enumerate(batch)]
                     done += len(batch)
-                    writer.write_table(pa.table([*zip(*batch, strict=True)], schema=STAGED))  # type: ignore[list-item]
+                    writer.write_table(pa.table([*zip(*batch, strict=True)], schema=STAGED))
                     report(Event("read", done))
     return skipped
 

@@ -27,15 +27,20 @@ from ..store.workspace import Workspace, arrow
 GRAM = 5
 BANDS, BAND = 16, 8
 FILE = "minhash.npy"
-CHUNK = 4_000
+CHUNK = 1_000
 """Texts hashed at once: their 5-grams fit into the processor's cache."""
+
+_ASIDE = """
+    CASE WHEN context = '' AND len(options) = 0 THEN ''
+         ELSE md5(lower(context) || chr(31) || array_to_string(list_sort(options), chr(31))) END
+"""
 
 _U64 = NDArray[np.uint64]
 _SPACE = re.compile(r"\s+")
 _RADIX = np.uint64(0x100000001B3)
 _draw = np.random.Generator(np.random.PCG64(20_21))  # fixed: keys in a file must mean the same in every release
-_FACTORS = _draw.integers(1, 1 << 63, BANDS * BAND, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
-_TERMS = _draw.integers(0, 1 << 63, BANDS * BAND, dtype=np.uint64)
+_FACTORS = _draw.integers(0, 1 << 31, BANDS * BAND, dtype=np.uint32) * np.uint32(2) + np.uint32(1)
+_MASKS = _draw.integers(0, 1 << 32, BANDS * BAND, dtype=np.uint32)
 
 
 def normalised(text: str) -> str:
@@ -56,6 +61,8 @@ def jaccard(a: frozenset[str], b: frozenset[str]) -> float:
 
 def band_keys(texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None) -> _U64:
     """Keys of normalised texts, (n, 16): two texts that agree in any are candidates."""
+    if len(texts) == 1:
+        return _chunk_keys(texts)  # a query's: threads would cost more than the work
     chunks = [texts[start : start + CHUNK] for start in range(0, len(texts), CHUNK)]
     keys = []
     with ThreadPoolExecutor(2) as pool:  # numpy lets go of the lock inside its loops
@@ -69,13 +76,13 @@ def band_keys(texts: Sequence[str], report: Report = silent, cancel: CancelToken
 
 def _chunk_keys(texts: Sequence[str]) -> _U64:
     hashes, starts = _gram_hashes(texts)
-    signature = np.empty((BANDS * BAND, len(texts)), np.uint64)
-    scratch = np.empty_like(hashes)
-    for i, (factor, term) in enumerate(zip(_FACTORS, _TERMS, strict=True)):
-        np.multiply(hashes, factor, out=scratch)
-        np.add(scratch, term, out=scratch)
-        np.right_shift(scratch, np.uint64(32), out=scratch)  # the high bits of a multiplicative hash are the good ones
-        signature[i] = np.minimum.reduceat(scratch, starts)
+    high = (hashes >> np.uint64(32)).astype(np.uint32)  # 32 bits: half the memory to pass through, 128 times
+    signature = np.empty((BANDS * BAND, len(texts)), np.uint32)
+    scratch = np.empty_like(high)
+    for i, (factor, mask) in enumerate(zip(_FACTORS, _MASKS, strict=True)):
+        np.bitwise_xor(high, mask, out=scratch)
+        np.multiply(scratch, factor, out=scratch)  # by an odd number: a permutation of the 32-bit numbers
+        np.minimum.reduceat(scratch, starts, out=signature[i])
     keys = np.zeros((BANDS, len(texts)), np.uint64)
     for row in range(BAND):
         keys = _mixed(keys * _RADIX + signature.reshape(BANDS, BAND, -1)[:, row])
@@ -117,13 +124,20 @@ class Repeat:
 
 
 def find_repeats(
-    rows: NDArray[np.int64], texts: Sequence[str], outputs: Sequence[str], keys: _U64, threshold: float
+    rows: NDArray[np.int64],
+    texts: Sequence[str],
+    outputs: Sequence[str],
+    asides: Sequence[str],
+    keys: _U64,
+    threshold: float,
 ) -> list[Repeat]:
     """Duplicate groups among rows (n,), ascending, with their normalised inputs, outputs and band keys (n, 16).
 
     Two inputs of Jaccard similarity ``threshold`` or more belong together, and so does what is connected through
-    others. Within a bucket each row is compared with the first and with the one before it, which keeps the work
-    linear on pools made from templates.
+    others. One question about two passages, or with two sets of options, is two questions: ``asides`` stand for
+    passage and options, empty where a row has neither, and must agree where both rows have one. Within a bucket each
+    row is compared with the first and with the one before it, which keeps the work linear on pools made from
+    templates.
     """
     from scipy.sparse import coo_matrix
     from scipy.sparse.csgraph import connected_components
@@ -138,7 +152,10 @@ def find_repeats(
         return known[i]
 
     alike = [
-        (a, b) for a, b in pairs.tolist() if texts[a] == texts[b] or jaccard(grams_of(a), grams_of(b)) >= threshold
+        (a, b)
+        for a, b in pairs.tolist()
+        if (asides[a] == asides[b] or not asides[a] or not asides[b])
+        and (texts[a] == texts[b] or jaccard(grams_of(a), grams_of(b)) >= threshold)
     ]
     if not alike:
         return []
@@ -179,7 +196,10 @@ def update(
     """Hash rows that have no key yet and write the table ``duplicates`` anew, over every row not retired."""
     with workspace.read() as con:
         total = next_row(con)
-        table = arrow(con, "SELECT row, input, output FROM demonstrations WHERE retired_at IS NULL ORDER BY row")
+        table = arrow(
+            con,
+            f"SELECT row, input, output, {_ASIDE} AS aside FROM demonstrations WHERE retired_at IS NULL ORDER BY row",
+        )
     rows = np.asarray(table.column("row").to_numpy(), np.int64)
     texts = [normalised(text) for text in table.column("input").to_pylist()]
     stored = _stored_keys(workspace.path, total)
@@ -187,7 +207,8 @@ def update(
     if fresh.size:
         stored[rows[fresh]] = band_keys([texts[i] for i in fresh.tolist()], report, cancel)
         replace_file(workspace.path / FILE, lambda file: np.save(file, stored, allow_pickle=False))
-    repeats = find_repeats(rows, texts, table.column("output").to_pylist(), stored[rows], threshold)
+    outputs, asides = table.column("output").to_pylist(), table.column("aside").to_pylist()
+    repeats = find_repeats(rows, texts, outputs, asides, stored[rows], threshold)
     with workspace.write() as con:
         con.execute("DELETE FROM duplicates")
         if repeats:
@@ -234,6 +255,8 @@ class Repeats:
         for column, key in zip(self._keys, band_keys([asked])[0], strict=True):
             agree |= column == key
         candidates = np.flatnonzero(agree).astype(np.int64)
+        if not candidates.size:
+            return candidates  # and the workspace stays closed
         wanted = grams(asked)
         same: Iterable[bool] = (
             jaccard(grams(normalised(other)), wanted) >= self._threshold

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from ..pool.prompts import Prompt
 
@@ -74,6 +74,7 @@ FailureKind = Literal[
     "context",
     "refusal",
     "auth",
+    "quota",
     "not_found",
     "capability",
     "malformed",
@@ -85,12 +86,14 @@ FailureKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why there is no answer. ``retry_after`` is the server's own wish, in seconds."""
+    """Why there is no answer. ``retry_after`` is the server's own wish, in seconds; ``unreachable`` says that no
+    server answered at all (nothing listens there, or it hung up)."""
 
     kind: FailureKind
     message: str
     retry_after: float | None = None
     attempts: int = 1
+    unreachable: bool = False
 
     @property
     def retryable(self) -> bool:
@@ -99,10 +102,14 @@ class Failure:
     @property
     def fatal(self) -> bool:
         """No other request of the run can do better: stop the run."""
-        return self.kind in {"auth", "not_found", "capability"}
+        return self.kind in {"auth", "quota", "not_found", "capability"}
 
 
 Result = Answer | Failure
+
+BLOCK_END = "\n\n"
+"""Where the answer to `Prompt.text` ends: its blocks are separated by a blank line, and a completion LLM would
+otherwise go on with the next question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,3 +156,11 @@ class Backend(Protocol):
 
     async def close(self) -> None:
         """Release connections or memory."""
+
+
+@runtime_checkable
+class Adopts(Protocol):
+    """A backend that asks in another way once it knows what its server can do."""
+
+    def adopt(self, capabilities: Capabilities) -> None:
+        """Use what an earlier `Backend.probe` found instead of probing again."""

@@ -45,22 +45,24 @@ class Encoder(Protocol):
         """For each text the vectors of its tokens, (tokens, width of the transformer), each of length 1."""
 
 
-def load_encoder(name: str = DEFAULT_ENCODER, device: str = "auto") -> SentenceEncoder:
+def load_encoder(name: str = DEFAULT_ENCODER, device: str = "auto", *, full_precision: bool = False) -> SentenceEncoder:
     """Load a sentence-transformers encoder by hub name or path.
 
     `DEFAULT_ENCODER` comes from the package `PACKAGE` where that is installed, its weights verified; torch is then
     imported when `FEW` texts or more are first encoded. ``device`` is a torch device, or ``auto``: cuda, else mps,
     else cpu. Raises `UsageError` when the encoder or the device cannot be had.
+    ``full_precision`` keeps to float32 whatever the number of texts: a text's vector then does not depend, beyond
+    float32 rounding, on the texts it is encoded with.
     """
     if name == f"sentence-transformers/{DEFAULT_ENCODER}":
         name = DEFAULT_ENCODER  # one encoder, one folder of vectors
     packaged = _packaged() if name == DEFAULT_ENCODER else None
     if packaged:
-        encoder = SentenceEncoder(name, str(packaged), device, MiniLM(packaged))
+        encoder = SentenceEncoder(name, str(packaged), device, MiniLM(packaged), FEW if not full_precision else None)
     else:
         folder = Path(name).expanduser()
         source = str(folder.resolve()) if folder.is_dir() else name
-        encoder = SentenceEncoder(source, source, device)
+        encoder = SentenceEncoder(source, source, device, None, FEW if not full_precision else None)
     if device not in ("auto", "cpu"):
         encoder.warm()
     return encoder
@@ -69,7 +71,10 @@ def load_encoder(name: str = DEFAULT_ENCODER, device: str = "auto") -> SentenceE
 class SentenceEncoder:
     """A sentence-transformers model, and a light double of it for few texts where there is one. Thread-safe."""
 
-    def __init__(self, name: str, source: str, device: str, small: MiniLM | None = None) -> None:
+    def __init__(
+        self, name: str, source: str, device: str, small: MiniLM | None = None, reduce_from: int | None = FEW
+    ) -> None:
+        self._reduce_from = reduce_from
         self.name = name
         self._source = source
         self._device = device
@@ -96,7 +101,7 @@ class SentenceEncoder:
         """
         if self._small and len(texts) < FEW:
             return unit(self._small.sentences(texts))
-        return unit(self.warm().sentences(texts, len(texts) >= FEW, report, cancel))
+        return unit(self.warm().sentences(texts, self._reduces(texts), report, cancel))
 
     def encode_tokens(
         self, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None
@@ -109,8 +114,11 @@ class SentenceEncoder:
         if self._small and len(texts) < FEW:
             vectors = self._small.tokens(texts)
         else:
-            vectors = self.warm().tokens(texts, len(texts) >= FEW, report, cancel)
+            vectors = self.warm().tokens(texts, self._reduces(texts), report, cancel)
         return [unit(tokens).astype(np.float16) for tokens in vectors]
+
+    def _reduces(self, texts: Sequence[str]) -> bool:
+        return self._reduce_from is not None and len(texts) >= self._reduce_from
 
 
 def unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:

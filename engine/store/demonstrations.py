@@ -142,6 +142,19 @@ def inputs(workspace: Workspace, rows: Sequence[int] | NDArray[np.int64]) -> lis
     return [found[row] for row in wanted.tolist()]
 
 
+def rows_of_inputs(workspace: Workspace, texts: Sequence[str]) -> NDArray[np.int64]:
+    """For each text the first row whose input it is, retired ones included; -1 where there is none, (n,)."""
+    found = np.full(len(texts), -1, np.int64)
+    with workspace.read() as con:
+        con.register("asked", pa.table({"place": np.arange(len(texts)), "text": pa.array(texts, pa.string())}))
+        matched = con.execute(
+            "SELECT place, min(row) AS row FROM asked JOIN demonstrations ON input = text GROUP BY place"
+        ).fetchnumpy()
+        con.unregister("asked")
+    found[np.asarray(matched["place"], np.int64)] = matched["row"]
+    return found
+
+
 def queries(workspace: Workspace, split: Split, limit: int | None = None) -> list[Query]:
     """Queries of a split in the order they were indexed, their reference answers filled in."""
     with workspace.read() as con:
@@ -155,7 +168,9 @@ def queries(workspace: Workspace, split: Split, limit: int | None = None) -> lis
 def find(workspace: Workspace, name: str) -> Demonstration:
     """The row, not retired, that has ``name`` as its id. Raises `UsageError` when there is none."""
     with workspace.read() as con:
-        row = con.execute(f"SELECT {_FIELDS} FROM demonstrations WHERE id = ? AND retired_at IS NULL", [id]).fetchone()
+        row = con.execute(
+            f"SELECT {_FIELDS} FROM demonstrations WHERE id = ? AND retired_at IS NULL", [name]
+        ).fetchone()
     if row is None:
         raise UsageError(f"no row has the id '{name}'", "icl-curate demos --search TEXT")
     return _demonstration(row)

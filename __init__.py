@@ -1,0 +1,32 @@
+"""icl-curate: curate pools of in-context-learning demonstrations.
+
+Importing this loads nothing heavy; each name of the public API is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .engine.select.selector import Selected, Selector
+    from .engine.sources.gradient import multilinear_gradient
+
+__all__ = ["Selected", "Selector", "multilinear_gradient"]
+
+_HOMES = {
+    "Selected": ".engine.select.selector",
+    "Selector": ".engine.select.selector",
+    "multilinear_gradient": ".engine.sources.gradient",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name], __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,625 @@
+"""The command line: parse, call the engine, print. Nothing is computed here.
+
+stdout is data, stderr is narration. The top level imports the standard library and typer alone; every command
+imports what it uses in its body, so that ``--help``, ``--version`` and ``status`` start at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+if TYPE_CHECKING:
+    from .engine.llm.budget import Budget
+    from .engine.llm.runner import Plan
+    from .engine.progress import CancelToken, Report
+    from .engine.settings import Settings
+    from .engine.store.decisions import Action, Scope
+    from .engine.store.workspace import Workspace
+
+
+class CurateGroup(TyperGroup):
+    """Turns the engine's errors into one line, the command that mends it and the promised exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        from .engine.errors import CurateError
+
+        try:
+            return super().invoke(ctx)
+        except CurateError as error:
+            _fail(error.what, error.fix, error.exit_code)
+        except KeyboardInterrupt:
+            _fail("interrupted", "run the same command again to go on", 130)
+
+
+app = typer.Typer(
+    cls=CurateGroup,
+    name="icl-curate",
+    help="Curate pools of in-context-learning demonstrations: index, measure, prune, export.",
+    no_args_is_help=True,
+    rich_markup_mode=None,  # plain help starts faster and reads the same in a pipe
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+llm_app = typer.Typer(cls=CurateGroup, no_args_is_help=True, rich_markup_mode=None, help="The chosen LLM.")
+app.add_typer(llm_app, name="llm")
+
+WorkspaceOption = Annotated[
+    Path, typer.Option("--workspace", "-w", envvar="ICL_CURATE_WORKSPACE", help="Folder of the workspace.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+LLMOption = Annotated[str | None, typer.Option("--llm", help="offline, openai:MODEL or hf:NAME_OR_PATH.")]
+BaseURLOption = Annotated[str | None, typer.Option("--base-url", help="OpenAI-compatible server.")]
+DeviceOption = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda or mps.")]
+ShotsOption = Annotated[int | None, typer.Option("-k", "--shots", help="Demonstrations in a prompt.")]
+SeedOption = Annotated[int | None, typer.Option("--seed", help="Seed of everything drawn at random.")]
+OrderOption = Annotated[str | None, typer.Option("--order", help="best-last (next to the query) or best-first.")]
+AnswersOption = Annotated[str | None, typer.Option("--answers", help="auto, score or generate.")]
+ConcurrencyOption = Annotated[int | None, typer.Option("--concurrency", "-j", help="Most calls in flight.")]
+MaxCallsOption = Annotated[int | None, typer.Option("--max-calls", help="Stop before more calls than this.")]
+MaxCostOption = Annotated[float | None, typer.Option("--max-cost", help="Stop before spending more USD than this.")]
+PriceInOption = Annotated[float | None, typer.Option("--price-in", help="USD per million prompt tokens.")]
+PriceOutOption = Annotated[float | None, typer.Option("--price-out", help="USD per million generated tokens.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite what exists.")]
+ReasonOption = Annotated[str, typer.Option("--reason", help="Kept in the history.")]
+
+DEFAULT_WORKSPACE = Path(".icl-curate")
+SCHEMA_VERSION = 1
+
+
+def _version(value: bool) -> None:
+    if value:
+        from .engine.version import VERSION
+
+        typer.echo(f"icl-curate {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the release and stop.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No narration on stderr but errors.")] = False,
+    no_color: Annotated[bool, typer.Option("--no-color", help="No colours (NO_COLOR works too).")] = False,
+) -> None:
+    _state["quiet"] = quiet
+    if no_color:
+        os.environ["NO_COLOR"] = "1"
+
+
+_state: dict[str, bool] = {"quiet": False, "json": False}
+
+
+# Commands, in the order of a curation session.
+
+
+@app.command()
+def index(
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(help="JSONL, JSON, CSV, TSV or Parquet; globs; - for JSONL on stdin. None: known files again."),
+    ] = None,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    validation: Annotated[list[str] | None, typer.Option(help="Validation queries (file or glob).")] = None,
+    test: Annotated[list[str] | None, typer.Option(help="Test queries (file or glob).")] = None,
+    validation_fraction: Annotated[float, typer.Option(help="Share of the pool set aside, by hash.")] = 0.0,
+    test_fraction: Annotated[float, typer.Option(help="Share of the pool set aside, by hash.")] = 0.0,
+    columns: Annotated[
+        list[str] | None, typer.Option("--map", help="FIELD=COLUMN, e.g. --map input=utterance; repeatable.")
+    ] = None,
+    source: Annotated[str | None, typer.Option(help="Source of every row (default: column, or file's stem).")] = None,
+    encoder: Annotated[str | None, typer.Option(help="sentence-transformers name or path.")] = None,
+    device: DeviceOption = None,
+    encode: Annotated[bool, typer.Option("--encode/--no-encode", help="Compute embeddings.")] = True,
+    near_duplicate: Annotated[float | None, typer.Option(help="Jaccard from which inputs repeat.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Any bad row is an error.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Read a pool into the workspace: check, find duplicates and leaks, encode what is new."""
+    from .engine.index.build import IndexPlan, index_pool
+    from .engine.store.workspace import Workspace
+
+    settings = _settings(workspace, as_json, encoder=encoder, device=device, near_duplicate=near_duplicate)
+    plan = IndexPlan(
+        paths=tuple(paths or ()),
+        columns=_mapping(columns or ()),
+        validation=tuple(validation or ()),
+        test=tuple(test or ()),
+        validation_fraction=validation_fraction,
+        test_fraction=test_fraction,
+        source=source,
+        strict=strict,
+        near_duplicate=settings.near_duplicate,
+        encoder=settings.encoder if encode else None,
+        device=settings.device,
+    )
+    with _narrated() as (report, cancel):
+        done = index_pool(Workspace.create(workspace), plan, report, cancel)
+    if as_json:
+        _print_json(done.as_json())
+        return
+    from .tui.plain import show_table
+
+    show_table(["", ""], done.lines())
+    if done.skipped:
+        rows = [[s.file, s.line, s.reason] for s in done.skipped[:20]]
+        show_table(["skipped in", "line", "why>"], rows, note=_more(len(done.skipped), 20, "index --json"))
+
+
+@app.command()
+def status(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:
+    """What the workspace holds, what was asked of LLMs, and the next sensible step."""
+    from .engine.store.overview import overview
+
+    _state["json"] = as_json
+    found = overview(_open(workspace))
+    if as_json:
+        _print_json(found.as_json())
+        return
+    from .tui.plain import show_table
+
+    show_table(["", ""], found.lines(), note=f"next: {found.next_step}")
+
+
+@app.command()
+def sources(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:
+    """Sources of the pool: size, what is pruned, duplicates."""
+    from .engine.store.demonstrations import sources as list_sources
+
+    _state["json"] = as_json
+    found = list_sources(_open(workspace))
+    if as_json:
+        _print_json({"sources": [_plain(source) for source in found]})
+        return
+    from .tui.plain import show_table
+
+    rows = [[s.source, s.demonstrations, s.active, s.demonstrations - s.active, s.duplicates, s.kept] for s in found]
+    show_table(["source", "demonstrations", "active", "pruned", "duplicates", "kept"], rows)
+
+
+@app.command()
+def demos(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    search: Annotated[str, typer.Option("--search", "-s", help="Only rows that hold this text.")] = "",
+    source: Annotated[str | None, typer.Option(help="Only this source.")] = None,
+    split: Annotated[str, typer.Option(help="pool, validation or test.")] = "pool",
+    pruned: Annotated[bool | None, typer.Option("--pruned/--active", help="Only pruned, or only active rows.")] = None,
+    duplicates: Annotated[bool, typer.Option("--duplicates", help="Only rows that repeat an earlier one.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="Rows to show.")] = 20,
+    after: Annotated[int, typer.Option(help="Go on after this row number.")] = -1,
+    as_json: JsonOption = False,
+) -> None:
+    """Look at demonstrations."""
+    from .engine.store.demonstrations import Filter, page
+
+    _state["json"] = as_json
+    found = page(_open(workspace), Filter(source, split, pruned, search, duplicates), after=after, limit=limit)
+    if as_json:
+        _print_json({"demonstrations": [_plain(row) for row in found]})
+        return
+    from .tui.plain import show_table
+
+    rows = [[r.row, r.id, r.source, "pruned" if r.pruned else "", r.input, r.output] for r in found]
+    more = f"more: icl-curate demos --after {found[-1].row} …" if len(found) == limit else ""
+    show_table(["row", "id", "source", "", "input>", "output"], rows, note=more)
+
+
+@app.command()
+def prune(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    source: Annotated[list[str] | None, typer.Option("--source", help="Take this source out; repeatable.")] = None,
+    demo: Annotated[list[str] | None, typer.Option("--demo", help="Take this demonstration out; repeatable.")] = None,
+    undo: Annotated[bool, typer.Option("--undo", help="Take the latest decision back.")] = False,
+    reason: ReasonOption = "",
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Take sources or demonstrations out of the active pool. Nothing is deleted; --undo takes it back."""
+    if undo:
+        from .engine.store.decisions import undo as take_back
+
+        _state["json"] = as_json
+        _show_change(take_back(_open(workspace), dry_run=dry_run), dry_run, as_json)
+        return
+    _decide("prune", workspace, source, demo, reason, dry_run, as_json)
+
+
+@app.command()
+def restore(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    source: Annotated[list[str] | None, typer.Option("--source", help="Put this source back; repeatable.")] = None,
+    demo: Annotated[list[str] | None, typer.Option("--demo", help="Put this demonstration back; repeatable.")] = None,
+    reason: ReasonOption = "",
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Put pruned sources or demonstrations back into the active pool."""
+    _decide("restore", workspace, source, demo, reason, dry_run, as_json)
+
+
+@app.command()
+def history(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="Decisions to show.")] = 50,
+    as_json: JsonOption = False,
+) -> None:
+    """Decisions taken, latest first."""
+    from .engine.store.decisions import history as list_history
+
+    _state["json"] = as_json
+    entries = list_history(_open(workspace), limit)
+    if as_json:
+        _print_json({"history": [_plain(entry) for entry in entries]})
+        return
+    from .tui.plain import show_table
+
+    rows = [
+        [
+            e.batch,
+            f"{e.decided_at:%Y-%m-%d %H:%M}",
+            e.who,
+            e.action,
+            e.scope,
+            ", ".join(e.targets[:3]) + _more(len(e.targets), 3),
+            e.reason,
+            "undone" if e.undone else "",
+        ]
+        for e in entries
+    ]
+    show_table(["#", "when", "who", "did", "to", "which>", "why", ""], rows)
+
+
+@app.command()
+def preview(
+    query: Annotated[str, typer.Argument(help="A question, or - to read it from stdin.")],
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    method: Annotated[str | None, typer.Option("--method", "-m", help="Selection method.")] = None,
+    k: ShotsOption = None,
+    options: Annotated[list[str] | None, typer.Option("--option", help="An answer option; repeatable.")] = None,
+    context: Annotated[str, typer.Option(help="A passage that belongs to the query.")] = "",
+    explain: Annotated[bool, typer.Option("--explain", help="Take every score apart and show the prompt.")] = False,
+    answer: Annotated[bool, typer.Option("--answer", help="Ask the LLM.")] = False,
+    llm: LLMOption = None,
+    base_url: BaseURLOption = None,
+    order: OrderOption = None,
+    seed: SeedOption = None,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show which demonstrations a query gets, why, and with --answer what the LLM makes of them."""
+    from .engine.pool.records import Query
+    from .engine.select.preview import preview as look
+
+    settings = _settings(
+        workspace, as_json, method=method, k=k, llm=llm, base_url=base_url, order=order, seed=seed, device=device
+    )
+    text = sys.stdin.read().strip() if query == "-" else query
+    asked = Query(text, tuple(options or ()), context)
+    with _narrated() as (report, cancel):
+        seen = look(_open(workspace), asked, settings, answer=answer, report=report, cancel=cancel)
+    if as_json:
+        _print_json(seen.as_json())
+        return
+    from .tui.plain import show_preview
+
+    show_preview(seen, explain)
+
+
+@app.command()
+def evaluate(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    methods: Annotated[str, typer.Option("--methods", "-m", help="Comma-separated.")] = "zero,random,bm25,dense",
+    k: ShotsOption = None,
+    seeds: Annotated[int, typer.Option(help="Seeds for methods that draw at random.", min=1)] = 3,
+    split: Annotated[str, typer.Option(help="validation or test.")] = "test",
+    limit: Annotated[int | None, typer.Option("--limit", "-n", help="First queries only.")] = None,
+    llm: LLMOption = None,
+    base_url: BaseURLOption = None,
+    order: OrderOption = None,
+    answers: AnswersOption = None,
+    seed: SeedOption = None,
+    device: DeviceOption = None,
+    concurrency: ConcurrencyOption = None,
+    max_calls: MaxCallsOption = None,
+    max_cost: MaxCostOption = None,
+    price_in: PriceInOption = None,
+    price_out: PriceOutOption = None,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare selection methods on one table. Stop it at any time: run again, it goes on and pays nothing twice."""
+    from .engine.evaluate.compare import Evaluation, EvaluationPlan
+    from .engine.select.asking import backend_for, price_of
+
+    settings = _settings(
+        workspace, as_json, k=k, llm=llm, base_url=base_url, order=order, answers=answers, seed=seed, device=device,
+        concurrency=concurrency, price_in=price_in, price_out=price_out,
+    )  # fmt: skip
+    plan = EvaluationPlan(tuple(m.strip() for m in methods.split(",") if m.strip()), seeds, _query_split(split), limit)
+    store = _open(workspace)
+    with _narrated() as (report, cancel), backend_for(store, settings) as backend:
+        evaluation = Evaluation(store, backend, settings, plan, report, cancel, rehearse=dry_run)
+        if dry_run:
+            _show_cost(evaluation.cost(price_of(settings)), as_json)
+            return
+        table = evaluation.run(_budget(settings, max_calls, max_cost))
+    if as_json:
+        _print_json(table)
+        return
+    from .tui.plain import show_evaluation
+
+    show_evaluation(table)
+
+
+@app.command()
+def export(
+    out: Annotated[Path, typer.Argument(help="File, or folder for the format hf.")],
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    format: Annotated[
+        str | None, typer.Option("--format", "-f", help="jsonl, csv, parquet, chat, dspy or hf (default: by name).")
+    ] = None,
+    split: Annotated[str, typer.Option(help="pool, validation or test.")] = "pool",
+    source: Annotated[list[str] | None, typer.Option("--source", help="Only these sources; repeatable.")] = None,
+    deduplicate: Annotated[bool, typer.Option("--deduplicate", help="Only the first of each duplicate group.")] = False,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the active pool with a manifest that says what was taken out and why."""
+    from .engine.export.corpus import ExportPlan, format_of, manifest_path
+    from .engine.export.corpus import export as write
+
+    settings = _settings(workspace, as_json)
+    plan = ExportPlan(
+        out, format or format_of(out), _split(split), tuple(source or ()), deduplicate, settings.template, force
+    )
+    with _narrated() as (report, cancel):
+        manifest = write(_open(workspace), plan, report, cancel)
+    if as_json:
+        _print_json(manifest)
+        return
+    written = ", ".join(f"{count:,} {split}" for split, count in manifest["counts"]["exported"].items() if count)
+    _say(f"wrote {out} ({written}); manifest: {manifest_path(plan)}")
+
+
+@app.command()
+def config(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:
+    """Every setting, its value and where it came from."""
+    from .engine.settings import CONFIG, about, resolve, user_config
+
+    _state["json"] = as_json
+    resolved = resolve(workspace, {})
+    values = _plain(resolved.settings)
+    if as_json:
+        _print_json({"settings": values, "origins": dict(resolved.origins)})
+        return
+    from .tui.plain import show_table
+
+    rows = [[name, str(value), resolved.origins[name], about(name)] for name, value in values.items()]
+    note = f"set them in {workspace / CONFIG}, {user_config()}, or as ICL_CURATE_<NAME> in the environment"
+    show_table(["setting", "value", "from", "meaning>"], rows, note=note)
+
+
+@app.command()
+def demo(
+    workspace: Annotated[Path | None, typer.Option("--workspace", "-w", help="Keep the demo's workspace here.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """The whole story on the sample data, with the embedded encoder and reader: no key, no server, no download."""
+    from .tui.demo import run_demo
+
+    _state["json"] = as_json
+    with _narrated() as (report, cancel):
+        told = run_demo(workspace, report, cancel, show=not as_json)
+    if as_json:
+        _print_json(told)
+
+
+@llm_app.command("check")
+def llm_check(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    llm: LLMOption = None,
+    base_url: BaseURLOption = None,
+    device: DeviceOption = None,
+    price_in: PriceInOption = None,
+    price_out: PriceOutOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Can the LLM be reached, how fast is it, does it give log-probabilities, can it score, is its price known."""
+    from .engine.errors import LLMError
+    from .engine.llm.runner import check
+    from .engine.select.asking import backend_for, price_of
+    from .engine.store.workspace import Workspace
+
+    settings = _settings(
+        workspace, as_json, llm=llm, base_url=base_url, device=device, price_in=price_in, price_out=price_out
+    )
+    store = Workspace.create(workspace)
+    with _narrated(), backend_for(store, settings) as backend:
+        found = check(store, backend, price_of(settings))
+    if not found.reachable:
+        _fail(found.error, found.fix, LLMError.exit_code)
+    if as_json:
+        _print_json(_plain(found))
+        return
+    from .tui.plain import show_check
+
+    show_check(found)
+
+
+# What the commands share.
+
+
+def _decide(
+    action: Action,
+    workspace: Path,
+    sources: Sequence[str] | None,
+    demos: Sequence[str] | None,
+    reason: str,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    from .engine.errors import UsageError
+    from .engine.store.decisions import decide
+
+    _state["json"] = as_json
+    if bool(sources) == bool(demos):
+        raise UsageError(f"name what to {action}", f"icl-curate {action} --source NAME, or --demo ID")
+    scope: Scope = "source" if sources else "demonstration"
+    change = decide(_open(workspace), action, scope, sources or demos or (), reason, dry_run=dry_run)
+    _show_change(change, dry_run, as_json)
+
+
+def _show_change(change: Any, dry_run: bool, as_json: bool) -> None:
+    if as_json:
+        _print_json(
+            {
+                "dry_run": dry_run,
+                "batch": change.batch,
+                "action": change.action,
+                "targets": list(change.targets),
+                "pruned": list(change.pruned_sources),
+                "kept": list(change.kept_sources),
+                "active_before": change.active_before,
+                "active_after": change.active_after,
+                "validation_before": None,  # measured by --tune, which trains source weights
+                "validation_after": None,
+                "curve": [],
+            }
+        )
+        return
+    verb = "would leave" if dry_run else "leaves"
+    what = "undo of decision" if change.action == "undo" else f"{change.action} {change.scope}"
+    names = ", ".join(change.targets[:5]) + _more(len(change.targets), 5)
+    _say(f"{what} {names}: {verb} {change.active_after:,} active of {change.active_before:,} before")
+    if not dry_run and change.action != "undo":
+        _say("take it back with: icl-curate prune --undo")
+
+
+def _show_cost(plan: Plan, as_json: bool) -> None:
+    if as_json:
+        _print_json({"dry_run": True, **_plain(plan)})
+        return
+    from .tui.plain import show_plan
+
+    show_plan(plan)
+
+
+def _open(path: Path) -> Workspace:
+    from .engine.store.workspace import Workspace
+
+    return Workspace.open(path)
+
+
+def _settings(workspace: Path, as_json: bool, **flags: Any) -> Settings:
+    from .engine.settings import resolve
+
+    _state["json"] = as_json
+    return resolve(workspace, flags).settings
+
+
+def _budget(settings: Settings, max_calls: int | None, max_cost: float | None) -> Budget:
+    from .engine.llm.budget import Budget
+    from .engine.select.asking import price_of
+
+    return Budget(max_calls, max_cost, price_of(settings))
+
+
+def _split(name: str) -> Any:
+    from .engine.errors import UsageError
+    from .engine.pool.records import SPLITS
+
+    if name not in SPLITS:
+        raise UsageError(f"unknown split '{name}'", f"use one of: {', '.join(SPLITS)}")
+    return name
+
+
+def _query_split(name: str) -> Any:
+    from .engine.errors import UsageError
+
+    if _split(name) == "pool":
+        raise UsageError("the pool is not evaluated on itself", "--split validation or --split test")
+    return name
+
+
+def _mapping(pairs: Sequence[str]) -> dict[str, str]:
+    from .engine.errors import UsageError
+
+    mapping = {}
+    for pair in pairs:
+        name, equals, column = pair.partition("=")
+        if not equals or not name or not column:
+            raise UsageError(f"--map takes FIELD=COLUMN, not '{pair}'", "--map input=utterance --map output=intent")
+        mapping[name] = column
+    return mapping
+
+
+@contextmanager
+def _narrated() -> Iterator[tuple[Report, CancelToken]]:
+    """Progress on stderr; the first Ctrl-C asks the work to stop tidily, a second one stops it at once."""
+    from .engine.progress import CancelToken
+    from .tui.plain import Narrator
+
+    token = CancelToken()
+
+    def stop(number: int, frame: object) -> None:
+        if token.cancelled:
+            raise KeyboardInterrupt
+        token.cancel()
+
+    previous = signal.signal(signal.SIGINT, stop)
+    try:
+        with Narrator(_state["quiet"]) as narrator:
+            yield narrator, token
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def _plain(record: Any) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return asdict(record)
+
+
+def _print_json(fields: Mapping[str, Any]) -> None:
+    typer.echo(json.dumps({"schema_version": SCHEMA_VERSION, **fields}, ensure_ascii=False, default=str))
+
+
+def _say(text: str) -> None:
+    from .engine.pool.display import display_line
+
+    typer.echo(display_line(text))
+
+
+def _more(total: int, shown: int, where: str = "") -> str:
+    if total <= shown:
+        return ""
+    return f" … and {total - shown:,} more" + (f": icl-curate {where}" if where else "")
+
+
+def _fail(what: str, fix: str, code: int) -> NoReturn:
+    sys.stdout.flush()
+    if _state["json"]:
+        typer.echo(
+            json.dumps({"schema_version": SCHEMA_VERSION, "error": what, "fix": fix, "exit_code": code}), err=True
+        )
+    else:
+        typer.echo(f"error: {what}", err=True)
+        if fix:
+            typer.echo(f"fix: {fix}", err=True)
+    raise typer.Exit(code)
+
+
+def main() -> None:
+    """Entry point of the ``icl-curate`` command."""
+    app()

@@ -1,0 +1,1 @@
+"""Selection methods compared on one table."""

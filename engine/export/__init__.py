@@ -1,0 +1,1 @@
+"""The curated corpus in the formats people load."""

@@ -1,0 +1,263 @@
+"""Writing the curated corpus with its manifest: whole or not at all, never over an existing file unasked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import CurateError, UsageError
+from ..pool.prompts import Template
+from ..pool.records import Demonstration, Split
+from ..progress import CancelToken, Event, Report, silent
+from ..store import decisions
+from ..store.demonstrations import fetch, task_of
+from ..store.workspace import Workspace
+from ..version import VERSION
+from .writers import FILE_WRITERS, INPUT_KEYS, Writer, write_parquet
+
+FORMATS = (*FILE_WRITERS, "hf")
+SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "parquet"}
+BATCH = 10_000
+HF_SPLITS: dict[Split, str] = {"pool": "train", "validation": "validation", "test": "test"}
+
+
+@dataclass(frozen=True, slots=True)
+class ExportPlan:
+    """What to write. ``split`` pool means its active demonstrations; ``deduplicate`` keeps the first of each
+    duplicate group; ``sources`` empty means all. The format ``hf`` is a folder with every split."""
+
+    out: Path
+    format: str = "jsonl"
+    split: Split = "pool"
+    sources: tuple[str, ...] = ()
+    deduplicate: bool = False
+    template: Template = Template()
+    force: bool = False
+
+
+def format_of(out: Path) -> str:
+    """The format a file name asks for. Raises `UsageError` where the name does not tell."""
+    if found := SUFFIXES.get(out.suffix.lower()):
+        return found
+    raise UsageError(f"the name '{out.name}' does not tell a format", f"--format {'|'.join(FORMATS)}")
+
+
+def export(
+    workspace: Workspace, plan: ExportPlan, report: Report = silent, cancel: CancelToken | None = None
+) -> dict[str, Any]:
+    """Write the corpus and its manifest; returns the manifest.
+
+    Everything is written beside the target and renamed at the end, so a full disk, a kill or a cancel leaves what
+    stood there before. Raises `UsageError` for an unknown format, a target that exists without ``force``, or
+    nothing to export; `CurateError` when the file system refuses.
+    """
+    if plan.format not in FORMATS:
+        raise UsageError(f"unknown format '{plan.format}'", f"use one of: {', '.join(FORMATS)}")
+    if plan.out.exists() and not plan.force:
+        raise UsageError(f"{plan.out} exists", "choose another name, or overwrite it with --force")
+    if plan.out.is_dir() != (plan.format == "hf") and plan.out.exists():
+        raise UsageError(f"{plan.out} is {'a folder' if plan.out.is_dir() else 'a file'}", "choose another name")
+    chosen = {split: _rows(workspace, plan, split) for split in (HF_SPLITS if plan.format == "hf" else (plan.split,))}
+    if not any(rows.size for rows in chosen.values()):
+        raise UsageError("nothing to export: no row passes the filters", "icl-curate sources")
+    temporary = plan.out.with_name(f".{plan.out.name}.{os.getpid()}.part")
+    cancel = cancel or CancelToken()
+    try:
+        plan.out.parent.mkdir(parents=True, exist_ok=True)
+        if plan.format == "hf":
+            digests = _write_folder(workspace, plan, chosen, temporary, report, cancel)
+        else:
+            writer = FILE_WRITERS[plan.format]
+            digests = {
+                plan.out.name: _write_file(workspace, plan, chosen[plan.split], writer, temporary, report, cancel)
+            }
+        manifest = _manifest(workspace, plan, chosen, digests)
+        _publish(plan, temporary, manifest)
+    except OSError as error:
+        raise CurateError(
+            f"cannot write {plan.out}: {error.strerror or error}",
+            "make room or choose another place; nothing was changed",
+        ) from error
+    finally:
+        _remove(temporary)
+    return manifest
+
+
+def manifest_path(plan: ExportPlan) -> Path:
+    """Where the manifest goes: inside a folder, beside a file."""
+    return plan.out / "manifest.json" if plan.format == "hf" else plan.out.with_name(plan.out.name + ".manifest.json")
+
+
+def _rows(workspace: Workspace, plan: ExportPlan, split: Split) -> NDArray[np.int64]:
+    table = "active" if split == "pool" else "demonstrations"
+    where = ["split = ?", "retired_at IS NULL"]
+    values: list[Any] = [split]
+    if plan.sources and split == "pool":
+        where.append("source IN (SELECT unnest(CAST(? AS VARCHAR[])))")
+        values.append(list(plan.sources))
+    if plan.deduplicate and split == "pool":
+        # the group's first row may be pruned or filtered out: keep the first of those that are left
+        rank = "row_number() OVER (PARTITION BY coalesce(d.of, t.row) ORDER BY t.row)"
+        joined = f"{table} t LEFT JOIN duplicates d USING (row)"
+        sql = f"SELECT t.row FROM {joined} WHERE {' AND '.join(where)} QUALIFY {rank} = 1"
+    else:
+        sql = f"SELECT row FROM {table} WHERE {' AND '.join(where)}"
+    with workspace.read() as con:
+        if plan.sources:
+            known = {name for (name,) in con.execute("SELECT DISTINCT source FROM pool").fetchall()}
+            if missing := [name for name in plan.sources if name not in known]:
+                raise UsageError(f"no source is named '{missing[0]}'", "icl-curate sources")
+        rows = con.execute(f"{sql} ORDER BY row", values).fetchnumpy()["row"]
+    return np.asarray(rows, np.int64)
+
+
+def _write_file(
+    workspace: Workspace,
+    plan: ExportPlan,
+    rows: NDArray[np.int64],
+    writer: Writer,
+    path: Path,
+    report: Report,
+    cancel: CancelToken,
+) -> str:
+    def batches() -> Iterator[Sequence[Demonstration]]:
+        for start in range(0, rows.size, BATCH):
+            cancel.check()
+            yield fetch(workspace, rows[start : start + BATCH])
+            report(Event("export", min(start + BATCH, rows.size), int(rows.size)))
+
+    writer(batches(), path, task_of(workspace), plan.template)
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _write_folder(
+    workspace: Workspace,
+    plan: ExportPlan,
+    chosen: dict[Split, NDArray[np.int64]],
+    folder: Path,
+    report: Report,
+    cancel: CancelToken,
+) -> dict[str, str]:
+    (folder / "data").mkdir(parents=True)
+    digests = {}
+    for split, rows in chosen.items():
+        if rows.size:
+            name = f"data/{HF_SPLITS[split]}.parquet"
+            digests[name] = _write_file(workspace, plan, rows, write_parquet, folder / name, report, cancel)
+    (folder / "README.md").write_text(_card(plan, chosen), encoding="utf-8")
+    return digests
+
+
+def _card(plan: ExportPlan, chosen: dict[Split, NDArray[np.int64]]) -> str:
+    """A Hugging Face data-set card whose header names the file of each split."""
+    files = "".join(
+        f"  - split: {HF_SPLITS[split]}\n    path: data/{HF_SPLITS[split]}.parquet\n"
+        for split, rows in chosen.items()
+        if rows.size
+    )
+    counts = "\n".join(f"- {HF_SPLITS[split]}: {rows.size} rows" for split, rows in chosen.items() if rows.size)
+    return (
+        f"---\nconfigs:\n- config_name: default\n  data_files:\n{files}---\n\n# {plan.out.name}\n\n"
+        f"A pool of in-context-learning demonstrations, curated with icl-curate {VERSION}.\n\n{counts}\n\n"
+        "Columns: id, source, input, output, options, answers (further accepted ones), context, metadata (JSON).\n"
+        "What was taken out, when and why stands in `manifest.json`.\n"
+    )
+
+
+def _manifest(
+    workspace: Workspace, plan: ExportPlan, chosen: dict[Split, NDArray[np.int64]], digests: dict[str, str]
+) -> dict[str, Any]:
+    with workspace.read() as con:
+
+        def one(sql: str) -> Any:
+            row = con.execute(sql).fetchone()
+            return row[0] if row else None
+
+        counts = {
+            "pool": one("SELECT count(*) FROM pool"),
+            "active": one("SELECT count(*) FROM active"),
+            "retired": one("SELECT count(*) FROM demonstrations WHERE retired_at IS NOT NULL"),
+            "exported": {split: int(rows.size) for split, rows in chosen.items()},
+        }
+        con.execute("CREATE TEMP TABLE chosen AS SELECT unnest(CAST(? AS BIGINT[])) AS row", [_all(chosen).tolist()])
+        sources = con.execute(
+            """
+            SELECT p.source, count(*), count(*) FILTER (p.row IN (FROM active SELECT row)),
+                   count(*) FILTER (p.row IN (FROM chosen))
+              FROM pool p GROUP BY p.source ORDER BY p.source
+            """
+        ).fetchall()
+        content = one(
+            "SELECT sha256(string_agg(hex(hash), '' ORDER BY row)) FROM demonstrations WHERE row IN (FROM chosen)"
+        )
+        files = con.execute("SELECT path, digest, rows FROM files ORDER BY path").fetchall()
+        meta = dict(con.execute("SELECT key, value FROM meta").fetchall())
+    filters = {"split": plan.split, "sources": list(plan.sources), "deduplicate": plan.deduplicate}
+    return {
+        "schema_version": 1,
+        "tool": "icl-curate",
+        "version": VERSION,
+        "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "format": plan.format,
+        "files": digests,
+        "input_keys": list(INPUT_KEYS),
+        "counts": counts,
+        "sources": [
+            {"source": name, "demonstrations": total, "active": active, "exported": exported}
+            for name, total, active, exported in sources
+        ],
+        "filters": filters,
+        "template": asdict(plan.template),
+        "content_hash": content,
+        "decisions": [
+            asdict(entry)
+            | {"targets": list(entry.targets), "decided_at": entry.decided_at.isoformat(timespec="seconds")}
+            for entry in reversed(decisions.history(workspace))
+        ],
+        "indexed_files": [{"path": path, "digest": digest, "rows": rows} for path, digest, rows in files],
+        "workspace": {key: meta[key] for key in sorted(meta) if key in {"schema_version", "encoder", "task"}},
+    }
+
+
+def _all(chosen: dict[Split, NDArray[np.int64]]) -> NDArray[np.int64]:
+    return np.concatenate(list(chosen.values()))
+
+
+def _publish(plan: ExportPlan, temporary: Path, manifest: dict[str, Any]) -> None:
+    """Move the finished work into place; an overwritten folder is set aside until the new one stands."""
+    text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
+    if plan.format == "hf":
+        (temporary / "manifest.json").write_text(text, encoding="utf-8")
+        aside = plan.out.with_name(f".{plan.out.name}.{os.getpid()}.old")
+        if plan.out.exists():
+            plan.out.rename(aside)
+        temporary.rename(plan.out)
+        _remove(aside)
+        return
+    target = manifest_path(plan)
+    beside = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        temporary.replace(plan.out)
+        beside.replace(target)
+    finally:
+        _remove(beside)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,144 @@
+"""One writer a format: demonstrations in, one file out.
+
+Each takes batches of rows and a path that does not exist yet, and leaves a finished file there. What a row means
+is the same in all: ``input``, ``output`` and where there are any ``options``, ``answers`` and ``context``, then
+``id``, ``source`` and the columns that came with the row.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..pool.prompts import Template, instruction_for
+from ..pool.records import Demonstration, Task
+
+Batches = Iterable[Sequence[Demonstration]]
+Writer = Callable[[Batches, Path, Task, Template], None]
+
+COLUMNS = ("id", "source", "input", "output", "options", "answers", "context")
+INPUT_KEYS = ("input", "options", "context")
+"""The fields that a DSPy program is given; the rest is its answer and provenance."""
+
+_PARQUET = pa.schema(
+    [
+        ("id", pa.string()),
+        ("source", pa.string()),
+        ("input", pa.string()),
+        ("output", pa.string()),
+        ("options", pa.list_(pa.string())),
+        ("answers", pa.list_(pa.string())),
+        ("context", pa.string()),
+        ("metadata", pa.string()),
+    ]
+)
+
+
+def record(row: Demonstration) -> dict[str, Any]:
+    """The row as one flat JSON object that `index` reads back to the same content; empty fields are left out."""
+    fields: dict[str, Any] = {"id": row.id, "input": row.input, "output": row.output, "source": row.source}
+    if row.options:
+        fields["options"] = list(row.options)
+    if row.answers:
+        fields["answers"] = list(row.answers)
+    if row.context:
+        fields["context"] = row.context
+    return fields | {key: value for key, value in row.metadata.items() if key not in fields}
+
+
+def chat(row: Demonstration, task: Task, template: Template) -> dict[str, Any]:
+    """The row as one conversation (system, user, assistant), as TRL, LLaMA-Factory and OpenAI read it."""
+    return {
+        "messages": [
+            {"role": "system", "content": template.instruction or instruction_for(task)},
+            {"role": "user", "content": template.question(row.as_query())},
+            {"role": "assistant", "content": row.output},
+        ]
+    }
+
+
+def write_jsonl(batches: Batches, path: Path, task: Task, template: Template) -> None:
+    _write_lines(path, (record(row) for row in chain.from_iterable(batches)))
+
+
+def write_chat(batches: Batches, path: Path, task: Task, template: Template) -> None:
+    _write_lines(path, (chat(row, task, template) for row in chain.from_iterable(batches)))
+
+
+def write_dspy(batches: Batches, path: Path, task: Task, template: Template) -> None:
+    """A JSON list of flat examples: ``[dspy.Example(**e).with_inputs(*keys) for e in json.load(file)]``."""
+    with path.open("w", encoding="utf-8") as file:
+        file.write("[")
+        for i, row in enumerate(chain.from_iterable(batches)):
+            file.write(("," if i else "") + "\n" + json.dumps(record(row), ensure_ascii=False))
+        file.write("\n]\n")
+
+
+def write_csv(batches: Batches, path: Path, task: Task, template: Template) -> None:
+    """RFC 4180 with a header; lists and further columns are JSON inside their cell."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([*COLUMNS, "metadata"])
+        for row in chain.from_iterable(batches):
+            writer.writerow(
+                [
+                    row.id,
+                    row.source,
+                    row.input,
+                    row.output,
+                    _json(row.options),
+                    _json(row.answers),
+                    row.context,
+                    _json(row.metadata),
+                ]
+            )
+
+
+def write_parquet(batches: Batches, path: Path, task: Task, template: Template) -> None:
+    with pq.ParquetWriter(path, _PARQUET, compression="zstd") as writer:
+        for batch in batches:
+            writer.write_table(_arrow(batch))
+
+
+FILE_WRITERS: dict[str, Writer] = {
+    "jsonl": write_jsonl,
+    "csv": write_csv,
+    "parquet": write_parquet,
+    "chat": write_chat,
+    "dspy": write_dspy,
+}
+
+
+def _arrow(rows: Sequence[Demonstration]) -> pa.Table:
+    return pa.table(
+        {
+            "id": [row.id for row in rows],
+            "source": [row.source for row in rows],
+            "input": [row.input for row in rows],
+            "output": [row.output for row in rows],
+            "options": [list(row.options) for row in rows],
+            "answers": [list(row.answers) for row in rows],
+            "context": [row.context for row in rows],
+            "metadata": [_json(row.metadata) for row in rows],
+        },
+        schema=_PARQUET,
+    )
+
+
+def _write_lines(path: Path, objects: Iterator[dict[str, Any]]) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        for item in objects:
+            file.write(json.dumps(item, ensure_ascii=False) + "\n")
+
+
+def _json(value: Any) -> str:
+    if not value:
+        return ""
+    return json.dumps(list(value) if isinstance(value, tuple) else dict(value), ensure_ascii=False)

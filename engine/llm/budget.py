@@ -1,0 +1,109 @@
+"""What may be spent: calls and money are reserved before a call is sent and settled with what it used.
+
+A limit looked at afterwards overshoots by everything in flight. There is no table of vendors' prices here: prices
+change by the week, so they come from the user's settings.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from dataclasses import dataclass
+
+from ..errors import UsageError
+from .types import Answer
+
+SPREAD = (0.7, 1.5)
+"""How far a server's token count lies from an estimate made without its tokeniser: low and high factor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """US dollars for a million tokens read and written."""
+
+    input_per_million: float
+    output_per_million: float
+
+    def cost(self, tokens_in: float, tokens_out: float) -> float:
+        return (tokens_in * self.input_per_million + tokens_out * self.output_per_million) / 1e6
+
+
+FREE = Price(0.0, 0.0)
+"""A local model: it takes time, not money."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Room kept for one call."""
+
+    cost: float
+
+
+class Budget:
+    """Limits over a whole command, shared by all of its `ask` calls; every method may be called from any thread.
+
+    ``max_calls`` bounds the requests that a server may charge for: an answer, a broken or refused answer, a timeout.
+    A request turned away (rate limit, 5xx, bad request) is given back. ``max_cost`` is in US dollars; it needs a
+    ``price``, else `UsageError`.
+    """
+
+    def __init__(self, max_calls: int | None = None, max_cost: float | None = None, price: Price | None = None) -> None:
+        if max_cost is not None and price is None:
+            raise UsageError(
+                "a cost limit needs the price of the LLM's tokens",
+                "give its prices with --price-in and --price-out, or limit calls with --max-calls N",
+            )
+        for name, limit in (("call", max_calls), ("cost", max_cost)):
+            if limit is not None and (limit < 0 or math.isnan(limit)):
+                raise UsageError(f"the {name} limit is negative", "give 0 or more")
+        self.max_calls = max_calls
+        self.max_cost = max_cost
+        self.price = price
+        self.calls = 0
+        self.cost = 0.0
+        self.tokens_in = 0
+        self.tokens_out = 0
+        self._held_calls = 0
+        self._held_cost = 0.0
+        self._lock = threading.Lock()
+
+    def reserve(self, tokens_in: float, tokens_out: float) -> Reservation | None:
+        """Keep room for a call of at most so many tokens; None when there is not enough left."""
+        cost = self.price.cost(tokens_in, tokens_out) if self.price else 0.0
+        with self._lock:
+            if self.max_calls is not None and self.calls + self._held_calls >= self.max_calls:
+                return None
+            if self.max_cost is not None and self.cost + self._held_cost + cost > self.max_cost * (1 + 1e-12):
+                return None
+            self._held_calls += 1
+            self._held_cost += cost
+            return Reservation(cost)
+
+    def release(self, reservation: Reservation) -> None:
+        """The call was turned away, nothing was charged."""
+        with self._lock:
+            self._held_calls -= 1
+            self._held_cost -= reservation.cost
+
+    def settle(self, reservation: Reservation, answer: Answer | None) -> None:
+        """The call was charged: by its usage, or, when the answer was lost, by what had been kept for it."""
+        with self._lock:
+            self._held_calls -= 1
+            self._held_cost -= reservation.cost
+            self.calls += 1
+            if answer is None:
+                self.cost += reservation.cost
+                return
+            self.tokens_in += answer.tokens_in
+            self.tokens_out += answer.tokens_out
+            if self.price:
+                self.cost += self.price.cost(answer.tokens_in, answer.tokens_out)
+
+    def describe(self) -> str:
+        """The limit in words, for the message when it is reached."""
+        limits = []
+        if self.max_calls is not None:
+            limits.append(f"{self.calls:,} of {self.max_calls:,} calls made")
+        if self.max_cost is not None:
+            limits.append(f"${self.cost:.4f} of ${self.max_cost:.4f} spent")
+        return ", ".join(limits) or "no limit"

@@ -1,0 +1,51 @@
+"""What to do about a failure: ask again after a while, or tell the user what mends it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+
+from ..errors import LLMError
+from .types import Failure, Result
+
+FIRST = 0.5
+LONGEST = 30.0
+
+NO_KEY_FIX = "export OPENAI_API_KEY=…, or name a server of your own with --base-url URL"
+
+
+def pause(attempt: int, retry_after: float | None) -> float:
+    """Seconds before the attempt after number ``attempt`` (1, 2, …): doubling from half a second up to thirty, with
+    jitter so that calls that failed together do not return together. The server's own wish is the least."""
+    if retry_after is None:
+        return min(FIRST * 2.0 ** (attempt - 1), LONGEST) * random.uniform(0.5, 1.0)
+    return retry_after + random.uniform(0.0, min(0.1 * retry_after + 0.05, 1.0))
+
+
+def explain(failure: Failure, llm: str) -> LLMError:
+    """The error for a failure that ends the work, with what mends it."""
+    if failure.kind == "timeout":
+        return LLMError(
+            f"{llm} is too slow: {failure.message}",
+            "lower --concurrency, or set a longer timeout (ICL_CURATE_TIMEOUT=SECONDS)",
+        )
+    if failure.unreachable or failure.kind == "transient":
+        return LLMError(f"{llm} does not answer: {failure.message}", "start the server or correct --base-url")
+    fixes = {
+        "auth": NO_KEY_FIX,
+        "quota": "add credit to the account, or choose another LLM with --llm",
+        "not_found": "check the model's name, and that --base-url ends in /v1 where the server wants it",
+        "capability": "choose another LLM with --llm",
+        "rate_limit": "wait, or lower --concurrency",
+        "context": "use fewer demonstrations (-k) or a model with a longer context",
+    }
+    return LLMError(f"{llm}: {failure.message}", fixes.get(failure.kind, "see what the server's own log says"))
+
+
+def count_failures(results: Iterable[Result]) -> dict[str, int]:
+    """How many requests failed, by kind: the figure that belongs beside every n."""
+    counts: dict[str, int] = {}
+    for result in results:
+        if isinstance(result, Failure):
+            counts[result.kind] = counts.get(result.kind, 0) + 1
+    return counts

@@ -1,0 +1,71 @@
+"""One event loop in one thread, for all LLM traffic of the process.
+
+The rest of the engine is synchronous and may run in any thread, also in one whose own loop draws a screen. A loop
+that outlives the single `ask` keeps connections alive between the many small batches of a training run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import threading
+import weakref
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from .types import Backend
+
+T = TypeVar("T")
+
+_lock = threading.Lock()
+_loop: asyncio.AbstractEventLoop | None = None
+_thread: threading.Thread | None = None
+_open: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def submit(work: Coroutine[Any, Any, T]) -> Future[T]:
+    """Start ``work`` on the shared loop, from any other thread."""
+    global _loop, _thread
+    with _lock:
+        if _loop is None:
+            _loop = asyncio.new_event_loop()
+            _thread = threading.Thread(target=_loop.run_forever, name="icl-curate-llm", daemon=True)
+            _thread.start()
+            atexit.register(_stop)
+        return asyncio.run_coroutine_threadsafe(work, _loop)
+
+
+def call_soon(function: Any, *arguments: Any) -> None:
+    """Run a plain function on the loop."""
+    if _loop is not None:
+        _loop.call_soon_threadsafe(function, *arguments)
+
+
+def remember(backend: Backend) -> None:
+    """Close this backend at exit if nobody did before."""
+    _open.add(backend)
+
+
+def close(backend: Backend) -> None:
+    """Close a backend's connections, or drop its model; it may be used again afterwards."""
+    _open.discard(backend)
+    submit(backend.close()).result(timeout=30)
+
+
+def _stop() -> None:
+    """Connections belong to the loop: they are closed before it ends."""
+    global _loop, _thread
+    for backend in list(_open):
+        try:
+            close(backend)
+        except Exception:  # the process ends anyway, and a traceback now would hide the real output
+            continue
+    with _lock:
+        loop, thread, _loop, _thread = _loop, _thread, None, None
+    if loop is None or thread is None:
+        return
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(timeout=5)
+    if not thread.is_alive():
+        loop.close()

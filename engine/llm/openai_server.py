@@ -1,0 +1,465 @@
+"""``openai:MODEL``: any OpenAI-compatible server, over HTTP.
+
+What such a server supports depends on its make, its version and the model, so nothing is taken for granted: `probe`
+finds out with a few tiny calls, and every reply is read by `replies`. The official client is used below its typed
+layer (``client.post`` and plain JSON): the same authentication, timeouts and errors at a fraction of the CPU time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit, urlunsplit
+
+from ..errors import LLMError, UsageError
+from ..pool.prompts import Message, Prompt
+from ..pool.records import Query
+from . import replies
+from .failures import NO_KEY_FIX, explain, pause
+from .settings import DEFAULTS, LLMSettings
+from .types import BLOCK_END, Answer, Capabilities, Failure, Request, Result, Sampling
+
+if TYPE_CHECKING:
+    import openai
+
+VENDOR = "https://api.openai.com/v1"
+NO_KEY = "none"
+"""Sent to a server of one's own, which asks for no key."""
+
+_CHARACTERS_PER_TOKEN = 4.0
+_TOKENS_PER_MESSAGE = 4
+_CUT = 0.7
+"""A prompt that the server counts at less than this share of what its own counting predicts was cut."""
+_CUT_FLOOR = 1000
+"""Estimated tokens below which a count is too rough to tell a cut."""
+
+_REFUSES = re.compile(
+    r"support|unknown|unrecogni[sz]ed|unexpected|not allowed|not permitted|extra (?:inputs|fields)|not available"
+    r"|not enabled|incompatible|disabled",
+    re.IGNORECASE,
+)
+"""A field the model does not take at all, as against a value out of range."""
+
+_OPTIONAL = ("logprobs", "temperature", "top_p", "seed", "stop", "max_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How this server and model want to be asked. ``without``: fields that they refuse."""
+
+    endpoint: str = "chat"
+    without: tuple[str, ...] = ()
+    logprobs: bool | None = None
+    scoring: bool = False
+    tokens_ratio: float = 1.0
+
+    @property
+    def asks_logprobs(self) -> bool:
+        return self.logprobs is not False and "logprobs" not in self.without
+
+
+class OpenAIServer:
+    """The backend behind ``openai:MODEL``. One event loop at a time may use it; `close` before that loop ends.
+
+    The key comes from ``OPENAI_API_KEY`` when the first call is made; it is never stored, shown or part of the
+    identity. Raises `UsageError` for a base URL that is none.
+    """
+
+    batch_size = 1
+
+    def __init__(self, model: str, settings: LLMSettings = DEFAULTS) -> None:
+        self.spec = f"openai:{model}"
+        self.model = model
+        self.settings = settings
+        self.max_in_flight = settings.concurrency
+        given = settings.base_url or os.environ.get("OPENAI_BASE_URL") or ""
+        self.base_url = _checked_url(given) if given else VENDOR
+        self._own_server = bool(given)
+        self._dialect = Dialect("completions" if settings.endpoint == "completions" else "chat")
+        self._client: openai.AsyncOpenAI | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def identity(self) -> Mapping[str, Any]:
+        return {
+            "backend": "openai",
+            "model": self.model,
+            "base_url": _without_secrets(self.base_url),
+            "endpoint": self.settings.endpoint,
+        }
+
+    def count_tokens(self, prompt: Prompt) -> int:
+        """An estimate: UTF-8 bytes over 4, corrected by what the probe saw this server count."""
+        return max(1, round(_estimate(prompt.messages) * self._dialect.tokens_ratio))
+
+    def adopt(self, capabilities: Capabilities) -> None:
+        """Ask the way an earlier probe found (see `Adopts`)."""
+        known = capabilities.details.get("dialect")
+        if isinstance(known, Mapping):
+            self._dialect = Dialect(**{**known, "without": tuple(known.get("without", ()))})
+
+    async def close(self) -> None:
+        client, self._client, self._loop = self._client, None, None
+        if client is not None:
+            await client.close()
+
+    # asking
+
+    async def ask(self, requests: Sequence[Request]) -> list[Result]:
+        """One result for each request; they are sent together (the runner sends one at a time)."""
+        return list(await asyncio.gather(*(self._ask_one(request) for request in requests)))
+
+    async def _ask_one(self, request: Request) -> Result:
+        if not request.score:
+            return await self._generate(request)
+        if not self._dialect.scoring:
+            return Failure("capability", f"{self.spec} does not score given text")
+        return await self._score(request.prompt)
+
+    async def _generate(self, request: Request) -> Result:
+        start = time.monotonic()
+        for _ in range(len(_OPTIONAL)):
+            dialect = self._dialect
+            reply = await self._post(*_generation(self.model, request, dialect))
+            refused = _refused_field(reply, dialect) if isinstance(reply, Failure) else None
+            if refused is None:
+                break
+            self._dialect = _do_without(self._dialect, refused)
+        if isinstance(reply, Failure):
+            return reply
+        read = replies.chat_answer if dialect.endpoint == "chat" else replies.completion_answer
+        try:
+            # before a probe nobody knows whether this server gives any: take what comes
+            answer = read(reply, bool(dialect.logprobs) or _has_logprobs(reply))
+        except replies.Malformed as error:
+            return Failure("malformed", str(error))
+        if isinstance(answer, Failure):
+            return answer
+        if dialect.endpoint == "completions":
+            answer = replace(answer, text=answer.text.strip())
+        return self._counted(answer, request.prompt, time.monotonic() - start)
+
+    def _counted(self, answer: Answer, prompt: Prompt, latency: float) -> Result:
+        expected = self.count_tokens(prompt)
+        if expected >= _CUT_FLOOR and 0 < answer.tokens_in < _CUT * expected:
+            return Failure(
+                "context",
+                f"the server read {answer.tokens_in:,} of about {expected:,} prompt tokens: it cut the prompt silently",
+            )
+        return replace(answer, latency=latency, tokens_in=answer.tokens_in or expected)
+
+    async def _score(self, prompt: Prompt) -> Result:
+        start = time.monotonic()
+        text, options = prompt.text, [f" {choice}" for choice in prompt.choices]
+        if not options:
+            return Failure("request", "nothing to score: the prompt has no choices")
+        reply = await self._post("/completions", _echo(self.model, [text + option for option in options]))
+        if isinstance(reply, Failure):
+            return reply
+        try:
+            scores = _echoed(reply, text, options)
+        except replies.Malformed as error:
+            return Failure("malformed", str(error))
+        tokens_in, tokens_out = replies.usage_of(reply)
+        totals = [sum(option) for option in scores]
+        return Answer(
+            text=prompt.choices[totals.index(max(totals))],
+            option_logprobs=tuple(scores),
+            tokens_in=tokens_in or self.count_tokens(prompt) * len(options),
+            tokens_out=tokens_out,
+            latency=time.monotonic() - start,
+            model=str(reply.get("model") or ""),
+        )
+
+    # the wire
+
+    async def _post(self, path: str, body: Mapping[str, Any]) -> Mapping[str, Any] | Failure:
+        """Send once; the parsed JSON object, or the classified failure. Never raises for what a server does."""
+        import httpx2
+        import openai
+
+        try:
+            client = self._connected()
+        except LLMError as error:
+            return Failure("auth", error.what)
+        try:
+            async with asyncio.timeout(self.settings.timeout):
+                response = await client.post(path, cast_to=httpx2.Response, body=body)
+                text = response.text
+        except (TimeoutError, openai.APITimeoutError):
+            return Failure("timeout", f"no answer within {self.settings.timeout:g} s")
+        except openai.APIConnectionError as error:
+            cause = error.__cause__ or error
+            return Failure("transient", self._clean(f"{type(cause).__name__}: {cause}"), unreachable=True)
+        except openai.APIStatusError as error:
+            body_of = error.body if error.body is not None else error.response.text
+            failure = replies.failure_of_status(error.status_code, error.response.headers, body_of)
+            return replace(failure, message=self._clean(failure.message))
+        except UnicodeEncodeError as error:
+            return Failure("request", f"the prompt is not valid Unicode: {error.reason}")
+        except (openai.OpenAIError, httpx2.HTTPError) as error:
+            return Failure("malformed", self._clean(f"{type(error).__name__}: {error}"))
+        try:
+            parsed = replies.parse_body(text)
+        except replies.Malformed as error:
+            return Failure("malformed", str(error))
+        return replies.error_in(parsed) or parsed
+
+    def _connected(self) -> openai.AsyncOpenAI:
+        loop = asyncio.get_running_loop()
+        if self._client is not None and self._loop is loop:
+            return self._client
+        import httpx2
+        import openai
+
+        key = _key() or (NO_KEY if self._own_server else "")
+        if not key:
+            raise LLMError("OPENAI_API_KEY is not set", NO_KEY_FIX)
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=self.settings.concurrency)
+        http = openai.DefaultAsyncHttpxClient(
+            timeout=httpx2.Timeout(self.settings.timeout, connect=min(10.0, self.settings.timeout)),
+            limits=limits,
+            trust_env=not _is_loopback(self.base_url),  # a proxy from the environment would swallow 127.0.0.1
+        )
+        self._client = openai.AsyncOpenAI(
+            api_key=key, base_url=self.base_url, max_retries=0, timeout=self.settings.timeout, http_client=http
+        )
+        self._loop = loop
+        return self._client
+
+    def _clean(self, message: str) -> str:
+        key = _key()
+        return replies.shorten(message.replace(key, "***") if key else message)
+
+    # probing
+
+    async def probe(self) -> Capabilities:
+        """A handful of tiny calls: is it there, which endpoint, log-probabilities, echo, context, how it counts."""
+        self._dialect = Dialect("completions" if self.settings.endpoint == "completions" else "chat")
+        start = time.monotonic()
+        first = await self._probe_generation()
+        latency = time.monotonic() - start
+        logprobs = bool(first.logprobs)
+        ratio, notes = await self._probe_counting(first)
+        scoring = await self._probe_echo()
+        context = await self._probe_context()
+        self._dialect = replace(self._dialect, logprobs=logprobs, scoring=scoring, tokens_ratio=ratio)
+        if not logprobs:
+            notes.append("gives no log-probabilities: methods that need uncertainty are not available")
+        if "temperature" in self._dialect.without:
+            notes.append("takes no temperature: answers are drawn at the model's own and may differ between runs")
+        if not first.text and first.finish == "length":
+            notes.append("thinks before it answers: allow more tokens per answer")
+        return Capabilities(
+            logprobs=logprobs,
+            scoring=scoring,
+            context_tokens=context,
+            notes=tuple(notes),
+            details={"dialect": asdict(self._dialect), "model": first.model, "latency": latency},
+        )
+
+    async def _probe_generation(self) -> Answer:
+        request = _probe_request("Reply with one word: is the sky blue?", max_tokens=16)
+        answer = await self._patiently(request)
+        missing_chat = isinstance(answer, Failure) and answer.kind in ("not_found", "request")
+        if missing_chat and self.settings.endpoint == "auto" and not await self._model_is_missing():
+            self._dialect = replace(self._dialect, endpoint="completions", without=())
+            second = await self._patiently(request)
+            answer = second if isinstance(second, Answer) else answer
+        # one reply without them may be a slip of the server: ask again before giving up on a whole family of methods
+        for _ in range(2):
+            if isinstance(answer, Failure) or answer.logprobs or not self._dialect.asks_logprobs:
+                break
+            again = await self._patiently(request)
+            answer = again if isinstance(again, Answer) else answer
+        if isinstance(answer, Failure):
+            raise await self._unusable(answer)
+        return answer
+
+    async def _patiently(self, request: Request) -> Result:
+        """`_generate` with a few retries, for probing only: the runner has the one retry loop for paid work."""
+        for attempt in range(1, 5):
+            answer = await self._generate(request)
+            if isinstance(answer, Answer) or not answer.retryable or attempt == (2 if answer.unreachable else 4):
+                break
+            await asyncio.sleep(min(pause(attempt, answer.retry_after), 30.0))
+        return answer
+
+    async def _probe_counting(self, first: Answer) -> tuple[float, list[str]]:
+        """How many tokens this server counts for one of our estimate, from two prompts that differ in length."""
+        short = _probe_request("Reply with one word: is the sky blue?", max_tokens=16)
+        longer = _probe_request(_PASSAGE + "\nReply with one word: is the sky blue?", max_tokens=16)
+        second = await self._patiently(longer)
+        if isinstance(second, Failure) or not first.tokens_in or second.tokens_in <= first.tokens_in:
+            return 1.0, ["does not count prompt tokens: a prompt that it cuts cannot be noticed"]
+        predicted = _estimate(longer.prompt.messages) - _estimate(short.prompt.messages)
+        return min(max((second.tokens_in - first.tokens_in) / predicted, 0.25), 4.0), []
+
+    async def _probe_echo(self) -> bool:
+        """Whether completions really return the log-probabilities of given text, for two options of a known prompt."""
+        text, options = "Question: What is the capital of France?\nAnswer:", [" Paris", " seventeen green"]
+        for attempt in range(1, 4):
+            reply = await self._post("/completions", _echo(self.model, [text + option for option in options]))
+            if isinstance(reply, Failure):
+                if not reply.retryable or reply.unreachable:
+                    return False
+                await asyncio.sleep(min(pause(attempt, reply.retry_after), 10.0))
+                continue
+            try:
+                first, second = _echoed(reply, text, options)
+            except replies.Malformed:
+                return False
+            return sum(first) != sum(second)
+        return False
+
+    async def _probe_context(self) -> int | None:
+        """The longest prompt, where the list of models tells (vLLM, OpenRouter and others do)."""
+        for entry in await self._models():
+            if entry.get("id") == self.model:
+                for field in ("max_model_len", "context_length", "max_context_length", "context_window"):
+                    if isinstance(entry.get(field), int):
+                        return int(entry[field])
+        return None
+
+    async def _models(self) -> list[Mapping[str, Any]]:
+        import httpx2
+        import openai
+
+        try:
+            async with asyncio.timeout(min(self.settings.timeout, 15.0)):
+                response = await self._connected().get("/models", cast_to=httpx2.Response)
+            listed = replies.parse_body(response.text).get("data")
+        except (TimeoutError, LLMError, openai.OpenAIError, httpx2.HTTPError, replies.Malformed, UnicodeError):
+            return []
+        return [entry for entry in listed if isinstance(entry, Mapping)] if isinstance(listed, list) else []
+
+    async def _model_is_missing(self) -> bool:
+        names = {entry.get("id") for entry in await self._models()}
+        return bool(names) and self.model not in names
+
+    async def _unusable(self, failure: Failure) -> LLMError:
+        if failure.kind == "not_found":
+            names = [str(entry.get("id")) for entry in await self._models()][:8]
+            if names and self.model not in names:
+                return LLMError(f"{self._where()} has no model '{self.model}'", f"use one of: {', '.join(names)}")
+        return explain(failure, f"{self.spec} at {self._where()}")
+
+    def _where(self) -> str:
+        return _without_secrets(self.base_url)
+
+
+def _key() -> str:
+    return os.environ.get("OPENAI_API_KEY", "").strip()
+
+
+def _generation(model: str, request: Request, dialect: Dialect) -> tuple[str, dict[str, Any]]:
+    """Path and body of a generation. Every sampling field is sent: a server fills in omitted ones as it likes."""
+    sampling = request.sampling
+    chat = dialect.endpoint == "chat"
+    stop = list(sampling.stop) if chat else [BLOCK_END, *sampling.stop]
+    body: dict[str, Any] = {
+        "model": model,
+        "max_tokens": sampling.max_tokens,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        # draws of one prompt must differ, and an identical seed would make them the same draw
+        "seed": sampling.seed + sampling.repeat,
+    }
+    if stop:
+        body["stop"] = stop[:4]  # the API's own limit
+    if chat:
+        body["messages"] = [{"role": m.role, "content": m.content} for m in request.prompt.messages]
+        body["logprobs"] = True
+    else:
+        body["prompt"] = request.prompt.text
+        body["logprobs"] = 1
+    if not dialect.asks_logprobs:
+        del body["logprobs"]
+    for field in dialect.without:
+        if field == "max_tokens":
+            body["max_completion_tokens"] = sampling.max_tokens
+        body.pop(field, None)
+    return ("/chat/completions" if chat else "/completions"), body
+
+
+def _refused_field(failure: Failure, dialect: Dialect) -> str | None:
+    """The field of our request that the server complains about and that can be done without."""
+    if failure.kind != "request" or not _REFUSES.search(failure.message):
+        return None
+    message = failure.message.lower().replace("'max_completion_tokens'", "")
+    if "log probabilit" in message or "logprob" in message or "top_logprobs" in message:
+        message += " 'logprobs'"
+    for field in _OPTIONAL:
+        if (
+            field in message
+            and field not in dialect.without
+            and not (field == "logprobs" and not dialect.asks_logprobs)
+        ):
+            return field
+    return None
+
+
+def _do_without(dialect: Dialect, field: str) -> Dialect:
+    if field in dialect.without:  # another call in flight has learnt it meanwhile
+        return dialect
+    return replace(dialect, without=(*dialect.without, field))
+
+
+def _has_logprobs(reply: Mapping[str, Any]) -> bool:
+    choices = reply.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    return isinstance(first, Mapping) and bool(first.get("logprobs"))
+
+
+def _echo(model: str, texts: Sequence[str]) -> dict[str, Any]:
+    return {"model": model, "prompt": list(texts), "max_tokens": 1, "echo": True, "logprobs": 1, "temperature": 0.0}
+
+
+def _echoed(reply: Mapping[str, Any], text: str, options: Sequence[str]) -> list[tuple[float, ...]]:
+    choices = replies.choices_of(reply, len(options))
+    return [replies.echoed_option(choice, text, option) for choice, option in zip(choices, options, strict=True)]
+
+
+def _estimate(messages: Sequence[Message]) -> float:
+    size = sum(len(message.content.encode("utf-8", "surrogatepass")) for message in messages)
+    return size / _CHARACTERS_PER_TOKEN + _TOKENS_PER_MESSAGE * len(messages)
+
+
+def _probe_request(text: str, max_tokens: int) -> Request:
+    return Request(Prompt((Message("user", text),), Query(text)), sampling=Sampling(max_tokens=max_tokens))
+
+
+_PASSAGE = (
+    "The harbour lies at the mouth of the river, where barges bring timber and grain down from the hills. In spring "
+    "the water rises by almost two metres, and the lower quay is closed until the middle of May. Fishing boats leave "
+    "before dawn and come back in the early afternoon; their catch is sold in the covered market behind the customs "
+    "house. A ferry crosses to the island four times a day, except on Sundays, when it runs only in the morning. "
+    "Visitors usually climb the old lighthouse, which was built in 1871 and is still in use, because its gallery "
+    "shows the whole bay as far as the salt works. "
+)
+
+
+def _checked_url(url: str) -> str:
+    parts = urlsplit(url.strip())
+    try:
+        right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, or beyond 65535
+        right = False
+    if not right:
+        raise UsageError(f"'{_without_secrets(url)}' is not a base URL", "give one such as http://localhost:8000/v1")
+    return url.strip().rstrip("/")
+
+
+def _without_secrets(url: str) -> str:
+    """Scheme, host, port and path alone: user names, passwords and query strings may be secrets."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def _is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    return host in ("localhost", "::1", "0.0.0.0") or host.startswith("127.") or host.endswith(".localhost")

@@ -1,0 +1,286 @@
+"""What an OpenAI-compatible server said, read with suspicion: replies into answers, errors into classified failures.
+
+Pure functions over parsed JSON; every shape here was seen from some server (OpenAI, vLLM, SGLang, llama.cpp, Ollama,
+TGI, LM Studio, proxies). Whatever does not add up is a `malformed` failure, never an answer with a made-up number.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import json
+import math
+import re
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .types import Answer, Failure
+
+OUTSIDE_TOP = -9999.0
+"""What OpenAI gives for a token outside the most likely ones: not a log-probability."""
+
+_CONTEXT = re.compile(
+    r"context[_ ]length|maximum context|context (?:size|window)|exceed_context_size|max_model_len"
+    r"|prompt is too long|input is too long|longer than the maximum|too many (?:input )?tokens"
+    r"|inputs?\W{1,3}(?:tokens|length).{0,80}must be",
+    re.IGNORECASE | re.DOTALL,
+)
+_CONTEXT_CODES = {"context_length_exceeded", "exceed_context_size_error", "string_above_max_length"}
+_REFUSAL_CODES = {"content_filter", "content_policy_violation", "responsibleaipolicyviolation", "moderation_blocked"}
+_QUOTA_CODES = {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "insufficient_credits"}
+_MODEL_MISSING = re.compile(
+    r"model.{0,120}(?:not exist|not found|no such|unknown|not supported here)|model_not_found", re.S
+)
+_SECRET = re.compile(r"\b(?:sk|pk|gsk|key|hf)[-_][A-Za-z0-9*_\-]{6,}|Bearer\s+\S+")
+
+
+class Malformed(Exception):
+    """A reply that cannot be an answer."""
+
+
+def failure_of_status(status: int, headers: Mapping[str, str], body: object) -> Failure:
+    """Classify an HTTP error reply. ``body`` is the parsed JSON, or the text where it is none."""
+    error = _error_of(body)
+    message = _message(status, error, body)
+    codes = {str(error.get(field) or "").lower() for field in ("code", "type")}
+    retry_after = retry_after_of(headers)
+    if _looks_like_context(status, codes, message):
+        return Failure("context", message)
+    if codes & _REFUSAL_CODES:
+        return Failure("refusal", message)
+    if codes & _QUOTA_CODES or status == 402:
+        return Failure("quota", message)
+    if status == 429:
+        return Failure("rate_limit", message, retry_after)
+    if status in (401, 403):
+        return Failure("auth", message)
+    if status in (404, 405, 501) or (400 <= status < 500 and _MODEL_MISSING.search(message.lower())):
+        return Failure("not_found", message)
+    if status in (408, 409, 425) or status >= 500:
+        return Failure("transient", message, retry_after)
+    return Failure("request", message)
+
+
+def _looks_like_context(status: int, codes: set[str], message: str) -> bool:
+    if codes & _CONTEXT_CODES:
+        return True
+    # a 429 may also say "tokens", and a gateway's 502 page may say anything
+    return status in (400, 413, 422, 500) and bool(_CONTEXT.search(message))
+
+
+def _error_of(body: object) -> Mapping[str, Any]:
+    """The error object in its various wrappings; empty when there is none."""
+    if not isinstance(body, Mapping):
+        return {}
+    error = body.get("error", body)
+    if isinstance(error, str):
+        return {**body, "message": error}
+    return error if isinstance(error, Mapping) else {}
+
+
+def _message(status: int, error: Mapping[str, Any], body: object) -> str:
+    said = error.get("message") or error.get("detail") or (body if isinstance(body, str) else "")
+    text = said if isinstance(said, str) else json.dumps(said, default=str)
+    if "<html" in text[:500].lower():
+        text = "an HTML page"
+    return f"HTTP {status}: {shorten(text)}" if text.strip() else f"HTTP {status}"
+
+
+def shorten(text: str, limit: int = 300) -> str:
+    """One line without anything that looks like a key."""
+    line = _SECRET.sub("***", " ".join(text.split()))
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def retry_after_of(headers: Mapping[str, str]) -> float | None:
+    """Seconds the server asks to wait: ``retry-after-ms``, or ``retry-after`` as seconds or as a date."""
+    for name, scale in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
+        value = headers.get(name)
+        if value is None:
+            continue
+        try:
+            seconds = float(value) * scale
+        except ValueError:
+            seconds = _seconds_until(value)
+        if math.isfinite(seconds) and seconds >= 0:
+            return seconds
+    return None
+
+
+def _seconds_until(date: str) -> float:
+    try:
+        return max(email.utils.parsedate_to_datetime(date).timestamp() - time.time(), 0.0)
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def parse_body(text: str) -> Mapping[str, Any]:
+    """The JSON object of a 200 reply; `Malformed` for HTML, a bare string, and the like."""
+    try:
+        body = json.loads(text)
+    except ValueError as error:
+        kind = "an HTML page" if "<html" in text[:500].lower() or "<!doctype" in text[:100].lower() else "no JSON"
+        raise Malformed(f"the server answered 200 with {kind}") from error
+    if not isinstance(body, Mapping):
+        raise Malformed(f"the server answered 200 with a JSON {type(body).__name__}")
+    return body
+
+
+def error_in(body: Mapping[str, Any]) -> Failure | None:
+    """An error reply that came with status 200, as some proxies send it."""
+    error = body.get("error")
+    if not error or body.get("choices"):
+        return None
+    code = _error_of(body).get("code")
+    status = code if isinstance(code, int) and 400 <= code < 600 else 0
+    if status:
+        return failure_of_status(status, {}, body)
+    return Failure("malformed", f"an error with status 200: {shorten(str(_error_of(body).get('message') or error))}")
+
+
+def choices_of(body: Mapping[str, Any], count: int) -> list[Mapping[str, Any]]:
+    """The reply's choices in their index order."""
+    choices = body.get("choices")
+    if not isinstance(choices, list) or len(choices) != count or not all(isinstance(c, Mapping) for c in choices):
+        raise Malformed(f"expected {count} choice(s) in the reply")
+    index = [choice.get("index", i) for i, choice in enumerate(choices)]
+    if sorted(index, key=str) != sorted(range(count), key=str):
+        raise Malformed("the reply's choices are not numbered 0, 1, …")
+    return [choice for _, choice in sorted(zip(index, choices, strict=True), key=lambda pair: pair[0])]
+
+
+def chat_answer(body: Mapping[str, Any], want_logprobs: bool) -> Answer | Failure:
+    """A chat completion's answer; raises `Malformed`."""
+    choice = choices_of(body, 1)[0]
+    message = choice.get("message")
+    if not isinstance(message, Mapping):
+        raise Malformed("the reply has no message")
+    finish = str(choice.get("finish_reason") or "stop")
+    if message.get("refusal") or finish == "content_filter":
+        return Failure("refusal", shorten(str(message.get("refusal") or "stopped by the server's content filter")))
+    content = message.get("content")
+    if isinstance(content, list):
+        content = "".join(str(p.get("text", "")) for p in content if isinstance(p, Mapping) and p.get("type") == "text")
+    if content is None and finish == "length":
+        content = ""  # a reasoning model that spent its tokens before it answered
+    if not isinstance(content, str):
+        raise Malformed("the reply's message has no text")
+    return _answer(body, content, finish, _token_logprobs(choice.get("logprobs")), want_logprobs)
+
+
+def completion_answer(body: Mapping[str, Any], want_logprobs: bool) -> Answer | Failure:
+    """A text completion's answer; raises `Malformed`."""
+    choice = choices_of(body, 1)[0]
+    text = choice.get("text")
+    if not isinstance(text, str):
+        raise Malformed("the reply has no text")
+    finish = str(choice.get("finish_reason") or "stop")
+    if finish == "content_filter":
+        return Failure("refusal", "stopped by the server's content filter")
+    return _answer(body, text, finish, _token_logprobs(choice.get("logprobs")), want_logprobs)
+
+
+def _answer(
+    body: Mapping[str, Any],
+    text: str,
+    finish: str,
+    pairs: list[tuple[str, float]],
+    want_logprobs: bool,
+) -> Answer:
+    if want_logprobs and text and not pairs:
+        raise Malformed("the reply lacks the log-probabilities that were asked for")
+    pairs = within(pairs, text) if want_logprobs else []
+    tokens_in, tokens_out = usage_of(body)
+    return Answer(
+        text=text,
+        tokens=tuple(token for token, _ in pairs),
+        logprobs=tuple(value for _, value in pairs),
+        finish=finish,
+        tokens_in=tokens_in,
+        tokens_out=tokens_out or len(pairs),
+        model=str(body.get("model") or ""),
+    )
+
+
+def usage_of(body: Mapping[str, Any]) -> tuple[int, int]:
+    """Prompt and completion tokens; 0 where the server does not tell."""
+    usage = body.get("usage")
+    if not isinstance(usage, Mapping):
+        return 0, 0
+    counts = [usage.get("prompt_tokens"), usage.get("completion_tokens")]
+    clean = [c if isinstance(c, int) and not isinstance(c, bool) and c >= 0 else 0 for c in counts]
+    return clean[0], clean[1]
+
+
+def _token_logprobs(found: object) -> list[tuple[str, float]]:
+    """Tokens with their log-probabilities from either shape: chat's ``content`` list, completions' parallel arrays."""
+    if not isinstance(found, Mapping):
+        return []
+    content = found.get("content")
+    if isinstance(content, list):
+        if not all(isinstance(entry, Mapping) for entry in content):
+            raise Malformed("a token of the reply is no object")
+        return [(str(entry.get("token", "")), _finite(entry.get("logprob"))) for entry in content]
+    tokens, values = found.get("tokens"), found.get("token_logprobs")
+    if tokens is None and values is None:
+        return []
+    if not isinstance(tokens, list) or not isinstance(values, list) or len(tokens) != len(values):
+        raise Malformed("the reply's tokens and log-probabilities differ in number")
+    return [(str(token), _finite(value)) for token, value in zip(tokens, values, strict=True)]
+
+
+def _finite(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise Malformed("a token of the reply has no log-probability")
+    if not math.isfinite(value) or value <= OUTSIDE_TOP or value > 1e-3:
+        raise Malformed(f"{value} is not a log-probability")
+    return min(float(value), 0.0)
+
+
+def within(pairs: Sequence[tuple[str, float]], text: str) -> list[tuple[str, float]]:
+    """The tokens that make up ``text``: servers also list end-of-turn, stop and reasoning tokens.
+
+    All of them are kept where ``text`` cannot be found in their concatenation (tokens that are part of a character).
+    """
+    joined = "".join(token for token, _ in pairs)
+    start = joined.rfind(text)
+    if not text or start < 0:
+        return list(pairs)
+    return [
+        pair for pair, (low, high) in zip(pairs, _spans(pairs), strict=True) if low < start + len(text) and high > start
+    ]
+
+
+def _spans(pairs: Sequence[tuple[str, object]]) -> list[tuple[int, int]]:
+    spans, at = [], 0
+    for token, _ in pairs:
+        spans.append((at, at + len(token)))
+        at += len(token)
+    return spans
+
+
+def echoed_option(choice: Mapping[str, Any], prompt: str, option: str) -> tuple[float, ...]:
+    """Log-probabilities of the tokens of ``option`` in an echo of ``prompt + option``; raises `Malformed`.
+
+    The split is found in the echoed tokens themselves, since neither a count made elsewhere nor ``text_offset`` is
+    to be trusted. A token across the boundary belongs to the option. An empty slice is malformed: its sum
+    would be 0, the best score there is.
+    """
+    found = choice.get("logprobs")
+    tokens = found.get("tokens") if isinstance(found, Mapping) else None
+    values = found.get("token_logprobs") if isinstance(found, Mapping) else None
+    if not isinstance(tokens, list) or not isinstance(values, list) or len(tokens) != len(values):
+        raise Malformed("no echoed tokens with log-probabilities")
+    pairs = [(str(token), value) for token, value in zip(tokens, values, strict=True)]
+    joined = "".join(token for token, _ in pairs)
+    # the end of the prompt is enough: further up, a character split into several tokens may be spelled differently
+    tail = prompt[-120:]
+    base = joined.rfind(tail + option)
+    if base < 0:
+        raise Malformed("the server did not echo the prompt")
+    start = base + len(tail)
+    end = start + len(option)
+    chosen = [v for (_, v), (low, high) in zip(pairs, _spans(pairs), strict=True) if low < end and high > start]
+    if not chosen:
+        raise Malformed("no token of the option was echoed")
+    return tuple(_finite(value) for value in chosen)

@@ -1,0 +1,586 @@
+"""The one door to the chosen LLM: cache, budget, concurrency, retries, and an account of every request.
+
+`plan` says what a list of requests would cost, `ask` answers it. Both look the whole list up in the cache first, in
+one join. An answer is committed before its place among the calls in flight is given on, so a process killed at any
+moment has at most the calls in flight to pay again; running it again is the resume.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import time
+import weakref
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from ..errors import BudgetError, Cancelled, LLMError
+from ..progress import CancelToken, Event, Report, silent
+from ..store import calls
+from ..store.workspace import Workspace
+from . import cache, loop
+from .budget import FREE, SPREAD, Budget, Price, Reservation
+from .failures import explain, pause
+from .limiter import Limiter
+from .settings import DEFAULTS, LLMSettings
+from .types import Adopts, Answer, Backend, Capabilities, Failure, Request, Result
+from .writer import Writer
+
+T = TypeVar("T")
+
+TASK = "ask"
+TICK = 0.1
+"""Seconds between two looks at the cancel token and two progress events."""
+
+MALFORMED_ATTEMPTS = 3
+"""A malformed answer may have been charged; a server that sends nothing else is not asked six times."""
+
+_limiters: weakref.WeakKeyDictionary[Any, Limiter] = weakref.WeakKeyDictionary()
+_probed: weakref.WeakKeyDictionary[Any, Capabilities] = weakref.WeakKeyDictionary()
+
+
+# what it would cost
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What `ask` would do with a list of requests.
+
+    ``distinct`` of the ``requests`` differ; ``cached`` of these are answered, ``to_ask`` are left. The token
+    counts and the ``cost`` in US dollars are ranges (low, high) for those left; the cost is None where the price
+    is not known. A local model counts its prompt tokens exactly and costs nothing.
+    """
+
+    requests: int
+    distinct: int
+    cached: int
+    to_ask: int
+    tokens_in: tuple[int, int]
+    tokens_out: tuple[int, int]
+    cost: tuple[float, float] | None
+
+
+def plan(workspace: Workspace, backend: Backend, requests: Sequence[Request], price: Price | None = None) -> Plan:
+    """Count without asking: no call is made, not even a probe."""
+    _adopt_stored(workspace, backend)
+    by_key = _distinct(backend, requests)
+    known = calls.lookup(workspace, by_key)
+    left = [request for key, request in by_key.items() if key not in known]
+    tokens = [_expected_tokens(backend, request) for request in left]
+    low_in, high_in, high_out = (sum(column) for column in zip(*tokens, strict=True)) if tokens else (0, 0, 0)
+    low_out = sum(not request.score for request in left)
+    if _is_local(backend):
+        price = FREE
+    cost = (price.cost(low_in, low_out), price.cost(high_in, high_out)) if price else None
+    return Plan(
+        requests=len(requests),
+        distinct=len(by_key),
+        cached=len(known),
+        to_ask=len(left),
+        tokens_in=(low_in, high_in),
+        tokens_out=(low_out, high_out),
+        cost=cost,
+    )
+
+
+def _distinct(backend: Backend, requests: Iterable[Request]) -> dict[bytes, Request]:
+    identity = backend.identity()
+    return {cache.call_key(identity, request): request for request in requests}
+
+
+def _expected_tokens(backend: Backend, request: Request) -> tuple[int, int, int]:
+    """Tokens in (low, high) and out (high) of one request."""
+    count = backend.count_tokens(request.prompt)
+    if request.score and not _is_local(backend):
+        count *= max(len(request.prompt.choices), 1)  # a server reads the whole prompt again for each choice
+    low, high = (1.0, 1.0) if _is_local(backend) else SPREAD
+    out = len(request.prompt.choices) if request.score else request.sampling.max_tokens
+    return round(count * low), round(count * high), out
+
+
+def _is_local(backend: Backend) -> bool:
+    return backend.max_in_flight == 1 and backend.batch_size > 1
+
+
+# what it can do
+
+
+def probe(workspace: Workspace, backend: Backend, *, fresh: bool = False) -> Capabilities:
+    """What the LLM can do: as stored for this server and model, else found out now and stored.
+
+    ``fresh`` asks again. A probe is about five tiny calls, outside any budget. Raises `LLMError` when the LLM
+    cannot be reached.
+    """
+    if not fresh and (known := _adopt_stored(workspace, backend)) is not None:
+        return known
+    before = _stored(workspace, backend)
+    loop.remember(backend)
+    found = _wait(loop.submit(backend.probe()))
+    text = cache.dump_capabilities(found)
+    calls.save_capabilities(workspace, cache.canonical(backend.identity()), text)
+    found = cache.load_capabilities(text)
+    if before is not None and found.logprobs and not before.logprobs:
+        # answers of the time before would hide that it gives log-probabilities now
+        calls.forget(workspace, llm=cache.label(backend), only_without_logprobs=True)
+    _probed[backend] = found
+    return found
+
+
+def known(workspace: Workspace, backend: Backend) -> Capabilities:
+    """What the LLM was seen to do at an earlier probe, without asking it; nothing, where it was never probed."""
+    return _adopt_stored(workspace, backend) or Capabilities(logprobs=False, scoring=False)
+
+
+def _adopt_stored(workspace: Workspace, backend: Backend) -> Capabilities | None:
+    if (known := _probed.get(backend)) is not None:
+        return known
+    known = _stored(workspace, backend)
+    if known is not None:
+        if isinstance(backend, Adopts):
+            backend.adopt(known)
+        _probed[backend] = known
+    return known
+
+
+def _stored(workspace: Workspace, backend: Backend) -> Capabilities | None:
+    text = calls.capabilities(workspace, cache.canonical(backend.identity()))
+    return cache.load_capabilities(text) if text else None
+
+
+def require(
+    capabilities: Capabilities,
+    llm: str,
+    *,
+    logprobs: bool = False,
+    scoring: bool = False,
+    instructs: bool = False,
+    purpose: str = "this method",
+) -> None:
+    """Raise `LLMError` when ``purpose`` needs what ``llm`` was seen to lack; called before the first paid call."""
+    lacks = [
+        text
+        for needed, has, text in (
+            (logprobs, capabilities.logprobs, "log-probabilities of its answers"),
+            (scoring, capabilities.scoring, "scores of given options"),
+            (instructs, capabilities.instructs, "answers to free instructions"),
+        )
+        if needed and not has
+    ]
+    if lacks:
+        raise LLMError(
+            f"{purpose} needs {' and '.join(lacks)}, which {llm} does not give",
+            "choose an LLM that does (hf:PATH gives all, vLLM gives log-probabilities), or probe this one again: "
+            "icl-curate llm check --llm " + llm,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The outcome of `check`. ``latency``: seconds of the first tiny call, with connecting or loading;
+    ``error`` and ``fix`` are empty when it is reachable."""
+
+    llm: str
+    reachable: bool
+    latency: float | None = None
+    capabilities: Capabilities | None = None
+    price_known: bool = False
+    error: str = ""
+    fix: str = ""
+
+
+def check(workspace: Workspace, backend: Backend, price: Price | None = None) -> Check:
+    """Probe afresh and say how it went; does not raise for an LLM that cannot be reached."""
+    priced = price is not None or _is_local(backend)
+    start = time.monotonic()
+    try:
+        found = probe(workspace, backend, fresh=True)
+    except LLMError as error:
+        return Check(cache.label(backend), False, price_known=priced, error=error.what, fix=error.fix)
+    latency = float(found.details.get("latency", time.monotonic() - start))
+    return Check(cache.label(backend), True, latency, found, priced)
+
+
+# asking
+
+
+def ask(
+    workspace: Workspace,
+    backend: Backend,
+    requests: Sequence[Request],
+    settings: LLMSettings = DEFAULTS,
+    budget: Budget | None = None,
+    report: Report = silent,
+    cancel: CancelToken | None = None,
+) -> list[Result]:
+    """Answer every request, in order: from the cache, else from the LLM, the same request once.
+
+    A request that cannot be answered gives a `Failure` in its place; failures are recorded but never cached.
+    Raises, after committing everything that was answered: `BudgetError` when the budget does not allow the next
+    call, `LLMError` when no request can succeed (key, quota, model, a server that is gone), `Cancelled` on the
+    token or on Ctrl-C, `WorkspaceError` when answers cannot be stored. Events (task "ask", in the caller's thread)
+    carry cached, failed, in_flight, limit, tokens_in, tokens_out and cost.
+    """
+    budget = budget or Budget()
+    cancel = cancel or CancelToken()
+    cancel.check()
+    identity = backend.identity()
+    keys = [cache.call_key(identity, request) for request in requests]
+    by_key = dict(zip(keys, requests, strict=True))
+    results: dict[bytes, Result] = {key: cache.to_answer(call) for key, call in calls.lookup(workspace, by_key).items()}
+    missing = [(key, request) for key, request in by_key.items() if key not in results]
+    run = _Run(workspace, backend, settings, budget, missing)
+    run.cached = len(results)
+    if missing:
+        if budget.max_calls is not None and budget.calls >= budget.max_calls:
+            raise _over_budget(budget, len(missing))
+        probe(workspace, backend)
+        loop.remember(backend)
+        _follow(run, report, cancel)
+    else:
+        run.tell(report)
+    results.update(run.results)
+    return [results[key] for key in keys]
+
+
+def _follow(run: _Run, report: Report, cancel: CancelToken) -> None:
+    """Wait for the run in the caller's thread, passing events on and watching for interruptions."""
+    future = loop.submit(run.go())
+    interrupted: BaseException | None = None
+    while not future.done():
+        try:
+            concurrent.futures.wait([future], timeout=TICK)
+            if interrupted is None:
+                cancel.check()
+                run.tell(report)
+        except BaseException as error:  # Ctrl-C, the token, or a report that failed: the run must not go on unseen
+            loop.call_soon(run.stop, interrupted is not None)  # a second Ctrl-C does not wait for calls in flight
+            if interrupted is None:
+                interrupted = Cancelled() if isinstance(error, KeyboardInterrupt) else error
+    if interrupted is not None:
+        raise interrupted
+    run.tell(report)
+    future.result()
+
+
+def _wait(future: concurrent.futures.Future[T]) -> T:
+    """The result, interruptible by Ctrl-C."""
+    while True:
+        try:
+            return future.result(timeout=TICK)
+        except concurrent.futures.TimeoutError:
+            if future.done():
+                raise
+        except KeyboardInterrupt:
+            future.cancel()
+            raise Cancelled from None
+
+
+def _over_budget(budget: Budget, left: int) -> BudgetError:
+    return BudgetError(
+        f"the budget is used up ({budget.describe()}) with {left:,} prompt(s) left to ask",
+        "run the same command again with a higher --max-calls or --max-cost; what was answered is kept",
+    )
+
+
+_Job = tuple[bytes, Request]
+
+
+@dataclass
+class _Run:
+    """One `ask` on the event loop. Everything here but `event` and `tell` runs on that loop."""
+
+    workspace: Workspace
+    backend: Backend
+    settings: LLMSettings
+    budget: Budget
+    jobs: Sequence[_Job]
+    cached: int = 0
+    results: dict[bytes, Result] = field(default_factory=dict)
+    failed: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    sending: int = 0
+    notes: deque[str] = field(default_factory=deque)
+
+    def __post_init__(self) -> None:
+        self.local = _is_local(self.backend)
+        self.llm = cache.label(self.backend)
+        self.waiting: deque[_Job] = deque(self.jobs)
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.limiter = self._limiter()
+        self.silence = _Silence()
+        self.cost_before = self.budget.cost
+        self.uncommitted = 0
+        self.error: BaseException | None = None
+        self.stopping = False
+        self.wake = asyncio.Event()
+        self.halt = asyncio.Event()
+        self.compute = asyncio.Semaphore(self.backend.max_in_flight)
+        self.writer = Writer(self.workspace)
+
+    def _limiter(self) -> Limiter:
+        """The backend's own, so that a later `ask` starts where this one has arrived."""
+        ceiling = min(self.settings.concurrency, self.backend.max_in_flight)
+        limiter = _limiters.get(self.backend)
+        if limiter is None or limiter.ceiling != ceiling:
+            limiter = _limiters[self.backend] = Limiter(ceiling)
+        return limiter
+
+    # seen from the caller's thread
+
+    @property
+    def unanswered(self) -> int:
+        return len(self.jobs) - len(self.results)
+
+    def event(self) -> Event:
+        fields = {
+            "cached": self.cached,
+            "failed": self.failed,
+            "in_flight": self.sending,
+            "limit": self.limiter.limit,
+            "tokens_in": self.tokens_in,
+            "tokens_out": self.tokens_out,
+            "cost": self.budget.cost - self.cost_before,
+        }
+        return Event(TASK, self.cached + len(self.results), self.cached + len(self.jobs), fields=fields)
+
+    def tell(self, report: Report) -> None:
+        while self.notes:
+            report(replace(self.event(), note=self.notes.popleft()))
+        report(self.event())
+
+    # on the loop
+
+    async def go(self) -> None:
+        """Ask everything; raises what ended the run early, once all that was answered is committed."""
+        try:
+            while not self.stopping:
+                # a local model computes its next batch while the last is being stored: that costs nothing twice
+                if self.waiting and len(self.tasks) < self.limiter.limit + self.local:
+                    self._start()
+                elif self.tasks:
+                    await self._woken()
+                else:
+                    break
+            await self._wind_down()
+        finally:
+            await asyncio.to_thread(self.writer.close)
+        if isinstance(self.error, BudgetError):  # told anew, now that every call in flight is settled
+            raise _over_budget(self.budget, self.unanswered)
+        if self.error is not None:
+            raise self.error
+
+    def _start(self) -> None:
+        batch = [self.waiting.popleft() for _ in range(min(self.backend.batch_size, len(self.waiting)))]
+        task = asyncio.create_task(self._serve(batch))
+        self.tasks.add(task)
+        task.add_done_callback(self._done)
+
+    async def _woken(self) -> None:
+        self.wake.clear()
+        self._hurry_writer()
+        await self.wake.wait()
+
+    async def _wind_down(self) -> None:
+        """After an interruption: calls in flight were paid for, so they get their time of grace."""
+        if self.tasks:
+            self.writer.hurry()
+            await asyncio.wait(self.tasks, timeout=self.settings.grace)
+        for task in self.tasks:
+            task.cancel()
+        if self.tasks:
+            await asyncio.wait(self.tasks)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self.tasks.discard(task)
+        self.wake.set()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
+
+    def _hurry_writer(self) -> None:
+        """Every call out there waits for its commit and none can start before: the writer need not linger."""
+        if self.uncommitted and self.uncommitted >= len(self.tasks):
+            self.writer.hurry()
+
+    def _fail(self, error: BaseException) -> None:
+        """End the run; the first error is the one told."""
+        self.error = self.error or error
+        self.stop(False)
+
+    def stop(self, now: bool) -> None:
+        """Send nothing more; ``now`` also gives up the calls in flight."""
+        self.stopping = True
+        self.halt.set()
+        self.wake.set()
+        if now:
+            for task in self.tasks:
+                task.cancel()
+
+    # one batch (one request, for a server)
+
+    async def _serve(self, batch: list[_Job]) -> None:
+        started = time.monotonic()
+        attempt = 0
+        while batch:
+            attempt += 1
+            batch, reserved = await self._reserve(batch)
+            if not batch:
+                return
+            results = await self._send(batch, reserved)
+            settled, batch, delay = self._sort(batch, results, attempt, started)
+            if settled:
+                await self._commit(settled)
+            if batch and await self._halted_within(delay):
+                return
+
+    async def _send(self, batch: list[_Job], reserved: list[Reservation]) -> list[Result]:
+        sent_at = time.monotonic()
+        results: list[Result] = []
+        try:
+            async with self.compute:
+                self.sending += len(batch)
+                try:
+                    results = await self.backend.ask([request for _, request in batch])
+                finally:
+                    self.sending -= len(batch)
+        finally:
+            # a call given up in flight may have been charged: what was kept for it counts as spent
+            for i, reservation in enumerate(reserved):
+                self._settle(reservation, results[i] if i < len(results) else None)
+        if len(results) != len(batch):
+            raise RuntimeError(f"{self.llm} gave {len(results)} results for {len(batch)} requests")
+        for result in results:
+            self._learn(result, sent_at)
+        return results
+
+    def _settle(self, reservation: Reservation, result: Result | None) -> None:
+        if isinstance(result, Failure) and result.kind not in ("timeout", "malformed", "refusal"):
+            self.budget.release(reservation)
+        else:
+            self.budget.settle(reservation, result if isinstance(result, Answer) else None)
+        self.wake.set()
+
+    def _learn(self, result: Result, sent_at: float) -> None:
+        """What a result says about the server: its load, and whether it is there at all."""
+        now = time.monotonic()
+        before = self.limiter.limit
+        if isinstance(result, Answer):
+            self.limiter.answered(now, saturated=len(self.tasks) >= before)
+        elif result.kind == "rate_limit":
+            self.limiter.refused(now, sent_at, result.retry_after)
+        elif result.retryable:
+            self.limiter.failed()
+        if self.limiter.limit < before:
+            self.notes.append(f"{self.llm} limits the rate: {self.limiter.limit} calls at once instead of {before}")
+        if self.limiter.limit != before:
+            self.wake.set()
+        if isinstance(result, Failure) and (result.unreachable or result.kind == "timeout"):
+            if self.silence.heard_nothing(now):
+                self._fail(explain(result, self.llm))
+        else:
+            self.silence.heard(answer=isinstance(result, Answer))
+
+    def _sort(
+        self, batch: list[_Job], results: list[Result], attempt: int, started: float
+    ) -> tuple[list[tuple[bytes, Result]], list[_Job], float]:
+        """Results that stand, requests to ask again, and the seconds to wait before."""
+        settled: list[tuple[bytes, Result]] = []
+        again: list[_Job] = []
+        delay = 0.0
+        for (key, request), result in zip(batch, results, strict=True):
+            result = replace(result, attempts=attempt)
+            if isinstance(result, Failure) and result.fatal:
+                self._fail(explain(result, self.llm))
+            wait = self._patience(result, attempt, started)
+            if wait is None:
+                settled.append((key, result))
+            else:
+                again.append((key, request))
+                delay = max(delay, wait)
+        return settled, again, delay
+
+    def _patience(self, result: Result, attempt: int, started: float) -> float | None:
+        """Seconds until the request is worth asking again; None when its result stands."""
+        if isinstance(result, Answer) or not result.retryable or attempt >= self.settings.attempts:
+            return None
+        if result.kind == "malformed" and attempt >= MALFORMED_ATTEMPTS:
+            return None
+        wait = pause(attempt, result.retry_after)
+        return wait if time.monotonic() - started + wait <= self.settings.max_wait else None
+
+    async def _reserve(self, batch: list[_Job]) -> tuple[list[_Job], list[Reservation]]:
+        """The part of the batch that the budget has room for; the rest goes back among the waiting.
+
+        Waits while calls in flight may still give room back; without any, an empty part ends the run.
+        """
+        reserved: list[Reservation] = []
+        for _, request in batch:
+            _, tokens_in, tokens_out = _expected_tokens(self.backend, request) if self.budget.price else (0, 0, 0)
+            while (reservation := self.budget.reserve(tokens_in, tokens_out)) is None:
+                if reserved or self.stopping or not self.sending or await self._halted_within(0.02):
+                    break
+            if reservation is None:
+                break
+            reserved.append(reservation)
+        if self.stopping:
+            for reservation in reserved:
+                self.budget.release(reservation)
+            return [], []
+        if not reserved:
+            self._fail(_over_budget(self.budget, self.unanswered))
+        self.waiting.extendleft(reversed(batch[len(reserved) :]))
+        return batch[: len(reserved)], reserved
+
+    async def _halted_within(self, delay: float) -> bool:
+        """Sleep; True as soon as the run is told to stop."""
+        try:
+            async with asyncio.timeout(delay):
+                await self.halt.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _commit(self, settled: list[tuple[bytes, Result]]) -> None:
+        answers = [cache.to_call(key, self.llm, result) for key, result in settled if isinstance(result, Answer)]
+        failures = [cache.to_failed(key, self.llm, result) for key, result in settled if isinstance(result, Failure)]
+        self.uncommitted += 1
+        try:
+            done = self.writer.put(answers, failures)
+            self._hurry_writer()
+            await asyncio.shield(done)
+        finally:
+            self.uncommitted -= 1
+        for key, result in settled:
+            self.results[key] = result
+            self.failed += isinstance(result, Failure)
+            if isinstance(result, Answer):
+                self.tokens_in += result.tokens_in
+                self.tokens_out += result.tokens_out
+
+
+class _Silence:
+    """Tells a dead server from a slip: so many calls in a row, over so long, that nobody answered."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._since = 0.0
+        self._answered = False
+
+    def heard(self, *, answer: bool) -> None:
+        self._count = 0
+        self._answered = self._answered or answer
+
+    def heard_nothing(self, now: float) -> bool:
+        """Note one more call without any reply; True when the server has to be given up."""
+        if self._count == 0:
+            self._since = now
+        self._count += 1
+        calls_needed, seconds = (20, 10.0) if self._answered else (5, 2.0)
+        return self._count >= calls_needed and now - self._since >= seconds
+
+
+def close(backend: Backend) -> None:
+    """Release the backend's connections or its model's memory; done at exit in any case."""
+    loop.close(backend)

@@ -1,0 +1,39 @@
+"""How the chosen LLM is reached and asked. None of this changes an answer, so none of it is in the cache key,
+except what a backend repeats in its identity (base URL, endpoint, dtype)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Endpoint = Literal["auto", "chat", "completions"]
+ENDPOINTS: tuple[Endpoint, ...] = ("auto", "chat", "completions")
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+
+
+@dataclass(frozen=True, slots=True)
+class LLMSettings:
+    """Everything about an LLM but its name.
+
+    ``base_url``: the server of ``openai:`` specs (else ``OPENAI_BASE_URL``, else the vendor's own). ``timeout``:
+    seconds one call may take. ``concurrency``: most calls in flight; the runner works its way up to it and backs off
+    when the server says so. ``attempts`` and ``max_wait`` (seconds) bound how often and how long one request is
+    tried. ``grace``: seconds that calls already sent, and so paid for, get to finish after an interruption.
+    ``endpoint``: ``auto`` takes chat completions and falls back to completions. ``device`` and ``dtype`` belong to
+    ``hf:`` specs (``auto``: float32 on a CPU, the checkpoint's own dtype on an accelerator); ``batch_size``: requests
+    a local model takes at once.
+    """
+
+    base_url: str | None = None
+    timeout: float = 120.0
+    concurrency: int = 64
+    attempts: int = 6
+    max_wait: float = 600.0
+    grace: float = 5.0
+    endpoint: Endpoint = "auto"
+    device: str = "auto"
+    dtype: str = "auto"
+    batch_size: int = 32
+
+
+DEFAULTS = LLMSettings()

@@ -1,0 +1,106 @@
+"""From ``offline``, ``openai:MODEL`` and ``hf:NAME_OR_PATH`` to a backend."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UsageError
+from .settings import DEFAULTS, DTYPES, ENDPOINTS, LLMSettings
+from .types import Backend
+
+Kind = Literal["offline", "openai", "hf"]
+KINDS: tuple[Kind, ...] = ("offline", "openai", "hf")
+FORMS = "offline, openai:MODEL or hf:NAME_OR_PATH"
+
+Encode = Callable[[Sequence[str]], NDArray[np.float32]]
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A parsed spec; ``name`` is the model's name or path, empty for ``offline``."""
+
+    kind: Kind
+    name: str = ""
+
+    @property
+    def text(self) -> str:
+        return f"{self.kind}:{self.name}" if self.name else self.kind
+
+    @property
+    def local(self) -> bool:
+        """Runs on this machine: a call costs time, not money."""
+        return self.kind != "openai"
+
+
+def parse(spec: str) -> Spec:
+    """Read a spec; `UsageError` with the nearest right one when it is wrong."""
+    text = spec.strip()
+    kind, colon, name = text.partition(":")
+    kind, name = kind.strip().lower(), name.strip()
+    if kind == "offline" and not name:
+        return Spec("offline")
+    if kind in ("openai", "hf"):
+        if not name:
+            raise UsageError(
+                f"'{spec}' names no model", f"write --llm {kind}:{'MODEL' if kind == 'openai' else 'PATH'}"
+            )
+        return Spec(cast(Kind, kind), name)
+    raise UsageError(f"unknown LLM '{spec}'", f"did you mean --llm {_nearest(text, kind, colon, name)}? ({FORMS})")
+
+
+def _nearest(text: str, kind: str, colon: str, name: str) -> str:
+    aliases = {"huggingface": "hf", "transformers": "hf", "local": "hf", "vllm": "openai", "ollama": "openai"}
+    guess = aliases.get(kind) or next(iter(difflib.get_close_matches(kind, KINDS, n=1, cutoff=0.6)), "")
+    if guess == "offline" or not text:
+        return "offline"
+    if colon and guess:
+        return f"{guess}:{name or 'MODEL'}"
+    if not colon and guess:
+        return f"{guess}:MODEL"
+    looks_local = Path(text).expanduser().exists() or "/" in text
+    return f"{'hf' if looks_local else 'openai'}:{text}"
+
+
+def open_backend(
+    spec: str, settings: LLMSettings = DEFAULTS, encode: Encode | None = None, encoder_name: str = ""
+) -> Backend:
+    """The backend behind ``spec``. Nothing is loaded or sent yet: models load and connections open on first use.
+
+    ``encode`` (texts to an array of shape (n, dim), rows of unit length) is what ``offline`` reads with and
+    ``encoder_name`` whose vectors these are; the other backends do without. Raises `UsageError` for a wrong spec or
+    setting.
+    """
+    chosen = parse(spec)
+    _check(settings)
+    if chosen.kind == "openai":
+        from .openai_server import OpenAIServer
+
+        return OpenAIServer(chosen.name, settings)
+    if chosen.kind == "hf":
+        from .hf import LocalModel
+
+        return LocalModel(chosen.name, settings)
+    if encode is None:
+        raise UsageError("the offline reader needs an encoder", "icl-curate index POOL.jsonl")
+    from .offline import OfflineReader
+
+    return OfflineReader(encode, encoder_name)
+
+
+def _check(settings: LLMSettings) -> None:
+    if settings.endpoint not in ENDPOINTS:
+        raise UsageError(f"unknown endpoint '{settings.endpoint}'", f"use one of {', '.join(ENDPOINTS)}")
+    if settings.dtype not in DTYPES:
+        raise UsageError(f"unknown dtype '{settings.dtype}'", f"use one of {', '.join(DTYPES)}")
+    for name in ("concurrency", "attempts", "batch_size"):
+        if getattr(settings, name) < 1:
+            raise UsageError(f"{name.replace('_', ' ')} must be at least 1", f"give a larger {name.replace('_', '-')}")
+    if settings.timeout <= 0:
+        raise UsageError("the timeout must be above 0 seconds", "give a larger timeout")

@@ -1,0 +1,127 @@
+"""The selection methods, one function each: (view of the pool, queries, k, seed) to picks, best first.
+
+`METHODS` is the one list of them; commands, evaluation and the Python API read it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..pool.records import Query
+from ..search.diversity import dpp, set_bsr
+from .view import PoolView
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """A chosen row: ``score`` is what it was ranked by, ``parts`` what the score is made of."""
+
+    row: int
+    score: float
+    parts: Mapping[str, float] = field(default_factory=dict)
+
+
+Picks = list[Pick]
+Choose = Callable[[PoolView, Sequence[Query], int, int], list[Picks]]
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """``seeded``: the outcome depends on the seed. ``encodes``: the pool and the query must have vectors."""
+
+    choose: Choose
+    about: str
+    seeded: bool = False
+    encodes: bool = False
+
+
+def zero(view: PoolView, queries: Sequence[Query], k: int, seed: int) -> list[Picks]:
+    return [[] for _ in queries]
+
+
+def random_shots(view: PoolView, queries: Sequence[Query], k: int, seed: int) -> list[Picks]:
+    """Uniform without replacement, from a generator of the seed and the query alone: the order of queries, a limit
+    or a resumed run cannot change a prompt."""
+    picks = []
+    for query in queries:
+        excluded = set(view.excluded(query).tolist())
+        generator = random.Random(_seed(seed, query))
+        spare = min(view.rows.size, k + len(excluded))  # enough to lose every excluded row and still have k
+        drawn = (int(view.rows[i]) for i in generator.sample(range(view.rows.size), spare))
+        picks.append([Pick(row, 0.0) for row in drawn if row not in excluded][:k])
+    return picks
+
+
+def bm25(view: PoolView, queries: Sequence[Query], k: int, seed: int) -> list[Picks]:
+    """Highest BM25Okapi scores (Robertson & Walker; parameters of rank-bm25)."""
+    found = view.bm25_top(queries, k)
+    return [
+        [Pick(int(r), float(s), {"bm25": float(s)}) for r, s in zip(rows, scores, strict=True)]
+        for rows, scores in found
+    ]
+
+
+def dense(view: PoolView, queries: Sequence[Query], k: int, seed: int) -> list[Picks]:
+    """Highest cosine between the embeddings of query and input (Liu et al. 2022, KATE)."""
+    found = view.dense_top(queries, k)
+    return [
+        [Pick(int(r), float(s), {"cosine": float(s)}) for r, s in zip(rows, scores, strict=True)]
+        for rows, scores in found
+    ]
+
+
+def dpp_shots(view: PoolView, queries: Sequence[Query], k: int, seed: int) -> list[Picks]:
+    """Greedy MAP of a determinantal point process over the nearest candidates (Ye et al. 2023, CEIL, its
+    training-free variant)."""
+    picks = []
+    for rows, cosines in view.dense_top(queries, max(k, view.preselect)):
+        vectors = view.vectors(rows)
+        chosen = dpp(cosines, vectors @ vectors.T, k)
+        picks.append(_diverse(rows, cosines, chosen.order, chosen.gains, "det_ratio"))
+    return picks
+
+
+def set_bsr_shots(view: PoolView, queries: Sequence[Query], k: int, seed: int) -> list[Picks]:
+    """Greedy coverage of the query's tokens by BERTScore recall over the nearest candidates (Gupta et al. 2023,
+    Set-BSR)."""
+    found = view.dense_top(queries, max(k, view.preselect))
+    tokens = view.tokens_of([rows for rows, _ in found])
+    picks = []
+    for query_tokens, (rows, cosines) in zip(view.query_tokens(queries), found, strict=True):
+        chosen = set_bsr(query_tokens, tokens(rows), k)
+        picks.append(_diverse(rows, cosines, chosen.order, chosen.gains, "coverage_gain"))
+    return picks
+
+
+METHODS: Mapping[str, Method] = {
+    "zero": Method(zero, "no demonstrations"),
+    "random": Method(random_shots, "drawn at random from the active pool", seeded=True),
+    "bm25": Method(bm25, "best word overlap (BM25Okapi)"),
+    "dense": Method(dense, "nearest by embedding", encodes=True),
+    "dpp": Method(dpp_shots, "near and unlike each other (greedy DPP)", encodes=True),
+    "set-bsr": Method(set_bsr_shots, "cover the query's tokens together (Set-BSR)", encodes=True),
+}
+
+
+def _diverse(
+    rows: NDArray[np.int64],
+    cosines: NDArray[np.float64],
+    order: NDArray[np.int64],
+    gains: NDArray[np.float64],
+    name: str,
+) -> Picks:
+    return [
+        Pick(int(rows[i]), float(gain), {name: float(gain), "cosine": float(cosines[i])})
+        for i, gain in zip(order, gains, strict=True)
+    ]
+
+
+def _seed(seed: int, query: Query) -> int:
+    text = f"{seed}\0{query.id}\0{query.input}"
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())

@@ -1,0 +1,127 @@
+"""The runtime selector: what `preview` shows, what `evaluate` measures and what a serving process calls are one."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from ..pool.prompts import Prompt, build_prompt, fit_prompt
+from ..pool.records import Demonstration, Query, Task
+from ..progress import CancelToken, Report, silent
+from ..settings import Settings, resolve
+from ..store.demonstrations import fetch, task_of
+from ..store.workspace import Workspace
+from .methods import METHODS, Method, Pick
+from .view import PoolView
+
+MOST_FETCHED = 100_000
+"""Demonstrations a selector keeps in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """A demonstration and why it was chosen."""
+
+    demonstration: Demonstration
+    score: float
+    parts: Mapping[str, float]
+
+
+def method_named(name: str) -> Method:
+    """The method, or `UsageError` with the nearest name."""
+    if name in METHODS:
+        return METHODS[name]
+    near = difflib.get_close_matches(name, METHODS, 1)
+    hint = f", did you mean '{near[0]}'?" if near else ""
+    raise UsageError(f"unknown method '{name}'{hint}", f"use one of: {', '.join(METHODS)}")
+
+
+class Selector:
+    """Selects demonstrations for queries without ever calling an LLM.
+
+    ``workspace`` is a `Workspace` or its path; ``method`` and ``k`` override the configured ones, as does any
+    further `Settings` field given by name. Raises `UsageError` for an unknown method or setting, `WorkspaceError`
+    where there is no workspace. The pool is read once, at the first selection; `refresh` reads it again.
+
+        selector = Selector(".icl-curate", method="dpp", k=8)
+        for shot in selector.select("my card was declined"):
+            print(shot.score, shot.demonstration.input, shot.demonstration.output)
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace | Path | str,
+        method: str | None = None,
+        k: int | None = None,
+        *,
+        settings: Settings | None = None,
+        report: Report = silent,
+        cancel: CancelToken | None = None,
+        **overrides: Any,
+    ) -> None:
+        self.workspace = workspace if isinstance(workspace, Workspace) else Workspace.open(Path(workspace))
+        chosen = settings or resolve(self.workspace.path, overrides).settings
+        self.settings = replace(chosen, method=method or chosen.method, k=chosen.k if k is None else k)
+        if self.settings.k < 0:
+            raise UsageError(f"k is {self.settings.k}", "use 0 or more shots")
+        self.method = method_named(self.settings.method)
+        self.view = PoolView(self.workspace, self.settings, report, cancel)
+        self._task: Task | None = None
+        self._fetched: dict[int, Demonstration] = {}
+
+    @property
+    def task(self) -> Task:
+        if self._task is None:
+            self._task = task_of(self.workspace)
+        return self._task
+
+    def select(self, query: Query | str) -> list[Selected]:
+        """Up to ``k`` demonstrations, best first, never the query itself or its near duplicate."""
+        return self.select_many([query])[0]
+
+    def select_many(self, queries: Sequence[Query | str], seed: int | None = None) -> list[list[Selected]]:
+        """One list a query, in order; encodes and searches in batches."""
+        asked = [Query(query) if isinstance(query, str) else query for query in queries]
+        return self.resolve(self.picks(asked, seed))
+
+    def picks(self, queries: Sequence[Query], seed: int | None = None) -> list[list[Pick]]:
+        """As `select_many`, row numbers and scores only."""
+        return self.method.choose(self.view, queries, self.settings.k, self.settings.seed if seed is None else seed)
+
+    def resolve(self, picks: Sequence[Sequence[Pick]]) -> list[list[Selected]]:
+        """The demonstrations behind picks. Rows never change, so a serving process fetches each but once."""
+        missing = sorted({pick.row for chosen in picks for pick in chosen} - self._fetched.keys())
+        if missing:
+            if len(self._fetched) > MOST_FETCHED:
+                self._fetched.clear()
+                missing = sorted({pick.row for chosen in picks for pick in chosen})
+            self._fetched |= {d.row: d for d in fetch(self.workspace, missing)}
+        return [[Selected(self._fetched[pick.row], pick.score, pick.parts) for pick in chosen] for chosen in picks]
+
+    def refresh(self) -> None:
+        """Read the pool again: after an index run or a decision."""
+        self.view = PoolView(self.workspace, self.settings, self.view.report, self.view.cancel)
+        self._task = None
+
+
+def prompt_for(
+    query: Query,
+    shots: Sequence[Selected],
+    task: Task,
+    settings: Settings,
+    count_tokens: Any = None,
+    limit: int | None = None,
+) -> tuple[Prompt, int]:
+    """The prompt of a selection, and how many of the weakest demonstrations did not fit into ``limit`` tokens."""
+
+    def build(asked: Query, best_first: Sequence[Demonstration]) -> Prompt:
+        return build_prompt(asked, best_first, task, settings.template, settings.order)
+
+    demonstrations = [shot.demonstration for shot in shots]
+    if limit is None or count_tokens is None:
+        return build(query, demonstrations), 0
+    return fit_prompt(query, demonstrations, build, count_tokens, limit)

@@ -1,0 +1,157 @@
+"""The pool as the selection methods see it: read once, searched many times.
+
+Rows, groups and indexes are loaded when they are first needed and kept; a serving process pays for them once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UsageError, WorkspaceError
+from ..index.artefacts import lexical_index, vectors_of
+from ..index.duplicates import Repeats
+from ..pool.records import Query
+from ..progress import CancelToken, Report, silent
+from ..search.bm25 import BM25Index
+from ..search.dense import DenseIndex
+from ..search.encoder import Encoder, load_encoder
+from ..search.vectors import TokenVectors, Vectors
+from ..settings import Settings
+from ..store.demonstrations import active_rows, groups, inputs
+from ..store.workspace import Workspace
+
+Ranked = tuple[NDArray[np.int64], NDArray[np.float64]]
+"""Rows best first, and their scores."""
+Tokens = list[NDArray[np.float16]]
+
+
+class PoolView:
+    """The active pool of a workspace at one moment; later decisions show in a new view."""
+
+    def __init__(
+        self, workspace: Workspace, settings: Settings, report: Report = silent, cancel: CancelToken | None = None
+    ) -> None:
+        self.workspace, self.settings = workspace, settings
+        self.report, self.cancel = report, cancel
+
+    @property
+    def preselect(self) -> int:
+        return self.settings.preselect
+
+    @cached_property
+    def rows(self) -> NDArray[np.int64]:
+        """Active rows (n,), ascending."""
+        rows = active_rows(self.workspace)
+        if not rows.size:
+            raise UsageError("the active pool is empty", "icl-curate index POOL.jsonl, or icl-curate restore")
+        return rows
+
+    @cached_property
+    def lexical(self) -> BM25Index:
+        """BM25 whose statistics are those of the active rows alone."""
+        active = np.zeros(int(self.rows[-1]) + 1, np.bool_)
+        active[self.rows] = True
+        return lexical_index(self.workspace, self.report, self.cancel).restricted(active)
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        return load_encoder(self.settings.encoder, self.settings.device)
+
+    @cached_property
+    def stored(self) -> Vectors:
+        """Vectors of the indexed rows. Raises `UsageError` when the active pool has none of the set encoder."""
+        try:
+            stored = vectors_of(self.workspace, self.settings.encoder)
+            missing = int(stored.missing(self.rows).size)
+        except WorkspaceError:
+            missing = int(self.rows.size)
+        if missing:
+            raise UsageError(
+                f"{missing:,} demonstrations have no vectors of {self.settings.encoder}",
+                f"icl-curate index --encoder {self.settings.encoder}",
+            )
+        return stored
+
+    @cached_property
+    def nearest(self) -> DenseIndex:
+        return DenseIndex(self.stored.matrix, self.rows)
+
+    def vectors(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Embeddings of rows, (n, d)."""
+        return np.asarray(self.stored.matrix[rows])
+
+    def embed(self, queries: Sequence[Query]) -> NDArray[np.float32]:
+        """Embeddings of queries, (q, d): stored ones where the query is an indexed row, else encoded now."""
+        stored = self.stored
+        known = stored.encoded
+        vectors = np.empty((len(queries), stored.dimension), np.float32)
+        fresh = []
+        for i, query in enumerate(queries):
+            if query.row is not None and query.row < known.size and known[query.row]:
+                vectors[i] = stored.matrix[query.row]
+            else:
+                fresh.append(i)
+        if fresh:
+            vectors[fresh] = self.encoder.encode([queries[i].input for i in fresh], self.report, self.cancel)
+        return vectors
+
+    def bm25_top(self, queries: Sequence[Query], k: int) -> list[Ranked]:
+        index = self.lexical
+        excluded = [self.excluded(query) for query in queries]
+        return index.top_many([query.input for query in queries], k, excluded, self.report, self.cancel)
+
+    def dense_top(self, queries: Sequence[Query], k: int) -> list[Ranked]:
+        index = self.nearest
+        excluded = [self.excluded(query) for query in queries]
+        return index.top_many(self.embed(queries), k, excluded, self.report, self.cancel)
+
+    def excluded(self, query: Query) -> NDArray[np.int64]:
+        """Rows the query must not be shown: itself and what repeats it."""
+        if query.row is None:
+            return self._repeats.of_text(query.input)
+        ordered, sorted_groups = self._grouped
+        group = self._groups[query.row]
+        return ordered[np.searchsorted(sorted_groups, group) : np.searchsorted(sorted_groups, group, "right")]
+
+    def tokens_of(self, wanted: Sequence[NDArray[np.int64]]) -> Callable[[NDArray[np.int64]], Tokens]:
+        """Make sure the rows' token vectors are kept, then give a function that reads them."""
+        kept = self._tokens
+        rows = np.unique(np.concatenate([np.empty(0, np.int64), *wanted])).tolist()
+        missing = kept.missing(rows)
+        if missing:
+            kept.fill(self.encoder, missing, inputs(self.workspace, missing), self.report, self.cancel)
+        return lambda rows: kept.read(rows.tolist())
+
+    def query_tokens(self, queries: Sequence[Query]) -> Tokens:
+        """Token vectors of queries, kept for indexed ones."""
+        found: dict[int, NDArray[np.float16]] = {}
+        indexed = [(i, query.row) for i, query in enumerate(queries) if query.row is not None]
+        if indexed:
+            rows = np.array([row for _, row in indexed], np.int64)
+            found = dict(zip((i for i, _ in indexed), self.tokens_of([rows])(rows), strict=True))
+        fresh = [i for i in range(len(queries)) if i not in found]
+        if fresh:
+            texts = [queries[i].input for i in fresh]
+            found |= dict(zip(fresh, self.encoder.encode_tokens(texts, self.report, self.cancel), strict=True))
+        return [found[i] for i in range(len(queries))]
+
+    @cached_property
+    def _tokens(self) -> TokenVectors:
+        return TokenVectors(self.stored.folder, self.stored.encoder)
+
+    @cached_property
+    def _groups(self) -> NDArray[np.int64]:
+        return groups(self.workspace)
+
+    @cached_property
+    def _grouped(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        order = np.argsort(self._groups, kind="stable").astype(np.int64)
+        return order, self._groups[order]
+
+    @cached_property
+    def _repeats(self) -> Repeats:
+        return Repeats.open(self.workspace, self.settings.near_duplicate)

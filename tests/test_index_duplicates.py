@@ -1,0 +1,151 @@
+"""Duplicates against brute force over every pair."""
+
+from __future__ import annotations
+
+import json
+import random
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from icl_curate.engine.index.build import IndexPlan, index_pool
+from icl_curate.engine.index.duplicates import FILE, Repeats, band_keys, find_repeats, grams, jaccard, normalised
+from icl_curate.engine.store.demonstrations import groups
+from icl_curate.engine.store.workspace import Workspace
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def edited(draw: random.Random, text: str, edits: int) -> str:
+    letters = list(text)
+    for _ in range(edits):
+        letters[draw.randrange(len(letters))] = draw.choice(LETTERS)
+    return "".join(letters)
+
+
+def texts_with_edits(n: int, seed: int) -> list[str]:
+    draw = random.Random(seed)
+    found = []
+    for _ in range(n):
+        text = " ".join("".join(draw.choices(LETTERS, k=draw.randint(2, 9))) for _ in range(draw.randint(8, 20)))
+        found += [text, edited(draw, text, draw.randint(0, 5))]
+    return found
+
+
+def similarity(a: str, b: str) -> float:
+    return jaccard(grams(a), grams(b))
+
+
+@given(st.text(max_size=40), st.text(max_size=40))
+def test_jaccard_is_that_of_the_sets_of_five_grams(a: str, b: str) -> None:
+    def by_hand(text: str) -> set[str]:
+        return {text[i : i + 5] for i in range(len(text)) if len(text[i : i + 5]) == 5} or {text}
+
+    left, right = by_hand(a), by_hand(b)
+    assert similarity(a, b) == len(left & right) / len(left | right)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=30), max_size=12))
+def test_keys_depend_on_the_text_alone(texts: list[str]) -> None:
+    together = band_keys(texts)
+    assert together.shape == (len(texts), 16)
+    for text, keys in zip(texts, together, strict=True):
+        assert np.array_equal(band_keys([text])[0], keys)
+
+
+def test_a_band_agrees_as_often_as_the_theory_says() -> None:
+    """P(some of 16 bands of 8 agree) = 1 - (1 - J^8)^16 (Leskovec, Rajaraman and Ullman, section 3.4)."""
+    texts = texts_with_edits(3000, 1)
+    keys = band_keys(texts)
+    agree = (keys[::2] == keys[1::2]).any(axis=1)
+    j = np.array([similarity(a, b) for a, b in zip(texts[::2], texts[1::2], strict=True)])
+    wanted = 1 - (1 - j**8) ** 16
+    for low, high in ((0.3, 0.55), (0.55, 0.7), (0.7, 0.8), (0.8, 1.0)):
+        chosen = (j >= low) & (j < high)
+        assert chosen.sum() > 50
+        error = (wanted[chosen] * (1 - wanted[chosen])).sum() ** 0.5
+        assert abs(agree[chosen].sum() - wanted[chosen].sum()) < 5 * max(error, 1)
+    assert agree[j == 1].all()
+
+
+def test_groups_are_those_of_brute_force_where_the_similarity_is_high() -> None:
+    draw = random.Random(3)
+    texts = texts_with_edits(120, 2)
+    draw.shuffle(texts)
+    rows = np.arange(len(texts), dtype=np.int64) * 3 + 5
+    found = {r.row: r for r in find_repeats(rows, texts, ["x"] * len(texts), [""] * len(texts), band_keys(texts), 0.8)}
+    for a, b in combinations(range(len(texts)), 2):
+        s = similarity(texts[a], texts[b])
+        of_a, of_b = (found[int(rows[i])].of if int(rows[i]) in found else int(rows[i]) for i in (a, b))
+        if s >= 0.93:  # a pair this alike is missed once in a million
+            assert of_a == of_b
+        elif s < 0.5:
+            assert of_a != of_b  # no text here has three versions that could link strangers
+    assert all(r.of < r.row and r.similarity >= 0.8 for r in found.values())
+
+
+def test_kinds() -> None:
+    texts = ["what is the capital of france", "what is the capital of france", "what is the capital of france"]
+    texts = [*texts, "what is the capital of francs", "", "", "abc"]
+    outputs = ["paris", "paris", "lyon", "paris", "a", "a", "b"]
+    rows = np.arange(len(texts), dtype=np.int64)
+    found = find_repeats(rows, texts, outputs, [""] * len(texts), band_keys(texts), 0.8)
+    assert [(r.row, r.of, r.kind) for r in found] == [
+        (1, 0, "exact"),
+        (2, 0, "conflict"),
+        (3, 0, "near"),
+        (5, 4, "exact"),
+    ]
+
+
+@pytest.mark.parametrize("damage", ["none", "cut", "gone"])
+def test_rows_added_later_join_the_groups_of_a_fresh_index(tmp_path: Path, damage: str) -> None:
+    texts = texts_with_edits(150, 4)
+    stores = []
+    for name, cuts in (("steps", (100, 200, 300)), ("fresh", (300,))):
+        store = Workspace.create(tmp_path / name)
+        path = tmp_path / f"{name}.jsonl"
+        for cut in cuts:
+            rows = [{"id": str(i), "input": text, "output": "x", "source": "s"} for i, text in enumerate(texts[:cut])]
+            path.write_text("\n".join(map(json.dumps, rows)))
+            kept = store.path / FILE
+            if damage == "gone":
+                kept.unlink(missing_ok=True)
+            elif damage == "cut" and kept.exists():
+                kept.write_bytes(kept.read_bytes()[:300])
+            index_pool(store, IndexPlan(paths=(str(path),)))
+        stores.append(store)
+    assert groups(stores[0]).tolist() == groups(stores[1]).tolist()
+    assert len(set(groups(stores[0]).tolist())) < 300
+
+
+def test_a_text_nobody_indexed_finds_what_it_repeats(tmp_path: Path) -> None:
+    draw = random.Random(6)
+    texts = texts_with_edits(100, 5)
+    path = tmp_path / "p.jsonl"
+    path.write_text("\n".join(json.dumps({"input": text, "output": "x"}) for text in texts))
+    store = Workspace.create(tmp_path / "w")
+    index_pool(store, IndexPlan(paths=(str(path),)))
+    repeats = Repeats.open(store, 0.8)
+    for i in draw.sample(range(len(texts)), 40):
+        asked = edited(draw, texts[i], 1).upper()
+        alike = [similarity(normalised(asked), normalised(text)) for text in texts]
+        found = set(repeats.of_text(asked).tolist())
+        assert (
+            {row for row, s in enumerate(alike) if s >= 0.93}
+            <= found
+            <= {row for row, s in enumerate(alike) if s >= 0.8}
+        )
+    assert repeats.of_text("something else entirely, in other words").tolist() == []
+
+
+def test_one_question_about_two_passages_is_two_questions() -> None:
+    texts = [normalised("what is the main finding of the study described above")] * 3
+    keys = band_keys(texts)
+    assert find_repeats(np.arange(2), texts[:2], ["a", "b"], ["passage one", "passage two"], keys[:2], 0.8) == []
+    same = find_repeats(np.arange(3), texts, ["a", "a", "b"], ["passage one", "passage one", "passage two"], keys, 0.8)
+    assert [(r.row, r.of, r.kind) for r in same] == [(1, 0, "exact")]

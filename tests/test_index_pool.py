@@ -1,0 +1,313 @@
+"""Indexing as a whole: what is stored, what a second run changes, and that no fault harms the workspace."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from icl_curate.engine.errors import Cancelled, UsageError
+from icl_curate.engine.index.build import IndexPlan, IndexReport, index_pool
+from icl_curate.engine.progress import CancelToken, Event
+from icl_curate.engine.store.demonstrations import active_rows, fetch, find, groups, queries, task_of
+from icl_curate.engine.store.workspace import Workspace
+
+WORDS = [first + last for first in "bdfgklmnprstvz" for last in ("al", "or", "in", "et", "un", "ash", "ield", "omp")]
+
+
+def sentence(draw: random.Random, n: int = 9) -> str:
+    return " ".join(draw.choices(WORDS, k=n))
+
+
+def made(n: int, seed: int = 0) -> list[dict[str, Any]]:
+    draw = random.Random(seed)
+    return [{"id": f"{seed}-{i}", "input": sentence(draw), "output": sentence(draw, 3)} for i in range(n)]
+
+
+def put(path: Path, rows: list[Any]) -> str:
+    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
+    return str(path)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Workspace:
+    return Workspace.create(tmp_path / "w")
+
+
+def run(store: Workspace, *paths: str, **plan: Any) -> IndexReport:
+    return index_pool(store, IndexPlan(paths=paths, **plan))
+
+
+def state(store: Workspace) -> list[tuple[Any, ...]]:
+    with store.read() as con:
+        return (
+            con.execute(
+                "SELECT row, id, input, output, split, file, line, retired_at IS NULL FROM demonstrations ORDER BY row"
+            ).fetchall()
+            + con.execute("SELECT * EXCLUDE indexed_at FROM files ORDER BY path").fetchall()
+        )
+
+
+def test_a_pool_with_its_queries(store: Workspace, tmp_path: Path) -> None:
+    pool, validation, test = made(30), made(5, 1), made(4, 2)
+    report = run(
+        store,
+        put(tmp_path / "crowd.jsonl", pool),
+        validation=(put(tmp_path / "v.jsonl", validation),),
+        test=(put(tmp_path / "t.jsonl", test),),
+    )
+    assert (report.demonstrations, report.sources, report.validation, report.test) == (30, 1, 5, 4)
+    stored = fetch(store, active_rows(store))
+    assert [(d.id, d.input, d.output, d.source) for d in stored] == [
+        (r["id"], r["input"], r["output"], "crowd") for r in pool
+    ]
+    assert [(q.id, q.answers) for q in queries(store, "validation")] == [(r["id"], (r["output"],)) for r in validation]
+    assert len(queries(store, "test", 3)) == 3
+    assert task_of(store).kind == report.task == "open"
+
+
+def test_an_unchanged_file_is_not_read_again_and_its_bad_rows_are_told_again(store: Workspace, tmp_path: Path) -> None:
+    path = put(tmp_path / "p.jsonl", [*made(20), "broken", {"input": "no output"}])
+    first = run(store, path)
+    before = state(store)
+    events: list[Event] = []
+    again = index_pool(store, IndexPlan(paths=(path,)), events.append)
+    assert again.unchanged_files == 1
+    assert not any(event.task == "read" for event in events)
+    assert again.skipped == first.skipped
+    assert [(s.file, s.line) for s in again.skipped] == [("p.jsonl", 21), ("p.jsonl", 22)]
+    assert state(store) == before
+
+
+def test_rows_change_retire_and_come_back_without_changing_their_number(store: Workspace, tmp_path: Path) -> None:
+    rows = made(10)
+    path = put(tmp_path / "p.jsonl", rows)
+    run(store, path)
+    changed = [*rows[:3], rows[3] | {"output": "other"}, *rows[5:], {"id": "new", "input": "n", "output": "m"}]
+    put(tmp_path / "p.jsonl", changed)
+    report = run(store, path)
+    assert (report.added, report.retired, report.revived) == (2, 2, 0)
+    assert find(store, "0-3").row >= 10
+    with pytest.raises(UsageError, match="0-4"):
+        find(store, "0-4")
+    assert [d.id for d in fetch(store, [4])] == ["0-4"]  # retired, not lost
+    put(tmp_path / "p.jsonl", rows)
+    report = run(store, path)
+    assert (report.added, report.retired, report.revived) == (0, 2, 2)
+    assert active_rows(store).tolist() == list(range(10))
+    with store.read() as con:
+        lines = con.execute("SELECT line FROM demonstrations WHERE retired_at IS NULL ORDER BY row").fetchall()
+    assert [line for (line,) in lines] == list(range(1, 11))
+
+
+def test_any_history_ends_where_a_fresh_index_ends(tmp_path: Path) -> None:
+    draw = random.Random(5)
+    universe = made(40) + [{"input": f"unnamed {i % 7}", "output": "x"} for i in range(14)]
+    history = Workspace.create(tmp_path / "h")
+    for step in range(6):
+        for name in ("a", "b"):
+            rows = draw.sample(universe[:20] if name == "a" else universe[20:], draw.randint(1, 20))
+            put(
+                tmp_path / f"{name}.jsonl",
+                [r | ({"output": str(draw.randint(0, 1))} if "id" in r else {}) for r in rows],
+            )
+        paths = (str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl"))
+        run(history, *paths)
+        fresh = Workspace.create(tmp_path / f"f{step}")
+        run(fresh, *paths)
+        contents = []
+        for store in (history, fresh):
+            with store.read() as con:
+                contents.append(
+                    con.execute(
+                        "SELECT id, input, output, source, split, file, line, hash FROM demonstrations"
+                        " WHERE retired_at IS NULL ORDER BY file, line"
+                    ).fetchall()
+                )
+        assert contents[0] == contents[1]
+        with history.read() as con:
+            numbers = [row for (row,) in con.execute("SELECT row FROM demonstrations ORDER BY row").fetchall()]
+        assert numbers == list(range(len(numbers)))
+
+
+def test_files_not_named_stay_as_they_are(store: Workspace, tmp_path: Path) -> None:
+    a, b = put(tmp_path / "a.jsonl", made(5)), put(tmp_path / "b.jsonl", made(5, 1))
+    run(store, a)
+    run(store, b)
+    put(tmp_path / "a.jsonl", made(3))
+    assert run(store, b).retired == 0
+    assert len(active_rows(store)) == 10
+    assert run(store).retired == 2  # no path: every known file again
+
+
+def test_an_id_names_one_row(store: Workspace, tmp_path: Path) -> None:
+    a = put(tmp_path / "a.jsonl", [*made(3), made(1)[0] | {"output": "again"}])
+    b = put(tmp_path / "b.jsonl", made(2))
+    report = run(store, a, b)
+    assert [(s.file, s.line) for s in report.skipped] == [("a.jsonl", 4), ("b.jsonl", 1), ("b.jsonl", 2)]
+    assert all("is taken by a.jsonl:" in s.reason for s in report.skipped)
+    assert len(active_rows(store)) == 3
+
+
+def test_exact_repeats_without_an_id_are_kept_and_told(store: Workspace, tmp_path: Path) -> None:
+    row = {"input": "the same thing", "output": "x"}
+    path = put(tmp_path / "p.jsonl", [row, row, row, {"input": "the same  THING", "output": "y"}])
+    report = run(store, path)
+    ids = [d.id for d in fetch(store, active_rows(store))]
+    assert ids[1:3] == [ids[0] + "~2", ids[0] + "~3"]
+    assert report.duplicates == {"exact": 2, "conflict": 1}
+    assert groups(store).tolist() == [0, 0, 0, 0]
+    assert run(store, path).added == 0
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.3])
+def test_a_split_by_hash_is_near_its_share_and_stable(tmp_path: Path, fraction: float) -> None:
+    rows = made(3000)
+    placed = []
+    for n in (1000, 3000):
+        store = Workspace.create(tmp_path / f"w{n}")
+        path = put(tmp_path / f"p{n}.jsonl", [r | {"source": "s"} for r in rows[:n]])
+        run(store, path, validation_fraction=fraction, test_fraction=0.2)
+        with store.read() as con:
+            placed.append(dict(con.execute("SELECT id, split FROM demonstrations").fetchall()))
+        share = sum(split == "validation" for split in placed[-1].values()) / n
+        assert abs(share - fraction) < 5 * (fraction * (1 - fraction) / n) ** 0.5
+    assert placed[0].items() <= placed[1].items()
+
+
+def test_repeats_fall_into_one_split(store: Workspace, tmp_path: Path) -> None:
+    rows = made(200)
+    copies = [{"input": row["input"].upper() + " ", "output": "x"} for row in rows]
+    run(store, put(tmp_path / "p.jsonl", rows + copies), validation_fraction=0.5)
+    with store.read() as con:
+        split = dict(con.execute("SELECT line, split FROM demonstrations").fetchall())
+    assert all(split[i] == split[i + 200] for i in range(1, 201))
+    assert set(split.values()) == {"pool", "validation"}
+
+
+def test_leaks_are_told(store: Workspace, tmp_path: Path) -> None:
+    pool = made(50)
+    leaked = [
+        {"id": "l1", "input": pool[7]["input"], "output": "x"},
+        {"id": "l2", "input": pool[9]["input"] + "s", "output": "x"},
+    ]
+    report = run(
+        store, put(tmp_path / "p.jsonl", pool), validation=(put(tmp_path / "v.jsonl", [leaked[0], *made(5, 1)]),),
+        test=(put(tmp_path / "t.jsonl", [*made(5, 2), leaked[1]]),),
+    )  # fmt: skip
+    assert report.leaking == ["l1", "l2"]
+    assert report.as_json()["leaks"] == 2
+
+
+@pytest.mark.parametrize(
+    ("rows", "kind"),
+    [
+        ([{"input": f"text {i} of many", "output": f"label_{i % 7}"} for i in range(100)], "labels"),
+        ([{"input": f"text {i}", "output": f"label_{i}"} for i in range(100)], "open"),
+        ([{"input": f"text {i}", "output": "a" * 90} for i in range(100)], "open"),
+        ([{"input": f"text {i}", "output": "ab"[i % 2], "options": ["a", "b"]} for i in range(20)], "options"),
+    ],
+)
+def test_the_task_is_inferred(store: Workspace, tmp_path: Path, rows: list[Any], kind: str) -> None:
+    assert run(store, put(tmp_path / "p.jsonl", rows)).task == kind
+    task = task_of(store)
+    assert task.kind == kind
+    assert set(task.labels) == ({row["output"] for row in rows} if kind == "labels" else set())
+
+
+def test_one_rotten_row_in_a_hundred_stops_nothing(store: Workspace, tmp_path: Path) -> None:
+    rot: list[Any] = [
+        "{", '{"input": "\\ud800", "output": "x"}', {"input": 5, "output": "x"}, {"input": "a"}, "[]",
+        '{"input": "\0"}', {"input": "a", "output": "x", "options": ["y", "z"]}, {"input": "", "output": "x"},
+    ]  # fmt: skip
+    rows: list[Any] = made(4000)
+    places = range(50, 4000, 100)
+    for i, place in enumerate(places):
+        rows[place] = rot[i % len(rot)]
+    path = put(tmp_path / "p.jsonl", rows)
+    report = run(store, path)
+    assert report.demonstrations == 4000 - len(places)
+    assert [s.line for s in report.skipped] == [place + 1 for place in places]
+    before = state(store)
+    put(tmp_path / "p.jsonl", rows[:100])
+    with pytest.raises(UsageError, match=r"1 bad row.*p\.jsonl:51: not JSON"):
+        run(store, path, strict=True)
+    assert state(store) == before
+
+
+def test_a_faulty_file_changes_nothing_at_all(store: Workspace, tmp_path: Path) -> None:
+    good = put(tmp_path / "a.jsonl", made(5))
+    run(store, good)
+    before = state(store)
+    put(tmp_path / "a.jsonl", made(9))
+    (tmp_path / "empty.jsonl").write_bytes(b"")
+    (tmp_path / "cut.parquet").write_bytes(b"PAR1")
+    put(tmp_path / "columns.jsonl", [{"foo": "a", "bar": "b"}])
+    for wrong in ("empty.jsonl", "cut.parquet", "columns.jsonl", "none.jsonl", "."):
+        with pytest.raises(UsageError) as caught:
+            run(store, good, str(tmp_path / wrong))
+        assert caught.value.fix
+        assert state(store) == before
+    with pytest.raises(UsageError, match=r"columns\.jsonl.*missing field: input \(columns: foo, bar\)"):
+        run(store, str(tmp_path / "columns.jsonl"))
+    assert run(store, str(tmp_path / "columns.jsonl"), columns={"input": "foo", "output": "bar"}).added == 1
+
+
+@pytest.mark.parametrize("fractions", [(-0.1, 0.0), (0.0, 1.0), (0.6, 0.5)])
+def test_fractions_out_of_range_are_refused(store: Workspace, tmp_path: Path, fractions: tuple[float, float]) -> None:
+    path = put(tmp_path / "p.jsonl", made(2))
+    with pytest.raises(UsageError):
+        run(store, path, validation_fraction=fractions[0], test_fraction=fractions[1])
+
+
+def test_cancelling_changes_nothing_and_the_next_run_does_it_all(store: Workspace, tmp_path: Path) -> None:
+    path = put(tmp_path / "p.jsonl", made(50))
+    cancel = CancelToken()
+    cancel.cancel()
+    with pytest.raises(Cancelled):
+        index_pool(store, IndexPlan(paths=(path,)), cancel=cancel)
+    assert state(store) == []
+    assert run(store, path).added == 50
+
+
+def test_a_kill_at_any_moment_leaves_all_or_nothing(tmp_path: Path) -> None:
+    a, b = put(tmp_path / "a.jsonl", made(500)), put(tmp_path / "b.jsonl", made(30_000, 1))
+    store = Workspace.create(tmp_path / "w")
+    run(store, a)
+    script = textwrap.dedent(
+        f"""
+        from pathlib import Path
+        from icl_curate.engine.index.build import IndexPlan, index_pool
+        from icl_curate.engine.store.workspace import Workspace
+        store = Workspace.open(Path({str(store.path)!r}))
+        print("go", flush=True)
+        index_pool(store, IndexPlan(paths=({b!r},)))
+        """
+    )
+    seen = set()
+    for delay in (0.05, 0.3, 0.6, 0.9, 1.3):
+        child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
+        assert child.stdout is not None
+        child.stdout.readline()
+        time.sleep(delay)
+        os.kill(child.pid, signal.SIGKILL)
+        child.wait()
+        child.stdout.close()
+        seen.add(len(active_rows(store)))
+    assert seen <= {500, 30_500}
+    report = run(store, b)
+    assert report.demonstrations == 30_500
+    whole = Workspace.create(tmp_path / "whole")
+    run(whole, a)
+    fresh = run(whole, b)
+    assert fresh.duplicates == report.duplicates
+    assert groups(store).tolist() == groups(whole).tolist()
+    assert [path.name for path in store.path.rglob("staged*")] == []

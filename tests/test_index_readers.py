@@ -1,0 +1,182 @@
+"""Files of every format read back as they were written, and every fault told with its line."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from icl_curate.engine.errors import UsageError
+from icl_curate.engine.index.readers import Bad, expand, listed, opened, records
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), max_size=30)
+ROWS = st.lists(st.fixed_dictionaries({"input": TEXT, "output": TEXT, "note": TEXT}), min_size=1, max_size=12)
+
+
+def read(path: Path) -> list[tuple[int, Any]]:
+    with opened(str(path)) as stream:
+        return list(records(str(path), stream))
+
+
+def write(path: Path, rows: list[dict[str, str]], encoding: str = "utf-8") -> None:
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    elif path.suffix in {".csv", ".tsv"}:
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(
+            text, list(rows[0]), delimiter="\t" if path.suffix == ".tsv" else ",", quoting=csv.QUOTE_ALL
+        )
+        writer.writeheader()
+        writer.writerows(rows)
+        path.write_bytes(text.getvalue().encode(encoding))
+    elif path.suffix == ".json":
+        path.write_text(json.dumps(rows, ensure_ascii=False, indent=1), encoding, newline="\n")
+    else:
+        path.write_bytes("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode(encoding))
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "json", "csv", "tsv", "parquet"])
+@settings(max_examples=40, deadline=None)
+@given(rows=ROWS)
+def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, suffix: str, rows: list[Any]) -> None:
+    path = tmp_path_factory.mktemp("r") / f"pool.{suffix}"
+    write(path, rows)
+    found = read(path)
+    assert [record for _, record in found] == rows
+    lines = [line for line, _ in found]
+    assert lines == sorted(set(lines))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
+@pytest.mark.parametrize("suffix", ["jsonl", "json", "csv"])
+def test_byte_order_marks_are_understood(tmp_path: Path, encoding: str, suffix: str) -> None:
+    rows = [{"input": "größer 日本", "output": "ja"}, {"input": "zwei\nZeilen", "output": "nein"}]
+    path = tmp_path / f"pool.{suffix}"
+    write(path, rows, encoding)
+    assert [record for _, record in read(path)] == rows
+
+
+def test_gzip_is_read_and_a_cut_one_refused(tmp_path: Path) -> None:
+    rows = [{"input": f"{i} {i * i}", "output": "x"} for i in range(3000)]
+    data = gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode())
+    (whole := tmp_path / "a.jsonl.gz").write_bytes(data)
+    assert [record for _, record in read(whole)] == rows
+    (cut := tmp_path / "b.jsonl.gz").write_bytes(data[: len(data) // 2])
+    with pytest.raises(UsageError, match=r"b\.jsonl\.gz is truncated"):
+        read(cut)
+
+
+def test_each_bad_line_is_named_and_the_rest_read(tmp_path: Path) -> None:
+    good = b'{"input": "a", "output": "b"}'
+    lines = [
+        good,
+        b'{"input": "caf\xe9"}',
+        b"",
+        b'{"input": ',
+        b"[1]",
+        b'{"input": "\0"}',
+        b"[" * 100_000,
+        good,
+        b"7" * 5000,
+    ]
+    (path := tmp_path / "p.jsonl").write_bytes(b"\n".join(lines))
+    found = read(path)
+    bad = {line: record.reason for line, record in found if isinstance(record, Bad)}
+    assert [line for line, record in found if not isinstance(record, Bad)] == [1, 8]
+    assert set(bad) == {2, 4, 5, 6, 7, 9}
+    assert "not UTF-8: byte 0xe9 at byte 15" in bad[2]
+    assert "NUL" in bad[6]
+    assert all(reason and "\n" not in reason for reason in bad.values())
+
+
+@pytest.mark.parametrize(
+    "stray", ['"never closed,x', 'q,"never closed', '"a" b,x'], ids=["first field", "last field", "text after a quote"]
+)
+@pytest.mark.parametrize("others", ["plain {i},y{i}", '"quoted, {i}","y ""{i}"""'])
+def test_a_stray_quote_costs_its_own_row_alone(tmp_path: Path, stray: str, others: str) -> None:
+    rows = [others.format(i=i) for i in range(200)]
+    rows[50] = stray
+    rows[120] = stray
+    (path := tmp_path / "p.csv").write_text("input,output\n" + "\n".join(rows) + "\n")
+    found = read(path)
+    assert [line for line, record in found if isinstance(record, Bad)] == [52, 122]
+    assert [line for line, _ in found] == list(range(2, 202))
+    wanted = list(csv.DictReader(["input,output", *rows[:50], *rows[51:120], *rows[121:]]))
+    assert [record for _, record in found if not isinstance(record, Bad)] == wanted
+
+
+def test_quotes_inside_a_field_and_ragged_rows(tmp_path: Path) -> None:
+    (path := tmp_path / "p.csv").write_text('input;output\na 5" nail;steel\none\nx;y;z\n\nlast;row\n')
+    found = read(path)
+    assert found[0] == (2, {"input": 'a 5" nail', "output": "steel"})
+    assert [(line, isinstance(record, Bad)) for line, record in found[1:]] == [(3, True), (4, True), (6, False)]
+
+
+def test_json_in_its_other_shapes(tmp_path: Path) -> None:
+    path = tmp_path / "p.json"
+    row = {"input": "a", "output": "b"}
+    path.write_text(json.dumps({"data": [row, row]}))
+    assert [record for _, record in read(path)] == [row, row]
+    path.write_text(json.dumps({"k1": row, "k2": row}, indent=1))
+    assert read(path) == [(2, {"id": "k1", **row}), (6, {"id": "k2", **row})]
+    path.write_text(json.dumps(row) + "\n" + json.dumps(row) + "\n{\n")  # JSON Lines by another name
+    assert [(line, isinstance(record, Bad)) for line, record in read(path)] == [(1, False), (2, False), (3, True)]
+    path.write_text(json.dumps([row, row], indent=1)[:-8])
+    with pytest.raises(UsageError, match="line"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "says"),
+    [
+        ("e.jsonl", b"", "is empty"),
+        ("e.json", b" \n ", "is empty"),
+        ("e.csv", b"\n\n", "header"),
+        ("t.parquet", b"PAR1 and then nothing", "truncated"),
+        ("t.xlsx", b"PK\x03\x04", "format is not known"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_one_clear_line(tmp_path: Path, name: str, data: bytes, says: str) -> None:
+    (path := tmp_path / name).write_bytes(data)
+    with pytest.raises(UsageError, match=says) as caught:
+        read(path)
+    assert name in caught.value.what
+    assert caught.value.fix
+    assert "\n" not in caught.value.what
+
+
+def test_a_cut_parquet_a_directory_and_a_missing_file(tmp_path: Path) -> None:
+    write(path := tmp_path / "p.parquet", [{"input": "a", "output": "b"}] * 50)
+    path.write_bytes(path.read_bytes()[:-20])
+    for wrong in (path, tmp_path, tmp_path / "none.jsonl", tmp_path / "nul\0.jsonl"):
+        with pytest.raises(UsageError):
+            read(wrong)
+    with pytest.raises(UsageError, match="no file matches"):
+        expand([str(tmp_path / "*.csv")])
+
+
+def test_globs_are_sorted_and_each_file_comes_once(tmp_path: Path) -> None:
+    for name in ("b.jsonl", "a.jsonl", "odd[1].jsonl"):
+        (tmp_path / name).write_text("{}")
+    star, odd = str(tmp_path / "[ab].jsonl"), str(tmp_path / "odd[1].jsonl")
+    assert expand([odd, star, star]) == [odd, str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")]
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=6))
+def test_a_list_in_a_text_is_found_in_either_notation(parts: list[str]) -> None:
+    assert listed(json.dumps(parts)) == parts
+    assert listed(repr(parts)) == parts
+
+
+def test_a_list_in_a_text_between_bars_or_lines() -> None:
+    assert listed("yes | no |maybe") == ["yes", "no", "maybe"]
+    assert listed("yes\nno|or\n") == ["yes", "no|or"]
+    assert listed("  ") is None

@@ -1,0 +1,111 @@
+"""Reservations and the concurrency controller, as plain arithmetic."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from icl_curate.engine.errors import UsageError
+from icl_curate.engine.llm.budget import Budget, Price
+from icl_curate.engine.llm.failures import pause
+from icl_curate.engine.llm.limiter import EPISODE, START, Limiter
+from icl_curate.engine.llm.types import Answer
+
+
+def test_a_cost_limit_needs_a_price_and_limits_are_not_negative() -> None:
+    with pytest.raises(UsageError) as caught:
+        Budget(max_cost=1.0)
+    assert "--price" in caught.value.fix
+    for wrong in ({"max_calls": -1}, {"max_cost": -0.1}, {"max_cost": math.nan}):
+        with pytest.raises(UsageError):
+            Budget(**wrong, price=Price(1, 1))  # type: ignore[arg-type]
+
+
+@given(
+    st.integers(0, 8),
+    st.lists(st.tuples(st.sampled_from(["reserve", "answer", "lost", "release"]), st.integers(0, 50)), max_size=60),
+)
+def test_no_order_of_events_overspends(max_calls: int, events: list[tuple[str, int]]) -> None:
+    price = Price(10.0, 30.0)
+    limit = price.cost(200, 100)
+    budget = Budget(max_calls, limit, price)
+    held = []
+    spent, calls = 0.0, 0
+    for event, size in events:
+        if event == "reserve":
+            reservation = budget.reserve(size, 20)
+            if reservation is not None:
+                held.append((reservation, size))
+        elif held:
+            reservation, reserved = held.pop(size % len(held))
+            if event == "release":
+                budget.release(reservation)
+                continue
+            used = Answer("x", tokens_in=min(size, reserved), tokens_out=size % 21)
+            budget.settle(reservation, used if event == "answer" else None)
+            calls += 1
+            spent += price.cost(used.tokens_in, used.tokens_out) if event == "answer" else price.cost(reserved, 20)
+    assert budget.calls == calls <= max_calls
+    assert budget.cost == pytest.approx(spent)
+    assert spent <= limit * (1 + 1e-9)
+
+
+def test_the_limit_doubles_until_the_first_429_then_creeps() -> None:
+    limiter = Limiter(64)
+    assert limiter.limit == START
+    for _ in range(START + 2 * START):
+        limiter.answered(0.0, saturated=True)
+    assert limiter.limit == 4 * START
+    limiter.refused(1.0, 0.5, None)
+    cut = limiter.limit
+    assert START < cut < 4 * START
+    for _ in range(cut):
+        limiter.answered(EPISODE + 2, saturated=True)
+    assert limiter.limit == cut + 1
+
+
+def test_one_episode_cuts_once() -> None:
+    limiter = Limiter(64, start=40)
+    for i in range(30):
+        limiter.refused(1.0 + i * 0.01, 0.5, None)
+    assert limiter.limit == 32
+    limiter.refused(EPISODE + 2.0, 0.9, None)  # sent before the cut: it knows nothing of it
+    assert limiter.limit == 32
+    limiter.refused(EPISODE + 2.0, EPISODE + 1.5, None)
+    assert limiter.limit == 25
+    assert [limit for _, limit in limiter.history] == [32, 25]
+
+
+def test_only_a_429_cuts_and_an_idle_or_unclean_round_does_not_grow() -> None:
+    limiter = Limiter(64)
+    for _ in range(100):
+        limiter.answered(0.0, saturated=False)
+        limiter.failed()
+    assert limiter.limit == START
+    for _ in range(START * 10):
+        limiter.answered(0.0, saturated=True)
+        limiter.failed()
+    assert limiter.limit == START
+
+
+@given(st.integers(1, 100), st.lists(st.booleans(), max_size=300))
+def test_the_limit_stays_within_its_bounds(ceiling: int, goods: list[bool]) -> None:
+    limiter = Limiter(ceiling)
+    for i, good in enumerate(goods):
+        if good:
+            limiter.answered(float(i), saturated=True)
+        else:
+            limiter.refused(float(i), float(i) - 0.5, 1.0)
+        assert 1 <= limiter.limit <= ceiling
+
+
+@given(st.integers(1, 12), st.one_of(st.none(), st.floats(0, 1000)))
+def test_pauses_grow_and_honour_the_server(attempt: int, wish: float | None) -> None:
+    seconds = pause(attempt, wish)
+    if wish is None:
+        assert 0.25 <= seconds <= 30.0
+        assert seconds <= 0.5 * 2 ** (attempt - 1)
+    else:
+        assert wish <= seconds <= wish + 1.0

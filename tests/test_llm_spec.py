@@ -1,0 +1,89 @@
+"""Spec strings, settings, and how light it is to open a backend."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from icl_curate.engine.errors import UsageError
+from icl_curate.engine.llm.settings import LLMSettings
+from icl_curate.engine.llm.spec import Spec, open_backend, parse
+
+
+@pytest.mark.parametrize(
+    ("text", "spec"),
+    [
+        ("offline", Spec("offline")),
+        (" Offline ", Spec("offline")),
+        ("openai:gpt-4o-mini", Spec("openai", "gpt-4o-mini")),
+        ("openai:org/model:tag", Spec("openai", "org/model:tag")),
+        ("hf:/models/llama", Spec("hf", "/models/llama")),
+        ("HF:org/model", Spec("hf", "org/model")),
+    ],
+)
+def test_right_specs(text: str, spec: Spec) -> None:
+    assert parse(text) == spec
+    assert parse(parse(text).text) == spec
+    assert spec.local == (spec.kind != "openai")
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("opnai:gpt-4o", "openai:gpt-4o"),
+        ("OpenAI", "openai:MODEL"),
+        ("gpt-4o", "openai:gpt-4o"),
+        ("ofline", "offline"),
+        ("huggingface:org/model", "hf:org/model"),
+        ("hf:", "hf:PATH"),
+        ("openai:", "openai:MODEL"),
+        ("org/model", "hf:org/model"),
+        ("ollama:llama3", "openai:llama3"),
+        ("", "offline"),
+        ("offline:x", "offline"),
+    ],
+)
+def test_wrong_specs_say_what_was_meant(text: str, meant: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse(text)
+    assert f"--llm {meant}" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        LLMSettings(concurrency=0),
+        LLMSettings(attempts=0),
+        LLMSettings(timeout=0),
+        LLMSettings(batch_size=0),
+        LLMSettings(dtype="int8"),
+        LLMSettings(endpoint="chats"),  # type: ignore[arg-type]
+    ],
+)
+def test_wrong_settings_are_refused(settings: LLMSettings) -> None:
+    with pytest.raises(UsageError) as caught:
+        open_backend("openai:m", settings)
+    assert caught.value.fix
+
+
+def test_open_backend_knows_all_three() -> None:
+    def encode(texts: object) -> np.ndarray:
+        return np.zeros((len(list(texts)), 3), np.float32)  # type: ignore[call-overload]
+
+    for spec in ("offline", "openai:m", "hf:./nowhere"):
+        assert open_backend(spec, encode=encode).spec == spec
+    with pytest.raises(UsageError):
+        open_backend("offline")
+
+
+def test_opening_a_backend_loads_nothing_heavy() -> None:
+    script = (
+        "import sys\n"
+        "from icl_curate.engine.llm import runner, spec\n"
+        "for name in ('openai:m', 'hf:somewhere'): spec.open_backend(name)\n"
+        "print([m for m in ('torch', 'transformers', 'openai', 'httpx2', 'tokenizers') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,147 @@
+"""Selection through the one door, against brute force over the sample pool."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from icl_curate import Selector
+from icl_curate.engine.errors import UsageError
+from icl_curate.engine.index.build import IndexPlan, index_pool
+from icl_curate.engine.pool.records import Query
+from icl_curate.engine.search.bm25 import tokenise
+from icl_curate.engine.select.methods import METHODS
+from icl_curate.engine.store.decisions import decide
+from icl_curate.engine.store.demonstrations import active_rows, fetch, groups, queries
+from icl_curate.engine.store.workspace import Workspace
+from rank_bm25 import BM25Okapi
+
+TEXTS = ["my parcel still has not come", "I want my money back please", "the pump makes a grinding noise"]
+
+
+def _rows(selector: Selector, query: str | Query) -> list[int]:
+    return [shot.demonstration.row for shot in selector.select(query)]
+
+
+def _pool(workspace: Workspace) -> tuple[np.ndarray, list[str]]:
+    rows = active_rows(workspace)
+    return rows, [d.input for d in fetch(workspace, rows)]
+
+
+@pytest.mark.parametrize("pruned", [(), ("crowd_batch", "helpdesk_team")])
+def test_bm25_is_rank_bm25_over_the_active_pool(support: Path, pruned: Sequence[str]) -> None:
+    workspace = Workspace.open(support)
+    if pruned:
+        decide(workspace, "prune", "source", pruned)
+    rows, texts = _pool(workspace)
+    oracle = BM25Okapi([tokenise(text) for text in texts])
+    selector = Selector(workspace, "bm25", 10)
+    for text in TEXTS:
+        scores = oracle.get_scores(tokenise(text))
+        best = np.lexsort((rows, -scores))[:10]
+        found = selector.select(text)
+        assert [shot.demonstration.row for shot in found] == rows[best].tolist()
+        assert [shot.score for shot in found] == pytest.approx(scores[best].tolist(), rel=1e-12)
+
+
+def test_dense_is_the_cosine_of_the_stored_vectors(support: Path) -> None:
+    selector = Selector(support, "dense", 10)
+    rows, _ = _pool(selector.workspace)
+    for query in queries(selector.workspace, "test", 20):
+        cosines = selector.view.vectors(rows).astype(np.float64) @ selector.view.embed([query])[0].astype(np.float64)
+        assert _rows(selector, query) == rows[np.lexsort((rows, -cosines))[:10]].tolist()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_gives_k_distinct_active_rows_with_reasons(support: Path, method: str) -> None:
+    selector = Selector(support, method, 6)
+    decide(selector.workspace, "prune", "source", ["community_forum"])
+    active = set(active_rows(selector.workspace).tolist())
+    asked = queries(selector.workspace, "validation", 15)
+    for chosen in selector.select_many([*asked, *TEXTS]):
+        rows = [shot.demonstration.row for shot in chosen]
+        assert len(set(rows)) == len(rows) == (0 if method == "zero" else 6)
+        assert set(rows) <= active
+        if not METHODS[method].seeded:
+            assert all(shot.parts for shot in chosen)
+        if method in {"bm25", "dense"}:
+            assert [s.score for s in chosen] == sorted((s.score for s in chosen), reverse=True)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_batch_a_limit_and_an_order_change_no_selection(support: Path, method: str) -> None:
+    selector = Selector(support, method, 4)
+    asked = queries(selector.workspace, "test", 12)
+    together = [[s.demonstration.row for s in chosen] for chosen in selector.select_many(asked)]
+    shuffled = random.Random(1).sample(range(12), 12)
+    apart = selector.select_many([asked[i] for i in shuffled])
+    for place, i in enumerate(shuffled):
+        assert [s.demonstration.row for s in apart[place]] == together[i]
+    fresh = Selector(support, method, 4)
+    assert _rows(fresh, asked[3]) == together[3]
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "zero"])
+def test_a_query_never_gets_itself_or_its_near_duplicate(support: Path, method: str) -> None:
+    selector = Selector(support, method, 8)
+    group = groups(selector.workspace)
+    rows, texts = _pool(selector.workspace)
+    repeated = [i for i, row in enumerate(rows) if (group == group[row]).sum() > 1][:5]
+    assert repeated
+    for i in repeated:
+        same = set(np.flatnonzero(group == group[rows[i]]).tolist())
+        assert not same & set(_rows(selector, Query(texts[i], row=int(rows[i]))))  # asked as the row it is
+        assert not same & set(_rows(selector, texts[i]))  # asked as text by somebody who does not know the pool
+        assert not same & set(_rows(selector, texts[i].upper() + " !"))  # and in a slightly different hand
+
+
+def test_random_depends_on_the_seed_and_on_nothing_else(support: Path) -> None:
+    selector = Selector(support, "random", 5)
+    asked = queries(selector.workspace, "test", 30)
+    first, second = selector.picks(asked, seed=1), selector.picks(asked, seed=2)
+    assert selector.picks(asked, seed=1) == first
+    assert sum(a != b for a, b in zip(first, second, strict=True)) > 25
+    counts = np.bincount([pick.row for chosen in selector.picks(asked * 1, seed=3) for pick in chosen])
+    assert counts.max() <= 5  # 150 draws over 1,200 rows
+
+
+def test_more_shots_than_the_pool_holds_is_a_shorter_list(tmp_path: Path) -> None:
+    pool = tmp_path / "p.jsonl"
+    pool.write_text(
+        "\n".join(f'{{"input": "question number {word}", "output": "{word}"}}' for word in ["one", "two", "three"])
+    )
+    workspace = Workspace.create(tmp_path / "w")
+    index_pool(workspace, IndexPlan(paths=(str(pool),), encoder=None))
+    for method in ("bm25", "random"):
+        assert len(Selector(workspace, method, 50).select("which number")) == 3
+
+
+def test_an_empty_pool_and_missing_vectors_say_what_to_run(tmp_path: Path) -> None:
+    pool = tmp_path / "p.jsonl"
+    pool.write_text('{"input": "a question", "output": "b", "source": "s"}')
+    workspace = Workspace.create(tmp_path / "w")
+    with pytest.raises(UsageError, match="empty"):
+        Selector(workspace, "bm25").select("x")
+    index_pool(workspace, IndexPlan(paths=(str(pool),), encoder=None))
+    with pytest.raises(UsageError, match="no vectors") as caught:
+        Selector(workspace, "dense").select("x")
+    assert "icl-curate index" in caught.value.fix
+    decide(workspace, "prune", "source", ["s"])
+    with pytest.raises(UsageError, match="empty"):
+        Selector(workspace, "bm25").select("x")
+
+
+def test_diverse_methods_choose_from_the_nearest_and_differ_from_them(support: Path) -> None:
+    dense = Selector(support, "dense", 30, preselect=30)
+    asked = queries(dense.workspace, "test", 20)
+    near = [{s.demonstration.row for s in chosen} for chosen in dense.select_many(asked)]
+    for method in ("dpp", "set-bsr"):
+        chosen = [
+            [s.demonstration.row for s in c] for c in Selector(support, method, 6, preselect=30).select_many(asked)
+        ]
+        assert all(set(rows) <= around for rows, around in zip(chosen, near, strict=True))
+        top = [[s.demonstration.row for s in c] for c in Selector(support, "dense", 6).select_many(asked)]
+        assert chosen != top

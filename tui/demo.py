@@ -1,0 +1,120 @@
+"""The demo: a curation session on the sample data, told step by step, with the embedded encoder and reader."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ..engine.evaluate.compare import Evaluation, EvaluationPlan
+from ..engine.export.corpus import ExportPlan, export
+from ..engine.index.build import IndexPlan, index_pool
+from ..engine.llm.budget import Budget
+from ..engine.pool.records import Query
+from ..engine.progress import CancelToken, Report
+from ..engine.select.asking import backend_for
+from ..engine.select.preview import preview
+from ..engine.settings import Settings
+from ..engine.store.decisions import decide
+from ..engine.store.demonstrations import sources
+from ..engine.store.workspace import Workspace
+from .plain import show_evaluation, show_preview, show_table, show_text
+
+SAMPLE = Path(__file__).parents[1] / "sample_data" / "support"
+QUESTION = "my parcel still has not come, where is it?"
+METHODS = ("zero", "random", "bm25", "dense", "dpp", "set-bsr")
+UNFIT = {
+    "archive_2019": "labels of a scheme that is no longer used",
+    "community_forum": "no customer requests",
+}
+"""What a curator sees at a glance in ``icl-curate demos``: sources that cannot be right, taken out by hand."""
+
+
+def run_demo(workspace: Path | None, report: Report, cancel: CancelToken, show: bool = True) -> dict[str, Any]:
+    """Index, preview, evaluate, prune, evaluate again, export; returns the figures of each step.
+
+    Without ``workspace`` everything happens in a temporary folder. Raises what the steps raise.
+    """
+    settings = Settings()  # the demo tells one story whatever the user's own settings say
+    told: dict[str, Any] = {}
+    with _folder(workspace) as folder:
+        store = Workspace.create(folder)
+        plan = IndexPlan(
+            paths=(str(SAMPLE / "pool" / "*.jsonl"),),
+            validation=(str(SAMPLE / "validation.jsonl"),),
+            test=(str(SAMPLE / "test.jsonl"),),
+            near_duplicate=settings.near_duplicate,
+            encoder=settings.encoder,
+        )
+        indexed = index_pool(store, plan, report, cancel)
+        told["index"] = indexed.as_json()
+        if show:
+            _step("1. index the pool", "icl-curate index pool/*.jsonl --validation validation.jsonl --test test.jsonl")
+            show_table(["", ""], indexed.lines())
+            rows = [[s.source, s.demonstrations, s.duplicates] for s in sources(store)]
+            show_table(["source", "demonstrations", "duplicates"], rows)
+
+        seen = preview(store, Query(QUESTION), settings, answer=True, report=report, cancel=cancel)
+        told["preview"] = seen.as_json()
+        if show:
+            _step("2. look at what a query gets", f'icl-curate preview "{QUESTION}" --answer')
+            show_preview(seen)
+
+        told["before"] = _evaluate(store, settings, METHODS, report, cancel)
+        if show:
+            _step("3. compare selection methods on test", f"icl-curate evaluate --methods {','.join(METHODS)}")
+            show_evaluation(told["before"])
+
+        for name, reason in UNFIT.items():
+            decide(store, "prune", "source", [name], reason)
+        told["after"] = _evaluate(store, settings, METHODS, report, cancel)
+        if show:
+            names = " ".join(f"--source {name}" for name in UNFIT)
+            _step("4. take out what cannot be right, and measure again", f"icl-curate prune {names}")
+            show_evaluation(told["after"])
+
+        out = folder / "curated.jsonl"
+        told["export"] = export(store, ExportPlan(out, force=True), report, cancel)["counts"]
+        told["workspace"] = str(folder) if workspace else None
+        if show:
+            _step("5. export what is left", "icl-curate export curated.jsonl")
+            show_text(_closing(told, out if workspace else None))
+    return told
+
+
+def _evaluate(
+    store: Workspace, settings: Settings, methods: tuple[str, ...], report: Report, cancel: CancelToken
+) -> dict[str, Any]:
+    with backend_for(store, settings) as backend:
+        return Evaluation(store, backend, settings, EvaluationPlan(methods), report, cancel).run(Budget())
+
+
+def _closing(told: dict[str, Any], out: Path | None) -> str:
+    def accuracy(when: str) -> float:
+        return float(told[when]["methods"]["dense"]["accuracy"])
+
+    counts = told["export"]
+    lines = [
+        f"{counts['exported']['pool']:,} of {counts['pool']:,} demonstrations kept; accuracy with dense selection "
+        f"{accuracy('before'):.3f} before, {accuracy('after'):.3f} after.",
+        "Answered by the embedded offline reader, a stand-in: choose your own LLM with --llm openai:MODEL or hf:PATH.",
+    ]
+    if out:
+        lines.append(f"The curated pool stands in {out}, its manifest beside it.")
+    return "\n".join(lines)
+
+
+def _step(title: str, command: str) -> None:
+    show_text(f"\n{title}", style="bold")
+    show_text(f"$ {command}", style="dim")
+
+
+@contextmanager
+def _folder(workspace: Path | None) -> Iterator[Path]:
+    if workspace is not None:
+        yield workspace
+        return
+    with tempfile.TemporaryDirectory(prefix="icl-curate-demo-") as folder:
+        yield Path(folder)

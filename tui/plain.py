@@ -1,0 +1,232 @@
+"""Plain terminal output shared by the commands: tables on stdout, narration on stderr.
+
+Everything that came out of a pool goes through `display_line` or `display_text` and reaches rich as `Text`, never
+as markup.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from ..engine.pool.display import display_line, display_text
+from ..engine.progress import Event
+
+if TYPE_CHECKING:
+    from ..engine.llm.runner import Check, Plan
+    from ..engine.select.preview import Preview
+
+QUIET_SECONDS = 30.0
+"""Off a terminal, a line of progress at most this often."""
+
+
+def stdout() -> Console:
+    """Where data goes. Off a terminal nothing is cut to a width."""
+    return Console(width=None if sys.stdout.isatty() else 200, highlight=False, soft_wrap=not sys.stdout.isatty())
+
+
+def show_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str = "", note: str = "") -> None:
+    """A table with numbers to the right; a column named ``x>`` takes the room that is left."""
+    numeric = [
+        bool(rows) and all(isinstance(row[i], (int, float, type(None))) for row in rows) for i in range(len(columns))
+    ]
+    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for name, right in zip(columns, numeric, strict=True):
+        wide = name.endswith(">")
+        table.add_column(
+            name.rstrip(">"), justify="right" if right else "left", no_wrap=not wide, ratio=1 if wide else None,
+            overflow="ellipsis",
+        )  # fmt: skip
+    for row in rows:
+        table.add_row(*(cell(value) for value in row))
+    console = stdout()
+    console.print(table)
+    if note:
+        console.print(Text(note, style="dim"))
+
+
+def cell(value: Any) -> Text:
+    """A value as a table shows it."""
+    if value is None:
+        return Text("–", style="dim")
+    if isinstance(value, bool):
+        return Text("yes" if value else "no")
+    if isinstance(value, float):
+        return Text(f"{value:.3f}")
+    if isinstance(value, int):
+        return Text(f"{value:,}")
+    return value if isinstance(value, Text) else Text(display_line(str(value)))
+
+
+def show_text(text: str, style: str = "") -> None:
+    """Lines of a pool's or an LLM's text, made safe."""
+    stdout().print(Text(display_text(text), style=style))
+
+
+def show_preview(seen: Preview, explain: bool = False) -> None:
+    """The demonstrations of a query, best first; with ``explain`` every part of each score and the exact prompt."""
+    names = list(dict.fromkeys(name for shot in seen.shots for name in shot.parts)) if explain else []
+    rows = [
+        [
+            i,
+            shot.score,
+            *(shot.parts.get(name) for name in names),
+            shot.demonstration.source,
+            shot.demonstration.id,
+            shot.demonstration.input,
+            shot.demonstration.output,
+        ]
+        for i, shot in enumerate(seen.shots, 1)
+    ]
+    heads = ["", "score", *(name.replace("_", " ") for name in names), "source", "id", "input>", "output"]
+    show_table(heads, rows, title=f"{seen.method}: {len(rows)} demonstrations")
+    for note in seen.notes:
+        show_text(f"note: {note}")
+    if explain:
+        for message in seen.prompt.messages:
+            show_text(f"\n[{message.role}]", style="dim")
+            show_text(message.content)
+    if seen.answer is not None:
+        unsure = "" if seen.answer.uncertainty is None else f"  (uncertainty {seen.answer.uncertainty:.3f})"
+        show_text(f"\n{seen.llm} answers: {seen.answer.text}{unsure}", style="bold")
+
+
+def show_plan(plan: Plan) -> None:
+    """What a run would ask and cost."""
+    price = (
+        "not known: set price_in and price_out" if plan.cost is None else f"${plan.cost[0]:.4f} to ${plan.cost[1]:.4f}"
+    )
+    rows = [
+        ["prompts", f"{plan.requests:,}, {plan.distinct:,} of them different"],
+        ["answered before", f"{plan.cached:,}"],
+        ["to ask", f"{plan.to_ask:,}"],
+        ["tokens in", f"{plan.tokens_in[0]:,} to {plan.tokens_in[1]:,}"],
+        ["tokens out", f"{plan.tokens_out[0]:,} to {plan.tokens_out[1]:,}"],
+        ["cost", price],
+    ]
+    show_table(["", ""], rows)
+
+
+def show_check(found: Check) -> None:
+    """What an LLM was seen to do."""
+    able = found.capabilities
+    rows: list[list[Any]] = [["LLM", found.llm], ["reachable", found.reachable]]
+    if found.latency is not None:
+        rows.append(["latency", f"{found.latency * 1000:,.0f} ms"])
+    if able is not None:
+        rows += [
+            ["log-probabilities", able.logprobs],
+            ["scores options", able.scoring],
+            ["follows instructions", able.instructs],
+            ["context", "not known" if able.context_tokens is None else f"{able.context_tokens:,} tokens"],
+            *(["note", note] for note in able.notes),
+        ]
+    rows.append(["price", "known" if found.price_known else "not known: set price_in and price_out"])
+    show_table(["", ">"], rows)
+
+
+def show_evaluation(table: Mapping[str, Any]) -> None:
+    """The comparison of methods, best first as asked, and what it was measured on."""
+    open_ended = any("f1" in row for row in table["methods"].values())
+    rows = [
+        [
+            name,
+            row["accuracy"],
+            f"{row['ci95'][0]:.3f}–{row['ci95'][1]:.3f}",
+            row["std"] if row["seeds"] > 1 else None,
+            *([row["f1"]] if open_ended else []),
+            row["easy"],
+            row["hard"],
+            row["shots"],
+            row["calls"],
+            row["cached_calls"],
+            row["tokens_in"],
+            *_versus(row),
+            row["failures"] or None,
+        ]
+        for name, row in table["methods"].items()
+    ]
+    heads = ["method", table["metric"], "95 %", "std", *(["F1"] if open_ended else []), "easy", "hard", "shots"]
+    heads += ["calls", "cached", "tokens in", "against", "difference", "p (Holm)", "failures"]
+    note = (
+        f"{table['queries']:,} {table['split']} queries, k = {table['k']}, {table['llm']} ({table['answered_by']}); "
+        f"easy: right at zero shots ({table['easy_queries']:,}); 95 % by bootstrap over queries; run {table['run']}"
+    )
+    if table["llm"] == "offline":
+        note += "\nthe offline reader is a stand-in, not an LLM: its figures say nothing about yours"
+    show_table(heads, rows, note=note)
+
+
+def _versus(row: Mapping[str, Any]) -> list[Any]:
+    against = row.get("versus")
+    if against is None:
+        return [None, None, None]
+    return [against["method"], f"{against['difference']:+.3f}", against["p_holm"]]
+
+
+def bar(share: float, width: int = 10) -> str:
+    """A share in [0, 1] as a bar of eighth blocks."""
+    eighths = round(max(0.0, min(1.0, share)) * width * 8)
+    full, rest = divmod(eighths, 8)
+    return ("█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "")).ljust(width)
+
+
+class Narrator:
+    """Draws `Event`s on stderr: bars where it is a terminal, else a line now and then; notes always."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._live = self._console.is_terminal and not quiet
+        self._tasks: dict[str, TaskID] = {}
+        self._said: dict[str, float] = {}
+        self._progress = Progress(
+            TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeRemainingColumn(),
+            TextColumn("{task.fields[live]}", style="dim"),
+            console=self._console, transient=True, disable=not self._live,
+        )  # fmt: skip
+
+    def __enter__(self) -> Narrator:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def __call__(self, event: Event) -> None:
+        if event.note and not self._quiet:
+            self._console.print(Text(display_line(event.note)))
+        live = "  ".join(f"{name} {_figure(value)}" for name, value in event.fields.items() if value)
+        if self._live:
+            self._draw(event, live)
+        elif event.total and not self._quiet and self._due(event):
+            self._console.print(Text(f"{event.task}: {event.done:,} of {event.total:,}  {live}".rstrip()))
+
+    def _draw(self, event: Event, live: str) -> None:
+        if event.task not in self._tasks:
+            if event.total is None and not event.done:
+                return
+            self._tasks[event.task] = self._progress.add_task(event.task, total=event.total, live=live)
+        self._progress.update(self._tasks[event.task], completed=event.done, total=event.total, live=live)
+
+    def _due(self, event: Event) -> bool:
+        now = time.monotonic()
+        first = self._said.setdefault(event.task, now)
+        if now - first < QUIET_SECONDS:
+            return False
+        self._said[event.task] = now
+        return True
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value == int(value) else f"{value:.4g}"
