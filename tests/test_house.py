@@ -116,7 +116,7 @@ def test_the_command_line_imports_typer_alone() -> None:
     assert not _loaded("import icl_curate.cli") & {*HEAVY, "duckdb", "numpy", "rich", "pyarrow"}
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["index", "--help"], ["--show-completion", "bash"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["index", "--help"]])
 def test_help_and_version_load_no_engine(arguments: list[str]) -> None:
     assert not _loaded(COMMAND, *arguments) & {*HEAVY, "duckdb", "numpy"}
 

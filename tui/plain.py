@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from ..engine.llm.runner import Check, Plan
     from ..engine.select.preview import Preview
 
+NARROW = 16
+"""A column no wider than this keeps its width on a small terminal."""
+
 QUIET_SECONDS = 30.0
 """Off a terminal, a line of progress at most this often."""
 
@@ -38,15 +41,23 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str
     numeric = [
         bool(rows) and all(isinstance(row[i], (int, float, type(None))) for row in rows) for i in range(len(columns))
     ]
-    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for name, right in zip(columns, numeric, strict=True):
+    table = Table(
+        title=title or None, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold"
+    )
+    cells = [[cell(value) for value in row] for row in rows]
+    for i, (name, right) in enumerate(zip(columns, numeric, strict=True)):
         wide = name.endswith(">")
+        widest = max([len(name), *(row[i].cell_len for row in cells)])
         table.add_column(
-            name.rstrip(">"), justify="right" if right else "left", no_wrap=not wide, ratio=1 if wide else None,
+            name.rstrip(">"),
+            justify="right" if right else "left",
+            no_wrap=not wide,
+            ratio=1 if wide else None,
+            min_width=widest if widest <= NARROW else None,  # figures are never cut, texts give way
             overflow="ellipsis",
-        )  # fmt: skip
-    for row in rows:
-        table.add_row(*(cell(value) for value in row))
+        )
+    for line in cells:
+        table.add_row(*line)
     console = stdout()
     console.print(table)
     if note:
@@ -134,42 +145,44 @@ def show_check(found: Check) -> None:
 
 
 def show_evaluation(table: Mapping[str, Any]) -> None:
-    """The comparison of methods, best first as asked, and what it was measured on."""
-    open_ended = any("f1" in row for row in table["methods"].values())
-    rows = [
-        [
-            name,
-            row["accuracy"],
-            f"{row['ci95'][0]:.3f}–{row['ci95'][1]:.3f}",
-            row["std"] if row["seeds"] > 1 else None,
-            *([row["f1"]] if open_ended else []),
-            row["easy"],
-            row["hard"],
-            row["shots"],
-            row["calls"],
-            row["cached_calls"],
-            row["tokens_in"],
-            *_versus(row),
-            row["failures"] or None,
-        ]
-        for name, row in table["methods"].items()
+    """The comparison of methods and what it was measured on."""
+    methods = table["methods"]
+    columns: dict[str, Callable[[str, Mapping[str, Any]], Any]] = {
+        "method": lambda name, row: name,
+        table["metric"]: lambda name, row: row["accuracy"],
+        "95 %": lambda name, row: f"{row['ci95'][0]:.3f}–{row['ci95'][1]:.3f}",
+        "std": lambda name, row: row["std"] if row["seeds"] > 1 else None,
+        "F1": lambda name, row: row.get("f1"),
+        "easy": lambda name, row: row["easy"],
+        "hard": lambda name, row: row["hard"],
+        "shots": lambda name, row: int(row["shots"]) if row["shots"].is_integer() else row["shots"],
+        "calls": lambda name, row: row["calls"],
+        "failures": lambda name, row: row["failures"] or None,
+        "against best": lambda name, row: _versus(row),
+        "p": lambda name, row: row["versus"]["p_holm"] if "versus" in row else None,
+    }
+    shown = {
+        name: [value(method, row) for method, row in methods.items()]
+        for name, value in columns.items()
+        if any(value(method, row) is not None for method, row in methods.items())
+    }
+    answers = sum(row["calls"] for row in methods.values())
+    cached = sum(row["cached_calls"] for row in methods.values())
+    read = sum(row["tokens_in"] for row in methods.values())
+    notes = [
+        f"{table['queries']:,} {table['split']} queries, k = {table['k']}, {table['llm']} ({table['answered_by']}), "
+        f"run {table['run']}; {answers:,} answers, {cached:,} of them from the cache, {read:,} tokens read",
+        f"easy: right at zero shots ({table['easy_queries']:,} queries); 95 % by bootstrap over queries; against best: "
+        "the best other baseline, p by a paired test, Holm-adjusted",
     ]
-    heads = ["method", table["metric"], "95 %", "std", *(["F1"] if open_ended else []), "easy", "hard", "shots"]
-    heads += ["calls", "cached", "tokens in", "against", "difference", "p (Holm)", "failures"]
-    note = (
-        f"{table['queries']:,} {table['split']} queries, k = {table['k']}, {table['llm']} ({table['answered_by']}); "
-        f"easy: right at zero shots ({table['easy_queries']:,}); 95 % by bootstrap over queries; run {table['run']}"
-    )
     if table["llm"] == "offline":
-        note += "\nthe offline reader is a stand-in, not an LLM: its figures say nothing about yours"
-    show_table(heads, rows, note=note)
+        notes.append("the offline reader is a stand-in, not an LLM: its figures say nothing about yours")
+    show_table(list(shown), list(zip(*shown.values(), strict=True)), note="\n".join(notes))
 
 
-def _versus(row: Mapping[str, Any]) -> list[Any]:
+def _versus(row: Mapping[str, Any]) -> str | None:
     against = row.get("versus")
-    if against is None:
-        return [None, None, None]
-    return [against["method"], f"{against['difference']:+.3f}", against["p_holm"]]
+    return None if against is None else f"{against['difference']:+.3f} {against['method']}"
 
 
 def bar(share: float, width: int = 10) -> str:

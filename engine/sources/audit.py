@@ -1,0 +1,314 @@
+"""Source importance from recorded retrievals: no LLM, no workspace.
+
+A log has one question a row (JSONL, or Parquet with the same columns): ``question``, ``correct_answers`` (list),
+``retrieved_answers`` (list, best first: the answer that each retrieved item alone gave) and ``retrieved_sources`` or
+``retrieved_websites`` (list). The system audited answers with the majority vote of the first k; ties go to the answer
+met first.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from ..errors import UsageError
+from ..pool.answers import normalise
+from ..progress import CancelToken, Report, silent
+from .domains import registered_domain
+from .learn import reliability, reliability_error
+from .lists import Floats, RankedLists, ranked_lists
+from .use import DEFAULT_ESTIMATORS, NOISE, Applied, Choice, Setting, Use, choose, outcomes
+from .votes import vote
+
+GroupBy = Literal["auto", "source", "domain"]
+_ANSWERS, _SOURCES = "retrieved_answers", ("retrieved_sources", "retrieved_websites")
+_SHAPE = (
+    'a row has "question", "correct_answers", "retrieved_answers" and "retrieved_sources" (or "retrieved_websites")'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """Recorded retrievals: row n retrieved ``answers[n]`` from ``sources[n]``; ``right[n]`` says which were correct."""
+
+    questions: list[str]
+    answers: list[list[str]]
+    documents: list[list[str]]
+    sources: list[list[str]]
+    right: list[list[float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One way of using the sources. Accuracies are shares of right answers; ``test_accuracy`` is None without a test
+    log. ``test_gain`` is the paired difference to keeping everything, with its 95 % interval."""
+
+    setting: Setting | None
+    validation_accuracy: float
+    test_accuracy: float | None
+    pruned: list[str]
+    test_gain: tuple[float, float, float] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        out: dict[str, Any] = {
+            "validation_accuracy": self.validation_accuracy,
+            "test_accuracy": self.test_accuracy,
+            "pruned": self.pruned,
+        }
+        if self.test_gain is not None:
+            out["test_gain"] = {"mean": self.test_gain[0], "ci95": list(self.test_gain[1:])}
+        if self.setting is not None:
+            out |= {
+                "estimator": self.setting.estimator,
+                "use": self.setting.use,
+                "voters": self.setting.voters,
+                "decay": self.setting.decay,
+            }
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRow:
+    """One source as the validation log shows it: ``scores`` by estimator, ``reliability`` with its standard error."""
+
+    source: str
+    hits: int
+    scores: dict[str, float]
+    reliability: float
+    reliability_error: float
+    kept: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AuditReport:
+    """What an audit found; `to_json` is the contract of ``audit --json``.
+
+    validation, test: numbers of questions (test None without a test log). baseline: every source kept, k voters.
+    chosen: the setting picked on validation alone; equal to the baseline when none beat it beyond noise, and
+    ``note`` then says so. gain, gain_error: cross-fitted on validation, see `use.Choice`.
+    """
+
+    k: int
+    validation: int
+    test: int | None
+    baseline: Result
+    estimators: dict[str, Result]
+    chosen: Result
+    gain: float
+    gain_error: float
+    sources: list[SourceRow]
+    notes: list[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, ready for `json.dumps`."""
+        return {
+            "schema_version": 1,
+            "k": self.k,
+            "validation": self.validation,
+            "test": self.test,
+            "baseline": self.baseline.to_json(),
+            "estimators": {name: result.to_json() for name, result in self.estimators.items()},
+            "chosen": self.chosen.to_json(),
+            "gain": self.gain,
+            "gain_error": self.gain_error,
+            "sources": [
+                {
+                    "source": row.source,
+                    "hits": row.hits,
+                    "scores": row.scores,
+                    "reliability": row.reliability,
+                    "reliability_error": row.reliability_error,
+                    "kept": row.kept,
+                }
+                for row in self.sources
+            ],
+            "notes": self.notes,
+        }
+
+
+def audit(
+    log: str | Path,
+    test: str | Path | None = None,
+    k: int = 10,
+    *,
+    group_by: GroupBy = "auto",
+    estimators: Sequence[str] = DEFAULT_ESTIMATORS,
+    uses: Sequence[Use] = ("prune", "vote", "reweight"),
+    voters: Sequence[int] | None = None,
+    normalised: bool = False,
+    noise: float = NOISE,
+    seed: int = 0,
+    report: Report = silent,
+    cancel: CancelToken | None = None,
+) -> AuditReport:
+    """Which sources of a recorded log help and which hurt, and what to drop.
+
+    log: questions to choose on; test: questions to confirm on, never looked at while choosing.
+    k: voters of the system as it is; ``voters`` the numbers that may be chosen ((k,) to leave it alone).
+    group_by: "domain" takes the registered domain of each address as its source, "source" takes it as it is, "auto"
+      is "domain" for ``retrieved_websites``.
+    noise: how many standard errors a choice must gain to be made; fewer is bolder.
+    normalised: compare answers without case, articles and punctuation instead of letter by letter.
+
+    Raises UsageError for a file that cannot be read as a log, and for a log too small to choose on.
+    """
+    if k < 1:
+        raise UsageError(f"k must be at least 1, not {k}", "give the number of answers that vote: -k 10")
+    validation_log = read_log(log, group_by=group_by, normalised=normalised)
+    test_log = None if test is None else read_log(test, group_by=group_by, normalised=normalised)
+    names = sorted({name for part in (validation_log, test_log) if part for row in part.sources for name in row})
+    validation = to_lists(validation_log, names)
+    tested = None if test_log is None else to_lists(test_log, names)
+    choice = choose(
+        validation,
+        k,
+        estimators=estimators,
+        uses=uses,
+        voters=voters,
+        noise=noise,
+        seed=seed,
+        report=report,
+        cancel=cancel,
+    )
+    return _report(validation, tested, k, choice)
+
+
+def read_log(path: str | Path, *, group_by: GroupBy = "auto", normalised: bool = False) -> Log:
+    """Read a recorded log, JSONL or Parquet by its ending. Raises UsageError with the row that cannot be read."""
+    file = Path(path)
+    if not file.is_file():
+        raise UsageError(f"no such log: {file}", "give a .jsonl or .parquet file of recorded retrievals")
+    log = Log([], [], [], [], [])
+    rows = _parquet_rows(file) if file.suffix in {".parquet", ".pq"} else _jsonl_rows(file)
+    domains: dict[str, str] = {}
+    for where, row in rows:
+        named = next((name for name in _SOURCES if row.get(name) is not None), None)
+        answers, documents = row.get(_ANSWERS), row.get(named) if named else None
+        correct = row.get("correct_answers")
+        if not (isinstance(answers, list) and isinstance(documents, list) and isinstance(correct, list)):
+            raise UsageError(f"{where}: not a recorded retrieval", _SHAPE)
+        if len(answers) != len(documents):
+            raise UsageError(
+                f"{where}: {len(answers)} answers but {len(documents)} sources", "record one source an answer"
+            )
+        addresses = [str(document) for document in documents]
+        given = ["" if answer is None else str(answer) for answer in answers]
+        accepted = {str(answer) for answer in correct}
+        if normalised:
+            given, accepted = [normalise(answer) for answer in given], {normalise(answer) for answer in accepted}
+        by_domain = group_by == "domain" or (group_by == "auto" and named == "retrieved_websites")
+        if by_domain:
+            for address in addresses:
+                if address not in domains:
+                    domains[address] = registered_domain(address)
+        log.questions.append(str(row.get("question", "")))
+        log.answers.append(given)
+        log.documents.append(addresses)
+        log.sources.append([domains[address] for address in addresses] if by_domain else addresses)
+        log.right.append([float(answer in accepted) for answer in given])
+    if not log.questions:
+        raise UsageError(f"{file} holds no recorded retrievals", _SHAPE)
+    return log
+
+
+def to_lists(log: Log, names: Sequence[str] | None = None) -> RankedLists:
+    """The log as arrays: utility 1 for a right answer, 0 for a wrong one."""
+    return ranked_lists(log.sources, log.answers, log.right, documents=log.documents, names=names)
+
+
+def _jsonl_rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    with file.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise UsageError(f"{file}:{number}: not JSON ({error})", "write one JSON object a line") from error
+            if not isinstance(row, dict):
+                raise UsageError(f"{file}:{number}: not a JSON object", _SHAPE)
+            yield f"{file}:{number}", row
+
+
+def _parquet_rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(file) as table:
+            wanted = {"question", "correct_answers", _ANSWERS, *_SOURCES}
+            columns = [name for name in table.schema_arrow.names if name in wanted]
+            number = 0
+            for batch in table.iter_batches(columns=columns):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield f"{file} row {number}", row
+    except (OSError, pa.ArrowException) as error:
+        raise UsageError(f"{file} cannot be read: {error}", "give a .jsonl or .parquet file") from error
+
+
+def _report(validation: RankedLists, tested: RankedLists | None, k: int, choice: Choice) -> AuditReport:
+    everything = None if tested is None else vote(tested, k)
+    baseline = Result(None, choice.baseline, None if everything is None else float(everything.mean()), [])
+
+    def result(applied: Applied) -> Result:
+        on_test = None if tested is None else outcomes(tested, applied)
+        return Result(
+            applied.setting,
+            float(outcomes(validation, applied).mean()),
+            None if on_test is None else float(on_test.mean()),
+            [name for name, kept in zip(validation.names, applied.kept, strict=True) if not kept],
+            None if on_test is None or everything is None else _interval(on_test - everything),
+        )
+
+    chosen = baseline if choice.applied is None else result(choice.applied)
+    notes = []
+    if tested is None:
+        notes.append(
+            "no test log given: every accuracy is of the questions that the choice was made on; "
+            "only the gain is cross-validated"
+        )
+    if choice.applied is None:
+        notes.append(
+            "nothing beats keeping every source beyond noise, so nothing is pruned: "
+            f"best gain {choice.gain:+.4f}, standard error {choice.gain_error:.4f}"
+        )
+    return AuditReport(
+        k=k,
+        validation=len(validation),
+        test=None if tested is None else len(tested),
+        baseline=baseline,
+        estimators={name: result(applied) for name, applied in choice.tuned.items()},
+        chosen=chosen,
+        gain=choice.gain,
+        gain_error=choice.gain_error,
+        sources=_rows(validation, choice),
+        notes=notes,
+    )
+
+
+def _rows(lists: RankedLists, choice: Choice) -> list[SourceRow]:
+    means, errors = reliability(lists), reliability_error(lists)
+    hits = lists.hits
+    kept = np.ones(len(lists.names), bool) if choice.applied is None else choice.applied.kept
+    rows = [
+        SourceRow(
+            name, int(hits[i]), {e: float(a.scores[i]) for e, a in choice.tuned.items()},
+            float(means[i]), float(errors[i]), bool(kept[i]),
+        )
+        for i, name in enumerate(lists.names)
+        if hits[i]
+    ]  # fmt: skip
+    return sorted(rows, key=lambda row: (row.reliability, row.source))
+
+
+def _interval(differences: Floats) -> tuple[float, float, float]:
+    """Mean and 95 % normal interval of paired differences."""
+    mean = float(differences.mean())
+    half = 1.96 * float(differences.std(ddof=1)) / float(np.sqrt(len(differences))) if len(differences) > 1 else np.inf
+    return mean, mean - half, mean + half

@@ -1,0 +1,237 @@
+"""Scores of sources from ranked lists: the estimators of source importance, all of one shape.
+
+``estimator(lists, k) -> (C,) float64``: the larger, the more a source helps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from ..progress import CancelToken, Event, Report, silent
+from .gradient import EPSILON, Accumulator
+from .grouped import grouped_gradient
+from .lists import Floats, RankedLists
+from .votes import Kept, vote_marginals
+
+Estimator = Callable[[RankedLists, int], Floats]
+Gradient = Callable[[Floats], Floats]
+
+RATE, EPOCHS, START = 500.0, 50, 0.5  # paper 003, section 3: question answering
+
+
+def multilinear(
+    lists: RankedLists,
+    k: int,
+    *,
+    rate: float = RATE,
+    epochs: int = EPOCHS,
+    epsilon: float = EPSILON,
+    threads: int | None = None,
+    device: str | None = None,
+    report: Report = silent,
+    cancel: CancelToken | None = None,
+) -> Floats:
+    """(C,) weights in [0, 1] that maximise the mean multilinear extension (paper 003, section 2.4).
+
+    Each document takes a gradient step and is clipped to [0, 1]; then every document of a source gets their mean.
+    The gradient is a mean over lists, so a rate suits a number of sources rather than a number of lists.
+    """
+    starts = lists.offsets[:-1]
+    lengths = lists.lengths
+
+    def gradient(weights: Floats) -> Floats:
+        total = Accumulator(weights, k, epsilon=epsilon, threads=threads, device=device)
+        total.add(lists.documents, lists.utilities, starts, lengths)
+        return total.gradient()
+
+    return ascend(gradient, lists.source_of, len(lists.names), rate, epochs, report, cancel)
+
+
+def grouped(
+    lists: RankedLists,
+    k: int,
+    *,
+    rate: float = RATE,
+    epochs: int = EPOCHS,
+    report: Report = silent,
+    cancel: CancelToken | None = None,
+) -> Floats:
+    """(C,) weights by the same ascent on the exact gradient for whole sources in or out (appendix C)."""
+    count = len(lists.names)
+    return ascend(
+        partial(grouped_gradient, lists, k=k), np.arange(count, dtype=np.int32), count, rate, epochs, report, cancel
+    )
+
+
+def ascend(
+    gradient: Gradient,
+    source_of: np.ndarray[tuple[int], np.dtype[np.int32]],
+    sources: int,
+    rate: float = RATE,
+    epochs: int = EPOCHS,
+    report: Report = silent,
+    cancel: CancelToken | None = None,
+) -> Floats:
+    """Projected gradient ascent on one weight a source from START (paper 003, equation 6).
+
+    ``gradient`` maps (D,) document weights to their (D,) gradient; ``source_of`` (D,) says whose they are. A source
+    without documents keeps START. Raises `Cancelled` between epochs.
+    """
+    weights = np.full(sources, START)
+    documents = np.bincount(source_of, minlength=sources)
+    for epoch in range(epochs):
+        if cancel is not None:
+            cancel.check()
+        stepped = np.clip(weights[source_of] + rate * gradient(weights[source_of]), 0.0, 1.0)
+        means = np.bincount(source_of, stepped, sources) / np.maximum(documents, 1)
+        weights = np.where(documents > 0, np.clip(means, 0.0, 1.0), weights)
+        report(Event("learn", epoch + 1, epochs))
+    return weights
+
+
+def leave_one_out(lists: RankedLists, k: int) -> Floats:
+    """(C,) accuracy of the majority vote of the first k answers with every source, less that without this one."""
+    return vote_marginals(lists, np.ones(len(lists.names), bool), k)
+
+
+def reliability(lists: RankedLists, k: int = 0) -> Floats:
+    """(C,) empirical-Bayes mean utility of each source's own answers; k plays no part.
+
+    A source's mean is drawn towards that of all sources by n/(n + σ²/τ²), n its answers, σ² the variance within
+    sources and τ² that between them (Bühlmann and Straub 1970, by moments). For right and wrong answers this is the
+    beta-binomial posterior mean. A source without answers gets the mean of all.
+    """
+    return _credible(lists)[0]
+
+
+def reliability_error(lists: RankedLists) -> Floats:
+    """(C,) posterior standard deviation of `reliability`."""
+    return _credible(lists)[1]
+
+
+def _credible(lists: RankedLists) -> tuple[Floats, Floats]:
+    sources, utilities = lists.sources, lists.utilities
+    count = len(lists.names)
+    n = np.bincount(sources, minlength=count).astype(np.float64)
+    total = n.sum()
+    if not total:
+        return np.zeros(count), np.zeros(count)
+    means = np.bincount(sources, utilities, count) / np.maximum(n, 1)
+    everywhere = float(utilities.mean())
+    met = int((n > 0).sum())
+    within = float(np.square(utilities - means[sources]).sum()) / max(1.0, total - met)
+    spread = float((n * np.square(means - everywhere)).sum()) - (met - 1) * within
+    scale = total - float(np.square(n).sum()) / total
+    between = max(0.0, spread / scale) if scale > 0 else 0.0
+    if not between:
+        return np.full(count, everywhere), np.sqrt(within / total) * np.ones(count)
+    trust = n / (n + within / between)
+    return everywhere + trust * (means - everywhere), np.sqrt(between * (1 - trust))
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """A Monte-Carlo estimate: ``gradient`` (C,), ``samples`` drawn of ``bound`` that the guarantee may ask for, and
+    ``error`` (C,), the half-widths that hold together with probability 1 − δ."""
+
+    gradient: Floats
+    samples: int
+    bound: int
+    error: Floats
+
+
+Marginals = Callable[[Kept], Floats]
+
+
+def set_marginals(utility: Callable[[Kept], float], sources: int) -> Marginals:
+    """U(S ∪ s) − U(S \\ s) for every source s of any utility of a set, by C + 1 evaluations."""
+
+    def marginals(present: Kept) -> Floats:
+        base = utility(present)
+        changes = np.zeros(sources)
+        for source in range(sources):
+            toggled = present.copy()
+            toggled[source] = not present[source]
+            changes[source] = (base - utility(toggled)) * (1 if present[source] else -1)
+        return changes
+
+    return marginals
+
+
+def sampled_gradient(
+    marginals: Marginals,
+    weights: Floats,
+    *,
+    epsilon: float = 0.05,
+    delta: float = 0.05,
+    span: float = 1.0,
+    seed: int = 0,
+    report: Report = silent,
+    cancel: CancelToken | None = None,
+) -> Sampled:
+    """(ε, δ)-estimate of the gradient of the multilinear extension of any utility (paper 003, section 2.3, appendix D).
+
+    Draws sets S with Pr[s in S] = weights[s] and averages ``marginals(S)`` (C,), each change within ±``span``. With
+    probability 1 − δ every one of the C entries is within ε. Hoeffding's inequality asks for 2 span² ln(4C/δ)/ε²
+    sets (half of δ; a change has a range of 2 span, which is where the paper's 2/ε² comes from); the other half of δ
+    pays for stopping early at powers of two, by the empirical Bernstein bound (Maurer and Pontil 2009, theorem 4).
+    """
+    count = len(weights)
+    bound = max(1, math.ceil(2 * span**2 * math.log(4 * max(1, count) / delta) / epsilon**2))
+    looks = max(1, bound.bit_length())
+    slack = math.log(8 * max(1, count) * looks / delta)
+    random = np.random.default_rng(seed)
+    mean, squares = np.zeros(count), np.zeros(count)
+    error = np.full(count, math.inf)
+    n = 0
+    while n < bound:
+        if cancel is not None:
+            cancel.check()
+        n += 1
+        change = marginals(random.random(count) < weights)
+        step = change - mean
+        mean += step / n
+        squares += step * (change - mean)
+        if n > 1 and n & (n - 1) == 0:
+            report(Event("sample", n, bound))
+            error = np.sqrt(2 * squares / (n - 1) * slack / n) + 2 * span * 7 * slack / (3 * (n - 1))
+            if (error <= epsilon).all():
+                break
+    else:
+        error = np.full(count, epsilon)
+    return Sampled(mean, n, bound, error)
+
+
+def monte_carlo(
+    lists: RankedLists,
+    k: int,
+    *,
+    weights: Floats | None = None,
+    epsilon: float = 0.05,
+    delta: float = 0.05,
+    seed: int = 0,
+    report: Report = silent,
+    cancel: CancelToken | None = None,
+) -> Floats:
+    """(C,) sampled gradient of the multilinear extension of the majority vote itself, at START or ``weights``."""
+    at = np.full(len(lists.names), START) if weights is None else weights
+    values = np.append(lists.utilities, 0.0)  # an empty set has utility 0
+    span = max(float(values.max() - values.min()), np.finfo(float).tiny)
+    return sampled_gradient(
+        lambda present: vote_marginals(lists, present, k), at,
+        epsilon=epsilon * span, delta=delta, span=span, seed=seed, report=report, cancel=cancel,
+    ).gradient  # fmt: skip
+
+
+ESTIMATORS: dict[str, Estimator] = {
+    "multilinear": multilinear,
+    "leave-one-out": leave_one_out,
+    "reliability": reliability,
+    "monte-carlo": monte_carlo,
+    "grouped": grouped,
+}

@@ -1,0 +1,108 @@
+"""Ranked lists with the answer and the utility of each item: what every estimator takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class RankedLists:
+    """N ranked lists over C sources, laid end to end: list n is ``offsets[n]:offsets[n+1]``, best first.
+
+    names: the C sources' names.
+    sources: (T,) int32, the source of each item.
+    utilities: (T,) float64, the utility of the answer that the item alone gives.
+    answers: (T,) int32, which answer that is: equal numbers within a list are equal answers, 0..(answers in list)−1.
+    offsets: (N + 1,) int64.
+    documents: (T,) int32, which document each item is; equal to ``sources`` where a source is its only document.
+    source_of: (D,) int32, the source of each document.
+    """
+
+    names: tuple[str, ...]
+    sources: npt.NDArray[np.int32]
+    utilities: Floats
+    answers: npt.NDArray[np.int32]
+    offsets: Ints
+    documents: npt.NDArray[np.int32]
+    source_of: npt.NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> Ints:
+        """(N,) how many items each list has."""
+        return np.diff(self.offsets)
+
+    @property
+    def hits(self) -> Ints:
+        """(C,) how many items each source has over all lists."""
+        return np.bincount(self.sources, minlength=len(self.names))
+
+    def take(self, lists: npt.ArrayLike) -> RankedLists:
+        """The lists of the given numbers (or mask), over the same sources and documents."""
+        chosen = np.arange(len(self))[np.asarray(lists)]
+        sizes = self.lengths[chosen]
+        ends = np.cumsum(sizes)
+        at = np.arange(sizes.sum()) + np.repeat(self.offsets[chosen] - (ends - sizes), sizes)
+        return replace(
+            self,
+            sources=self.sources[at],
+            utilities=self.utilities[at],
+            answers=self.answers[at],
+            documents=self.documents[at],
+            offsets=np.concatenate([[0], ends]).astype(np.int64),
+        )
+
+
+def ranked_lists(
+    sources: Sequence[Sequence[str]],
+    answers: Sequence[Sequence[Any]],
+    utilities: Sequence[Sequence[float]],
+    *,
+    documents: Sequence[Sequence[str]] | None = None,
+    names: Sequence[str] | None = None,
+) -> RankedLists:
+    """Lists of names, answers (anything hashable) and utilities, as arrays.
+
+    ``documents`` names the document behind each item when sources have several (a site's pages). ``names`` fixes the
+    sources and their order, to which new ones are appended; without it they are sorted.
+    Raises ValueError when the lists of a row differ in length.
+    """
+    sizes = [len(row) for row in sources]
+    for other in (answers, utilities, documents):
+        if other is not None and [len(row) for row in other] != sizes:
+            raise ValueError("each list needs one source, one answer, one utility (and one document) an item")
+    known = list(names or ())
+    known += sorted({name for row in sources for name in row}.difference(known))
+    number = {name: i for i, name in enumerate(known)}
+    ids = np.array([number[name] for row in sources for name in row], dtype=np.int32)
+    if documents is None:
+        document_ids, source_of = ids, np.arange(len(known), dtype=np.int32)
+    else:
+        pairs = [pair for row in zip(sources, documents, strict=True) for pair in zip(*row, strict=True)]
+        document = {pair: i for i, pair in enumerate(sorted(set(pairs)))}
+        document_ids = np.array([document[pair] for pair in pairs], dtype=np.int32)
+        source_of = np.array([number[source] for source, _ in document], dtype=np.int32)
+    numbered: list[int] = []
+    for row in answers:
+        seen: dict[Any, int] = {}
+        numbered.extend(seen.setdefault(answer, len(seen)) for answer in row)
+    return RankedLists(
+        names=tuple(known),
+        sources=ids,
+        utilities=np.array([value for row in utilities for value in row], dtype=np.float64),
+        answers=np.array(numbered, dtype=np.int32),
+        offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        documents=document_ids,
+        source_of=source_of,
+    )

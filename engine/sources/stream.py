@@ -1,0 +1,89 @@
+"""Lists larger than memory: blocks from Parquet through DuckDB, and weights learnt from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import UsageError
+from ..progress import CancelToken, Report, silent
+from .gradient import Block, multilinear
+from .learn import EPOCHS, RATE, ascend
+from .lists import Floats
+
+BLOCK = 1 << 16  # lists held at a time
+
+
+def parquet_blocks(
+    paths: str | Path | Sequence[str | Path],
+    *,
+    items: str = "items",
+    utilities: str = "utilities",
+    block: int = BLOCK,
+) -> Iterator[Block]:
+    """Blocks ``(items (T,), utilities (T,), lengths (N,))`` of about ``block`` lists, in the files' order.
+
+    A row is one ranked list: column ``items`` a LIST of source numbers, best first, ``utilities`` a LIST of the same
+    length. Raises UsageError for files that cannot be read so.
+    """
+    chosen: Sequence[str | Path] = [paths] if isinstance(paths, str | Path) else paths
+    files = [str(path) for path in chosen]
+    columns = ", ".join('"' + name.replace('"', '""') + '"' for name in (items, utilities))
+    with duckdb.connect() as con:
+        try:
+            reader: Any = con.sql(f"SELECT {columns} FROM read_parquet(?)", params=[files]).to_arrow_reader(block)
+        except duckdb.Error as error:
+            raise UsageError(
+                f"cannot read ranked lists: {str(error).splitlines()[0]}",
+                f'give Parquet files with the LIST columns "{items}" and "{utilities}"',
+            ) from error
+        for batch in reader:
+            ids, values = batch.column(0), batch.column(1)
+            if not (pa.types.is_list(ids.type) and pa.types.is_list(values.type)):
+                raise UsageError(
+                    f'columns "{items}" and "{utilities}" must hold lists',
+                    "write one ranked list a row, as LIST columns",
+                )
+            lengths = _lengths(ids)
+            if not np.array_equal(lengths, _lengths(values)):
+                raise UsageError("a row has more items than utilities, or fewer", "write one utility an item")
+            yield ids.flatten().to_numpy(zero_copy_only=False), values.flatten().to_numpy(zero_copy_only=False), lengths
+
+
+def _lengths(column: pa.ListArray) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.asarray(pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False), np.int64)
+
+
+def learn_streamed(
+    blocks: Callable[[], Iterable[Block]],
+    sources: int,
+    k: int,
+    *,
+    rate: float = RATE,
+    epochs: int = EPOCHS,
+    threads: int | None = None,
+    device: str | None = None,
+    report: Report = silent,
+    cancel: CancelToken | None = None,
+) -> Floats:
+    """(C,) weights as `learn.multilinear` learns them, from lists read anew in every epoch.
+
+    ``blocks()`` gives the blocks once through, e.g. ``lambda: parquet_blocks(path)``; one is in memory at a time.
+    """
+
+    def gradient(weights: Floats) -> Floats:
+        def watched() -> Iterator[Block]:
+            for block in blocks():
+                if cancel is not None:
+                    cancel.check()
+                yield block
+
+        return multilinear(watched(), weights, k, threads=threads, device=device)[1]
+
+    return ascend(gradient, np.arange(sources, dtype=np.int32), sources, rate, epochs, report, cancel)

@@ -1,0 +1,261 @@
+"""What to do with sources once they are scored, chosen on the validation lists alone.
+
+Uses: ``prune`` drops the lowest sources and lets the first K kept answers vote; ``vote`` drops and weights every
+vote by how far its source's score stands above the lowest; ``reweight`` keeps each source with its weight as
+probability and reports the expectation (paper 003, section 3). A choice is an estimator, a use, how much to drop,
+the number of voters and the decay of a vote with its rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from ..errors import UsageError
+from ..progress import CancelToken, Event, Report, silent
+from .learn import ESTIMATORS, Estimator
+from .lists import Floats, Ints, RankedLists
+from .votes import Kept, vote, vote_curve
+
+Use = Literal["prune", "vote", "reweight"]
+_Key = tuple[str, Use, float]  # estimator, use, decay
+
+DEFAULT_ESTIMATORS = ("multilinear", "leave-one-out", "reliability")
+PROBABILITIES = frozenset({"multilinear", "grouped"})  # whose scores say how probably a source is to be present
+VOTERS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 100)
+DECAYS = (1.0, 0.95, 0.85, 0.7)
+MOST_THRESHOLDS = 256  # one a source up to here, evenly spaced beyond
+SAMPLES = 32  # corpora drawn for the expectation of `reweight`, as in the paper
+NOISE = 1.645  # one-sided 5 %: a gain of fewer standard errors is taken for noise
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How votes are taken: everything but the scores. ``fraction`` is the share of known sources to drop."""
+
+    estimator: str
+    use: Use
+    fraction: float
+    voters: int
+    decay: float
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A setting with its scores: ``kept`` (C,), ``weights`` (C,) of votes, None when all count alike."""
+
+    setting: Setting
+    scores: Floats
+    kept: Kept
+    weights: Floats | None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What validation says is best.
+
+    best: the best setting found, its scores re-estimated on all validation lists.
+    passed: whether it beats keeping every source with ``k`` voters beyond noise.
+    gain, gain_error: its cross-fitted gain in mean utility over keeping everything, and the standard error. Scores
+      come from the other folds, and so does the choice of setting, so that picking the best of many adds nothing.
+    baseline: mean utility on validation with every source and ``k`` voters.
+    tuned: for each estimator, plain pruning with ``k`` voters and the threshold chosen by the same folds.
+    """
+
+    best: Applied
+    passed: bool
+    gain: float
+    gain_error: float
+    baseline: float
+    tuned: Mapping[str, Applied] = field(default_factory=dict)
+
+    @property
+    def applied(self) -> Applied | None:
+        """What to do: the best setting, or None (keep everything) when it did not pass."""
+        return self.best if self.passed else None
+
+
+def choose(
+    lists: RankedLists,
+    k: int,
+    *,
+    estimators: Mapping[str, Estimator] | Sequence[str] = DEFAULT_ESTIMATORS,
+    uses: Sequence[Use] = ("prune", "vote", "reweight"),
+    voters: Sequence[int] | None = None,
+    decays: Sequence[float] = DECAYS,
+    folds: int = 5,
+    noise: float = NOISE,
+    seed: int = 0,
+    report: Report = silent,
+    cancel: CancelToken | None = None,
+) -> Choice:
+    """Choose estimator, use, threshold, voters and decay by cross-validation over the lists.
+
+    Thresholds: one candidate a source (up to MOST_THRESHOLDS); sources of equal score are dropped together. A source
+    that validation never met gets its estimator's neutral score. Ties go to fewer dropped sources, fewer voters and
+    the setting listed first. The best must gain more than ``noise`` standard errors. Deterministic for a seed.
+    Raises UsageError when there are fewer lists than folds.
+    """
+    if len(lists) < max(2, folds):
+        raise UsageError(
+            f"{len(lists)} validation questions are too few to choose on", f"record at least {max(2, folds)}"
+        )
+    named = _named(estimators)
+    sizes = np.array(sorted({v for v in voters or VOTERS if v <= lists.lengths.max(initial=1)} | {k}), np.int64)
+    fold = np.random.default_rng(seed).permutation(len(lists)) % folds
+    fractions = _fractions(lists)
+    parts = [_Part(lists.take(fold != f), lists.take(fold == f)) for f in range(folds)]
+    tables: dict[_Key, Floats] = {}
+    for step, (name, estimator) in enumerate(named.items()):
+        scores = []
+        for part in parts:
+            if cancel is not None:
+                cancel.check()
+            scores.append(estimator(part.train, k))
+        for use, decay in _variants(name, uses, decays):
+            rows = [
+                _curve(part.held, score, part.train.hits, fractions, sizes, use, decay).sum(axis=2)
+                for part, score in zip(parts, scores, strict=True)
+            ]
+            tables[name, use, decay] = np.stack(rows)  # (folds, thresholds, voters)
+        for part, score in zip(parts, scores, strict=True):
+            part.scores[name] = score
+        report(Event("choose", step + 1, len(named)))
+
+    total = {key: table.sum(axis=0) for key, table in tables.items()}
+    best = _best(total, fractions, sizes)
+    gains = np.zeros(len(lists))
+    for f, part in enumerate(parts):
+        elsewhere = _best({key: total[key] - tables[key][f] for key in tables}, fractions, sizes)
+        fitted = _apply(elsewhere, part.scores[elsewhere.estimator], part.train.hits)
+        gains[fold == f] = outcomes(part.held, fitted) - vote(part.held, k)
+    gain, error = float(gains.mean()), float(gains.std(ddof=1) / np.sqrt(len(gains)))
+
+    whole = {name: estimator(lists, k) for name, estimator in named.items()}
+    tuned: dict[str, Applied] = {}
+    for name in named:
+        plain: _Key = (name, "prune", 1.0)
+        if plain in total:
+            tuned[name] = _apply(_best({plain: total[plain]}, fractions, sizes, k), whole[name], lists.hits)
+    return Choice(
+        best=_apply(best, whole[best.estimator], lists.hits),
+        passed=gain > max(0.0, noise * error),
+        gain=gain,
+        gain_error=error,
+        baseline=float(vote(lists, k).mean()),
+        tuned=tuned,
+    )
+
+
+def outcomes(lists: RankedLists, applied: Applied) -> Floats:
+    """(N,) utility of each list's answer under a setting; the expectation for ``reweight``."""
+    setting = applied.setting
+    if setting.use == "reweight":
+        return expected_votes(lists, applied.scores, setting.voters, setting.decay)
+    return vote(lists, setting.voters, applied.kept, applied.weights, setting.decay)
+
+
+def expected_votes(
+    lists: RankedLists, weights: Floats, voters: int, decay: float = 1.0, samples: int = SAMPLES, seed: int = 0
+) -> Floats:
+    """(N,) mean utility of the vote over ``samples`` corpora that keep each source with its weight as probability."""
+    drawn = [vote(lists, voters, kept, None, decay) for kept in _corpora(weights, samples, seed)]
+    return np.asarray(np.mean(drawn, axis=0))
+
+
+def pruning_curve(lists: RankedLists, scores: Floats, voters: int) -> list[tuple[float, int, float]]:
+    """For each threshold, from keeping everything up: ``(threshold, sources dropped, mean utility)``.
+
+    A threshold drops the sources with a lower score; there is one for each distinct score.
+    """
+    levels, order = np.unique(scores, return_inverse=True)
+    means = vote_curve(lists, order, np.arange(len(levels)), [voters])[:, 0].mean(axis=1)
+    dropped = np.cumsum(np.bincount(order)) - np.bincount(order)
+    return list(zip(levels.tolist(), dropped.tolist(), means.tolist(), strict=True))
+
+
+@dataclass(slots=True)
+class _Part:
+    train: RankedLists
+    held: RankedLists
+    scores: dict[str, Floats] = field(default_factory=dict)
+
+
+def _named(estimators: Mapping[str, Estimator] | Sequence[str]) -> dict[str, Estimator]:
+    if isinstance(estimators, Mapping):
+        return dict(estimators)
+    if unknown := [name for name in estimators if name not in ESTIMATORS]:
+        raise UsageError(f"unknown estimator: {', '.join(unknown)}", f"choose from {', '.join(ESTIMATORS)}")
+    return {name: ESTIMATORS[name] for name in estimators}
+
+
+def _variants(name: str, uses: Sequence[Use], decays: Sequence[float]) -> Iterator[tuple[Use, float]]:
+    for use in uses:
+        if use == "reweight":
+            if name in PROBABILITIES:
+                yield use, 1.0
+        else:
+            for decay in decays:
+                yield use, decay
+
+
+def _fractions(lists: RankedLists) -> Floats:
+    met = max(1, int((lists.hits > 0).sum()))
+    return np.unique(np.linspace(0, met - 1, min(met, MOST_THRESHOLDS)).round()) / met
+
+
+def _cuts(scores: Floats, hits: Ints, fractions: Floats) -> tuple[Ints, Ints]:
+    """Dense ranks of the scores, and for each fraction the first rank kept: never more of the met sources than asked
+    are dropped, and equal scores never parted."""
+    levels, order = np.unique(scores, return_inverse=True)
+    below = np.concatenate([[0], np.cumsum(np.bincount(order, hits > 0, len(levels)))])
+    allowed = np.floor(fractions * (hits > 0).sum() + 1e-9)
+    return order.astype(np.int64), np.minimum(np.searchsorted(below, allowed, side="right") - 1, len(levels) - 1)
+
+
+def _curve(
+    lists: RankedLists, scores: Floats, hits: Ints, fractions: Floats, sizes: Ints, use: Use, decay: float
+) -> Floats:
+    """(fractions, voters, N) utilities; `reweight` drops nothing and so has the first fraction, 0, alone."""
+    if use == "reweight":
+        cut = np.array([1], np.int64)
+        drawn = [vote_curve(lists, kept.astype(np.int64), cut, sizes, None, decay) for kept in _corpora(scores)]
+        return np.asarray(np.mean(drawn, axis=0))
+    order, cuts = _cuts(scores, hits, fractions)
+    return vote_curve(lists, order, cuts, sizes, _vote_weights(scores) if use == "vote" else None, decay)
+
+
+def _vote_weights(scores: Floats) -> Floats:
+    """Scores above the lowest; the lowest still breaks ties among its own."""
+    above = scores - scores.min()
+    return np.maximum(above, 1e-3 * above.max(initial=0.0)) if above.any() else np.ones_like(scores)
+
+
+def _corpora(weights: Floats, samples: int = SAMPLES, seed: int = 0) -> list[Kept]:
+    random = np.random.default_rng(seed)
+    return [random.random(len(weights)) < weights for _ in range(samples)]
+
+
+def _best(totals: Mapping[_Key, Floats], fractions: Floats, sizes: Ints, only: int | None = None) -> Setting:
+    """The setting with the largest total (thresholds, voters); the first of equals."""
+    found: tuple[float, Setting] | None = None
+    columns = range(len(sizes)) if only is None else [int(np.searchsorted(sizes, only))]
+    for (name, use, decay), table in totals.items():
+        seen = table[:, list(columns)]
+        row, column = np.unravel_index(int(seen.argmax()), seen.shape)
+        value = float(seen[row, column])
+        if found is None or value > found[0] + 1e-9:
+            setting = Setting(name, use, float(fractions[row]), int(sizes[columns[int(column)]]), decay)
+            found = value, setting
+    if found is None:
+        raise UsageError("no estimator and no use was left to choose from", "name at least one of each")
+    return found[1]
+
+
+def _apply(setting: Setting, scores: Floats, hits: Ints) -> Applied:
+    order, cuts = _cuts(scores, hits, np.array([setting.fraction]))
+    kept = order >= cuts[0] if setting.use != "reweight" else np.ones(len(scores), bool)
+    return Applied(setting, scores, kept, _vote_weights(scores) if setting.use == "vote" else None)

@@ -1,0 +1,187 @@
+"""What a vote among the first K kept answers of each list decides, and what one source changes in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .lists import Floats, Ints, RankedLists
+
+Kept = npt.NDArray[np.bool_]
+
+
+def vote(
+    lists: RankedLists,
+    voters: int,
+    kept: Kept | None = None,
+    weights: Floats | None = None,
+    decay: float = 1.0,
+) -> Floats:
+    """(N,) utility of the answer that wins each list: 0 where nothing is kept.
+
+    The first ``voters`` items whose source is ``kept`` (C,) vote for their answers, the r-th of them (from 0) with
+    ``weights[source] · decay**r``; ties go to the answer met first.
+    """
+    count = len(lists.names)
+    order = np.where(np.ones(count, bool) if kept is None else kept, 1, 0).astype(np.int64)
+    cuts, sizes = np.array([1], np.int64), np.array([voters], np.int64)
+    return np.asarray(vote_curve(lists, order, cuts, sizes, weights, decay)[0, 0])
+
+
+def vote_curve(
+    lists: RankedLists,
+    order: Ints,
+    cuts: Ints,
+    voters: Sequence[int] | Ints,
+    weights: Floats | None = None,
+    decay: float = 1.0,
+) -> Floats:
+    """(Q, J, N) utility of the winner when the sources with ``order[source] < cuts[q]`` are dropped.
+
+    ``voters`` (J,) must rise; all of them are read off in one walk along each list.
+    """
+    weight = np.ones(len(lists.names)) if weights is None else np.ascontiguousarray(weights, dtype=np.float64)
+    sizes = np.asarray(voters, dtype=np.int64)
+    powers = decay ** np.arange(int(sizes[-1]), dtype=np.float64)
+    out = np.zeros((len(cuts), len(sizes), len(lists)))
+    _curve_kernel()(
+        lists.sources, lists.answers, lists.utilities, lists.offsets, np.asarray(order, np.int64),
+        np.asarray(cuts, np.int64), sizes, weight, powers, out,
+    )  # fmt: skip
+    return out
+
+
+def vote_marginals(lists: RankedLists, present: Kept, voters: int) -> Floats:
+    """(C,) mean over the lists of U(S ∪ s) − U(S \\ s) for each source s, U the utility of the majority vote.
+
+    S = the sources ``present`` (C,). Only sources met before the last voter can change a vote, so a pass costs
+    O(N · voters²) and not O(N · C · voters).
+    """
+    sums = np.zeros(len(lists.names))
+    _marginals_kernel()(lists.sources, lists.answers, lists.utilities, lists.offsets, present, voters, sums)
+    return sums / max(1, len(lists))
+
+
+@cache
+def _curve_kernel() -> Callable[..., None]:
+    from numba import njit
+
+    def run(
+        sources: Any, answers: Any, utilities: Any, offsets: Any, order: Any, cuts: Any, sizes: Any,
+        weights: Any, powers: Any, out: Any,
+    ) -> None:  # fmt: skip
+        longest = 0
+        for n in range(len(offsets) - 1):
+            longest = max(longest, offsets[n + 1] - offsets[n])
+        tally = np.zeros(longest)
+        met = np.zeros(longest, np.int64)  # answers in the order in which they were met
+        value = np.zeros(longest)  # utility of each answer
+        seen = np.zeros(longest, np.bool_)
+        last = sizes[-1]
+        for n in range(len(offsets) - 1):
+            for c in range(len(cuts)):
+                cut = cuts[c]
+                distinct, votes, column = 0, 0, 0
+                for i in range(offsets[n], offsets[n + 1]):
+                    source = sources[i]
+                    if order[source] < cut:
+                        continue
+                    answer = answers[i]
+                    if not seen[answer]:
+                        seen[answer] = True
+                        met[distinct] = answer
+                        distinct += 1
+                        value[answer] = utilities[i]
+                        tally[answer] = 0.0
+                    tally[answer] += weights[source] * powers[votes]
+                    votes += 1
+                    if votes == sizes[column]:
+                        best = 0
+                        for a in range(1, distinct):
+                            if tally[met[a]] > tally[met[best]]:
+                                best = a
+                        out[c, column, n] = value[met[best]]
+                        column += 1
+                        if votes == last:
+                            break
+                if distinct and column < len(sizes):
+                    best = 0
+                    for a in range(1, distinct):
+                        if tally[met[a]] > tally[met[best]]:
+                            best = a
+                    for rest in range(column, len(sizes)):
+                        out[c, rest, n] = value[met[best]]
+                for a in range(distinct):
+                    seen[met[a]] = False
+
+    compiled: Callable[..., None] = njit(nogil=True, cache=True)(run)
+    return compiled
+
+
+@cache
+def _marginals_kernel() -> Callable[..., None]:
+    from numba import njit
+
+    def run(sources: Any, answers: Any, utilities: Any, offsets: Any, present: Any, voters: int, sums: Any) -> None:
+        longest = 0
+        for n in range(len(offsets) - 1):
+            longest = max(longest, offsets[n + 1] - offsets[n])
+        tally = np.zeros(longest, np.int64)
+        met = np.zeros(longest, np.int64)
+        value = np.zeros(longest)
+        toggled = np.full(len(present), -1, np.int64)  # the last list in which a source was toggled
+        for n in range(len(offsets) - 1):
+            start, end = offsets[n], offsets[n + 1]
+            base = 0.0
+            reach = end
+            for turn in range(start - 1, end):  # first turn: nothing toggled; then each source met before `reach`
+                if turn >= reach:
+                    break
+                other = -1
+                if turn >= start:
+                    other = sources[turn]
+                    if toggled[other] == n:
+                        continue
+                    toggled[other] = n
+                distinct, votes = 0, 0
+                for i in range(start, end):
+                    source = sources[i]
+                    if present[source] == (source == other):
+                        continue
+                    answer = answers[i]
+                    known = False
+                    for a in range(distinct):
+                        if met[a] == answer:
+                            known = True
+                            break
+                    if not known:
+                        met[distinct] = answer
+                        distinct += 1
+                        value[answer] = utilities[i]
+                        tally[answer] = 0
+                    tally[answer] += 1
+                    votes += 1
+                    if votes == voters:
+                        if turn < start:
+                            reach = i + 1
+                        break
+                utility = 0.0
+                if distinct:
+                    best = 0
+                    for a in range(1, distinct):
+                        if tally[met[a]] > tally[met[best]]:
+                            best = a
+                    utility = value[met[best]]
+                if turn < start:
+                    base = utility
+                elif present[other]:
+                    sums[other] += base - utility
+                else:
+                    sums[other] += utility - base
+
+    compiled: Callable[..., None] = njit(nogil=True, cache=True)(run)
+    return compiled

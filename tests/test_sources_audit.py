@@ -1,0 +1,160 @@
+"""An audit of recorded retrievals: the log's formats, the contract of its result, registered domains."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from icl_curate.engine.errors import UsageError
+from icl_curate.engine.sources.audit import audit, read_log
+from icl_curate.engine.sources.domains import registered_domain
+
+
+def recorded(seed: int, questions: int, key: str = "retrieved_sources") -> list[dict[str, Any]]:
+    draw = np.random.default_rng(seed)
+    rows = []
+    for number in range(questions):
+        order = draw.permutation(8)
+        right = draw.random(8) < np.where(np.arange(8) < 3, 0.1, 0.75)
+        rows.append(
+            {
+                "question": f"question {number}",
+                "correct_answers": ["yes", "indeed"],
+                "retrieved_answers": ["yes" if right[i] else ("no" if i < 3 else f"no{i}") for i in order],
+                key: [f"source{i}" for i in order],
+            }
+        )
+    return rows
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> Path:
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def majority(row: dict[str, Any], pruned: list[str], k: int) -> bool:
+    votes: dict[str, int] = {}
+    kept = [a for a, s in zip(row["retrieved_answers"], row["retrieved_sources"], strict=True) if s not in pruned]
+    for answer in kept[:k]:
+        votes[answer] = votes.get(answer, 0) + 1
+    return bool(votes) and max(votes, key=lambda a: votes[a]) in row["correct_answers"]
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".parquet"])
+def test_the_report_keeps_its_contract(tmp_path: Path, ending: str) -> None:
+    validation, test = recorded(1, 150), recorded(2, 250)
+    report = audit(write(tmp_path / f"v{ending}", validation), write(tmp_path / f"t{ending}", test), k=5)
+    found = json.loads(json.dumps(report.to_json()))
+    assert (found["schema_version"], found["k"], found["validation"], found["test"]) == (1, 5, 150, 250)
+    assert found["notes"] == []
+    for result in (*found["estimators"].values(), found["chosen"]):
+        assert {"validation_accuracy", "test_accuracy", "pruned"} <= set(result)
+    for result in (found["baseline"], *found["estimators"].values()):  # recounted from the log by hand
+        for rows, key in ((validation, "validation_accuracy"), (test, "test_accuracy")):
+            assert result[key] == pytest.approx(np.mean([majority(row, result["pruned"], 5) for row in rows]))
+    assert {"source0", "source1", "source2"} <= set(found["estimators"]["reliability"]["pruned"])
+    assert found["chosen"]["test_accuracy"] > found["baseline"]["test_accuracy"]
+    low, high = found["chosen"]["test_gain"]["ci95"]
+    assert 0 < low < found["chosen"]["test_accuracy"] - found["baseline"]["test_accuracy"] < high
+    assert {row["source"] for row in found["sources"][:3]} == {"source0", "source1", "source2"}
+
+
+def test_both_formats_say_the_same(tmp_path: Path) -> None:
+    rows = recorded(3, 80)
+    one = audit(write(tmp_path / "a.jsonl", rows), k=3)
+    two = audit(write(tmp_path / "a.parquet", rows), k=3)
+    assert one.to_json() == two.to_json()
+
+
+def test_without_a_test_log_the_report_says_so(tmp_path: Path) -> None:
+    report = audit(write(tmp_path / "a.jsonl", recorded(1, 100)), k=5)
+    assert report.test is None
+    assert report.chosen.test_accuracy is None
+    assert any("no test log" in note for note in report.notes)
+
+
+def test_nothing_is_pruned_where_nothing_helps(tmp_path: Path) -> None:
+    rows = recorded(1, 60)
+    for row in rows:
+        row["retrieved_answers"] = ["yes"] * 8
+    report = audit(write(tmp_path / "a.jsonl", rows), k=5)
+    assert report.chosen.pruned == []
+    assert report.chosen.validation_accuracy == 1
+    assert all(row.kept for row in report.sources)
+    assert any("nothing is pruned" in note for note in report.notes)
+
+
+def test_pages_of_a_site_are_one_source(tmp_path: Path) -> None:
+    rows = recorded(4, 5, "retrieved_websites")
+    for row in rows:
+        row["retrieved_websites"] = [f"https://www.{s}.co.uk/p{i}" for i, s in enumerate(row["retrieved_websites"])]
+    path = write(tmp_path / "a.jsonl", rows)
+    assert set(read_log(path).sources[0]) == {f"source{i}.co.uk" for i in range(8)}
+    assert read_log(path, group_by="source").sources[0] == rows[0]["retrieved_websites"]
+    assert read_log(path).documents[0] == rows[0]["retrieved_websites"]
+
+
+def test_answers_may_be_compared_normalised(tmp_path: Path) -> None:
+    row = {"question": "", "correct_answers": ["the Eiffel Tower"], "retrieved_answers": ["Eiffel tower."]}
+    path = write(tmp_path / "a.jsonl", [row | {"retrieved_sources": ["s"]}])
+    assert read_log(path).right == [[0.0]]
+    assert read_log(path, normalised=True).right == [[1.0]]
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("{", "not JSON"),
+        ("[]", "not a JSON object"),
+        ('{"correct_answers": ["a"], "retrieved_answers": ["a"]}', "not a recorded retrieval"),
+        ('{"correct_answers": "a", "retrieved_answers": ["a"], "retrieved_sources": ["s"]}', "not a recorded"),
+        ('{"correct_answers": ["a"], "retrieved_answers": ["a"], "retrieved_sources": []}', "1 answers but 0 sources"),
+    ],
+)
+def test_a_row_that_cannot_be_read_is_named(tmp_path: Path, line: str, complaint: str) -> None:
+    path = write(tmp_path / "a.jsonl", recorded(1, 2))
+    with path.open("a", encoding="utf-8") as log:
+        log.write(line + "\n")
+    with pytest.raises(UsageError, match=complaint) as caught:
+        audit(path)
+    assert f"{path}:3" in caught.value.what
+    assert caught.value.fix
+
+
+def test_files_that_are_no_logs_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such log"):
+        audit(tmp_path / "nothing.jsonl")
+    (tmp_path / "empty.jsonl").touch()
+    with pytest.raises(UsageError, match="no recorded retrievals"):
+        audit(tmp_path / "empty.jsonl")
+    (tmp_path / "bad.parquet").write_bytes(b"not parquet")
+    with pytest.raises(UsageError, match="cannot be read"):
+        audit(tmp_path / "bad.parquet")
+
+
+@pytest.mark.parametrize(
+    ("address", "domain"),
+    [
+        ("https://news.bbc.co.uk/sport?x=1", "bbc.co.uk"),
+        ("HTTP://User@WWW.Example.COM:8080/a", "example.com"),
+        ("en.wikipedia.org", "wikipedia.org"),
+        ("//cdn.site.com.au#top", "site.com.au"),
+        ("https://mail.web.de", "web.de"),
+        ("https://t.co/abc", "t.co"),
+        ("http://192.168.0.1:80/x", "192.168.0.1"),
+        ("http://[2001:db8::1]/x", "[2001:db8::1]"),
+        ("faq", "faq"),
+        ("17", "17"),
+        ("My notes v1.2", "My notes v1.2"),
+    ],
+)
+def test_registered_domains(address: str, domain: str) -> None:
+    assert registered_domain(address) == domain

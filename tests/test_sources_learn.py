@@ -1,0 +1,180 @@
+"""The estimators of source importance against enumeration over sources, their bounds and their definitions."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from icl_curate.engine.errors import Cancelled
+from icl_curate.engine.progress import CancelToken, Event
+from icl_curate.engine.sources.gradient import multilinear_gradient
+from icl_curate.engine.sources.grouped import grouped_gradient
+from icl_curate.engine.sources.learn import (
+    ESTIMATORS,
+    grouped,
+    leave_one_out,
+    monte_carlo,
+    multilinear,
+    reliability,
+    reliability_error,
+    sampled_gradient,
+    set_marginals,
+)
+from icl_curate.engine.sources.lists import RankedLists, ranked_lists
+from icl_curate.engine.sources.votes import vote, vote_marginals
+
+Present = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+def small(seed: int, sources: int = 6, rows: int = 8) -> RankedLists:
+    draw = np.random.default_rng(seed)
+    lengths = draw.integers(0, 14, rows)
+    answers = [draw.integers(0, 4, n).tolist() for n in lengths]
+    return ranked_lists(
+        [[f"s{i}" for i in draw.integers(0, sources, n)] for n in lengths],
+        answers,
+        [[float(a == 0) for a in row] for row in answers],
+        names=[f"s{i}" for i in range(sources)],
+    )
+
+
+def additive(lists: RankedLists, k: int) -> Callable[[Present], float]:
+    def utility(present: Present) -> float:
+        total = 0.0
+        for n in range(len(lists)):
+            own = slice(lists.offsets[n], lists.offsets[n + 1])
+            total += float(lists.utilities[own][present[lists.sources[own]]][:k].sum()) / k
+        return total / len(lists)
+
+    return utility
+
+
+def voted(lists: RankedLists, k: int) -> Callable[[Present], float]:
+    return lambda present: float(vote(lists, k, present).mean())
+
+
+def enumerated(utility: Callable[[Present], float], weights: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+    gradient = np.zeros(len(weights))
+    for bits in itertools.product((False, True), repeat=len(weights)):
+        present = np.array(bits)
+        value = utility(present)
+        chance = np.where(present, weights, 1 - np.asarray(weights))
+        for source in range(len(weights)):
+            gradient[source] += (1 if present[source] else -1) * value * np.delete(chance, source).prod()
+    return gradient
+
+
+@pytest.mark.parametrize("k", [1, 3, 5, 20])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_grouped_gradient_equals_enumeration_over_sources(k: int, seed: int) -> None:
+    lists = small(seed)
+    for weights in ([0.5] * 6, [0.0, 1.0, 0.3, 0.9, 1.0, 0.0]):
+        expected = enumerated(additive(lists, k), weights)
+        np.testing.assert_allclose(grouped_gradient(lists, weights, k), expected, atol=1e-13)
+
+
+def test_grouped_is_multilinear_where_no_list_repeats_a_source() -> None:
+    draw = np.random.default_rng(4)
+    rows = [draw.permutation(12)[: draw.integers(1, 13)] for _ in range(40)]
+    utilities = [draw.random(len(row)).tolist() for row in rows]
+    lists = ranked_lists([[f"{i:02}" for i in row] for row in rows], rows, utilities)
+    weights = draw.random(12)
+    flat = multilinear_gradient(lists.sources, lists.utilities, weights, 3, lists.lengths)
+    np.testing.assert_allclose(grouped_gradient(lists, weights, 3), flat, atol=1e-13)
+    np.testing.assert_allclose(grouped(lists, 3, rate=5, epochs=5), multilinear(lists, 3, rate=5, epochs=5), atol=1e-12)
+
+
+@pytest.mark.parametrize("k", [1, 3, 10])
+def test_vote_marginals_equal_toggling_each_source(k: int) -> None:
+    for seed in range(5):
+        lists = small(seed)
+        present = np.random.default_rng(seed).random(6) < 0.6
+        by_toggling = set_marginals(voted(lists, k), 6)(present)
+        np.testing.assert_allclose(vote_marginals(lists, present, k), by_toggling, atol=1e-13)
+        everything = voted(lists, k)(np.ones(6, bool))
+        without = [voted(lists, k)(np.arange(6) != source) for source in range(6)]
+        np.testing.assert_allclose(leave_one_out(lists, k), everything - np.array(without), atol=1e-13)
+
+
+def test_monte_carlo_keeps_its_promise_and_stops_early() -> None:
+    lists, weights, delta = small(3), np.full(6, 0.5), 0.1
+    exact = enumerated(voted(lists, 3), weights)
+    epsilon, broken, runs = 0.1, 0, 20
+    for seed in range(runs):
+        estimate = sampled_gradient(
+            lambda present: vote_marginals(lists, present, 3), weights, epsilon=epsilon, delta=delta, seed=seed
+        )
+        assert estimate.samples <= estimate.bound
+        broken += bool((np.abs(estimate.gradient - exact) > np.minimum(estimate.error, epsilon)).any())
+    assert broken / runs <= delta
+    tight = sampled_gradient(lambda p: vote_marginals(lists, p, 3), weights, epsilon=0.02, delta=delta)
+    assert tight.samples < tight.bound
+    assert (np.abs(tight.gradient - exact) <= tight.error).all()
+
+
+def test_monte_carlo_takes_any_utility_and_asks_for_hoeffdings_samples() -> None:
+    def product(present: Present) -> float:  # far from additive: all of three sources, or nothing
+        return float(present.all())
+
+    weights = np.array([0.9, 0.5, 0.7])
+    seen: list[Event] = []
+    estimate = sampled_gradient(set_marginals(product, 3), weights, epsilon=0.1, delta=0.05, report=seen.append)
+    assert estimate.bound == math.ceil(2 * math.log(4 * 3 / 0.05) / 0.1**2)
+    np.testing.assert_allclose(estimate.gradient, enumerated(product, weights), atol=0.1)
+    assert seen
+    assert all(event.total == estimate.bound for event in seen)
+
+
+def test_monte_carlo_scores_are_those_of_the_vote() -> None:
+    lists = small(5)
+    exact = enumerated(voted(lists, 3), np.full(6, 0.5))
+    np.testing.assert_allclose(monte_carlo(lists, 3, epsilon=0.05), exact, atol=0.05)
+
+
+def test_reliability_is_the_posterior_mean_and_beats_raw_means() -> None:
+    draw = np.random.default_rng(0)
+    truth = draw.beta(6, 4, 200)
+    counts = draw.integers(1, 30, 200)
+    names, right = [], []
+    for source, (p, n) in enumerate(zip(truth, counts, strict=True)):
+        for _ in range(n):
+            names.append([f"{source:03}"])
+            right.append([float(draw.random() < p)])
+    lists = ranked_lists(names, [["a"]] * len(names), right)
+    raw = np.bincount(lists.sources, lists.utilities) / counts
+    scores = reliability(lists)
+    bayes = (raw * counts + 6) / (counts + 10)  # with the prior that drew them
+    assert np.square(scores - truth).mean() < 0.7 * np.square(raw - truth).mean()
+    assert np.abs(scores - bayes).mean() < 0.03
+    errors = reliability_error(lists)
+    assert (np.abs(scores - truth) < 1.96 * errors).mean() > 0.85
+    assert errors[counts.argmax()] < errors[counts.argmin()]
+
+
+def test_a_source_without_answers_has_the_neutral_score() -> None:
+    lists = ranked_lists(
+        [["a", "b"]] * 50, [["x", "y"]] * 50, [[1.0, 0.0]] * 25 + [[1.0, 1.0]] * 25, names=["a", "b", "none"]
+    )
+    scores = {name: estimator(lists, 1) for name, estimator in ESTIMATORS.items()}
+    for name, neutral in (("multilinear", 0.5), ("grouped", 0.5), ("leave-one-out", 0.0), ("monte-carlo", 0.0)):
+        assert scores[name][2] == neutral
+    assert scores["reliability"][2] == pytest.approx(0.75)
+    for name in ("leave-one-out", "monte-carlo", "reliability"):
+        assert scores[name][0] > scores[name][1]
+
+
+def test_learning_reports_each_epoch_and_can_be_stopped() -> None:
+    lists, token, seen = small(1), CancelToken(), []
+
+    def report(event: Event) -> None:
+        seen.append(event.done)
+        if event.done == 3:
+            token.cancel()
+
+    with pytest.raises(Cancelled):
+        multilinear(lists, 2, epochs=10, report=report, cancel=token)
+    assert seen == [1, 2, 3]

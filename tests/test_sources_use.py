@@ -1,0 +1,146 @@
+"""Votes against a plain count, and the choice of what to do with sources on validation alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from icl_curate.engine.errors import UsageError
+from icl_curate.engine.sources.learn import reliability
+from icl_curate.engine.sources.lists import RankedLists, ranked_lists
+from icl_curate.engine.sources.use import choose, expected_votes, outcomes, pruning_curve
+from icl_curate.engine.sources.votes import vote, vote_curve
+
+Rows = list[list[tuple[str, str]]]
+
+
+def counted(row: list[tuple[str, str]], kept: set[str], voters: int) -> str | None:
+    """The answer met first among those with most votes (Counter keeps the order of insertion)."""
+    votes = Counter([answer for source, answer in row if source in kept][:voters])
+    return max(votes, key=lambda answer: votes[answer]) if votes else None
+
+
+def as_lists(rows: Rows, right: str = "a") -> RankedLists:
+    return ranked_lists(
+        [[s for s, _ in row] for row in rows],
+        [[a for _, a in row] for row in rows],
+        [[float(a == right) for _, a in row] for row in rows],
+        names=list("uvwxyz"),
+    )
+
+
+@given(
+    rows=st.lists(
+        st.lists(st.tuples(st.sampled_from("uvwxyz"), st.sampled_from("abc")), max_size=12), min_size=1, max_size=6
+    ),
+    kept=st.sets(st.sampled_from("uvwxyz")),
+)
+@settings(max_examples=80, deadline=None)
+def test_votes_equal_a_plain_count(rows: Rows, kept: set[str]) -> None:
+    lists = as_lists(rows)
+    mask = np.array([name in kept for name in lists.names])
+    sizes = [1, 2, 5, 20]
+    for size in sizes:
+        expected = [float(counted(row, kept, size) == "a") for row in rows]
+        assert vote(lists, size, mask).tolist() == expected
+    curve = vote_curve(lists, np.arange(6), np.arange(7), sizes)
+    for cut in range(7):
+        left = set(lists.names[cut:])
+        for column, size in enumerate(sizes):
+            assert curve[cut, column].tolist() == [float(counted(row, left, size) == "a") for row in rows]
+
+
+def test_weights_and_decay_decide_votes() -> None:
+    lists = as_lists([[("u", "b"), ("v", "a"), ("w", "a")]])
+    everything = np.ones(6, bool)
+    assert vote(lists, 3, everything).tolist() == [1.0]
+    assert vote(lists, 3, everything, decay=0.5).tolist() == [0.0]  # 1 against 0.5 + 0.25
+    assert vote(lists, 3, everything, np.array([5.0, 1, 1, 1, 1, 1])).tolist() == [0.0]
+    assert vote(lists, 3, everything, np.array([1.0, 1, 1, 1, 1, 1]), decay=0.9).tolist() == [1.0]
+
+
+def planted(seed: int, questions: int, bad: int = 4, accuracy: float = 0.7) -> RankedLists:
+    """Ten sources in random order on each question; the first ``bad`` agree on one wrong answer most of the time."""
+    draw = np.random.default_rng(seed)
+    names, answers = [], []
+    for _ in range(questions):
+        order = draw.permutation(10)
+        names.append([f"s{i}" for i in order])
+        trusted = draw.random(10) < np.where(np.arange(10) < bad, 0.1, accuracy)
+        answers.append(["right" if trusted[i] else ("lie" if i < bad else f"slip{i}") for i in order])
+    return ranked_lists(names, answers, [[float(a == "right") for a in row] for row in answers])
+
+
+def test_planted_bad_sources_are_found_on_validation_and_the_gain_holds_on_test() -> None:
+    validation, test = planted(1, 300), planted(2, 600)
+    choice = choose(validation, 5)
+    assert choice.applied is not None
+    assert choice.gain > 2 * choice.gain_error
+    gained = outcomes(test, choice.applied).mean() - vote(test, 5).mean()
+    assert gained == pytest.approx(choice.gain, abs=0.08)
+    for applied in choice.tuned.values():
+        assert applied.setting.use == "prune"
+        assert applied.setting.voters == 5
+    assert not choice.tuned["reliability"].kept[:4].any()
+    assert choice.tuned["reliability"].kept[4:].any()
+
+
+def test_sources_that_are_all_alike_are_all_kept() -> None:
+    wrongly = sum(
+        choose(planted(seed, 200, bad=0), 5, voters=[5], decays=[1.0]).applied is not None for seed in range(10)
+    )
+    assert wrongly <= 2
+
+
+def test_a_choice_is_the_same_again() -> None:
+    lists = planted(3, 120)
+    first, second = choose(lists, 5), choose(lists, 5)
+    assert first.best.setting == second.best.setting
+    assert first.gain == second.gain
+
+
+def test_equal_scores_are_never_parted() -> None:
+    lists = planted(4, 100)
+
+    def two_levels(train: RankedLists, k: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        return np.repeat([0.0, 1.0], [4, 6])
+
+    choice = choose(lists, 5, estimators={"two": two_levels}, uses=["prune"])
+    assert choice.applied is not None
+    assert choice.applied.kept.tolist() == [False] * 4 + [True] * 6
+    curve = pruning_curve(lists, two_levels(lists, 5), 5)
+    assert [dropped for _, dropped, _ in curve] == [0, 4]
+    assert curve[1][2] == pytest.approx(vote(lists, 5, choice.applied.kept).mean())
+
+
+def test_reweighting_is_an_expectation_between_its_extremes() -> None:
+    lists = planted(5, 100)
+    assert expected_votes(lists, np.ones(10), 5).tolist() == vote(lists, 5).tolist()
+    good = np.arange(10) >= 4
+    assert expected_votes(lists, good.astype(float), 5).tolist() == vote(lists, 5, good).tolist()
+    alone = as_lists([[("u", "a")]])
+    drawn = expected_votes(alone, np.array([0.3, 0, 0, 0, 0, 0]), 1, samples=4000)
+    assert drawn[0] == pytest.approx(0.3, abs=5 * np.sqrt(0.3 * 0.7 / 4000))
+
+
+def test_choosing_needs_enough_questions_and_known_estimators() -> None:
+    with pytest.raises(UsageError, match="too few"):
+        choose(planted(6, 3), 5)
+    with pytest.raises(UsageError, match="unknown estimator"):
+        choose(planted(6, 30), 5, estimators=["magic"])
+
+
+def test_scores_come_from_the_training_folds_alone() -> None:
+    """An estimator that memorises its lists gains nothing: each fold is judged by scores that never saw it."""
+    draw = np.random.default_rng(0)
+    rows = [[(f"s{n}", "a"), ("t", "b")] for n in range(100)]
+    lists = ranked_lists(
+        [[s for s, _ in row] for row in rows],
+        [[a for _, a in row] for row in rows],
+        [[float(x), float(not x)] for x in draw.random(100) < 0.5],
+    )
+    choice = choose(lists, 1, estimators={"own": lambda train, k: reliability(train)})
+    assert abs(choice.gain) < 3 * max(choice.gain_error, 0.02)
