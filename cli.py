@@ -340,7 +340,8 @@ def evaluate(
 ) -> None:
     """Compare selection methods on one table. Stop it at any time: run again, it goes on and pays nothing twice."""
     from .engine.evaluate.compare import Evaluation, EvaluationPlan
-    from .engine.select.asking import backend_for, price_of
+    from .engine.index.artefacts import encode_for_reader
+    from .engine.llm.asking import backend_for, price_of
 
     settings = _settings(
         workspace, as_json, k=k, llm=llm, base_url=base_url, order=order, answers=answers, seed=seed, device=device,
@@ -348,7 +349,7 @@ def evaluate(
     )  # fmt: skip
     plan = EvaluationPlan(tuple(m.strip() for m in methods.split(",") if m.strip()), seeds, _query_split(split), limit)
     store = _open(workspace)
-    with _narrated() as (report, cancel), backend_for(store, settings) as backend:
+    with _narrated() as (report, cancel), backend_for(settings, encode_for_reader(store, settings)) as backend:
         evaluation = Evaluation(store, backend, settings, plan, report, cancel, rehearse=dry_run)
         if dry_run:
             _show_cost(evaluation.cost(price_of(settings)), as_json)
@@ -437,15 +438,16 @@ def llm_check(
 ) -> None:
     """Can the LLM be reached, how fast is it, does it give log-probabilities, can it score, is its price known."""
     from .engine.errors import LLMError
+    from .engine.index.artefacts import encode_for_reader
+    from .engine.llm.asking import backend_for, price_of
     from .engine.llm.runner import check
-    from .engine.select.asking import backend_for, price_of
     from .engine.store.workspace import Workspace
 
     settings = _settings(
         workspace, as_json, llm=llm, base_url=base_url, device=device, price_in=price_in, price_out=price_out
     )
     store = Workspace.create(workspace)
-    with _narrated(), backend_for(store, settings) as backend:
+    with _narrated(), backend_for(settings, encode_for_reader(store, settings)) as backend:
         found = check(store, backend, price_of(settings))
     if not found.reachable:
         _fail(found.error, found.fix, LLMError.exit_code)
@@ -529,8 +531,8 @@ def _settings(workspace: Path, as_json: bool, **flags: Any) -> Settings:
 
 
 def _budget(settings: Settings, max_calls: int | None, max_cost: float | None) -> Budget:
+    from .engine.llm.asking import price_of
     from .engine.llm.budget import Budget
-    from .engine.select.asking import price_of
 
     return Budget(max_calls, max_cost, price_of(settings))
 

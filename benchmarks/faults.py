@@ -27,6 +27,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -273,10 +274,11 @@ def live(server: BadServer, workspace: Path, kills: int, draw: random.Random) ->
                 wait_to_kill(server, child, left // (kills - len(told) + 2), draw)
                 if child.poll() is not None:
                     break
+                killed_at = time.monotonic()
             finally:
                 child.kill()
                 child.wait(30)
-            told.append(Kill(time.monotonic(), {serial for _, serial, _ in stored_answers(workspace)}))
+            told.append(Kill(killed_at, {serial for _, serial, _ in stored_answers(workspace)}))
         out.seek(0)
         err.seek(0)
         if child.returncode:
@@ -301,116 +303,115 @@ def wait_to_kill(server: BadServer, child: subprocess.Popen[bytes], usual: int, 
 # the account
 
 
-def requests_of_run(story: Story) -> dict[bytes, str]:
-    """The prompt behind each cache key, from the engine's own plan of the same evaluation."""
+def plan_of(story: Story) -> list[tuple[bytes, str]]:
+    """Cache key and prompt of every query of every method and seed, from the engine's own plan."""
     workspace = Workspace.open(story.workspace)
-    given = {"llm": LLM, "base_url": story.server.url, "k": SHOTS}
-    settings = resolve(story.workspace, given).settings
+    settings = resolve(story.workspace, {"llm": LLM, "base_url": story.server.url, "k": SHOTS}).settings
     with backend_for(workspace, settings) as backend:
-        plan = Evaluation(workspace, backend, settings, EvaluationPlan(METHODS, SEEDS, SPLIT))
+        arms = Evaluation(workspace, backend, settings, EvaluationPlan(METHODS, SEEDS, SPLIT)).arms
         identity = backend.identity()
-        return {
-            call_key(identity, request): digest([[m.role, m.content] for m in request.prompt.messages])
-            for arm in plan.arms
+        return [
+            (call_key(identity, request), digest([[m.role, m.content] for m in request.prompt.messages]))
+            for arm in arms
             for request in arm.requests
+        ]
+
+
+def outcomes(story: Story) -> Counter[str]:
+    """Queries of the last run by outcome: ``answer``, or the kind of the failure."""
+    with Workspace.open(story.workspace).read() as con:
+        rows = con.execute(
+            "SELECT CASE WHEN answer IS NOT NULL THEN 'answer' ELSE split_part(failure, ':', 1) END, count(*)"
+            " FROM evaluations WHERE run = ? GROUP BY 1",
+            [story.table["run"]],
+        ).fetchall()
+    return Counter({str(outcome): int(count) for outcome, count in rows})
+
+
+class Account:
+    """The story put together: what the server did beside what the workspace and the table say."""
+
+    def __init__(self, story: Story) -> None:
+        self.story = story
+        self.plan = plan_of(story)
+        prompts = {prompt for _, prompt in self.plan}
+        # what a probe asks is not part of the evaluation
+        self.log = [asked for asked in story.server.log if asked.prompt in prompts]
+        self.good = [asked for asked in self.log if asked.serial]
+        self.prompt_of = {asked.serial: asked.prompt for asked in self.good}
+        self.stored = {self.prompt_of[serial] for _, serial, _ in story.stored}
+        self.safe = [{self.prompt_of[serial] for serial in kill.stored} for kill in story.kills]
+        self.lost = [{a.prompt for a in self.good if a.life == n} - safe for n, safe in enumerate(self.safe, 1)]
+        self.given_up = {a.serial for a in self.good if not a.sent and a.answered_at < self._end_of(a.life)}
+        self.answers: dict[str, list[Asked]] = defaultdict(list)
+        for asked in self.good:
+            self.answers[asked.prompt].append(asked)
+        self.repeated = sum(len(answers) > 1 for answers in self.answers.values())
+        self.spare = len(self.good) - len(self.answers)
+        self.outcomes = outcomes(story)
+        self.queries = sum(row["calls"] for row in story.table["methods"].values())
+        self.failures = sum(row["failures"] for row in story.table["methods"].values())
+
+    def _end_of(self, life: int) -> float:
+        return self.story.kills[life - 1].at if life <= len(self.story.kills) else float("inf")
+
+    def sent_again(self) -> int:
+        """Requests for a prompt whose answer was stored when an earlier process was killed."""
+        return sum(a.prompt in safe for n, safe in enumerate(self.safe, 1) for a in self.log if a.life > n)
+
+    def unexplained(self) -> int:
+        """Answers given again although the one before was neither lost at a kill nor too late for the client."""
+        return sum(
+            before.life == after.life or before.prompt not in self.lost[before.life - 1]
+            for answers in self.answers.values()
+            for before, after in pairwise(answers)
+            if before.serial not in self.given_up
+        )
+
+    def misplaced(self) -> int:
+        """Stored rows whose key, reply and text do not belong to one prompt."""
+        prompts = dict(self.plan)
+        return sum(
+            prompts.get(key) != self.prompt_of[serial] or text != self.story.server.label(self.prompt_of[serial])
+            for key, serial, text in self.story.stored
+        )
+
+    def checks(self, kills: int) -> dict[str, bool]:
+        keys = {key for key, _, _ in self.story.stored}
+        last = {a.prompt for a in self.good if a.life == self.story.server.life and a.sent}
+        return {
+            f"killed {kills} times, then finished": len(self.story.kills) == kills,
+            "every query has an answer or a failure": self.outcomes.total() == self.queries == len(self.plan),
+            "the table counts the failures": self.failures == self.queries - self.outcomes["answer"],
+            "failures are the queries without a stored answer": self.failures
+            == sum(k not in keys for k, _ in self.plan),
+            "every stored row is the answer to its own prompt": not self.misplaced(),
+            "no prompt stored before a kill was sent again": not self.sent_again(),
+            f"at most {IN_FLIGHT} answers were lost at a kill": all(len(lost) <= IN_FLIGHT for lost in self.lost),
+            "whatever was answered twice was in flight at a kill": not self.unexplained(),
+            f"answers to spare are at most {kills} x {IN_FLIGHT}": self.spare <= kills * IN_FLIGHT + len(self.given_up),
+            "the last process stored every answer it got": last <= self.stored,
         }
 
-
-def outcomes(story: Story) -> tuple[int, int]:
-    """Queries of the last run with an answer and with a failure, as the workspace keeps them."""
-    with Workspace.open(story.workspace).read() as con:
-        row = con.execute(
-            "SELECT count(*) FILTER (answer IS NOT NULL AND failure = ''),"
-            " count(*) FILTER (answer IS NULL AND failure <> '') FROM evaluations WHERE run = ?",
-            [story.table["run"]],
-        ).fetchone()
-    assert row is not None
-    return int(row[0]), int(row[1])
-
-
-def account(name: str, story: Story, kills: int) -> bool:
-    """Print what happened and every check; True when all hold."""
-    server = story.server
-    keys = requests_of_run(story)
-    prompts = set(keys.values())
-    log = [asked for asked in server.log if asked.prompt in prompts]  # a probe's prompts are not the evaluation's
-    prompt_of = {asked.serial: asked.prompt for asked in log if asked.serial}
-    stored = {prompt_of[serial] for _, serial, _ in story.stored}
-    methods = story.table["methods"].values()
-    failures = sum(row["failures"] for row in methods)
-    asked_for = sum(row["calls"] for row in methods)
-    answered, failed = outcomes(story)
-
-    answers_of: dict[str, list[Asked]] = defaultdict(list)
-    for asked in log:
-        if asked.serial:
-            answers_of[asked.prompt].append(asked)
-    # the client's own timeout, not a kill, parted it from these
-    given_up = [a for a in log if a.serial and not a.sent and a.answered_at < end_of(story, a.life)]
-    lost = [lost_at(number, kill, log, prompt_of) for number, kill in enumerate(story.kills, 1)]
-    unexplained = [
-        prompt
-        for prompt, answers in answers_of.items()
-        for before, after in zip(answers, answers[1:], strict=False)
-        if before not in given_up and (before.life == after.life or prompt not in lost[before.life - 1])
-    ]
-    sent_again = [
-        asked.prompt
-        for number, kill in enumerate(story.kills, 1)
-        for safe in [{prompt_of[serial] for serial in kill.stored}]
-        for asked in log
-        if asked.life > number and asked.prompt in safe
-    ]
-    repeated = {prompt: len(answers) - 1 for prompt, answers in answers_of.items() if len(answers) > 1}
-    last = {a.prompt for a in log if a.life == server.life and a.sent}
-    kinds = Counter(asked.kind for asked in log)
-    bad = sum(count for kind, count in kinds.items() if kind not in GOOD)
-
-    print(f"\n{name}")
-    print(f"  queries {asked_for:,} ({len(prompts):,} distinct prompts); requests {len(log):,}, {bad:,} answered badly")
-    if bad:
-        print("    " + ", ".join(f"{kind} {kinds[kind]}" for kind in KINDS if kind not in GOOD))
-    print(f"  good answers made {len(prompt_of):,}, stored {len(stored):,}; failures in the table {failures:,}")
-    print(f"  prompts answered more than once {len(repeated):,} (answers to spare {sum(repeated.values()):,})")
-    if story.kills:
-        print(f"  kills {len(story.kills)}; answered but not stored at each: {' '.join(str(len(x)) for x in lost)}")
-        print(f"    stored at each: {' '.join(str(len(kill.stored)) for kill in story.kills)}")
-    print(f"  answers given up by the client's timeout {len(given_up)}; wall time {story.seconds:.1f} s")
-    checks = {
-        f"the evaluation was killed {kills} times and finished": len(story.kills) == kills,
-        "every query has an answer or a failure, and the table counts them": answered + failed == asked_for
-        and failed == failures,
-        "the failures are the prompts without a stored answer": failures
-        == sum(1 for prompt in prompts_of_queries(story, keys) if prompt not in stored),
-        "every stored row holds the answer to its own prompt": all(
-            keys[key] == prompt_of[serial] and text == server.label(keys[key]) for key, serial, text in story.stored
-        ),
-        "no prompt stored before a kill was sent again": not sent_again,
-        f"at each kill at most {IN_FLIGHT} answers were lost": all(len(prompts) <= IN_FLIGHT for prompts in lost),
-        "whatever was answered twice was in flight at a kill": not unexplained,
-        f"answers to spare are at most {kills} x {IN_FLIGHT}": sum(repeated.values())
-        <= kills * IN_FLIGHT + len(given_up),
-        "the last process stored every answer that it got": last <= stored,
-    }
-    for what, holds in checks.items():
-        print(f"  {'holds' if holds else 'FAILS'}  {what}")
-    return all(checks.values())
+    def show(self, name: str) -> None:
+        kinds = Counter(asked.kind for asked in self.log)
+        bad = {kind: kinds[kind] for kind in KINDS if kind not in GOOD and kinds[kind]}
+        failed = {kind: count for kind, count in self.outcomes.items() if kind != "answer"}
+        print(f"\n{name}: {self.story.seconds:.1f} s")
+        print(f"  queries {self.queries:,}, distinct prompts {len(dict(self.plan)):,}")
+        print(f"  requests {len(self.log):,}, answered badly {sum(bad.values()):,}  {listed(bad)}")
+        print(f"  good answers {len(self.good):,}, stored {len(self.stored):,}")
+        print(f"  failures in the table {self.failures:,}  {listed(failed)}")
+        print(f"  prompts answered more than once {self.repeated:,}, answers to spare {self.spare:,}")
+        print(f"  good answers that came after the client's timeout {len(self.given_up):,}")
+        if self.story.kills:
+            print("  kill     " + "".join(f"{n:5d}" for n in range(1, len(self.lost) + 1)))
+            print("  stored   " + "".join(f"{len(safe):5d}" for safe in self.safe))
+            print("  lost     " + "".join(f"{len(lost):5d}" for lost in self.lost))
 
 
-def end_of(story: Story, life: int) -> float:
-    return story.kills[life - 1].at if life <= len(story.kills) else float("inf")
-
-
-def lost_at(life: int, kill: Kill, log: list[Asked], prompt_of: dict[int, str]) -> set[str]:
-    """Prompts with a good answer made for this process that the workspace did not have when it was dead."""
-    safe = {prompt_of[serial] for serial in kill.stored}
-    return {asked.prompt for asked in log if asked.life == life and asked.serial} - safe
-
-
-def prompts_of_queries(story: Story, keys: dict[bytes, str]) -> list[str]:
-    """The prompt of every query of every method and seed, repeats included."""
-    assert len(keys) == sum(row["calls"] for row in story.table["methods"].values()), "prompts are not all distinct"
-    return list(keys.values())
+def listed(counts: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in counts.items())
 
 
 def main() -> int:
@@ -436,7 +437,11 @@ def main() -> int:
             os.environ["ICL_CURATE_CONFIG"] = str(Path(folder) / "none.toml")
             index(workspace)
             story = live(server, workspace, kills, random.Random(given.seed))
-            held.append(account(name, story, kills))
+            account = Account(story)
+            account.show(name)
+            for what, holds in account.checks(kills).items():
+                print(f"  {'holds' if holds else 'FAILS'}  {what}")
+                held.append(holds)
             seconds.append(story.seconds)
     times = ", ".join(f"{name} {taken / seconds[0]:.1f}" for (name, *_), taken in zip(runs, seconds, strict=True))
     print(f"\nwall time in units of the first run: {times}")

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from icl_curate.engine.errors import UsageError
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
+from icl_curate.engine.index.artefacts import encode_for_reader
+from icl_curate.engine.llm.asking import backend_for
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.progress import CancelToken
-from icl_curate.engine.select.asking import backend_for
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.store.runs import runs
 from icl_curate.engine.store.workspace import Workspace
@@ -19,7 +20,7 @@ from icl_curate.engine.store.workspace import Workspace
 
 def _evaluate(workspace: Workspace, plan: EvaluationPlan, **settings: Any) -> dict[str, Any]:
     chosen = Settings(**settings)
-    with backend_for(workspace, chosen) as backend:
+    with backend_for(chosen, encode_for_reader(workspace, chosen)) as backend:
         return Evaluation(workspace, backend, chosen, plan).run(Budget())
 
 
@@ -76,7 +77,7 @@ def test_a_cancelled_run_is_marked_and_goes_on_later(support: Path) -> None:
     workspace = Workspace.open(support)
     settings = Settings()
     token = CancelToken()
-    with backend_for(workspace, settings) as backend:
+    with backend_for(settings, encode_for_reader(workspace, settings)) as backend:
         evaluation = Evaluation(workspace, backend, settings, EvaluationPlan(("dense",), limit=20), cancel=token)
         token.cancel()
         with pytest.raises(Exception, match="interrupted"):
@@ -88,7 +89,7 @@ def test_a_cancelled_run_is_marked_and_goes_on_later(support: Path) -> None:
 def test_a_dry_run_counts_and_asks_nothing(support: Path) -> None:
     workspace = Workspace.open(support)
     settings = Settings(llm="openai:no-such-model", base_url="http://127.0.0.1:9/v1", k=2)
-    with backend_for(workspace, settings) as backend:
+    with backend_for(settings, encode_for_reader(workspace, settings)) as backend:
         plan = EvaluationPlan(("dense",), limit=10)
         cost = Evaluation(workspace, backend, settings, plan, rehearse=True).cost(None)
     assert (cost.requests, cost.to_ask, cost.cost) == (20, 20, None)

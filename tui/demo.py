@@ -10,11 +10,12 @@ from typing import Any
 
 from ..engine.evaluate.compare import Evaluation, EvaluationPlan
 from ..engine.export.corpus import ExportPlan, export
+from ..engine.index.artefacts import encode_for_reader
 from ..engine.index.build import IndexPlan, index_pool
+from ..engine.llm.asking import backend_for
 from ..engine.llm.budget import Budget
 from ..engine.pool.records import Query
 from ..engine.progress import CancelToken, Report
-from ..engine.select.asking import backend_for
 from ..engine.select.preview import preview
 from ..engine.settings import Settings
 from ..engine.store.decisions import decide
@@ -87,7 +88,7 @@ def run_demo(workspace: Path | None, report: Report, cancel: CancelToken, show: 
 def _evaluate(
     store: Workspace, settings: Settings, methods: tuple[str, ...], report: Report, cancel: CancelToken
 ) -> dict[str, Any]:
-    with backend_for(store, settings) as backend:
+    with backend_for(settings, encode_for_reader(store, settings)) as backend:
         return Evaluation(store, backend, settings, EvaluationPlan(methods), report, cancel).run(Budget())
 
 

@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 
 from ..errors import Cancelled, UsageError
 from ..llm import runner
+from ..llm.asking import llm_settings, prompt_for, request_for, room_for
 from ..llm.budget import Budget, Price
 from ..llm.types import Answer, Backend, Failure, Request, Result
 from ..pool.answers import is_correct, token_f1
 from ..pool.records import Query, Split, Task
 from ..progress import CancelToken, Event, Report, silent
-from ..select.asking import llm_settings, request_for, room_for
 from ..select.methods import METHODS
-from ..select.selector import Selector, method_named, prompt_for
+from ..select.selector import Selector, method_named
 from ..settings import Settings
 from ..store import runs
 from ..store.demonstrations import queries as queries_of
@@ -142,7 +142,8 @@ class Evaluation:
         room = room_for(self.settings, self.capabilities)
         requests, dropped = [], []
         for query, chosen in zip(self.queries, shots, strict=True):
-            prompt, lost = prompt_for(query, chosen, self.selector.task, self.settings, self.backend.count_tokens, room)
+            shown = [shot.demonstration for shot in chosen]
+            prompt, lost = prompt_for(query, shown, self.selector.task, self.settings, self.backend, room)
             requests.append(request_for(prompt, self.settings, self.capabilities))
             dropped.append(lost)
         if lost_in := sum(1 for lost in dropped if lost):

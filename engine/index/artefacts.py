@@ -6,6 +6,8 @@ run, and a lexical index that does not hold exactly the pool's rows is built ane
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +17,10 @@ from ..errors import WorkspaceError
 from ..progress import CancelToken, Report, silent
 from ..search import bm25
 from ..search.bm25 import BM25Index
-from ..search.encoder import load_encoder
+from ..search.encoder import Encoder, load_encoder
 from ..search.vectors import Vectors, folder_of
+from ..settings import Settings
+from ..store.demonstrations import rows_of_inputs
 from ..store.workspace import Workspace, arrow
 
 LEXICAL = "lexical"
@@ -64,6 +68,34 @@ def lexical_index(workspace: Workspace, report: Report = silent, cancel: CancelT
     index = bm25.build(*_rows(workspace, "pool"), report, cancel)
     index.save(folder)
     return index
+
+
+def encode_for_reader(workspace: Workspace, settings: Settings) -> Callable[[Sequence[str]], NDArray[np.float32]]:
+    """What the embedded reader reads with: the stored vector of a text that is some row's input, else one computed now.
+
+    Computed in float32, so that an answer does not depend on which questions share its batch. The encoder is loaded
+    when it is first needed.
+    """
+
+    @cache
+    def encoder() -> Encoder:
+        return load_encoder(settings.encoder, settings.device, full_precision=True)
+
+    def encode(texts: Sequence[str]) -> NDArray[np.float32]:
+        rows = rows_of_inputs(workspace, texts)
+        try:
+            stored = vectors_of(workspace, settings.encoder)
+        except WorkspaceError:
+            return encoder().encode(texts)
+        known = (rows >= 0) & np.isin(rows, stored.missing(rows), invert=True)
+        vectors = np.empty((len(texts), stored.dimension), np.float32)
+        vectors[known] = stored.matrix[rows[known]]
+        fresh = np.flatnonzero(~known).tolist()
+        if fresh:
+            vectors[fresh] = encoder().encode([texts[i] for i in fresh])
+        return vectors
+
+    return encode
 
 
 def _rows(workspace: Workspace, table: str) -> tuple[NDArray[np.int64], list[str]]:

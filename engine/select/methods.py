@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from ..index.view import PoolView
 from ..pool.records import Query
 from ..search.diversity import dpp, set_bsr
-from .view import PoolView
 
 
 @dataclass(frozen=True, slots=True)

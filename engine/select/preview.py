@@ -6,15 +6,16 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..errors import LLMError, UsageError
+from ..index.artefacts import encode_for_reader
 from ..llm import runner
+from ..llm.asking import backend_for, llm_settings, prompt_for, request_for, room_for
 from ..llm.types import Answer, Failure
 from ..pool.prompts import Prompt
 from ..pool.records import Query
 from ..progress import CancelToken, Report, silent
 from ..settings import Settings
 from ..store.workspace import Workspace
-from .asking import backend_for, llm_settings, request_for, room_for
-from .selector import Selected, Selector, prompt_for
+from .selector import Selected, Selector
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +80,17 @@ def preview(
         raise UsageError("the query is empty", 'icl-curate preview "a question"')
     selector = selector or Selector(workspace, settings=settings, report=report, cancel=cancel)
     shots = selector.select(query)
+    demonstrations = [shot.demonstration for shot in shots]
     notes = []
     if len(shots) < selector.settings.k and selector.settings.method != "zero":
         notes.append(f"only {len(shots)} of {selector.settings.k} demonstrations: the active pool has no more")
     if not answer:
-        prompt, _ = prompt_for(query, shots, selector.task, settings)
+        prompt, _ = prompt_for(query, demonstrations, selector.task, settings)
         return Preview(query, selector.settings.method, tuple(shots), prompt, tuple(notes))
-    with backend_for(workspace, settings) as backend:
+    with backend_for(settings, encode_for_reader(workspace, settings)) as backend:
         capabilities = runner.probe(workspace, backend)
         room = room_for(settings, capabilities)
-        prompt, dropped = prompt_for(query, shots, selector.task, settings, backend.count_tokens, room)
+        prompt, dropped = prompt_for(query, demonstrations, selector.task, settings, backend, room)
         if dropped:
             notes.append(f"{dropped} of the weakest demonstrations did not fit into {room} tokens")
         request = request_for(prompt, settings, capabilities)

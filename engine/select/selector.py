@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from ..pool.prompts import Prompt, build_prompt, fit_prompt
+from ..index.view import PoolView
 from ..pool.records import Demonstration, Query, Task
 from ..progress import CancelToken, Report, silent
 from ..settings import Settings, resolve
 from ..store.demonstrations import fetch, task_of
 from ..store.workspace import Workspace
 from .methods import METHODS, Method, Pick
-from .view import PoolView
 
 MOST_FETCHED = 100_000
 """Demonstrations a selector keeps in memory."""
@@ -106,22 +105,3 @@ class Selector:
         """Read the pool again: after an index run or a decision."""
         self.view = PoolView(self.workspace, self.settings, self.view.report, self.view.cancel)
         self._task = None
-
-
-def prompt_for(
-    query: Query,
-    shots: Sequence[Selected],
-    task: Task,
-    settings: Settings,
-    count_tokens: Any = None,
-    limit: int | None = None,
-) -> tuple[Prompt, int]:
-    """The prompt of a selection, and how many of the weakest demonstrations did not fit into ``limit`` tokens."""
-
-    def build(asked: Query, best_first: Sequence[Demonstration]) -> Prompt:
-        return build_prompt(asked, best_first, task, settings.template, settings.order)
-
-    demonstrations = [shot.demonstration for shot in shots]
-    if limit is None or count_tokens is None:
-        return build(query, demonstrations), 0
-    return fit_prompt(query, demonstrations, build, count_tokens, limit)

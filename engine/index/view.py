@@ -12,8 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UsageError, WorkspaceError
-from ..index.artefacts import lexical_index, vectors_of
-from ..index.duplicates import Repeats
 from ..pool.records import Query
 from ..progress import CancelToken, Report, silent
 from ..search.bm25 import BM25Index
@@ -23,6 +21,8 @@ from ..search.vectors import TokenVectors, Vectors
 from ..settings import Settings
 from ..store.demonstrations import active_rows, groups, inputs
 from ..store.workspace import Workspace
+from .artefacts import lexical_index, vectors_of
+from .duplicates import Repeats
 
 Ranked = tuple[NDArray[np.int64], NDArray[np.float64]]
 """Rows best first, and their scores."""

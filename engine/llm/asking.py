@@ -1,0 +1,80 @@
+"""From settings to a backend and from a query to a request: what every part that asks an LLM does the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from ..errors import UsageError
+from ..pool.prompts import Prompt, build_prompt, fit_prompt
+from ..pool.records import Demonstration, Query, Task
+from ..settings import Settings
+from . import runner
+from .budget import Price
+from .settings import LLMSettings
+from .spec import Encode, open_backend
+from .types import Backend, Capabilities, Request, Sampling
+
+
+@contextmanager
+def backend_for(settings: Settings, encode: Encode) -> Iterator[Backend]:
+    """The backend that ``settings.llm`` names, closed at the end of the block; ``encode`` is for the embedded reader.
+
+    Raises `UsageError` for a spec that names no backend.
+    """
+    backend = open_backend(settings.llm, llm_settings(settings), encode, settings.encoder)
+    try:
+        yield backend
+    finally:
+        runner.close(backend)
+
+
+def llm_settings(settings: Settings) -> LLMSettings:
+    """The part of the settings that says how an LLM is reached."""
+    return LLMSettings(
+        base_url=settings.base_url or None,
+        device=settings.device,
+        timeout=settings.timeout,
+        concurrency=settings.concurrency,
+        attempts=settings.attempts,
+    )
+
+
+def price_of(settings: Settings) -> Price | None:
+    """What the user said a million tokens cost; None when that is not known. There is no table of vendors' prices."""
+    if settings.price_in < 0 or settings.price_out < 0:
+        return None
+    return Price(settings.price_in, settings.price_out)
+
+
+def room_for(settings: Settings, capabilities: Capabilities) -> int | None:
+    """Tokens a prompt may have so that an answer still fits; None where the LLM's limit is not known."""
+    limit = settings.context_tokens or capabilities.context_tokens
+    return limit - settings.max_tokens if limit else None
+
+
+def request_for(prompt: Prompt, settings: Settings, capabilities: Capabilities) -> Request:
+    """How a prompt is answered: its choices scored where the LLM can and the setting allows, else generated."""
+    if settings.answers == "score" and prompt.choices and not capabilities.scoring:
+        raise UsageError("this LLM cannot score given options", "--answers generate, or --llm hf:PATH")
+    score = bool(prompt.choices) and capabilities.scoring and settings.answers != "generate"
+    sampling = Sampling(max_tokens=settings.max_tokens, temperature=settings.temperature, seed=settings.seed)
+    return Request(prompt, score, sampling)
+
+
+def prompt_for(
+    query: Query,
+    best_first: Sequence[Demonstration],
+    task: Task,
+    settings: Settings,
+    backend: Backend | None = None,
+    limit: int | None = None,
+) -> tuple[Prompt, int]:
+    """The prompt of a selection, and how many of the weakest demonstrations did not fit into ``limit`` tokens."""
+
+    def build(asked: Query, shown: Sequence[Demonstration]) -> Prompt:
+        return build_prompt(asked, shown, task, settings.template, settings.order)
+
+    if limit is None or backend is None:
+        return build(query, best_first), 0
+    return fit_prompt(query, best_first, build, backend.count_tokens, limit)
