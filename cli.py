@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .engine.llm.runner import Plan
     from .engine.progress import CancelToken, Report
     from .engine.settings import Settings
-    from .engine.store.decisions import Action, Scope
+    from .engine.store.decisions import Action, Change, Scope
     from .engine.store.workspace import Workspace
 
 
@@ -52,6 +52,10 @@ app = typer.Typer(
 )
 llm_app = typer.Typer(cls=CurateGroup, no_args_is_help=True, rich_markup_mode=None, help="The chosen LLM.")
 app.add_typer(llm_app, name="llm")
+train_app = typer.Typer(
+    cls=CurateGroup, no_args_is_help=True, rich_markup_mode=None, help="Learn from the chosen LLM's answers."
+)
+app.add_typer(train_app, name="train")
 
 WorkspaceOption = Annotated[
     Path, typer.Option("--workspace", "-w", envvar="ICL_CURATE_WORKSPACE", help="Folder of the workspace.")
@@ -174,18 +178,17 @@ def status(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption =
 
 @app.command()
 def sources(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:
-    """Sources of the pool: size, what is pruned, duplicates."""
-    from .engine.store.demonstrations import sources as list_sources
+    """Sources of the pool: what was learnt of each, size, what is pruned."""
+    from .engine.store.trials import standings
 
     _state["json"] = as_json
-    found = list_sources(_open(workspace))
+    found = standings(_open(workspace))
     if as_json:
         _print_json({"sources": [_plain(source) for source in found]})
         return
-    from .tui.plain import show_table
+    from .tui.plain import show_sources
 
-    rows = [[s.source, s.demonstrations, s.active, s.demonstrations - s.active, s.duplicates, s.kept] for s in found]
-    show_table(["source", "demonstrations", "active", "pruned", "duplicates", "kept"], rows)
+    show_sources(found)
 
 
 @app.command()
@@ -220,19 +223,34 @@ def prune(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     source: Annotated[list[str] | None, typer.Option("--source", help="Take this source out; repeatable.")] = None,
     demo: Annotated[list[str] | None, typer.Option("--demo", help="Take this demonstration out; repeatable.")] = None,
+    tune: Annotated[bool, typer.Option("--tune", help="Sources that training showed to hurt, if any.")] = False,
+    below: Annotated[float | None, typer.Option("--below", help="Sources with a learnt weight below this.")] = None,
+    noise: Annotated[float, typer.Option(help="With --tune: standard errors a gain must have.")] = 1.645,
+    k: ShotsOption = None,
     undo: Annotated[bool, typer.Option("--undo", help="Take the latest decision back.")] = False,
     reason: ReasonOption = "",
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Take sources or demonstrations out of the active pool. Nothing is deleted; --undo takes it back."""
+    if sum(map(bool, (source, demo, tune, below is not None, undo))) > 1:
+        from .engine.errors import UsageError
+
+        raise UsageError("name one way of pruning at a time", "icl-curate prune --help")
     if undo:
         from .engine.store.decisions import undo as take_back
 
         _state["json"] = as_json
         _show_change(take_back(_open(workspace), dry_run=dry_run), dry_run, as_json)
-        return
-    _decide("prune", workspace, source, demo, reason, dry_run, as_json)
+    elif tune:
+        _prune_tuned(workspace, _settings(workspace, as_json, k=k), noise, reason, dry_run, as_json)
+    elif below is not None:
+        from .engine.sources.train import sources_below
+
+        found = sources_below(_open(workspace), below)
+        _decide("prune", workspace, found, None, reason or f"weight below {below}", dry_run, as_json)
+    else:
+        _decide("prune", workspace, source, demo, reason, dry_run, as_json)
 
 
 @app.command()
@@ -459,6 +477,82 @@ def llm_check(
     show_check(found)
 
 
+@train_app.command("sources")
+def train_sources(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    depth: Annotated[int, typer.Option("--depth", "-b", help="Demonstrations tried for each query.", min=2)] = 50,
+    ranking: Annotated[str, typer.Option(help="What ranks them: dense or bm25.")] = "dense",
+    k: ShotsOption = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", help="First validation queries only.")] = None,
+    llm: LLMOption = None,
+    base_url: BaseURLOption = None,
+    answers: AnswersOption = None,
+    seed: SeedOption = None,
+    device: DeviceOption = None,
+    concurrency: ConcurrencyOption = None,
+    max_calls: MaxCallsOption = None,
+    max_cost: MaxCostOption = None,
+    price_in: PriceInOption = None,
+    price_out: PriceOutOption = None,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Which sources help and which hurt: the LLM answers validation queries with single demonstrations (paper 003)."""
+    from .engine.index.artefacts import encode_for_reader
+    from .engine.llm.asking import backend_for, price_of
+    from .engine.sources.train import SourcePlan, SourceTraining
+
+    settings = _settings(
+        workspace, as_json, k=k, llm=llm, base_url=base_url, answers=answers, seed=seed, device=device,
+        concurrency=concurrency, price_in=price_in, price_out=price_out,
+    )  # fmt: skip
+    store = _open(workspace)
+    plan = SourcePlan(depth, ranking, limit)
+    with (
+        _narrated() as (report, cancel),
+        backend_for(settings, encode_for_reader(store, settings)) as backend,
+    ):
+        training = SourceTraining(store, backend, settings, plan, report, cancel, rehearse=dry_run)
+        if dry_run:
+            _show_cost(training.cost(price_of(settings)), as_json)
+            return
+        done = training.run(_budget(settings, max_calls, max_cost))
+    if as_json:
+        _print_json(done)
+        return
+    from .engine.store.trials import standings
+    from .tui.plain import show_sources, show_training
+
+    show_sources(standings(store))
+    show_training(done)
+
+
+@app.command()
+def audit(
+    log: Annotated[Path, typer.Argument(help="Recorded retrievals, JSONL or Parquet: questions to choose on.")],
+    test: Annotated[Path | None, typer.Option(help="Recorded retrievals to confirm on.")] = None,
+    k: Annotated[int, typer.Option("-k", "--voters", help="Answers that vote.")] = 10,
+    group_by: Annotated[
+        Literal["auto", "source", "domain"], typer.Option(help="What a source is; domain: of addresses.")
+    ] = "auto",
+    noise: Annotated[float, typer.Option(help="Standard errors a gain must have.")] = 1.645,
+    seed: Annotated[int, typer.Option(help="Seed of the cross-validation.")] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Source importance from recorded retrievals, no LLM: which sources to drop (paper 003)."""
+    from .engine.sources.audit import audit as run_audit
+
+    _state["json"] = as_json
+    with _narrated() as (report, cancel):
+        found = run_audit(log, test, k, group_by=group_by, noise=noise, seed=seed, report=report, cancel=cancel)
+    if as_json:
+        _print_json(found.to_json())
+        return
+    from .tui.plain import show_audit
+
+    show_audit(found)
+
+
 # What the commands share.
 
 
@@ -482,7 +576,28 @@ def _decide(
     _show_change(change, dry_run, as_json)
 
 
-def _show_change(change: Any, dry_run: bool, as_json: bool) -> None:
+def _prune_tuned(workspace: Path, settings: Settings, noise: float, reason: str, dry_run: bool, as_json: bool) -> None:
+    from .engine.sources.train import tune as choose
+    from .engine.store.decisions import decide
+
+    store = _open(workspace)
+    with _narrated() as (report, cancel):
+        tuned = choose(store, settings, noise, report, cancel)
+    change = None
+    if tuned.pruned:
+        why = reason or f"run {tuned.run}: {tuned.estimator} below {tuned.threshold:.3g}"
+        change = decide(store, "prune", "source", tuned.pruned, why, dry_run=dry_run)
+    if as_json:
+        _print_json(tuned.as_json() | {"dry_run": dry_run, "batch": change.batch if change else None})
+        return
+    from .tui.plain import show_tuned
+
+    show_tuned(tuned)
+    if change:
+        _show_change(change, dry_run, as_json)
+
+
+def _show_change(change: Change, dry_run: bool, as_json: bool) -> None:
     if as_json:
         _print_json(
             {

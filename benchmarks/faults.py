@@ -34,12 +34,16 @@ from typing import Any
 import icl_curate
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.llm.cache import call_key
-from icl_curate.engine.select.asking import backend_for
+from icl_curate.engine.llm.openai_server import OpenAIServer
+from icl_curate.engine.llm.settings import LLMSettings
+from icl_curate.engine.pool.records import Split
 from icl_curate.engine.settings import resolve
 from icl_curate.engine.store.workspace import Workspace
 
 SUPPORT = Path(icl_curate.__file__).parent / "sample_data" / "support"
-METHODS, SHOTS, SEEDS, SPLIT, LLM = ("zero", "random", "bm25"), 4, 2, "test", "openai:stub"
+METHODS = ("zero", "random", "bm25")
+SHOTS, SEEDS, LLM = 4, 2, "openai:stub"
+SPLIT: Split = "test"
 IN_FLIGHT = 16
 TIMEOUT = 2.0
 """Seconds the client waits for one answer."""
@@ -190,7 +194,9 @@ class BadServer:
     def _completion(self, asked: Asked) -> dict[str, Any]:
         label = self.label(asked.prompt)
         pieces = [label[i : i + 4] for i in range(0, len(label), 4)]
-        tokens = [{"token": piece, "logprob": -0.1, "bytes": None, "top_logprobs": []} for piece in pieces]
+        tokens: list[dict[str, Any]] = [
+            {"token": piece, "logprob": -0.1, "bytes": None, "top_logprobs": []} for piece in pieces
+        ]
         choice = {
             "index": 0,
             "message": {"role": "assistant", "content": label},
@@ -307,14 +313,13 @@ def plan_of(story: Story) -> list[tuple[bytes, str]]:
     """Cache key and prompt of every query of every method and seed, from the engine's own plan."""
     workspace = Workspace.open(story.workspace)
     settings = resolve(story.workspace, {"llm": LLM, "base_url": story.server.url, "k": SHOTS}).settings
-    with backend_for(workspace, settings) as backend:
-        arms = Evaluation(workspace, backend, settings, EvaluationPlan(METHODS, SEEDS, SPLIT)).arms
-        identity = backend.identity()
-        return [
-            (call_key(identity, request), digest([[m.role, m.content] for m in request.prompt.messages]))
-            for arm in arms
-            for request in arm.requests
-        ]
+    backend = OpenAIServer("stub", LLMSettings(base_url=story.server.url))
+    arms = Evaluation(workspace, backend, settings, EvaluationPlan(METHODS, SEEDS, SPLIT)).arms
+    return [
+        (call_key(backend.identity(), request), digest([[m.role, m.content] for m in request.prompt.messages]))
+        for arm in arms
+        for request in arm.requests
+    ]
 
 
 def outcomes(story: Story) -> Counter[str]:

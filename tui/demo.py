@@ -19,7 +19,7 @@ from ..engine.progress import CancelToken, Report
 from ..engine.select.preview import preview
 from ..engine.settings import Settings
 from ..engine.store.decisions import decide
-from ..engine.store.demonstrations import sources
+from ..engine.store.trials import standings
 from ..engine.store.workspace import Workspace
 from .plain import show_evaluation, show_preview, show_table, show_text
 
@@ -54,7 +54,7 @@ def run_demo(workspace: Path | None, report: Report, cancel: CancelToken, show: 
         if show:
             _step("1. index the pool", "icl-curate index pool/*.jsonl --validation validation.jsonl --test test.jsonl")
             show_table(["", ""], indexed.lines())
-            rows = [[s.source, s.demonstrations, s.duplicates] for s in sources(store)]
+            rows = [[s.source, s.demonstrations, s.duplicates] for s in standings(store)]
             show_table(["source", "demonstrations", "duplicates"], rows)
 
         seen = preview(store, Query(QUESTION), settings, answer=True, report=report, cancel=cancel)

@@ -44,17 +44,6 @@ _FIELDS = "row, id, input, output, source, options, context, answers, metadata"
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """A source of the pool; counts are demonstrations, ``kept`` means that some are active."""
-
-    source: str
-    demonstrations: int
-    active: int
-    duplicates: int
-    kept: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Filter:
     """Which rows `page` shows; None and empty mean any."""
 
@@ -96,19 +85,6 @@ def task_of(workspace: Workspace) -> Task:
             """
         ).fetchall()
     return Task("labels", tuple(label for (label,) in labels))
-
-
-def sources(workspace: Workspace) -> list[Source]:
-    """Sources of the pool by name."""
-    with workspace.read() as con:
-        rows = con.execute(
-            """
-            SELECT p.source, count(*), count(a.row), count(d.row)
-              FROM pool p LEFT JOIN active a USING (row) LEFT JOIN duplicates d USING (row)
-             GROUP BY p.source ORDER BY p.source
-            """
-        ).fetchall()
-    return [Source(name, total, active, repeats, active > 0) for name, total, active, repeats in rows]
 
 
 def active_rows(workspace: Workspace) -> NDArray[np.int64]:

@@ -113,6 +113,21 @@ MIGRATIONS: tuple[str, ...] = (
         SELECT row FROM said GROUP BY row HAVING arg_max(action, seq) = 'prune';
     CREATE VIEW active AS SELECT * FROM pool WHERE row NOT IN (SELECT row FROM pruned);
     """,
+    # version 2: source importance
+    """
+    CREATE TABLE source_trials (      -- one demonstration alone, on one validation query
+        run BIGINT NOT NULL,
+        place BIGINT NOT NULL,        -- order of the trials: query by query, best rank first
+        query BIGINT NOT NULL,
+        row BIGINT NOT NULL,
+        source VARCHAR NOT NULL,
+        answer VARCHAR NOT NULL,      -- the option named, or the normalised answer
+        correct BOOLEAN NOT NULL
+    );
+    CREATE TABLE source_weights (
+        run BIGINT NOT NULL, source VARCHAR NOT NULL, estimator VARCHAR NOT NULL, score DOUBLE NOT NULL
+    );
+    """,
 )
 
 VERSION = len(MIGRATIONS)

@@ -1,0 +1,275 @@
+"""Learning source importance of a pool against the chosen LLM (paper 003, section 3, on demonstrations).
+
+For each validation query the pool gives its ranked demonstrations; the LLM answers with each of them alone, and an
+answer's utility is whether it is right. What is learnt on these lists is additive in the answers, as in the paper;
+whether pruning pays with all shots in one prompt is what ``evaluate`` then measures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from ..errors import Cancelled, UsageError
+from ..index.view import PoolView, Ranked
+from ..llm import runner
+from ..llm.asking import llm_settings, prompt_for, request_for
+from ..llm.budget import Budget, Price
+from ..llm.types import Answer, Backend, Request, Result
+from ..pool.answers import choice_of, is_correct, normalise
+from ..pool.records import Query, Task
+from ..progress import CancelToken, Report, silent
+from ..settings import Settings
+from ..store import runs, trials
+from ..store.demonstrations import fetch, queries, task_of
+from ..store.trials import Trials
+from ..store.workspace import Workspace
+from ..version import VERSION
+from .learn import ESTIMATORS
+from .lists import RankedLists, ranked_lists
+from .use import DEFAULT_ESTIMATORS, NOISE, Choice, choose, pruning_curve
+
+DEPTH = 50
+"""Demonstrations tried for each query: the paper's M."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePlan:
+    """``depth`` demonstrations a query, ranked by ``ranking`` (dense or bm25); the first ``limit`` queries only."""
+
+    depth: int = DEPTH
+    ranking: str = "dense"
+    limit: int | None = None
+
+
+class SourceTraining:
+    """A training run made ready: its prompts are known, nothing has been asked yet.
+
+    Raises `UsageError` where there are no validation queries or only one source, before anything is asked; with
+    ``rehearse`` not even a probe is sent.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        backend: Backend,
+        settings: Settings,
+        plan: SourcePlan = SourcePlan(),
+        report: Report = silent,
+        cancel: CancelToken | None = None,
+        *,
+        rehearse: bool = False,
+    ) -> None:
+        self.workspace, self.backend, self.settings, self.plan = workspace, backend, settings, plan
+        self.report, self.cancel = report, cancel or CancelToken()
+        self.queries = queries(workspace, "validation", plan.limit)
+        if not self.queries:
+            raise UsageError(
+                "source weights are learnt on validation queries, and there are none",
+                "icl-curate index POOL.jsonl --validation QUERIES.jsonl, or --validation-fraction 0.2",
+            )
+        self.task = task_of(workspace)
+        self.capabilities = (runner.known if rehearse else runner.probe)(workspace, backend)
+        self.ranked = self._rank()
+        self.requests = self._requests()
+
+    def cost(self, price: Price | None) -> runner.Plan:
+        """Prompts, cached answers, tokens and price."""
+        return runner.plan(self.workspace, self.backend, self.requests, price)
+
+    def run(self, budget: Budget) -> dict[str, Any]:
+        """Ask what is not cached, learn, keep trials and scores; returns the ``train --json`` contract."""
+        described = asdict(self.plan) | {"k": self.settings.k, "version": VERSION, "queries": len(self.queries)}
+        run = runs.start(self.workspace, trials.KIND, self.backend.spec, described)
+        try:
+            results = runner.ask(
+                self.workspace,
+                self.backend,
+                self.requests,
+                llm_settings(self.settings),
+                budget,
+                self.report,
+                self.cancel,
+            )
+            found = self._trials(run, results)
+            lists = lists_of(found)
+            choice = choose(lists, self.settings.k, seed=self.settings.seed, report=self.report, cancel=self.cancel)
+            scores = {
+                name: dict(zip(lists.names, ESTIMATORS[name](lists, self.settings.k), strict=True))
+                for name in DEFAULT_ESTIMATORS
+            }
+            trials.save(self.workspace, found, scores)
+        except BaseException as error:
+            stopped = isinstance(error, (Cancelled, KeyboardInterrupt))
+            runs.finish(self.workspace, run, "interrupted" if stopped else "failed", {"error": str(error)})
+            raise
+        summary = self._summary(run, results, lists, choice, scores)
+        runs.finish(self.workspace, run, "done", summary)
+        return summary
+
+    def _rank(self) -> list[Ranked]:
+        view = PoolView(self.workspace, self.settings, self.report, self.cancel)
+        search = {"dense": view.dense_top, "bm25": view.bm25_top}.get(self.plan.ranking)
+        if search is None:
+            raise UsageError(f"cannot rank by '{self.plan.ranking}'", "--ranking dense or --ranking bm25")
+        return search(self.queries, self.plan.depth)
+
+    def _requests(self) -> list[Request]:
+        rows = np.unique(np.concatenate([rows for rows, _ in self.ranked]))
+        shots = {shot.row: shot for shot in fetch(self.workspace, rows)}
+        self.source_of = {row: shot.source for row, shot in shots.items()}
+        if len(set(self.source_of.values())) < 2:
+            raise UsageError("the pool has one source only: there is nothing to weigh", "icl-curate sources")
+        return [
+            request_for(prompt_for(query, [shots[row]], self.task, self.settings)[0], self.settings, self.capabilities)
+            for query, (rows, _) in zip(self.queries, self.ranked, strict=True)
+            for row in rows.tolist()
+        ]
+
+    def _trials(self, run: int, results: Sequence[Result]) -> Trials:
+        tried = [
+            (query, row) for query, (rows, _) in zip(self.queries, self.ranked, strict=True) for row in rows.tolist()
+        ]
+        answered = [
+            (query, row, result.text)
+            for (query, row), result in zip(tried, results, strict=True)
+            if isinstance(result, Answer)
+        ]
+        return Trials(
+            run,
+            np.array([query.row for query, _, _ in answered], np.int64),
+            np.array([row for _, row, _ in answered], np.int64),
+            [self.source_of[row] for _, row, _ in answered],
+            [comparable(text, query, self.task) for query, _, text in answered],
+            np.array(
+                [is_correct(text, query.answers, self.task.choices(query)) for query, _, text in answered], np.bool_
+            ),
+        )
+
+    def _summary(
+        self,
+        run: int,
+        results: Sequence[Result],
+        lists: RankedLists,
+        choice: Choice,
+        scores: Mapping[str, Mapping[str, float]],
+    ) -> dict[str, Any]:
+        answers = [result for result in results if isinstance(result, Answer)]
+        setting = choice.best.setting
+        return {
+            "run": run,
+            "llm": self.backend.spec,
+            "calls": len(results),
+            "cached_calls": sum(answer.cached for answer in answers),
+            "failures": len(results) - len(answers),
+            "tokens_in": sum(answer.tokens_in for answer in answers),
+            "tokens_out": sum(answer.tokens_out for answer in answers),
+            "metrics": {
+                "queries": len(lists),
+                "sources": {name: {kind: scores[kind][name] for kind in scores} for name in lists.names},
+                "baseline": choice.baseline,
+                "gain": choice.gain,
+                "gain_error": choice.gain_error,
+                "worth_it": choice.passed,
+                "chosen": asdict(setting)
+                | {"dropped": [n for n, kept in zip(lists.names, choice.best.kept, strict=True) if not kept]},
+            },
+        }
+
+
+def comparable(text: str, query: Query, task: Task) -> str:
+    """An answer in the form in which two of them are the same vote."""
+    choices = task.choices(query)
+    chosen = choice_of(text, choices) if choices else None
+    return choices[chosen] if chosen is not None else normalise(text)
+
+
+def lists_of(found: Trials) -> RankedLists:
+    """The trials as ranked lists, one a query."""
+    sources, answers, utilities = [], [], []
+    places = range(len(found.rows))
+    for _, group in groupby(places, key=found.queries.__getitem__):
+        at = list(group)
+        sources.append([found.sources[i] for i in at])
+        answers.append([found.answers[i] for i in at])
+        utilities.append([float(found.right[i]) for i in at])
+    return ranked_lists(sources, answers, utilities)
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """What pruning by the learnt scores would do, judged on validation by the vote of the first k kept answers.
+
+    ``curve`` has (threshold, sources dropped, validation accuracy) of the chosen estimator. ``gain`` is cross-fitted,
+    ``worth_it`` says whether it is beyond noise; if not, ``pruned`` is empty.
+    """
+
+    run: int
+    estimator: str
+    threshold: float | None
+    pruned: tuple[str, ...]
+    kept: tuple[str, ...]
+    validation_before: float
+    validation_after: float
+    gain: float
+    gain_error: float
+    worth_it: bool
+    curve: tuple[tuple[float, int, float], ...]
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self) | {
+            "curve": [{"threshold": t, "dropped": n, "validation_accuracy": a} for t, n, a in self.curve]
+        }
+
+
+def tune(
+    workspace: Workspace,
+    settings: Settings,
+    noise: float = NOISE,
+    report: Report = silent,
+    cancel: CancelToken | None = None,
+) -> Tuned:
+    """Choose estimator and threshold on the latest run's trials; asks no LLM. `UsageError` before the first run."""
+    found = trials.latest(workspace)
+    if found is None:
+        raise UsageError("no source weights yet", "icl-curate train sources --llm SPEC")
+    lists = lists_of(found)
+    choice = choose(
+        lists, settings.k, uses=("prune",), voters=(settings.k,), decays=(1.0,), noise=noise, seed=settings.seed,
+        report=report, cancel=cancel,
+    )  # fmt: skip
+    best = choice.best
+    dropped = tuple(name for name, kept in zip(lists.names, best.kept, strict=True) if not kept)
+    curve = tuple(pruning_curve(lists, best.scores, settings.k))
+    after = next((accuracy for _, count, accuracy in curve if count == len(dropped)), choice.baseline)
+    tuned = Tuned(
+        run=found.run,
+        estimator=best.setting.estimator,
+        threshold=min((float(s) for s, kept in zip(best.scores, best.kept, strict=True) if kept), default=None),
+        pruned=dropped,
+        kept=tuple(name for name in lists.names if name not in dropped),
+        validation_before=choice.baseline,
+        validation_after=after,
+        gain=choice.gain,
+        gain_error=choice.gain_error,
+        worth_it=choice.passed and bool(dropped),
+        curve=curve,
+    )
+    if tuned.worth_it:
+        return tuned
+    return replace(tuned, pruned=(), kept=lists.names, validation_after=choice.baseline, threshold=None)
+
+
+def sources_below(workspace: Workspace, weight: float) -> list[str]:
+    """Sources whose learnt weight lies below ``weight``. Raises `UsageError` when nothing was learnt, or none does."""
+    learnt = trials.weights(workspace)
+    if not learnt:
+        raise UsageError("no source weights yet", "icl-curate train sources --llm SPEC")
+    found = sorted(name for name, value in learnt.items() if value < weight)
+    if not found:
+        raise UsageError(f"no source has a weight below {weight}", "icl-curate sources")
+    return found

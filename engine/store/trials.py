@@ -1,0 +1,136 @@
+"""What single demonstrations did to validation queries, and the source scores learnt from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from .workspace import Workspace
+
+KIND = "train-sources"
+
+
+@dataclass(frozen=True, slots=True)
+class Trials:
+    """One run's trials, query by query, best rank first; all columns (n,).
+
+    ``answers`` are comparable texts (the option named, or the normalised answer); ``right`` says which were accepted.
+    Trials whose call failed are not here.
+    """
+
+    run: int
+    queries: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    sources: list[str]
+    answers: list[str]
+    right: NDArray[np.bool_]
+
+
+def save(workspace: Workspace, trials: Trials, scores: Mapping[str, Mapping[str, float]]) -> None:
+    """Keep a run's trials and its ``scores`` (estimator → source → score), in one transaction."""
+    table = pa.table(
+        {
+            "run": np.full(len(trials.rows), trials.run),
+            "place": np.arange(len(trials.rows)),
+            "query": trials.queries,
+            "row": trials.rows,
+            "source": trials.sources,
+            "answer": trials.answers,
+            "correct": trials.right,
+        }
+    )
+    weights = [
+        {"run": trials.run, "source": source, "estimator": estimator, "score": float(score)}
+        for estimator, by_source in scores.items()
+        for source, score in by_source.items()
+    ]
+    with workspace.write() as con:
+        con.register("tried", table)
+        con.execute("INSERT INTO source_trials SELECT * FROM tried")
+        con.unregister("tried")
+        con.register("learnt", pa.Table.from_pylist(weights))
+        con.execute("INSERT INTO source_weights SELECT run, source, estimator, score FROM learnt")
+        con.unregister("learnt")
+
+
+def latest(workspace: Workspace) -> Trials | None:
+    """Trials of the latest finished run, None before the first."""
+    with workspace.read() as con:
+        run = _latest_run(con)
+        if run is None:
+            return None
+        found = con.execute(
+            "SELECT query, row, source, answer, correct FROM source_trials WHERE run = ? ORDER BY place", [run]
+        ).fetchnumpy()
+    return Trials(
+        run,
+        np.asarray(found["query"], np.int64),
+        np.asarray(found["row"], np.int64),
+        [str(source) for source in found["source"]],
+        [str(answer) for answer in found["answer"]],
+        np.asarray(found["correct"], np.bool_),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStanding:
+    """A source as ``sources`` shows it. Scores, ``hits`` (trials) and ``accuracy`` (share of its answers that were
+    right, alone) are None where no training run met it."""
+
+    source: str
+    weight: float | None
+    leave_one_out: float | None
+    reliability: float | None
+    demonstrations: int
+    active: int
+    duplicates: int
+    hits: int | None
+    accuracy: float | None
+    kept: bool
+
+
+def standings(workspace: Workspace) -> list[SourceStanding]:
+    """Every source of the pool with what the latest run learnt of it, heaviest first where there is a run."""
+    with workspace.read() as con:
+        run = _latest_run(con)
+        rows = con.execute(
+            """
+            WITH sizes AS (
+                SELECT p.source, count(*) AS demonstrations, count(a.row) AS active, count(d.row) AS duplicates
+                  FROM pool p LEFT JOIN active a USING (row) LEFT JOIN duplicates d USING (row) GROUP BY p.source
+            ), learnt AS (
+                SELECT source, max(score) FILTER (estimator = 'multilinear') AS weight,
+                       max(score) FILTER (estimator = 'leave-one-out') AS leave_one_out,
+                       max(score) FILTER (estimator = 'reliability') AS reliability
+                  FROM source_weights WHERE run = ? GROUP BY source
+            ), tried AS (
+                SELECT source, count(*) AS hits, avg(CAST(correct AS DOUBLE)) AS accuracy
+                  FROM source_trials WHERE run = ? GROUP BY source
+            )
+            SELECT source, weight, leave_one_out, reliability, demonstrations, active, duplicates, hits, accuracy,
+                   active > 0
+              FROM sizes LEFT JOIN learnt USING (source) LEFT JOIN tried USING (source)
+             ORDER BY weight DESC NULLS LAST, source
+            """,
+            [run, run],
+        ).fetchall()
+    return [SourceStanding(*row) for row in rows]
+
+
+def weights(workspace: Workspace, estimator: str = "multilinear") -> dict[str, float]:
+    """Scores of the latest run by source; empty before the first."""
+    with workspace.read() as con:
+        rows: Sequence[tuple[str, float]] = con.execute(
+            "SELECT source, score FROM source_weights WHERE run = ? AND estimator = ?", [_latest_run(con), estimator]
+        ).fetchall()
+    return dict(rows)
+
+
+def _latest_run(con: duckdb.DuckDBPyConnection) -> int | None:
+    row = con.execute("SELECT max(run) FROM runs WHERE kind = ? AND status = 'done'", [KIND]).fetchone()
+    return None if row is None or row[0] is None else int(row[0])
