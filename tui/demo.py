@@ -18,23 +18,19 @@ from ..engine.pool.records import Query
 from ..engine.progress import CancelToken, Report
 from ..engine.select.preview import preview
 from ..engine.settings import Settings
+from ..engine.sources.train import SourceTraining, tune
 from ..engine.store.decisions import decide
 from ..engine.store.trials import standings
 from ..engine.store.workspace import Workspace
-from .plain import show_evaluation, show_preview, show_table, show_text
+from .plain import show_evaluation, show_preview, show_sources, show_table, show_text, show_training, show_tuned
 
 SAMPLE = Path(__file__).parents[1] / "sample_data" / "support"
 QUESTION = "my parcel still has not come, where is it?"
 METHODS = ("zero", "random", "bm25", "dense", "dpp", "set-bsr")
-UNFIT = {
-    "archive_2019": "labels of a scheme that is no longer used",
-    "community_forum": "no customer requests",
-}
-"""What a curator sees at a glance in ``icl-curate demos``: sources that cannot be right, taken out by hand."""
 
 
 def run_demo(workspace: Path | None, report: Report, cancel: CancelToken, show: bool = True) -> dict[str, Any]:
-    """Index, preview, evaluate, prune, evaluate again, export; returns the figures of each step.
+    """Index, preview, evaluate, learn, prune, evaluate again, export; returns the figures of each step.
 
     Without ``workspace`` everything happens in a temporary folder. Raises what the steps raise.
     """
@@ -68,19 +64,30 @@ def run_demo(workspace: Path | None, report: Report, cancel: CancelToken, show: 
             _step("3. compare selection methods on test", f"icl-curate evaluate --methods {','.join(METHODS)}")
             show_evaluation(told["before"])
 
-        for name, reason in UNFIT.items():
-            decide(store, "prune", "source", [name], reason)
+        told["training"] = _train(store, settings, report, cancel)
+        if show:
+            _step("4. learn which sources help", "icl-curate train sources")
+            show_sources(standings(store))
+            show_training(told["training"])
+
+        tuned = tune(store, settings, report=report, cancel=cancel)
+        told["tuned"] = tuned.as_json()
+        if tuned.pruned:
+            decide(store, "prune", "source", tuned.pruned, f"run {tuned.run}: {tuned.estimator}")
+        if show:
+            _step("5. take out those that hurt", "icl-curate prune --tune")
+            show_tuned(tuned)
+
         told["after"] = _evaluate(store, settings, METHODS, report, cancel)
         if show:
-            names = " ".join(f"--source {name}" for name in UNFIT)
-            _step("4. take out what cannot be right, and measure again", f"icl-curate prune {names}")
+            _step("6. measure again, on queries that played no part in this", "icl-curate evaluate")
             show_evaluation(told["after"])
 
         out = folder / "curated.jsonl"
         told["export"] = export(store, ExportPlan(out, force=True), report, cancel)["counts"]
         told["workspace"] = str(folder) if workspace else None
         if show:
-            _step("5. export what is left", "icl-curate export curated.jsonl")
+            _step("7. export what is left", "icl-curate export curated.jsonl")
             show_text(_closing(told, out if workspace else None))
     return told
 
@@ -92,14 +99,20 @@ def _evaluate(
         return Evaluation(store, backend, settings, EvaluationPlan(methods), report, cancel).run(Budget())
 
 
+def _train(store: Workspace, settings: Settings, report: Report, cancel: CancelToken) -> dict[str, Any]:
+    with backend_for(settings, encode_for_reader(store, settings)) as backend:
+        return SourceTraining(store, backend, settings, report=report, cancel=cancel).run(Budget())
+
+
 def _closing(told: dict[str, Any], out: Path | None) -> str:
     def accuracy(when: str) -> float:
         return float(told[when]["methods"]["dense"]["accuracy"])
 
     counts = told["export"]
+    dropped = ", ".join(told["tuned"]["pruned"]) or "none"
     lines = [
-        f"{counts['exported']['pool']:,} of {counts['pool']:,} demonstrations kept; accuracy with dense selection "
-        f"{accuracy('before'):.3f} before, {accuracy('after'):.3f} after.",
+        f"{counts['exported']['pool']:,} of {counts['pool']:,} demonstrations kept; sources dropped: {dropped}.",
+        f"Test accuracy with dense selection: {accuracy('before'):.3f} before, {accuracy('after'):.3f} after.",
         "Answered by the embedded offline reader, a stand-in: choose your own LLM with --llm openai:MODEL or hf:PATH.",
     ]
     if out:

@@ -162,7 +162,7 @@ def show_evaluation(table: Mapping[str, Any]) -> None:
         "calls": lambda name, row: row["calls"],
         "failures": lambda name, row: row["failures"] or None,
         "against best": lambda name, row: _versus(row),
-        "p": lambda name, row: row["versus"]["p_holm"] if "versus" in row else None,
+        "p": lambda name, row: _p_value(row),
     }
     shown = {
         name: [value(method, row) for method, row in methods.items()]
@@ -181,6 +181,13 @@ def show_evaluation(table: Mapping[str, Any]) -> None:
     if table["llm"] == "offline":
         notes.append("the offline reader is a stand-in, not an LLM: its figures say nothing about yours")
     show_table(list(shown), list(zip(*shown.values(), strict=True)), note="\n".join(notes))
+
+
+def _p_value(row: Mapping[str, Any]) -> Text | None:
+    if "versus" not in row:
+        return None
+    p = row["versus"]["p_holm"]
+    return Text("< .001" if p < 0.001 else f"{p:.3f}", justify="right")
 
 
 def _versus(row: Mapping[str, Any]) -> str | None:
