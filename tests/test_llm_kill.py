@@ -23,6 +23,7 @@ from icl_curate.engine.store.workspace import Workspace
 from .servers import Server
 
 CHILD = """
+import signal
 import sys
 from pathlib import Path
 from icl_curate.engine.errors import Cancelled
@@ -34,6 +35,7 @@ from icl_curate.engine.pool.prompts import Message, Prompt
 from icl_curate.engine.pool.records import Query
 from icl_curate.engine.store.workspace import Workspace
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs with it ignored
 url, path, count = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
 settings = LLMSettings(base_url=url, concurrency=8)
 texts = [f"item {i}" for i in range(count)]

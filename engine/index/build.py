@@ -164,9 +164,10 @@ def index_pool(
     files = _files(workspace, plan)
     changed = _changed(workspace, files)
     added = retired = revived = 0
-    if changed:
-        staging = workspace.path / "tmp" / "staged.parquet"
-        with exclusive(staging.with_name("index.lock")):
+    staging = workspace.path / "tmp" / "staged.parquet"
+    with exclusive(staging.with_name("index.lock")):
+        staging.unlink(missing_ok=True)  # what a killed run left behind
+        if changed:
             skipped = _stage(changed, staging, report, cancel)
             if plan.strict and skipped:
                 first = skipped[0]

@@ -11,7 +11,7 @@ import asyncio
 import concurrent.futures
 import time
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -423,13 +423,14 @@ class _Run:
     async def _serve(self, batch: list[_Job]) -> None:
         started = time.monotonic()
         attempt = 0
+        malformed: Counter[bytes] = Counter()
         while batch:
             attempt += 1
             batch, reserved = await self._reserve(batch)
             if not batch:
                 return
             results = await self._send(batch, reserved)
-            settled, batch, delay = self._sort(batch, results, attempt, started)
+            settled, batch, delay = self._sort(batch, results, attempt, started, malformed)
             if settled:
                 await self._commit(settled)
             if batch and await self._halted_within(delay):
@@ -483,9 +484,9 @@ class _Run:
             self.silence.heard(answer=isinstance(result, Answer))
 
     def _sort(
-        self, batch: list[_Job], results: list[Result], attempt: int, started: float
+        self, batch: list[_Job], results: list[Result], attempt: int, started: float, malformed: Counter[bytes]
     ) -> tuple[list[tuple[bytes, Result]], list[_Job], float]:
-        """Results that stand, requests to ask again, and the seconds to wait before."""
+        """Results that stand, requests to ask again, and the seconds to wait before. ``malformed`` counts on."""
         settled: list[tuple[bytes, Result]] = []
         again: list[_Job] = []
         delay = 0.0
@@ -493,7 +494,8 @@ class _Run:
             result = replace(result, attempts=attempt)
             if isinstance(result, Failure) and result.fatal:
                 self._fail(explain(result, self.llm))
-            wait = self._patience(result, attempt, started)
+            malformed[key] += isinstance(result, Failure) and result.kind == "malformed"
+            wait = self._patience(result, attempt, started, malformed[key])
             if wait is None:
                 settled.append((key, result))
             else:
@@ -501,11 +503,11 @@ class _Run:
                 delay = max(delay, wait)
         return settled, again, delay
 
-    def _patience(self, result: Result, attempt: int, started: float) -> float | None:
+    def _patience(self, result: Result, attempt: int, started: float, malformed: int) -> float | None:
         """Seconds until the request is worth asking again; None when its result stands."""
         if isinstance(result, Answer) or not result.retryable or attempt >= self.settings.attempts:
             return None
-        if result.kind == "malformed" and attempt >= MALFORMED_ATTEMPTS:
+        if malformed >= MALFORMED_ATTEMPTS:
             return None
         wait = pause(attempt, result.retry_after)
         return wait if time.monotonic() - started + wait <= self.settings.max_wait else None
