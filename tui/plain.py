@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 NARROW = 16
 """A column no wider than this keeps its width on a small terminal."""
 
+MOST_SOURCES = 40
+"""Sources an audit lists, the lowest first."""
+
 QUIET_SECONDS = 30.0
 """Off a terminal, a line of progress at most this often."""
 
@@ -250,8 +253,10 @@ def show_tuned(tuned: Tuned) -> None:
 def show_audit(found: AuditReport) -> None:
     """Sources of a log with their scores, and each way of using them."""
     names = list(found.estimators)
-    rows = [[s.source, s.hits, *(s.scores[name] for name in names), s.kept] for s in found.sources]
-    show_table(["source", "hits", *names, "kept"], rows)
+    rows = [[s.source, s.hits, *(s.scores[name] for name in names), s.kept] for s in found.sources[:MOST_SOURCES]]
+    left = len(found.sources) - len(rows)
+    note = f"… and {left:,} more sources with higher scores: audit --json lists all" if left else ""
+    show_table(["source", "hits", *names, "kept"], rows, note=note)
     ways = [("keep everything", found.baseline), *((f"prune by {n}", r) for n, r in found.estimators.items())]
     rows = [
         [way, result.validation_accuracy, result.test_accuracy, len(result.pruned), _interval(result)]
