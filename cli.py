@@ -10,17 +10,18 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, Protocol
 
 import typer
 from typer.core import TyperGroup
 
 if TYPE_CHECKING:
-    from .engine.llm.budget import Budget
+    from .engine.llm.budget import Budget, Price
     from .engine.llm.runner import Plan
+    from .engine.llm.types import Backend
     from .engine.progress import CancelToken, Report
     from .engine.settings import Settings
     from .engine.store.decisions import Action, Change, Scope
@@ -358,8 +359,6 @@ def evaluate(
 ) -> None:
     """Compare selection methods on one table. Stop it at any time: run again, it goes on and pays nothing twice."""
     from .engine.evaluate.compare import Evaluation, EvaluationPlan
-    from .engine.index.artefacts import encode_for_reader
-    from .engine.llm.asking import backend_for, price_of
 
     settings = _settings(
         workspace, as_json, k=k, llm=llm, base_url=base_url, order=order, answers=answers, seed=seed, device=device,
@@ -367,12 +366,13 @@ def evaluate(
     )  # fmt: skip
     plan = EvaluationPlan(tuple(m.strip() for m in methods.split(",") if m.strip()), seeds, _query_split(split), limit)
     store = _open(workspace)
-    with _narrated() as (report, cancel), backend_for(settings, encode_for_reader(store, settings)) as backend:
-        evaluation = Evaluation(store, backend, settings, plan, report, cancel, rehearse=dry_run)
-        if dry_run:
-            _show_cost(evaluation.cost(price_of(settings)), as_json)
-            return
-        table = evaluation.run(_budget(settings, max_calls, max_cost))
+
+    def ready(backend: Backend, report: Report, cancel: CancelToken) -> Evaluation:
+        return Evaluation(store, backend, settings, plan, report, cancel, rehearse=dry_run)
+
+    table = _carry_out(ready, store, settings, max_calls, max_cost, dry_run, as_json)
+    if table is None:
+        return
     if as_json:
         _print_json(table)
         return
@@ -498,8 +498,6 @@ def train_sources(
     as_json: JsonOption = False,
 ) -> None:
     """Which sources help and which hurt: the LLM answers validation queries with single demonstrations (paper 003)."""
-    from .engine.index.artefacts import encode_for_reader
-    from .engine.llm.asking import backend_for, price_of
     from .engine.sources.train import SourcePlan, SourceTraining
 
     settings = _settings(
@@ -508,15 +506,13 @@ def train_sources(
     )  # fmt: skip
     store = _open(workspace)
     plan = SourcePlan(depth, ranking, limit)
-    with (
-        _narrated() as (report, cancel),
-        backend_for(settings, encode_for_reader(store, settings)) as backend,
-    ):
-        training = SourceTraining(store, backend, settings, plan, report, cancel, rehearse=dry_run)
-        if dry_run:
-            _show_cost(training.cost(price_of(settings)), as_json)
-            return
-        done = training.run(_budget(settings, max_calls, max_cost))
+
+    def ready(backend: Backend, report: Report, cancel: CancelToken) -> SourceTraining:
+        return SourceTraining(store, backend, settings, plan, report, cancel, rehearse=dry_run)
+
+    done = _carry_out(ready, store, settings, max_calls, max_cost, dry_run, as_json)
+    if done is None:
+        return
     if as_json:
         _print_json(done)
         return
@@ -623,6 +619,41 @@ def _show_change(change: Change, dry_run: bool, as_json: bool) -> None:
         _say("take it back with: icl-curate prune --undo")
 
 
+class _Ready(Protocol):
+    """Paid work made ready: its prompts are known, nothing has been asked yet."""
+
+    def cost(self, price: Price | None) -> Plan: ...
+
+    def run(self, budget: Budget) -> dict[str, Any]: ...
+
+
+def _carry_out(
+    ready: Callable[[Backend, Report, CancelToken], _Ready],
+    workspace: Workspace,
+    settings: Settings,
+    max_calls: int | None,
+    max_cost: float | None,
+    dry_run: bool,
+    as_json: bool,
+) -> dict[str, Any] | None:
+    """Open the LLM, then say what the work would cost (None comes back) or do it within the budget."""
+    from .engine.index.artefacts import encode_for_reader
+    from .engine.llm.asking import backend_for, price_of
+    from .engine.llm.budget import Budget
+
+    price = price_of(settings)
+    budget = Budget(max_calls, max_cost, price)
+    with (
+        _narrated() as (report, cancel),
+        backend_for(settings, encode_for_reader(workspace, settings)) as backend,
+    ):
+        work = ready(backend, report, cancel)
+        if not dry_run:
+            return work.run(budget)
+        _show_cost(work.cost(price), as_json)
+        return None
+
+
 def _show_cost(plan: Plan, as_json: bool) -> None:
     if as_json:
         _print_json({"dry_run": True, **_plain(plan)})
@@ -643,13 +674,6 @@ def _settings(workspace: Path, as_json: bool, **flags: Any) -> Settings:
 
     _state["json"] = as_json
     return resolve(workspace, flags).settings
-
-
-def _budget(settings: Settings, max_calls: int | None, max_cost: float | None) -> Budget:
-    from .engine.llm.asking import price_of
-    from .engine.llm.budget import Budget
-
-    return Budget(max_calls, max_cost, price_of(settings))
 
 
 def _split(name: str) -> Any:

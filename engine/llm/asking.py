@@ -10,9 +10,9 @@ from ..pool.prompts import Prompt, build_prompt, fit_prompt
 from ..pool.records import Demonstration, Query, Task
 from ..settings import Settings
 from . import runner
-from .budget import Price
+from .budget import FREE, Price
 from .settings import LLMSettings
-from .spec import Encode, open_backend
+from .spec import Encode, open_backend, parse
 from .types import Backend, Capabilities, Request, Sampling
 
 
@@ -41,7 +41,9 @@ def llm_settings(settings: Settings) -> LLMSettings:
 
 
 def price_of(settings: Settings) -> Price | None:
-    """What the user said a million tokens cost; None when that is not known. There is no table of vendors' prices."""
+    """What the user said a million tokens cost, None when that is not known; a local model is free."""
+    if parse(settings.llm).local:
+        return FREE
     if settings.price_in < 0 or settings.price_out < 0:
         return None
     return Price(settings.price_in, settings.price_out)

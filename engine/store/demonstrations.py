@@ -21,25 +21,6 @@ from ..errors import UsageError
 from ..pool.records import Demonstration, Query, Split, Task, TaskKind
 from .workspace import Workspace
 
-ROW_COLUMNS = pa.schema(
-    [
-        ("row", pa.int64()),
-        ("id", pa.string()),
-        ("input", pa.string()),
-        ("output", pa.string()),
-        ("options", pa.list_(pa.string())),
-        ("answers", pa.list_(pa.string())),
-        ("context", pa.string()),
-        ("source", pa.string()),
-        ("split", pa.string()),
-        ("metadata", pa.string()),
-        ("hash", pa.binary()),
-        ("file", pa.string()),
-        ("line", pa.int64()),
-    ]
-)
-"""What `insert` takes: the columns of ``demonstrations`` but its two times."""
-
 _FIELDS = "row, id, input, output, source, options, context, answers, metadata"
 
 
@@ -196,13 +177,6 @@ def next_row(con: duckdb.DuckDBPyConnection) -> int:
     row = con.execute("SELECT coalesce(max(row), -1) + 1 FROM demonstrations").fetchone()
     assert row is not None
     return int(row[0])
-
-
-def insert(con: duckdb.DuckDBPyConnection, rows: pa.Table) -> None:
-    """Add new rows (`ROW_COLUMNS`)."""
-    con.register("new_rows", rows)
-    con.execute("INSERT INTO demonstrations SELECT *, ?, NULL FROM new_rows", [_now()])
-    con.unregister("new_rows")
 
 
 def retire(con: duckdb.DuckDBPyConnection, rows: NDArray[np.int64]) -> None:
