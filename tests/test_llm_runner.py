@@ -150,6 +150,20 @@ def test_faults_on_a_third_leave_every_request_accounted_for_in_order(tmp_path: 
     assert outcomes[0] == outcomes[1]
 
 
+def test_only_broken_replies_count_against_a_broken_server(workspace: Workspace, opened: list[Any]) -> None:
+    def fault(server: Server, call: Call, seen: int) -> Any:
+        if "item 1" not in call.text or seen > 3:
+            return None
+        return error(429, "slow down", headers={"retry-after": "0"}) if seen < 3 else page()
+
+    with Server(fault=fault) as server:
+        backend, settings = open_server(server, opened)
+        results = runner.ask(workspace, backend, [request(i) for i in range(3)], settings)
+        sent = list(server.asked("item 1"))
+    assert all(isinstance(result, Answer) for result in results)
+    assert len(sent) >= 4  # turned away, then broken once, then answered
+
+
 def test_failures_are_asked_again_by_the_next_run(workspace: Workspace, opened: list[Any]) -> None:
     broken = {"on": True}
 
