@@ -200,14 +200,27 @@ def demos(
     split: Annotated[str, typer.Option(help="pool, validation or test.")] = "pool",
     pruned: Annotated[bool | None, typer.Option("--pruned/--active", help="Only pruned, or only active rows.")] = None,
     duplicates: Annotated[bool, typer.Option("--duplicates", help="Only rows that repeat an earlier one.")] = False,
+    misleading: Annotated[
+        bool, typer.Option("--misleading", help="The ledger: what turned right answers wrong, worst first.")
+    ] = False,
+    helpful: Annotated[
+        bool, typer.Option("--helpful", help="The ledger: what turned wrong answers right, best first.")
+    ] = False,
+    flips: Annotated[str | None, typer.Option(help="The flips behind this demonstration's entry, by id.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", help="Rows to show.")] = 20,
     after: Annotated[int, typer.Option(help="Go on after this row number.")] = -1,
     as_json: JsonOption = False,
 ) -> None:
-    """Look at demonstrations."""
+    """Look at demonstrations: the rows, or what training saw each of them do."""
     from .engine.store.demonstrations import Filter, page
 
     _state["json"] = as_json
+    if flips is not None:
+        _show_flips(workspace, flips, as_json)
+        return
+    if misleading or helpful:
+        _show_ledger(workspace, misleading, helpful, limit, as_json)
+        return
     found = page(_open(workspace), Filter(source, split, pruned, search, duplicates), after=after, limit=limit)
     if as_json:
         _print_json({"demonstrations": [_plain(row) for row in found]})
@@ -226,6 +239,9 @@ def prune(
     demo: Annotated[list[str] | None, typer.Option("--demo", help="Take this demonstration out; repeatable.")] = None,
     tune: Annotated[bool, typer.Option("--tune", help="Sources that training showed to hurt, if any.")] = False,
     below: Annotated[float | None, typer.Option("--below", help="Sources with a learnt weight below this.")] = None,
+    misleading: Annotated[
+        bool, typer.Option("--misleading", help="Demonstrations that the ledger shows to hurt beyond doubt.")
+    ] = False,
     noise: Annotated[float, typer.Option(help="With --tune: standard errors a gain must have.")] = 1.645,
     k: ShotsOption = None,
     undo: Annotated[bool, typer.Option("--undo", help="Take the latest decision back.")] = False,
@@ -234,7 +250,7 @@ def prune(
     as_json: JsonOption = False,
 ) -> None:
     """Take sources or demonstrations out of the active pool. Nothing is deleted; --undo takes it back."""
-    if sum(map(bool, (source, demo, tune, below is not None, undo))) > 1:
+    if sum(map(bool, (source, demo, tune, below is not None, misleading, undo))) > 1:
         from .engine.errors import UsageError
 
         raise UsageError("name one way of pruning at a time", "icl-curate prune --help")
@@ -245,6 +261,11 @@ def prune(
         _show_change(take_back(_open(workspace), dry_run=dry_run), dry_run, as_json)
     elif tune:
         _prune_tuned(workspace, _settings(workspace, as_json, k=k), noise, reason, dry_run, as_json)
+    elif misleading:
+        from .engine.ranker.ledger import surely_misleading
+
+        hurtful = surely_misleading(_open(workspace))
+        _decide("prune", workspace, None, hurtful, reason or "misleading by the ledger", dry_run, as_json)
     elif below is not None:
         from .engine.sources.train import sources_below
 
@@ -523,6 +544,56 @@ def train_sources(
     show_training(done)
 
 
+@train_app.command("ranker")
+def train_ranker(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    method: Annotated[
+        Literal["ranker", "promptpg"], typer.Option("--method", "-m", help="promptpg: the whole-prompt baseline.")
+    ] = "ranker",
+    epochs: Annotated[int, typer.Option(help="Passes over the validation queries, at most.", min=1)] = 5,
+    batch: Annotated[int, typer.Option(help="Queries between two steps.", min=1)] = 20,
+    rate: Annotated[float, typer.Option(help="Learning rate of Adam.")] = 1e-3,
+    rouge: Annotated[float | None, typer.Option(help="Free text is right from this ROUGE-L on.")] = None,
+    k: ShotsOption = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", help="First validation queries only.")] = None,
+    llm: LLMOption = None,
+    base_url: BaseURLOption = None,
+    answers: AnswersOption = None,
+    order: OrderOption = None,
+    seed: SeedOption = None,
+    device: DeviceOption = None,
+    concurrency: ConcurrencyOption = None,
+    max_calls: MaxCallsOption = None,
+    max_cost: MaxCostOption = None,
+    price_in: PriceInOption = None,
+    price_out: PriceOutOption = None,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Learn to rank demonstrations from the LLM's right and wrong answers, and book every flip (paper 000)."""
+    from .engine.ranker.train import RankerPlan, RankerTraining
+
+    settings = _settings(
+        workspace, as_json, k=k, llm=llm, base_url=base_url, answers=answers, order=order, seed=seed, device=device,
+        concurrency=concurrency, price_in=price_in, price_out=price_out,
+    )  # fmt: skip
+    store = _open(workspace)
+    plan = RankerPlan(method, epochs, batch, rate=rate, rouge=rouge, limit=limit)
+
+    def ready(backend: Backend, report: Report, cancel: CancelToken) -> RankerTraining:
+        return RankerTraining(store, backend, settings, plan, report, cancel, rehearse=dry_run)
+
+    done = _carry_out(ready, store, settings, max_calls, max_cost, dry_run, as_json)
+    if done is None:
+        return
+    if as_json:
+        _print_json(done)
+        return
+    from .tui.plain import show_ranker
+
+    show_ranker(done)
+
+
 @app.command()
 def audit(
     log: Annotated[Path, typer.Argument(help="Recorded retrievals, JSONL or Parquet: questions to choose on.")],
@@ -550,6 +621,32 @@ def audit(
 
 
 # What the commands share.
+
+
+def _show_ledger(workspace: Path, misleading: bool, helpful: bool, limit: int, as_json: bool) -> None:
+    from .engine.ranker.ledger import ledger
+
+    found = ledger(_open(workspace), misleading, helpful, limit)
+    if as_json:
+        _print_json({"demonstrations": [_plain(standing) for standing in found]})
+        return
+    from .tui.plain import show_ledger
+
+    show_ledger(found)
+
+
+def _show_flips(workspace: Path, name: str, as_json: bool) -> None:
+    from .engine.ranker.ledger import flips_of
+    from .engine.store.demonstrations import find
+
+    store = _open(workspace)
+    found = flips_of(store, find(store, name).row)
+    if as_json:
+        _print_json({"flips": [_plain(flip) for flip in found]})
+        return
+    from .tui.plain import show_flips
+
+    show_flips(found)
 
 
 def _decide(

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from ..index.view import PoolView
 from ..pool.records import Query
+from ..ranker.ranked import Method as Learnt
+from ..ranker.ranked import rank
 from ..search.diversity import dpp, set_bsr
 
 
@@ -33,12 +35,14 @@ Choose = Callable[[PoolView, Sequence[Query], int, int], list[Picks]]
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """``seeded``: the outcome depends on the seed. ``encodes``: the pool and the query must have vectors."""
+    """``seeded``: the outcome depends on the seed. ``encodes``: the pool and the query must have vectors.
+    ``trained``: a training run must have come before."""
 
     choose: Choose
     about: str
     seeded: bool = False
     encodes: bool = False
+    trained: bool = False
 
 
 def zero(view: PoolView, queries: Sequence[Query], k: int, seed: int) -> list[Picks]:
@@ -99,6 +103,21 @@ def set_bsr_shots(view: PoolView, queries: Sequence[Query], k: int, seed: int) -
     return picks
 
 
+def learnt(method: Learnt) -> Choose:
+    """Best by the policy that ``train ranker`` learnt, among the first candidates by BM25 (paper 000, eq. 5)."""
+
+    def choose(view: PoolView, queries: Sequence[Query], k: int, seed: int) -> list[Picks]:
+        return [
+            [
+                Pick(int(row), float(share), {"policy": float(share), "bm25": float(bm25)})
+                for row, share, bm25 in zip(found.rows, found.policy, found.bm25, strict=True)
+            ]
+            for found in rank(view, queries, k, method, seed)
+        ]
+
+    return choose
+
+
 METHODS: Mapping[str, Method] = {
     "zero": Method(zero, "no demonstrations"),
     "random": Method(random_shots, "drawn at random from the active pool", seeded=True),
@@ -106,6 +125,12 @@ METHODS: Mapping[str, Method] = {
     "dense": Method(dense, "nearest by embedding", encodes=True),
     "dpp": Method(dpp_shots, "near and unlike each other (greedy DPP)", encodes=True),
     "set-bsr": Method(set_bsr_shots, "cover the query's tokens together (Set-BSR)", encodes=True),
+    "ranker": Method(
+        learnt("ranker"), "ranked by what the LLM got right (train ranker)", seeded=True, encodes=True, trained=True
+    ),
+    "promptpg": Method(
+        learnt("promptpg"), "as ranker, rewarded by whole prompts", seeded=True, encodes=True, trained=True
+    ),
 }
 
 

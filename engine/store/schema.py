@@ -128,6 +128,22 @@ MIGRATIONS: tuple[str, ...] = (
         run BIGINT NOT NULL, source VARCHAR NOT NULL, estimator VARCHAR NOT NULL, score DOUBLE NOT NULL
     );
     """,
+    # version 3: the ranker
+    """
+    CREATE TABLE ranker_steps (       -- one demonstration added to a prompt, and what that did to the answer
+        run BIGINT NOT NULL,
+        batch BIGINT NOT NULL,
+        query BIGINT NOT NULL,
+        place INTEGER NOT NULL,       -- shots after it was added
+        row BIGINT NOT NULL,          -- the demonstration added
+        shown BIGINT[] NOT NULL,      -- rows of the prompt, best first; the last is the one added
+        score DOUBLE NOT NULL,        -- the policy's share of it among the candidates
+        before BOOLEAN NOT NULL,      -- was the answer right without it
+        after BOOLEAN NOT NULL,
+        answer_before VARCHAR NOT NULL,
+        answer_after VARCHAR NOT NULL
+    );
+    """,
 )
 
 VERSION = len(MIGRATIONS)

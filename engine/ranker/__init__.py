@@ -1,0 +1,1 @@
+"""Dynamic uncertainty ranking and the ledger of helpful and misleading demonstrations (paper 000)."""

@@ -1,0 +1,127 @@
+"""The ledger: what adding each demonstration to a prompt did to the LLM's answers (paper 000, sections 4 and 6.4).
+
+A demonstration can only help where the answer was wrong before and only hurt where it was right, and it is met a few
+times only. So two rates are estimated for each, θ_help = Pr[right | wrong before] and θ_hurt = Pr[wrong | right
+before], both drawn towards those of all demonstrations (empirical Bayes), and put together at the pool's own share π
+of prompts that were right before: net effect = (1 − π)·θ_help − π·θ_hurt, the accuracy it adds to an average prompt.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import UsageError
+from ..store import ledger as kept
+from ..store.ledger import Effect, Flip
+from ..store.workspace import Workspace
+from .policy import Floats
+
+LEVEL = 1.959964
+"""Standard errors of a 95 % interval."""
+
+PRECISIONS = np.geomspace(0.5, 500, 25)
+"""Observations the prior may count for; the data say how likely each is, none is fixed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A demonstration in the ledger. ``shown``, ``helped`` (wrong → right) and ``hurt`` (right → wrong) count prompts;
+    ``estimate`` is the shrunken net effect on accuracy, in [-1, 1], ``low`` to ``high`` its 95 % interval."""
+
+    row: int
+    id: str
+    source: str
+    pruned: bool
+    shown: int
+    helped: int
+    hurt: int
+    estimate: float
+    low: float
+    high: float
+
+
+def ledger(
+    workspace: Workspace, misleading: bool = False, helpful: bool = False, limit: int | None = None
+) -> list[Standing]:
+    """Every demonstration that was shown, most harmful first.
+
+    ``misleading``: only those that turned more right answers wrong than wrong ones right; ``helpful``: the contrary,
+    most helpful first. Empty before the first finished training.
+    """
+    effects = kept.effects(workspace)
+    estimates, errors = net_effects(effects)
+    found = [
+        Standing(
+            e.row, e.id, e.source, e.pruned, e.shown, e.helped, e.hurt,
+            float(value), max(-1.0, float(value - LEVEL * error)), min(1.0, float(value + LEVEL * error)),
+        )
+        for e, value, error in zip(effects, estimates, errors, strict=True)
+        if not (misleading and e.hurt <= e.helped) and not (helpful and e.helped <= e.hurt)
+    ]  # fmt: skip
+    found.sort(
+        key=lambda standing: (-standing.estimate if helpful else standing.estimate, -standing.shown, standing.row)
+    )
+    return found[:limit]
+
+
+def surely_misleading(workspace: Workspace) -> list[str]:
+    """Ids of demonstrations not pruned yet whose whole interval lies below zero. `UsageError` when there are none."""
+    found = [
+        standing.id for standing in ledger(workspace, misleading=True) if standing.high < 0 and not standing.pruned
+    ]
+    if not found:
+        raise UsageError("the ledger shows no demonstration to hurt beyond doubt", "icl-curate demos --misleading")
+    return found
+
+
+def flips_of(workspace: Workspace, row: int) -> list[Flip]:
+    """The queries and prompts behind a demonstration's flips, right → wrong first."""
+    return kept.flips(workspace, row)
+
+
+def net_effects(effects: Sequence[Effect]) -> tuple[Floats, Floats]:
+    """Posterior mean and standard deviation of each demonstration's net effect, both (n,)."""
+    right_before = [e.shown - e.wrong_before for e in effects]
+    total = sum(e.shown for e in effects)
+    share = sum(right_before) / total if total else 0.0
+    helps, help_variance = shrunken_rates([e.helped for e in effects], [e.wrong_before for e in effects])
+    hurts, hurt_variance = shrunken_rates([e.hurt for e in effects], right_before)
+    variance = (1 - share) ** 2 * help_variance + share**2 * hurt_variance
+    return (1 - share) * helps - share * hurts, np.sqrt(variance)
+
+
+def shrunken_rates(hits: Iterable[int], trials: Iterable[int]) -> tuple[Floats, Floats]:
+    """Mean and variance of each rate (n,) under a beta-binomial model of all of them.
+
+    The prior's mean is the pooled rate; its precision is averaged over `PRECISIONS` by marginal likelihood (flat on
+    the logarithm), so few data neither fix it nor drive it to an end (Gelman et al., Bayesian Data Analysis, 5.3).
+    """
+    x, n = np.asarray(list(hits), np.float64), np.asarray(list(trials), np.float64)
+    if not x.size:
+        return np.empty(0), np.empty(0)
+    mean = (x.sum() + 0.5) / (n.sum() + 1)
+    pairs, back = np.unique(np.stack([x, n], axis=1), axis=0, return_inverse=True)
+    weights = np.bincount(back.ravel(), minlength=len(pairs))
+    likelihood = np.array([float(weights @ _log_marginal(pairs, mean, precision)) for precision in PRECISIONS])
+    posterior = np.exp(likelihood - likelihood.max())
+    posterior /= posterior.sum()
+    # (pairs, precisions): a beta posterior under each precision, then the mixture of them
+    count = pairs[:, 1:] + PRECISIONS
+    means = (pairs[:, :1] + PRECISIONS * mean) / count
+    variances = means * (1 - means) / (count + 1)
+    rate = means @ posterior
+    variance = (variances + np.square(means)) @ posterior - np.square(rate)
+    return rate[back.ravel()], variance[back.ravel()]
+
+
+def _log_marginal(pairs: Floats, mean: float, precision: float) -> Floats:
+    """Log-probability of x hits in n trials under Beta(mean·precision, (1 − mean)·precision), for each pair (x, n)."""
+    a, b = mean * precision, (1 - mean) * precision
+    base = math.lgamma(precision) - math.lgamma(a) - math.lgamma(b)
+    return np.array(
+        [base + math.lgamma(a + x) + math.lgamma(b + n - x) - math.lgamma(precision + n) for x, n in pairs.tolist()]
+    )

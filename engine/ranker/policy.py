@@ -1,0 +1,190 @@
+"""The ranking policy: one linear layer over frozen embeddings, its loss and exact gradient, and its file.
+
+Paper 000, section 5.1: h(x) = W·e(x) + b, S_θ(d|p) = softmax over the candidates of h(d)·h(p) (eq. 4). The softmax
+does not see what all candidates share, so with u = Wᵀ·h(p) the logits are e(d)·u: no candidate is ever projected, and
+the gradient needs the candidates' embeddings only in one weighted sum. Everything is float64 in numpy on one thread:
+the same numbers on every run, and a batch takes a millisecond.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UsageError
+from ..search.files import replace_file
+from ..search.threads import one_blas_thread
+
+Floats = NDArray[np.float64]
+
+DIMENSION = 128
+"""Outputs of the linear layer: the paper's P."""
+
+WEIGHTS, HEAD = "ranker.safetensors", "ranker.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """What queries choose from: ``queries`` (q, d) and ``vectors`` (q, c, d) embeddings; ``present`` (q, c) is false
+    where a query has fewer than c candidates."""
+
+    queries: NDArray[np.floating[Any]]
+    vectors: NDArray[np.floating[Any]]
+    present: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """``weight`` (P, d) and ``bias`` (P,), both float64."""
+
+    weight: Floats
+    bias: Floats
+
+    @classmethod
+    def fresh(cls, inputs: int, seed: int, outputs: int = DIMENSION) -> Policy:
+        """Uniform in ±1/√d, as a linear layer is usually started."""
+        rng = np.random.default_rng([seed, 0])
+        bound = 1 / np.sqrt(inputs)
+        return cls(rng.uniform(-bound, bound, (outputs, inputs)), rng.uniform(-bound, bound, outputs))
+
+    def scores(self, candidates: Candidates) -> Floats:
+        """S_θ (q, c): each row sums to 1, 0 where no candidate is present."""
+        with one_blas_thread():
+            return np.exp(_log_shares(self._logits(candidates, self._hidden(candidates)), candidates.present))
+
+    def loss(self, candidates: Candidates, credit: Floats) -> tuple[float, Floats, Floats]:
+        """L = −Σ credit · log S_θ and its gradient by weight and bias.
+
+        ``credit`` (q, c) is the reward booked to each candidate, 0 for those not shown (paper 000, eq. 9).
+        """
+        with one_blas_thread():
+            hidden = self._hidden(candidates)
+            log_shares = _log_shares(self._logits(candidates, hidden), candidates.present)
+            pull = np.exp(log_shares) * credit.sum(axis=1, keepdims=True) - credit  # ∂L/∂logits; rows sum to 0
+            mixed = _weighted(pull, candidates.vectors)  # (q, d)
+            by_hidden = mixed @ self.weight.T  # ∂L/∂h(p); the bias in h(d) falls out with the rows' sums
+            queries = np.asarray(candidates.queries, np.float64)
+            loss = -float(np.sum(credit * np.where(candidates.present, log_shares, 0.0)))
+            return loss, hidden.T @ mixed + by_hidden.T @ queries, by_hidden.sum(axis=0)
+
+    def _hidden(self, candidates: Candidates) -> Floats:
+        return np.asarray(candidates.queries, np.float64) @ self.weight.T + self.bias
+
+    def _logits(self, candidates: Candidates, hidden: Floats) -> Floats:
+        reach = hidden @ self.weight
+        return np.asarray(np.matmul(np.asarray(candidates.vectors, np.float64), reach[:, :, None])[:, :, 0])
+
+
+def _log_shares(logits: Floats, present: NDArray[np.bool_]) -> Floats:
+    masked = np.where(present, logits, -np.inf)
+    shifted = masked - masked.max(axis=1, keepdims=True)
+    shares: Floats = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return shares
+
+
+def _weighted(weights: Floats, vectors: NDArray[np.floating[Any]]) -> Floats:
+    return np.asarray(np.matmul(weights[:, None, :], np.asarray(vectors, np.float64))[:, 0, :])
+
+
+def entropy(scores: Floats) -> Floats:
+    """Entropy in nats of each row of S_θ, (q,)."""
+    logs = np.log(scores, out=np.zeros_like(scores), where=scores > 0)
+    return np.asarray(-(scores * logs).sum(axis=1))
+
+
+class Adam:
+    """Adam (Kingma & Ba 2015, algorithm 1) over arrays that are given anew at every step."""
+
+    def __init__(self, rate: float = 1e-3, decay: tuple[float, float] = (0.9, 0.999), epsilon: float = 1e-8) -> None:
+        self.rate, self.decay, self.epsilon = rate, decay, epsilon
+        self.steps = 0
+        self._moments: list[tuple[Floats, Floats]] = []
+
+    def step(self, values: tuple[Floats, ...], gradients: tuple[Floats, ...]) -> tuple[Floats, ...]:
+        """The values one step down their gradients."""
+        if not self._moments:
+            self._moments = [(np.zeros_like(value), np.zeros_like(value)) for value in values]
+        self.steps += 1
+        first, second = self.decay
+        moved = []
+        for i, (value, gradient) in enumerate(zip(values, gradients, strict=True)):
+            mean, square = self._moments[i]
+            mean = first * mean + (1 - first) * gradient
+            square = second * square + (1 - second) * np.square(gradient)
+            self._moments[i] = mean, square
+            unbiased = mean / (1 - first**self.steps)
+            moved.append(value - self.rate * unbiased / (np.sqrt(square / (1 - second**self.steps)) + self.epsilon))
+        return tuple(moved)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What must be known to use a policy elsewhere: ``method`` is ranker or promptpg, ``encoder`` and ``inputs`` (its
+    dimension) what it stands on, ``candidates`` how many it was trained to choose from."""
+
+    method: str
+    encoder: str
+    inputs: int
+    candidates: int
+    llm: str
+    seed: int
+    settings: Mapping[str, Any]
+
+
+def save(folder: Path, policy: Policy, head: Head) -> None:
+    """Write the policy as safetensors and its head as JSON; the head, written last, makes it whole."""
+    from safetensors.numpy import save as to_bytes
+
+    arrays = {"weight": np.ascontiguousarray(policy.weight), "bias": np.ascontiguousarray(policy.bias)}
+    content = to_bytes(arrays)
+    replace_file(folder / WEIGHTS, lambda file: file.write(content))
+    described = {
+        "format": FORMAT,
+        "method": head.method,
+        "encoder": head.encoder,
+        "inputs": head.inputs,
+        "outputs": len(policy.bias),
+        "candidates": head.candidates,
+        "llm": head.llm,
+        "seed": head.seed,
+        "settings": dict(head.settings),
+    }
+    text = json.dumps(described, indent=2, sort_keys=True)
+    replace_file(folder / HEAD, lambda file: file.write(text.encode()))
+
+
+def load(folder: Path) -> tuple[Policy, Head]:
+    """Read what `save` wrote. Raises `UsageError` when there is no whole ranker of a known format."""
+    from safetensors.numpy import load as from_bytes
+
+    try:
+        described = json.loads((folder / HEAD).read_text(encoding="utf-8"))
+        if described["format"] != FORMAT:
+            raise ValueError(f"format {described['format']}")
+        arrays = from_bytes((folder / WEIGHTS).read_bytes())
+        policy = Policy(arrays["weight"], arrays["bias"])
+        head = Head(
+            described["method"],
+            described["encoder"],
+            int(described["inputs"]),
+            int(described["candidates"]),
+            described["llm"],
+            int(described["seed"]),
+            described["settings"],
+        )
+        if policy.weight.shape != (int(described["outputs"]), head.inputs) or policy.bias.shape != (
+            len(policy.weight),
+        ):
+            raise ValueError(f"weights of shape {policy.weight.shape}")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"no usable ranker in {folder}: {error}", "icl-curate train ranker --llm SPEC") from error
+    except Exception as error:  # safetensors' own error type is not a ValueError
+        raise UsageError(f"the ranker in {folder} is damaged: {error}", "icl-curate train ranker --llm SPEC") from error
+    return policy, head

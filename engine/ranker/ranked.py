@@ -1,0 +1,126 @@
+"""Ranking with a trained policy, and bringing one over from another workspace."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UsageError
+from ..index.view import PoolView, Ranked
+from ..pool.records import Query
+from ..settings import Settings
+from ..store import runs
+from ..store.workspace import FILE, Workspace
+from .policy import HEAD, Candidates, Floats, Head, Policy, load, save
+from .rollout import ranked
+
+Method = Literal["ranker", "promptpg"]
+KINDS: Mapping[Method, str] = {"ranker": "train-ranker", "promptpg": "train-promptpg"}
+"""What their runs are called."""
+
+PRESELECT = 20
+"""Candidates by BM25: the paper's C'."""
+
+FOLDER = "ranker"
+
+_loaded: weakref.WeakKeyDictionary[PoolView, dict[tuple[str, int], tuple[Policy, Head]]] = weakref.WeakKeyDictionary()
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """Demonstrations of one query, best first: ``rows``, their S_θ (``policy``) and BM25 scores, all (n,)."""
+
+    rows: NDArray[np.int64]
+    policy: Floats
+    bm25: Floats
+
+
+def candidates_for(view: PoolView, queries: Sequence[Query], count: int) -> list[Ranked]:
+    """The ``count`` demonstrations of each query that the policy chooses from (paper 000, section 5.1)."""
+    return view.bm25_top(queries, count)
+
+
+def folder_of(workspace: Workspace, run: int) -> Path:
+    """Where a run's policy is kept."""
+    return workspace.path / FOLDER / str(run)
+
+
+def rank(view: PoolView, queries: Sequence[Query], k: int, method: Method = "ranker", seed: int = 0) -> list[Scored]:
+    """The best ``k`` demonstrations of each query by the trained policy (paper 000, eq. 5: no threshold, no LLM).
+
+    Of the finished runs the one trained with the set LLM comes first, then the one with this seed, then the latest.
+    Raises `UsageError` where there is none, or where it stands on another encoder.
+    """
+    policy, head = _policy(view, method, seed)
+    found = candidates_for(view, queries, max(k, head.candidates))
+    vectors = view.embed(queries)
+    scored = []
+    for i, (rows, bm25) in enumerate(found):
+        present = np.ones((1, len(rows)), np.bool_)
+        shares = policy.scores(Candidates(vectors[i : i + 1], view.vectors(rows)[None], present))
+        (best,) = ranked(shares, present, k)
+        scored.append(Scored(rows[best], shares[0, best], bm25[best]))
+    return scored
+
+
+def latest(workspace: Workspace, method: Method = "ranker", llm: str = "", seed: int = 0) -> Path | None:
+    """The folder of the policy that `rank` takes, None before the first training."""
+    done = [
+        run
+        for run in runs.runs(workspace, KINDS[method], limit=1000)
+        if run.status == "done" and (folder_of(workspace, run.run) / HEAD).exists()
+    ]
+    best = max(done, key=lambda run: (run.llm == llm, run.settings.get("seed") == seed, run.run), default=None)
+    return folder_of(workspace, best.run) if best else None
+
+
+def import_ranker(workspace: Workspace, path: Path, settings: Settings) -> int:
+    """Take over a policy trained elsewhere (the paper's table 3) and return its run number here.
+
+    ``path`` is the folder of a ranker or another workspace, whose latest ranker is then taken. Raises `UsageError`
+    when there is none, or when it stands on another encoder than the set one.
+    """
+    folder = path
+    if (path / FILE).exists():
+        found = latest(Workspace.open(path), llm=settings.llm, seed=settings.seed)
+        if found is None:
+            raise UsageError(f"no ranker was trained in {path}", "icl-curate train ranker --llm SPEC")
+        folder = found
+    policy, head = load(folder)
+    view = PoolView(workspace, settings)
+    _check(view, head)
+    method: Method = "promptpg" if head.method == "promptpg" else "ranker"
+    described = {"seed": head.seed, "imported_from": str(folder), "encoder": head.encoder}
+    run = runs.start(workspace, KINDS[method], head.llm, described)
+    save(folder_of(workspace, run), policy, head)
+    runs.finish(workspace, run, "done", {"run": run, "imported_from": str(folder)})
+    return run
+
+
+def _policy(view: PoolView, method: Method, seed: int) -> tuple[Policy, Head]:
+    kept = _loaded.setdefault(view, {})
+    if (method, seed) not in kept:
+        folder = latest(view.workspace, method, view.settings.llm, seed)
+        if folder is None:
+            flag = "" if method == "ranker" else f" --method {method}"
+            raise UsageError(f"no {method} has been trained yet", f"icl-curate train ranker{flag} --llm SPEC")
+        policy, head = load(folder)
+        _check(view, head)
+        kept[method, seed] = policy, head
+    return kept[method, seed]
+
+
+def _check(view: PoolView, head: Head) -> None:
+    stored = view.stored
+    if (stored.encoder, stored.dimension) != (head.encoder, head.inputs):
+        raise UsageError(
+            f"the ranker was trained on {head.encoder} ({head.inputs} dimensions), "
+            f"the workspace is set to {stored.encoder} ({stored.dimension})",
+            f"icl-curate index --encoder {head.encoder}, or train a ranker on {stored.encoder}",
+        )

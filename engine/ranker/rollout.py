@@ -1,0 +1,81 @@
+"""What is shown to the LLM for a batch of queries, and what its answers are worth: Algorithm 1 without the LLM.
+
+A rollout is one query's demonstrations in the order of the policy and the reward after each of them. Rewards are
++1 (right), −1 (wrong) and 0 where no answer was had: nothing is learnt from a call that failed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .policy import Floats
+
+Positions = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """``chosen``: positions among the candidates, best first, (k,); ``scores``: their S_θ, (k,); ``rewards``: after
+    0, 1, …, k shots, (k + 1,) for the ranker, or one reward of the whole set, (1,), for PromptPG."""
+
+    chosen: Positions
+    scores: Floats
+    rewards: tuple[int, ...]
+
+
+def allowed_shots(scores: Floats, threshold: float, most: int) -> NDArray[np.int64]:
+    """k_i = min(K, |{S_θ > σ}|) for each row of ``scores`` (q, c) (paper 000, eq. 6)."""
+    above: Positions = (scores > threshold).sum(axis=1)
+    return np.minimum(above, most)
+
+
+def ranked(scores: Floats, present: NDArray[np.bool_], most: int) -> list[Positions]:
+    """Positions of each row's best candidates, best first; ties go to the earlier one, the better by BM25."""
+    order = np.argsort(np.where(present, -scores, np.inf), axis=1, kind="stable")[:, :most]
+    return [row[present[i, row]] for i, row in enumerate(order)]
+
+
+def sampled(scores: Floats, most: int, keys: Sequence[str], seed: int, epoch: int) -> list[Positions]:
+    """PromptPG's draw: ``most`` candidates of each row without replacement, with probabilities S_θ, in drawn order.
+
+    Each row has a generator of its seed, epoch and key, so neither batch nor concurrency changes a draw.
+    """
+    drawn = []
+    for row, key in zip(scores, keys, strict=True):
+        number = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest())
+        rng = np.random.default_rng([seed, epoch, number])
+        possible = np.flatnonzero(row)
+        count = min(most, len(possible))
+        drawn.append(rng.choice(possible, count, replace=False, p=row[possible] / row[possible].sum()))
+    return [np.asarray(row, np.int64) for row in drawn]
+
+
+def threshold_after(threshold: float, rollouts: Sequence[Rollout]) -> float:
+    """σ after a batch: at each turn from right to wrong the score of the demonstration that was added, the largest
+    of those not yet selected (eq. 10); the last turn, query by query and shot by shot, stands."""
+    for rollout in rollouts:
+        for j in range(1, len(rollout.rewards)):
+            if rollout.rewards[j - 1] == 1 and rollout.rewards[j] == -1:
+                threshold = float(rollout.scores[j - 1])
+    return threshold
+
+
+def stepwise_credit(rollouts: Sequence[Rollout], candidates: int) -> Floats:
+    """(q, candidates): to each demonstration the reward of the prompt that it completed (Algorithm 1, line 14)."""
+    credit = np.zeros((len(rollouts), candidates))
+    for i, rollout in enumerate(rollouts):
+        credit[i, rollout.chosen] = rollout.rewards[1:]
+    return credit
+
+
+def whole_set_credit(rollouts: Sequence[Rollout], candidates: int) -> Floats:
+    """(q, candidates): to every demonstration shown the reward of the one prompt (PromptPG, Lu et al. 2022)."""
+    credit = np.zeros((len(rollouts), candidates))
+    for i, rollout in enumerate(rollouts):
+        credit[i, rollout.chosen] = rollout.rewards[0]
+    return credit

@@ -1,0 +1,506 @@
+"""Training the ranker on the chosen LLM's own right and wrong answers (paper 000, Algorithm 1), and PromptPG beside it.
+
+The threshold σ is read once a batch and updated at the batch's end, in the order of queries and shots: so a whole
+batch of prompts is asked at once, and neither concurrency nor the cache can change what is learnt. This is also what
+the paper's figure 8 shows: 300 shots in the first batch, 20 × (1 + 2 + 3 + 4 + 5).
+
+A run that was stopped goes on by being started again: everything is drawn from the seed, every answer comes from the
+call cache, so it walks the same way and pays only from where it stopped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ..errors import Cancelled, UsageError
+from ..index.view import PoolView
+from ..llm import runner
+from ..llm.asking import llm_settings, prompt_for, request_for, room_for
+from ..llm.budget import Budget, Price
+from ..llm.types import Answer, Backend, Request, Result
+from ..pool.answers import is_correct, rouge_l
+from ..pool.records import Demonstration, Query
+from ..progress import CancelToken, Event, Report, silent
+from ..settings import Settings
+from ..store import ledger, runs
+from ..store.demonstrations import fetch, queries, task_of
+from ..store.workspace import Workspace
+from ..version import VERSION
+from .policy import DIMENSION, Adam, Candidates, Floats, Head, Policy, entropy, save
+from .ranked import KINDS, PRESELECT, Method, candidates_for, folder_of
+from .rollout import (
+    Positions,
+    Rollout,
+    allowed_shots,
+    ranked,
+    sampled,
+    stepwise_credit,
+    threshold_after,
+    whole_set_credit,
+)
+
+TASK = "train"
+COLLAPSED = 2.0
+"""Candidates that the policy spreads its weight over (the exponential of its mean entropy) when it has collapsed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankerPlan:
+    """How to train; the shots K are `Settings.k`.
+
+    ``held_out`` is the share of validation queries, by hash, that only judges: the best epoch is kept, and training
+    stops after ``patience`` epochs without a gain. ``rouge`` makes an answer right from that ROUGE-L on, for free
+    text. ``limit``: the first validation queries only.
+    """
+
+    method: Method = "ranker"
+    epochs: int = 5
+    batch: int = 20
+    candidates: int = PRESELECT
+    rate: float = 1e-3
+    dimension: int = DIMENSION
+    held_out: float = 0.2
+    patience: int = 2
+    rouge: float | None = None
+    limit: int | None = None
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What was asked so far."""
+
+    calls: int = 0
+    cached: int = 0
+    failures: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    seconds: float = 0.0
+
+    def add(self, results: Sequence[Result], seconds: float) -> int:
+        """Count results; returns how many came from the cache."""
+        answers = [result for result in results if isinstance(result, Answer)]
+        cached = sum(answer.cached for answer in answers)
+        self.calls += len(results)
+        self.cached += cached
+        self.failures += len(results) - len(answers)
+        self.tokens_in += sum(answer.tokens_in for answer in answers)
+        self.tokens_out += sum(answer.tokens_out for answer in answers)
+        self.seconds += seconds
+        return cached
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """The held-out queries answered with the policy's best K: accuracy of all, of those right with no shots (easy)
+    and of the others (hard); None where there are none."""
+
+    epoch: int
+    accuracy: float | None
+    easy: float | None = None
+    hard: float | None = None
+
+
+@dataclass(slots=True)
+class _Course:
+    """Where training stands: everything a batch changes."""
+
+    policy: Policy
+    adam: Adam
+    threshold: float = 0.0
+    batches: list[dict[str, Any]] = field(default_factory=list)
+    epochs: list[dict[str, Any]] = field(default_factory=list)
+    right: dict[tuple[str, int], list[int]] = field(default_factory=dict)
+    """Right and all answers by (all, easy or hard; shots)."""
+    best: Policy | None = None
+    judged: _Judged | None = None
+    stale: int = 0
+    """Epochs since the last gain."""
+    collapsed: bool = False
+
+
+class RankerTraining:
+    """A training run made ready: its candidates are known, nothing has been asked yet.
+
+    Raises `UsageError` where there are no validation queries, no vectors of the encoder, or k is 0, before anything
+    is asked; with ``rehearse`` not even a probe is sent.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        backend: Backend,
+        settings: Settings,
+        plan: RankerPlan = RankerPlan(),
+        report: Report = silent,
+        cancel: CancelToken | None = None,
+        *,
+        rehearse: bool = False,
+    ) -> None:
+        self.workspace, self.backend, self.settings, self.plan = workspace, backend, settings, plan
+        self.report, self.cancel = report, cancel or CancelToken()
+        if settings.k < 1:
+            raise UsageError("a ranker learns from shots, and k is 0", "icl-curate train ranker -k 5")
+        self.queries = queries(workspace, "validation", plan.limit)
+        if not self.queries:
+            raise UsageError(
+                "the ranker is trained on validation queries, and there are none",
+                "icl-curate index POOL.jsonl --validation QUERIES.jsonl, or --validation-fraction 0.2",
+            )
+        self.task = task_of(workspace)
+        self.capabilities = (runner.known if rehearse else runner.probe)(workspace, backend)
+        self.view = PoolView(workspace, settings, report, self.cancel)
+        self.candidates = candidates_for(self.view, self.queries, plan.candidates)
+        self.vectors = self.view.embed(self.queries)
+        self.train, self.held_out = self._split()
+        every = np.unique(np.concatenate([rows for rows, _ in self.candidates]))
+        self.shots = {shot.row: shot for shot in fetch(workspace, every)}
+        self.tally = _Tally()
+
+    def cost(self, price: Price | None) -> runner.Plan:
+        """The first epoch's prompts as they stand, and the most that the further epochs can add.
+
+        Which demonstrations later prompts show depends on the answers, so counts and the upper ends of the ranges are
+        upper bounds: σ, prompts met again and an early stop make it less.
+        """
+        policy = self._fresh()
+        steps = range(0, len(self.train), self.plan.batch)
+        first = [r for at in steps for _, asked in self._asked(policy, self._batch(0, at), 0, 0.0) for r in asked]
+        judging = self._judging(policy)
+        plan = runner.plan(self.workspace, self.backend, [*first, *judging], price)
+        zero_shot = len(self.train) * (self.plan.method == "ranker") + len(self.held_out)
+        more = self.plan.epochs * (len(first) + len(judging) - zero_shot) - (len(first) - zero_shot)
+        more = max(0, more)
+        grow = 1 + more / plan.distinct if plan.distinct else 1.0
+        return replace(
+            plan,
+            requests=plan.requests + more,
+            distinct=plan.distinct + more,
+            to_ask=plan.to_ask + more,
+            tokens_in=(plan.tokens_in[0], round(plan.tokens_in[1] * grow)),
+            tokens_out=(plan.tokens_out[0], round(plan.tokens_out[1] * grow)),
+            cost=(plan.cost[0], plan.cost[1] * grow) if plan.cost else None,
+        )
+
+    def run(self, budget: Budget) -> dict[str, Any]:
+        """Train, keep the policy, the figures and every step; returns the ``train --json`` contract."""
+        plan = self.plan
+        described = asdict(plan) | {
+            "k": self.settings.k,
+            "seed": self.settings.seed,
+            "encoder": self.view.stored.encoder,
+            "order": self.settings.order,
+            "queries": len(self.train),
+            "held_out_queries": len(self.held_out),
+            "version": VERSION,
+        }
+        started = time.perf_counter()
+        run = runs.start(self.workspace, KINDS[plan.method], self.backend.spec, described)
+        try:
+            course = self._learn(run, budget)
+            assert course.best is not None
+            head = Head(
+                plan.method,
+                self.view.stored.encoder,
+                self.view.stored.dimension,
+                plan.candidates,
+                self.backend.spec,
+                self.settings.seed,
+                described,
+            )
+            save(folder_of(self.workspace, run), course.best, head)
+        except BaseException as error:
+            stopped = isinstance(error, (Cancelled, KeyboardInterrupt))
+            runs.finish(self.workspace, run, "interrupted" if stopped else "failed", {"error": str(error)})
+            raise
+        summary = self._summary(run, course, time.perf_counter() - started)
+        runs.finish(self.workspace, run, "done", summary)
+        return summary
+
+    # what is learnt on, and what judges
+
+    def _split(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Positions of the queries to train on and of those held out, by hash of their texts.
+
+        At least one full batch is left to train on.
+        """
+        keys = [hashlib.blake2b(_key(query).encode(), digest_size=8).digest() for query in self.queries]
+        order = sorted(range(len(keys)), key=keys.__getitem__)
+        count = max(0, min(int(len(order) * self.plan.held_out), len(order) - self.plan.batch))
+        return np.array(sorted(order[count:]), np.int64), np.array(sorted(order[:count]), np.int64)
+
+    def _fresh(self) -> Policy:
+        return Policy.fresh(self.view.stored.dimension, self.settings.seed, self.plan.dimension)
+
+    def _batch(self, epoch: int, at: int) -> NDArray[np.int64]:
+        order = np.random.default_rng([self.settings.seed, 1, epoch]).permutation(self.train)
+        return order[at : at + self.plan.batch]
+
+    def _gathered(self, which: NDArray[np.int64]) -> Candidates:
+        """The candidates of these queries with their embeddings."""
+        found = [self.candidates[i][0] for i in which]
+        width = max(len(rows) for rows in found)
+        padded = np.zeros((len(which), width), np.int64)
+        present = np.zeros((len(which), width), np.bool_)
+        for i, rows in enumerate(found):
+            padded[i, : len(rows)] = rows
+            present[i, : len(rows)] = True
+            padded[i, len(rows) :] = rows[0]
+        return Candidates(self.vectors[which], self.view.vectors(padded.ravel()).reshape(*padded.shape, -1), present)
+
+    # one course of training
+
+    def _learn(self, run: int, budget: Budget) -> _Course:
+        course = _Course(self._fresh(), Adam(self.plan.rate))
+        total = self.plan.epochs * -(-len(self.train) // self.plan.batch)
+        if self.held_out.size:
+            self._judge(run, course, 0, budget)
+        for epoch in range(self.plan.epochs):
+            begun = len(course.batches)
+            for at in range(0, len(self.train), self.plan.batch):
+                self.cancel.check()
+                self._learn_batch(run, course, epoch, self._batch(epoch, at), budget)
+                self.report(Event(TASK, len(course.batches), total, fields=_live(course.batches[-1])))
+            self._judge(run, course, epoch + 1, budget, course.batches[begun:])
+            if course.stale >= self.plan.patience or (course.judged and course.judged.accuracy == 1.0):
+                self.report(Event(TASK, len(course.batches), total, f"stopped after epoch {epoch + 1}: no gain left"))
+                break
+        return course
+
+    def _learn_batch(self, run: int, course: _Course, epoch: int, which: NDArray[np.int64], budget: Budget) -> None:
+        candidates = self._gathered(which)
+        threshold = course.threshold
+        scores = course.policy.scores(candidates)
+        plans = list(self._asked(course.policy, which, epoch, threshold, scores))
+        results, cached = self._ask([request for _, asked in plans for request in asked], budget)
+        answered = _cut(results, [len(asked) for _, asked in plans])
+        rollouts = [
+            Rollout(chosen, scores[i, chosen], tuple(self._reward(self.queries[which[i]], r) for r in answered[i]))
+            for i, (chosen, _) in enumerate(plans)
+        ]
+        stepwise = self.plan.method == "ranker"
+        book = stepwise_credit if stepwise else whole_set_credit
+        loss, *gradients = course.policy.loss(candidates, book(rollouts, scores.shape[1]))
+        weight, bias = course.adam.step((course.policy.weight, course.policy.bias), tuple(gradients))
+        course.policy = Policy(weight, bias)
+        if stepwise:
+            course.threshold = threshold_after(threshold, rollouts)
+        self._count(course, rollouts, stepwise)
+        final = [rollout.rewards[-1] for rollout in rollouts]
+        figures = {
+            "batch": len(course.batches),
+            "epoch": epoch,
+            "loss": loss,
+            "sigma": threshold,
+            "shots": sum(len(r.prompt.demonstrations) for _, asked in plans for r in asked),
+            "calls": len(results),
+            "cached_calls": cached,
+            "tokens_in": sum(r.tokens_in for r in results if isinstance(r, Answer)),
+            "tokens_out": sum(r.tokens_out for r in results if isinstance(r, Answer)),
+            "accuracy": sum(reward == 1 for reward in final) / len(final),
+            "entropy": float(entropy(scores).mean()),
+        } | (_flips(rollouts) if stepwise else {})
+        steps = self._steps(run, len(course.batches), which, rollouts, answered) if stepwise else None
+        ledger.save_batch(
+            self.workspace, run, len(course.batches), {k: v for k, v in figures.items() if k != "batch"}, steps
+        )
+        course.batches.append(figures)
+        if not course.collapsed and np.exp(figures["entropy"]) < COLLAPSED < candidates.present.sum(axis=1).mean():
+            course.collapsed = True
+            note = "the policy has collapsed: it puts nearly all weight on one candidate of each query"
+            self.report(Event(TASK, len(course.batches), note=note))
+
+    def _asked(
+        self,
+        policy: Policy,
+        which: NDArray[np.int64],
+        epoch: int,
+        threshold: float,
+        scores: Floats | None = None,
+    ) -> Iterator[tuple[Positions, list[Request]]]:
+        """For each query of a batch the candidates shown, best first, and the prompts that are asked."""
+        candidates = self._gathered(which)
+        scores = policy.scores(candidates) if scores is None else scores
+        if self.plan.method == "promptpg":
+            keys = [_key(self.queries[i]) for i in which]
+            for i, chosen in zip(which, sampled(scores, self.settings.k, keys, self.settings.seed, epoch), strict=True):
+                chosen = chosen[: self._room(i, chosen)]
+                yield chosen, [self._request(i, chosen)]
+            return
+        allowed = allowed_shots(scores, threshold, self.settings.k)
+        for i, most, order in zip(which, allowed, ranked(scores, candidates.present, self.settings.k), strict=True):
+            chosen = order[: self._room(i, order[:most])]
+            yield chosen, [self._request(i, chosen[:j]) for j in range(len(chosen) + 1)]
+
+    def _room(self, query: int, chosen: Positions) -> int:
+        """How many of the chosen fit into the LLM's context together with the query."""
+        limit = room_for(self.settings, self.capabilities)
+        if limit is None:
+            return len(chosen)
+        shown = self._demonstrations(query, chosen)
+        _, dropped = prompt_for(self.queries[query], shown, self.task, self.settings, self.backend, limit)
+        return len(chosen) - dropped
+
+    def _request(self, query: int, chosen: Positions) -> Request:
+        prompt, _ = prompt_for(self.queries[query], self._demonstrations(query, chosen), self.task, self.settings)
+        return request_for(prompt, self.settings, self.capabilities)
+
+    def _demonstrations(self, query: int, chosen: Positions) -> list[Demonstration]:
+        return [self.shots[row] for row in self.candidates[query][0][chosen].tolist()]
+
+    def _ask(self, requests: Sequence[Request], budget: Budget) -> tuple[list[Result], int]:
+        started = time.perf_counter()
+        results = runner.ask(
+            self.workspace, self.backend, requests, llm_settings(self.settings), budget, self.report, self.cancel
+        )
+        return results, self.tally.add(results, time.perf_counter() - started)
+
+    def _reward(self, query: Query, result: Result) -> int:
+        if not isinstance(result, Answer):
+            return 0
+        if self.plan.rouge is not None:
+            return 1 if rouge_l(result.text, query.answers) >= self.plan.rouge else -1
+        return 1 if is_correct(result.text, query.answers, self.task.choices(query)) else -1
+
+    # judging
+
+    def _judging(self, policy: Policy) -> list[Request]:
+        """The held-out queries with no shots, then with the policy's best K."""
+        if not self.held_out.size:
+            return []
+        candidates = self._gathered(self.held_out)
+        orders = ranked(policy.scores(candidates), candidates.present, self.settings.k)
+        nothing = np.empty(0, np.int64)
+        return [self._request(i, nothing) for i in self.held_out] + [
+            self._request(i, order[: self._room(i, order)]) for i, order in zip(self.held_out, orders, strict=True)
+        ]
+
+    def _judge(
+        self, run: int, course: _Course, epoch: int, budget: Budget, batches: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
+        """Compare the policy with the best so far; without held-out queries, by the accuracy while it trained."""
+        if self.held_out.size:
+            results, _ = self._ask(self._judging(course.policy), budget)
+            right = np.array(
+                [self._reward(self.queries[i], r) == 1 for i, r in zip([*self.held_out] * 2, results, strict=True)]
+            ).reshape(2, -1)
+            judged = _Judged(epoch, float(right[1].mean()), _share(right[1][right[0]]), _share(right[1][~right[0]]))
+        else:
+            judged = _Judged(epoch, float(np.mean([batch["accuracy"] for batch in batches])))
+        assert judged.accuracy is not None
+        known = course.judged.accuracy if course.judged else None
+        if known is None or judged.accuracy >= known:  # of equals the one trained longer
+            course.best, course.judged = course.policy, judged
+        course.stale = 0 if known is None or judged.accuracy > known else course.stale + 1
+        course.epochs.append(asdict(judged) | {"held_out": bool(self.held_out.size)})
+        ledger.save_batch(self.workspace, run, len(course.batches), {"held_out_accuracy": judged.accuracy}, None)
+
+    # what is kept
+
+    def _count(self, course: _Course, rollouts: Sequence[Rollout], stepwise: bool) -> None:
+        for rollout in rollouts:
+            first = 0 if stepwise else len(rollout.chosen)
+            kinds = ["all"]
+            if stepwise and rollout.rewards[0]:
+                kinds.append("easy" if rollout.rewards[0] == 1 else "hard")
+            for shots, reward in enumerate(rollout.rewards, first):
+                for kind in kinds if reward else ():
+                    count = course.right.setdefault((kind, shots), [0, 0])
+                    count[0] += reward == 1
+                    count[1] += 1
+
+    def _steps(
+        self,
+        run: int,
+        batch: int,
+        which: NDArray[np.int64],
+        rollouts: Sequence[Rollout],
+        answered: Sequence[Sequence[Result]],
+    ) -> pa.Table:
+        steps = []
+        for i, rollout, results in zip(which, rollouts, answered, strict=True):
+            rows = self.candidates[i][0][rollout.chosen].tolist()
+            for j, row in enumerate(rows, 1):
+                before, after = results[j - 1], results[j]
+                if not (isinstance(before, Answer) and isinstance(after, Answer)):
+                    continue
+                steps.append(
+                    {
+                        "run": run,
+                        "batch": batch,
+                        "query": self.queries[i].row,
+                        "place": j,
+                        "row": row,
+                        "shown": rows[:j],
+                        "score": float(rollout.scores[j - 1]),
+                        "before": rollout.rewards[j - 1] == 1,
+                        "after": rollout.rewards[j] == 1,
+                        "answer_before": before.text,
+                        "answer_after": after.text,
+                    }
+                )
+        return pa.Table.from_pylist(steps, schema=ledger.STEP_COLUMNS)
+
+    def _summary(self, run: int, course: _Course, seconds: float) -> dict[str, Any]:
+        assert course.judged is not None
+        tally = self.tally
+
+        def by_shots(kind: str, of: int | None = None) -> dict[str, Any]:
+            found = sorted((shots, count) for (k, shots), count in course.right.items() if k == kind)
+            return {str(shots): count[1] if of else count[0] / count[1] for shots, count in found}
+
+        return {
+            "run": run,
+            "llm": self.backend.spec,
+            "calls": tally.calls,
+            "cached_calls": tally.cached,
+            "failures": tally.failures,
+            "tokens_in": tally.tokens_in,
+            "tokens_out": tally.tokens_out,
+            "metrics": {
+                "method": self.plan.method,
+                "batches": course.batches,
+                "accuracy_by_shots": by_shots("all"),
+                "easy_by_shots": by_shots("easy"),
+                "hard_by_shots": by_shots("hard"),
+                "prompts_by_shots": by_shots("all", 1),
+                "epochs": course.epochs,
+                "best": asdict(course.judged),
+                "shots": sum(batch["shots"] for batch in course.batches),
+                "sigma": course.threshold,
+                "queries": len(self.train),
+                "held_out_queries": len(self.held_out),
+                "collapsed": course.collapsed,
+                "seconds": seconds,
+                "seconds_asking": tally.seconds,
+            },
+        }
+
+
+def _key(query: Query) -> str:
+    return f"{query.id}\0{query.input}"
+
+
+def _cut(results: Sequence[Result], lengths: Sequence[int]) -> list[list[Result]]:
+    ends = np.cumsum(lengths).tolist()
+    return [list(results[end - n : end]) for end, n in zip(ends, lengths, strict=True)]
+
+
+def _flips(rollouts: Sequence[Rollout]) -> dict[str, int]:
+    turns = [pair for rollout in rollouts for pair in zip(rollout.rewards, rollout.rewards[1:], strict=False)]
+    return {"helped": turns.count((-1, 1)), "hurt": turns.count((1, -1))}
+
+
+def _share(right: NDArray[np.bool_]) -> float | None:
+    return float(right.mean()) if right.size else None
+
+
+def _live(batch: Mapping[str, Any]) -> dict[str, float]:
+    return {name: float(batch[name]) for name in ("loss", "sigma", "shots", "accuracy")}
