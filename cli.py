@@ -682,6 +682,14 @@ def jobs_resume(
 
 
 @app.command()
+def review(workspace: WorkspaceOption = DEFAULT_WORKSPACE) -> None:
+    """The whole of it on one screen, by keyboard: look, filter, compare, decide, undo."""
+    from .tui.review import review as run_review
+
+    raise typer.Exit(run_review(workspace))
+
+
+@app.command()
 def audit(
     log: Annotated[Path, typer.Argument(help="Recorded retrievals, JSONL or Parquet: questions to choose on.")],
     test: Annotated[Path | None, typer.Option(help="Recorded retrievals to confirm on.")] = None,
