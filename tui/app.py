@@ -26,7 +26,9 @@ from .actions import Action, bindings, keymap
 from .dialogs.confirm import Confirm
 from .dialogs.help import Help, sections
 from .room import Room
-from .screens.placeholder import CalibrateRoom, EvaluateRoom, JobsRoom, PreviewRoom, TopicsRoom
+from .screens.evaluate import EvaluateRoom
+from .screens.jobs import JobsRoom
+from .screens.placeholder import CalibrateRoom, PreviewRoom, TopicsRoom
 from .themes import THEMES, named_styles
 from .widgets.tabbar import TabBar
 from .work import Working, later

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import dropwhile
 from typing import Any
 
-from ..engine.jobs.folder import Job
+from ..engine.jobs.folder import Job, result
 from ..engine.jobs.follow import Live
 from .plain import show_evaluation, show_ranker, show_table, show_text, show_training
 
@@ -22,25 +22,48 @@ RESULTS: dict[tuple[str, ...], Callable[[Mapping[str, Any]], None]] = {
 
 def show_jobs(found: Sequence[Job]) -> None:
     """Jobs, how far each is, and what it runs."""
-    rows = [[job.number, _state_of(job), progress_of(job), took(job), job.command] for job in found]
-    show_table(["#", "state", "progress", "took", "command>"], rows)
+    rows = [[job.number, state_of(job), outcome(job, live_of(job)), took(job), job.command] for job in found]
+    show_table(["#", "state", "", "took", "command>"], rows)
 
 
-def _state_of(job: Job) -> str:
+def live_of(job: Job) -> Live:
+    live = Live()
+    live.read(job.folder)
+    return live
+
+
+def state_of(job: Job) -> str:
     return f"{job.state} behind {job.behind}" if job.behind else job.state
 
 
-def progress_of(job: Job) -> str:
-    """How far a job is, in its own units."""
+def outcome(job: Job, live: Live) -> str:
+    """How far a job is in its own units, or what came of it in a few words."""
     if job.state == "queued":
         return ""
-    live = Live()
-    live.read(job.folder)
+    if job.state == "failed":
+        return job.error
+    done = result(job) if job.state == "done" else None
+    if done is not None:
+        return _in_short(done)
     latest = live.latest
     if latest is None:
         return ""
     event = latest.event
     return f"{event.task} {event.done:,}" + (f" of {event.total:,}" if event.total is not None else "")
+
+
+def _in_short(done: Mapping[str, Any]) -> str:
+    """The one figure of a result that says most."""
+    methods, metrics = done.get("methods"), done.get("metrics")
+    if isinstance(methods, dict) and methods:
+        best = max(methods, key=lambda name: methods[name]["accuracy"])
+        return f"best of {len(methods)}: {best} {methods[best]['accuracy']:.3f}"
+    if isinstance(metrics, dict) and "gain" in metrics:
+        return f"best use gains {metrics['gain']:+.3f} ± {metrics['gain_error']:.3f}"
+    if isinstance(metrics, dict) and "best" in metrics:
+        accuracy = metrics["best"].get("accuracy")
+        return f"best epoch {metrics['best']['epoch']}" + ("" if accuracy is None else f", held-out {accuracy:.3f}")
+    return f"run {done['run']}" if "run" in done else ""
 
 
 def took(job: Job, now: float | None = None) -> str:

@@ -43,6 +43,8 @@ RETRY = 2.0
 class Review(Protocol):
     """What a room may ask of the app."""
 
+    workspace: Workspace
+
     def opened(self) -> Workspace:
         """The workspace, checked and migrated once. For threads: it may wait for another process."""
 

@@ -142,19 +142,20 @@ def read(folder: Path) -> Job:
     if job.ended is None:
         fix = f"icl-curate jobs resume {job.number}"
         return replace(job, state="failed", error="its process was killed; what it paid for is kept", fix=fix)
-    error, fix = _complaint(job)
-    return replace(job, state="failed", error=error, fix=fix)
+    error, fix = complaint(log(job))
+    return replace(job, state="failed", error=error or f"ended with exit code {job.code}", fix=fix)
 
 
-def _complaint(job: Job) -> tuple[str, str]:
-    """The error that the command told on stderr in the promised form, else the last line it wrote."""
-    lines = [line for line in log(job).splitlines() if line.strip()]
+def complaint(said: str) -> tuple[str, str]:
+    """What went wrong and what mends it, from the stderr of a command with ``--json``: the promised object, else the
+    last line."""
+    lines = [line for line in said.splitlines() if line.strip()]
     for line in reversed(lines):
         with suppress(ValueError):
             told = json.loads(line)
             if isinstance(told, dict) and "error" in told:
                 return str(told["error"]), str(told.get("fix", ""))
-    return (lines[-1] if lines else f"ended with exit code {job.code}"), f"icl-curate jobs follow {job.number}"
+    return (lines[-1] if lines else ""), ""
 
 
 def write_object(path: Path, fields: Mapping[str, Any]) -> None:

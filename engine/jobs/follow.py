@@ -101,7 +101,7 @@ class Live:
     def remaining(self, now: float) -> float | None:
         """Seconds that the task shown will still take at its pace so far; None where that cannot be told."""
         latest = self.latest
-        if latest is None or latest.event.total is None:
+        if latest is None or latest.event.total is None or latest.event.done >= latest.event.total:
             return None
         begun = self._begun[latest.event.task]
         made, passed = latest.event.done - begun.event.done, latest.time - begun.time

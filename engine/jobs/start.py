@@ -78,6 +78,11 @@ def cancel(workspace: Workspace, number: int, *, kill: bool = False) -> Job:
     return find(workspace, number)
 
 
+def environment(workspace: Workspace) -> dict[str, str]:
+    """Variables for a command on this workspace."""
+    return os.environ | {"ICL_CURATE_WORKSPACE": str(workspace.path), "TOKENIZERS_PARALLELISM": "false"}
+
+
 def _numbered(parent: Path, draft: Path) -> Path:
     """Give a folder, whole and locked, the next number."""
     while True:
@@ -91,11 +96,6 @@ def _numbered(parent: Path, draft: Path) -> Path:
 
 def _spawn(workspace: Workspace, folder: Path, arguments: Sequence[str], directory: str, lock: int) -> None:
     _children[:] = [child for child in _children if child.poll() is None]  # no zombies
-    environment = os.environ | {
-        VARIABLE: str(folder),
-        "ICL_CURATE_WORKSPACE": str(workspace.path),
-        "TOKENIZERS_PARALLELISM": "false",
-    }
     wanted = [] if "--json" in arguments else ["--json"]
     with (folder / RESULT).open("wb") as out, (folder / LOG).open("wb") as err:
         child = subprocess.Popen(
@@ -104,7 +104,7 @@ def _spawn(workspace: Workspace, folder: Path, arguments: Sequence[str], directo
             stdout=out,
             stderr=err,
             cwd=directory,
-            env=environment,
+            env=environment(workspace) | {VARIABLE: str(folder)},
             pass_fds=(lock,),
             start_new_session=True,
         )
