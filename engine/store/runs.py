@@ -86,5 +86,34 @@ def runs(workspace: Workspace, kind: str | None = None, limit: int = 50) -> list
     return [Run(n, kd, llm, json.loads(s), a, b, status, json.loads(o)) for n, kd, llm, s, a, b, status, o in rows]
 
 
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """The latest finished run of a kind and how the workspace changed since it began: ``rows`` read anew, changed or
+    retired, ``decisions`` taken and not undone."""
+
+    run: Run
+    rows: int
+    decisions: int
+
+
+def latest(workspace: Workspace) -> list[Latest]:
+    """The latest finished run of every kind, oldest first."""
+    with workspace.read() as con:
+        rows = con.execute(
+            """
+            WITH last AS (SELECT max(run) AS run FROM runs WHERE status = 'done' GROUP BY kind)
+            SELECT r.run, r.kind, r.llm, r.settings, r.started_at, r.finished_at, r.status, r.summary,
+                   (SELECT count(*) FROM demonstrations d WHERE greatest(d.indexed_at, d.retired_at) > r.started_at),
+                   (SELECT count(DISTINCT batch) FROM decisions c WHERE c.decided_at > r.started_at
+                       AND c.action <> 'undo' AND c.batch NOT IN (FROM undone))
+              FROM runs r SEMI JOIN last USING (run) ORDER BY r.run
+            """
+        ).fetchall()
+    return [
+        Latest(Run(n, kind, llm, json.loads(s), a, b, status, json.loads(o)), changed, decided)
+        for n, kind, llm, s, a, b, status, o, changed, decided in rows
+    ]
+
+
 def _now() -> datetime:
     return datetime.now(UTC).replace(tzinfo=None)
