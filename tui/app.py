@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 from rich.theme import Theme as RichTheme
@@ -26,14 +26,26 @@ from .actions import Action, bindings, keymap
 from .dialogs.confirm import Confirm
 from .dialogs.help import Help, sections
 from .room import Room
+from .screens.demos import DemosRoom
 from .screens.evaluate import EvaluateRoom
 from .screens.jobs import JobsRoom
+from .screens.overview import OverviewRoom
 from .screens.placeholder import CalibrateRoom, PreviewRoom, TopicsRoom
+from .screens.sources import SourcesRoom
 from .themes import THEMES, named_styles
 from .widgets.tabbar import TabBar
 from .work import Working, later
 
-ROOMS: tuple[type[Room], ...] = (TopicsRoom, PreviewRoom, CalibrateRoom, EvaluateRoom, JobsRoom)
+ROOMS: tuple[type[Room], ...] = (
+    OverviewRoom,
+    SourcesRoom,
+    DemosRoom,
+    TopicsRoom,
+    PreviewRoom,
+    CalibrateRoom,
+    EvaluateRoom,
+    JobsRoom,
+)
 """The tabs, in their order."""
 
 WATCH = 1.0
@@ -94,12 +106,24 @@ class ReviewApp(App[None], Working):
     def settings(self) -> Settings:
         return resolve(self.workspace.path, {}).settings
 
-    def decide(self, verb: Verb, scope: Scope, targets: Sequence[str], reason: str = "") -> None:
+    def decide(
+        self,
+        verb: Verb,
+        scope: Scope,
+        targets: Sequence[str],
+        reason: str = "",
+        then: Callable[[], None] | None = None,
+    ) -> None:
         def rehearse() -> Change:
             return decide(self.opened(), verb, scope, targets, reason, dry_run=True)
 
+        def decided(change: Change) -> None:
+            self._decided(change)
+            if then is not None:
+                then()
+
         def take() -> None:
-            self.in_thread("decide", lambda: decide(self.opened(), verb, scope, targets, reason), self._decided)
+            self.in_thread("decide", lambda: decide(self.opened(), verb, scope, targets, reason), decided)
 
         def answered(yes: bool | None) -> None:
             if yes:

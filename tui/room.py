@@ -17,7 +17,7 @@ Other work in threads goes through `in_thread`; decisions on the pool through ``
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, cast
 
@@ -51,8 +51,16 @@ class Review(Protocol):
     def settings(self) -> Settings:
         """Settings as the command line would resolve them. For threads: reads files."""
 
-    def decide(self, verb: Verb, scope: Scope, targets: Sequence[str], reason: str = "") -> None:
-        """Take a decision; where it touches much, the user sees the counts and confirms first."""
+    def decide(
+        self,
+        verb: Verb,
+        scope: Scope,
+        targets: Sequence[str],
+        reason: str = "",
+        then: Callable[[], None] | None = None,
+    ) -> None:
+        """Take a decision; where it touches much, the user sees the counts and confirms first. ``then`` is called once
+        it is taken."""
 
     def visit(self, name: str) -> Room:
         """Go to another tab and return it."""
@@ -134,10 +142,10 @@ class Room(Vertical, Working):
         return self.nothing.command if self.nothing else self.copied()
 
     def failed(self, kind: str, error: CurateError) -> None:
-        if kind != "load":
+        again = isinstance(error, WorkspaceError)
+        if kind != "load" and not again:
             super().failed(kind, error)
             return
-        again = isinstance(error, WorkspaceError)
         told = f"{error.what}: {error.fix}" if error.fix else error.what
         self._trouble(told + (" (trying again)" if again else ""))
         if again:

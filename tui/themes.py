@@ -31,6 +31,7 @@ _NAMES = {
     "primary": "$primary",
     "key": "$footer-key-foreground",
     "muted": "$foreground-muted",
+    "track": "$surface-lighten-2",
 }
 
 

@@ -86,7 +86,7 @@ class Outcome:
     answer: str | None
     failure: str
     uncertainty: float | None
-    demonstrations: tuple[int, ...]
+    demonstrations: list[int]
     other_right: float | None
     other_answer: str | None
 
@@ -115,7 +115,7 @@ def outcomes(workspace: Workspace, run: int, method: str, other: str | None = No
             """,
             [run, method, other, other, method],
         ).fetchall()
-    return [Outcome(*told, tuple(shown), right, answer) for *told, shown, right, answer in rows]
+    return [Outcome(*row) for row in rows]
 
 
 def runs(workspace: Workspace, kind: str | None = None, limit: int = 50) -> list[Run]:
@@ -129,6 +129,35 @@ def runs(workspace: Workspace, kind: str | None = None, limit: int = 50) -> list
             [kind, kind, limit],
         ).fetchall()
     return [Run(n, kd, llm, json.loads(s), a, b, status, json.loads(o)) for n, kd, llm, s, a, b, status, o in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """The latest finished run of a kind and how the workspace changed since it began: ``rows`` read anew, changed or
+    retired, ``decisions`` taken and not undone."""
+
+    run: Run
+    rows: int
+    decisions: int
+
+
+def latest(workspace: Workspace) -> list[Latest]:
+    """The latest finished run of every kind, oldest first."""
+    with workspace.read() as con:
+        rows = con.execute(
+            """
+            WITH last AS (SELECT max(run) AS run FROM runs WHERE status = 'done' GROUP BY kind)
+            SELECT r.run, r.kind, r.llm, r.settings, r.started_at, r.finished_at, r.status, r.summary,
+                   (SELECT count(*) FROM demonstrations d WHERE greatest(d.indexed_at, d.retired_at) > r.started_at),
+                   (SELECT count(DISTINCT batch) FROM decisions c WHERE c.decided_at > r.started_at
+                       AND c.action <> 'undo' AND c.batch NOT IN (FROM undone))
+              FROM runs r SEMI JOIN last USING (run) ORDER BY r.run
+            """
+        ).fetchall()
+    return [
+        Latest(Run(n, kind, llm, json.loads(s), a, b, status, json.loads(o)), changed, decided)
+        for n, kind, llm, s, a, b, status, o, changed, decided in rows
+    ]
 
 
 def _now() -> datetime:
