@@ -58,7 +58,7 @@ class EvaluateRoom(Room):
         Action("evaluate.new", "n", "New", "Compare methods anew, the cost shown first", "icl-curate evaluate"),
         Action("evaluate.older", "h,left", "Older", "The run before", "icl-curate evaluate", call="run(1)"),
         Action("evaluate.newer", "l,right", "Newer", "The run after", call="run(-1)"),
-        Action("evaluate.open", "enter", "Queries", "To the queries one by one and back", call="queries"),
+        Action("evaluate.open", "o", "Queries", "To the queries one by one and back", call="queries"),
         Action("evaluate.filter", "f", "Won or lost", "Queries: all, lost, won, wrong", call="filter"),
         Action("evaluate.back", "escape", "", "Back to the methods", footer=False),
         Action("evaluate.sort", "s", "Sort", "Sort by the next column", footer=False),
@@ -85,8 +85,8 @@ class EvaluateRoom(Room):
             yield Forest(id="intervals")
             yield Forest(id="easy-hard")
         yield LineTable((), id="runs")
-        yield Static(id="asked")
-        yield LineTable(QUERY_COLUMNS, id="queries")
+        yield Static(id="versus")
+        yield LineTable((), id="queries")
 
     def on_mount(self) -> None:
         self.query_one("#queries", LineTable).message = "no such query"
@@ -261,8 +261,10 @@ class EvaluateRoom(Room):
                               (f"{lost:,} lost", "bad"))
             )  # fmt: skip
         told.append(f"   shown: {self.filter}, {len(self.shown):,} of {len(found):,}", "muted")
-        self.query_one("#asked", Static).update(told)
-        self.query_one("#queries", LineTable).fill([_query_line(outcome) for outcome in self.shown])
+        self.query_one("#versus", Static).update(told)
+        table = self.query_one("#queries", LineTable)
+        table.arrange_columns(query_columns(method, other))
+        table.fill([_query_line(outcome) for outcome in self.shown])
 
     def action_queries(self) -> None:
         reading = not self.query_one("#queries", LineTable).has_focus
@@ -301,16 +303,6 @@ FILTERS: dict[str, Callable[[Outcome], bool]] = {
     "wrong": lambda outcome: outcome.right < 1,
 }
 
-QUERY_COLUMNS = (
-    Column("mark", "", 4, sortable=False),
-    Column("query", "query", 16, grow=4, sortable=False),
-    Column("wanted", "wanted", 12, grow=1, most=30, sortable=False),
-    Column("answer", "answer", 12, grow=1, most=30, sortable=False),
-    Column("other", "other's answer", 14, grow=1, most=30, rank=1, sortable=False),
-    Column("unsure", "unsure", 6, right=True, rank=3, sortable=False),
-    Column("id", "id", 10, grow=1, most=24, rank=2, sortable=False),
-)
-
 RUN_COLUMNS = (
     Column("run", "run", 5, right=True, sortable=False),
     Column("when", "when", 16, rank=3, sortable=False),
@@ -321,6 +313,19 @@ RUN_COLUMNS = (
     Column("best", "best", 18, grow=1, most=30, sortable=False),
     Column("methods", "methods", 20, grow=3, rank=5, sortable=False),
 )
+
+
+def query_columns(method: str, other: str | None) -> list[Column]:
+    """Of the queries under a method and, where there is one, another."""
+    return [
+        Column("mark", "", 4, sortable=False),
+        Column("query", "query", 16, grow=4, sortable=False),
+        Column("wanted", "wanted", 12, grow=1, most=30, sortable=False),
+        Column("answer", display_line(method), 12, grow=1, most=30, sortable=False),
+        Column("other", display_line(other or ""), 12, grow=1, most=30, rank=1 if other else 9, sortable=False),
+        Column("unsure", "unsure", 6, right=True, rank=3, sortable=False),
+        Column("id", "id", 8, grow=1, most=24, rank=2, sortable=False),
+    ]
 
 
 def _query_line(outcome: Outcome) -> Line:

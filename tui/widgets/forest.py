@@ -85,11 +85,12 @@ class Forest(Widget):
         assert self.look is not None
         assert callable(place)
         cells: list[tuple[str, str]] = [(" ", "")] * width
-        if self.look.level is not None:
-            cells[place(self.look.level)] = ("┊", "muted")
         start, end = place(span.low), place(span.high)
         for i in range(start, end + 1):
             cells[i] = ("─", "primary" if here else "muted")
+        if self.look.level is not None:
+            at = place(self.look.level)
+            cells[at] = ("┼" if start < at < end else "┊", "muted")
         cells[start], cells[end] = self.look.ends
         if span.mark is not None:
             cells[place(span.mark)] = ("●", "accent" if here else "primary")
