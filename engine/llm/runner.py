@@ -37,6 +37,9 @@ TICK = 0.1
 MALFORMED_ATTEMPTS = 3
 """A malformed answer may have been charged; a server that sends nothing else is not asked six times."""
 
+UNSEEN = Capabilities(logprobs=False, scoring=False)
+"""Of an LLM that was never probed."""
+
 _limiters: weakref.WeakKeyDictionary[Any, Limiter] = weakref.WeakKeyDictionary()
 _probed: weakref.WeakKeyDictionary[Any, Capabilities] = weakref.WeakKeyDictionary()
 
@@ -130,7 +133,15 @@ def probe(workspace: Workspace, backend: Backend, *, fresh: bool = False) -> Cap
 
 def known(workspace: Workspace, backend: Backend) -> Capabilities:
     """What the LLM was seen to do at an earlier probe, without asking it; nothing, where it was never probed."""
-    return _adopt_stored(workspace, backend) or Capabilities(logprobs=False, scoring=False)
+    return _adopt_stored(workspace, backend) or UNSEEN
+
+
+def known_answers(workspace: Workspace, backend: Backend, requests: Sequence[Request]) -> list[Answer | None]:
+    """The cached answer of each request, None where there is none yet; nothing is asked."""
+    _adopt_stored(workspace, backend)
+    keys = [cache.call_key(backend.identity(), request) for request in requests]
+    found = calls.lookup(workspace, dict.fromkeys(keys))
+    return [cache.to_answer(found[key]) if key in found else None for key in keys]
 
 
 def _adopt_stored(workspace: Workspace, backend: Backend) -> Capabilities | None:

@@ -18,6 +18,7 @@ from ..pool.records import Query
 from ..ranker.ranked import Method as Learnt
 from ..ranker.ranked import rank
 from ..search.diversity import dpp, set_bsr
+from ..topics import selection
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +119,18 @@ def learnt(method: Learnt) -> Choose:
     return choose
 
 
+def topick(view: PoolView, queries: Sequence[Query], k: int, seed: int) -> list[Picks]:
+    """Cover together the topics that the query needs and the LLM does not know (paper 004); the parts name the topics
+    that a pick adds most to."""
+    return [
+        [
+            Pick(c.row, c.score, {"relevance": c.relevance, "cosine": c.cosine, **{f"+ {t}": g for t, g in c.adds}})
+            for c in chosen
+        ]
+        for chosen in selection.topick(view, queries, k)
+    ]
+
+
 METHODS: Mapping[str, Method] = {
     "zero": Method(zero, "no demonstrations"),
     "random": Method(random_shots, "drawn at random from the active pool", seeded=True),
@@ -130,6 +143,9 @@ METHODS: Mapping[str, Method] = {
     ),
     "promptpg": Method(
         learnt("promptpg"), "as ranker, rewarded by whole prompts", seeded=True, encodes=True, trained=True
+    ),
+    "topick": Method(
+        topick, "cover the topics the query needs and the LLM lacks (train topics)", encodes=True, trained=True
     ),
 }
 
