@@ -14,10 +14,14 @@ from textual.containers import Horizontal
 from textual.widgets import Static
 
 from ...engine.pool.display import display_line
+from ...engine.pool.records import Demonstration
 from ...engine.store import runs
+from ...engine.store.demonstrations import fetch
+from ...engine.store.overview import overview
 from ...engine.store.runs import Outcome, Run
 from ...engine.store.workspace import Workspace
 from ..actions import Action, bindings
+from ..dialogs.outcome import OutcomeDialog
 from ..dialogs.start import propose
 from ..room import Empty, Room
 from ..widgets.forest import Forest, Look, Span
@@ -76,6 +80,8 @@ class EvaluateRoom(Room):
         self.asked: Sequence[Outcome] = ()
         """The queries of the method under the cursor; ``shown`` those that the filter lets through."""
         self.shown: Sequence[Outcome] = ()
+        self.pair: tuple[str, str | None] = "", None
+        """The method whose queries these are, and what it is compared with."""
         self.filter = "all"
 
     def compose_body(self) -> ComposeResult:
@@ -107,9 +113,16 @@ class EvaluateRoom(Room):
         return self.table
 
     def read(self, workspace: Workspace) -> Found | Empty:
+        state = overview(workspace)
+        if not (state.test or state.validation):
+            return Empty(
+                "No queries to judge by",
+                "Methods are compared on queries set aside for it.",
+                "icl-curate index POOL.jsonl --validation-fraction 0.1 --test-fraction 0.1",
+            )
         found = [run for run in runs.runs(workspace, "evaluate", MOST_RUNS) if run.status == "done"]
         trained = {run.kind for run in runs.runs(workspace, None, MOST_RUNS) if run.status == "done"}
-        command = command_for(trained)
+        command = command_for(trained, "test" if state.test else "validation")
         if not found:
             return Empty(
                 "Nothing evaluated yet",
@@ -150,7 +163,10 @@ class EvaluateRoom(Room):
         command = self.found.command if self.found else "evaluate"
         if self.nothing:
             command = self.nothing.command.removeprefix("icl-curate ")
-        propose(self, [command])
+        if command.startswith("evaluate"):
+            propose(self, [command])
+        else:
+            self.notify(f"first: icl-curate {command}", severity="warning", markup=False)
 
     def action_run(self, by: int) -> None:
         if self.found is None or self.run is None:
@@ -250,7 +266,7 @@ class EvaluateRoom(Room):
         )
 
     def _show_queries(self, method: str, other: str | None, found: Sequence[Outcome]) -> None:
-        self.asked = found
+        self.asked, self.pair = found, (method, other)
         self.shown = [outcome for outcome in found if FILTERS[self.filter](outcome)]
         lost = sum(outcome.gain < 0 for outcome in found)
         won = sum(outcome.gain > 0 for outcome in found)
@@ -281,16 +297,29 @@ class EvaluateRoom(Room):
         self._load_queries()
 
     @on(LineTable.Chosen, "#methods")
-    @on(LineTable.Chosen, "#queries")
     def _opened(self) -> None:
         self.action_queries()
 
+    @on(LineTable.Chosen, "#queries")
+    def _query_chosen(self, event: LineTable.Chosen) -> None:
+        outcome, (method, other) = self.shown[event.index], self.pair
+        rows = outcome.demonstrations
 
-def command_for(trained: set[str]) -> str:
+        def read() -> list[Demonstration]:
+            found = {shot.row: shot for shot in fetch(self.review.opened(), rows)}
+            return [found[row] for row in rows if row in found]
+
+        self.in_thread("query", read, lambda shown: self._open_query(outcome, method, other, shown))
+
+    def _open_query(self, outcome: Outcome, method: str, other: str | None, shown: Sequence[Demonstration]) -> None:
+        self.app.push_screen(OutcomeDialog(outcome, method, other, shown))
+
+
+def command_for(trained: set[str], split: str) -> str:
     """The comparison that makes sense with what is trained: the baselines and every trained method."""
     methods = ["zero", "random", "bm25", "dense"]
     methods += [name for kind, name in TRAINED.items() if kind in trained]
-    return f"evaluate --methods {','.join(methods)}"
+    return f"evaluate --methods {','.join(methods)}" + ("" if split == "test" else f" --split {split}")
 
 
 TRAINED = {"train-ranker": "ranker", "train-promptpg": "promptpg", "train-topics": "topick"}

@@ -41,7 +41,7 @@ COMMANDS = ("train sources", "train ranker", "evaluate --methods zero,random,bm2
 MOST_TASKS = 4
 """Tasks of a running job that are shown, the latest."""
 
-CURVES = {"loss": "loss", "sigma": "σ", "shots": "shots", "accuracy": "accuracy"}
+CURVES = {"loss": "loss", "held_out_loss": "held-out", "sigma": "σ", "shots": "shots", "accuracy": "accuracy"}
 """Figures of every step that are drawn, and their titles."""
 
 STYLES = {"queued": "muted", "running": "accent", "done": "good", "failed": "bad", "cancelled": "warn"}
@@ -203,7 +203,10 @@ class JobsRoom(Room):
         steps = seen.live.steps
         self.query_one("#curves").display = bool(steps)
         for name in CURVES:
-            self.query_one(f"#curve-{name}", Trend).draw([step[name] for step in steps if name in step])
+            values = [step[name] for step in steps if name in step]
+            trend = self.query_one(f"#curve-{name}", Trend)
+            trend.set_class(not values, "-unknown")
+            trend.draw(values)
         self.query_one(LogView).tell(_log(seen))
 
     # Actions.
