@@ -46,6 +46,7 @@ class Start(ModalScreen[list[str] | None]):
         """The command whose cost stands on the screen."""
         self.plan: Mapping[str, Any] = {}
         self._asking: Worker[None] | None = None
+        self._asked_for: str | None = None
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog start"):
@@ -73,10 +74,12 @@ class Start(ModalScreen[list[str] | None]):
 
     @on(Input.Changed)
     def _edited(self, event: Input.Changed) -> None:
-        if self.costed is not None and event.value != self.costed:
-            self.costed = None
+        if event.value != self._asked_for:
+            self._asked_for, self.costed = None, None
+            if self._asking is not None:
+                self._asking.cancel()
             self._cost(Text("edited: enter says what it would cost", "muted"))
-        self._hint()
+            self._hint()
 
     @on(Input.Submitted)
     def _submitted(self, event: Input.Submitted) -> None:
@@ -87,8 +90,8 @@ class Start(ModalScreen[list[str] | None]):
 
     def _ask(self) -> None:
         """Find the cost of what is typed; whatever was asked before no longer matters."""
-        self.costed = None
-        self._asking = self.run_worker(self._rehearse(self.query_one(Input).value), exclusive=True, exit_on_error=False)
+        self.costed, self._asked_for = None, self.query_one(Input).value
+        self._asking = self.run_worker(self._rehearse(self._asked_for), exclusive=True, exit_on_error=False)
         self._hint()
 
     async def _rehearse(self, typed: str) -> None:
