@@ -60,6 +60,9 @@ class Review(Protocol):
         """Take a decision; where it touches much, the user sees the counts and confirms first. ``then`` is called once
         it is taken."""
 
+    def take_back(self, then: Callable[[], None] | None = None) -> None:
+        """Undo the latest decision, whoever took it."""
+
     def visit(self, name: str) -> Room:
         """Go to another tab and return it."""
 
