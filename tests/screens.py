@@ -29,8 +29,9 @@ def driven(
             said.append(message.notification.message)
 
     async def whole() -> None:
-        app = ReviewApp(workspace)
+        app = ReviewApp(workspace.path)
         async with app.run_test(size=size, message_hook=heard) as pilot:
+            await until(pilot, lambda: app.room)
             await session(app, pilot, said)
 
     asyncio.run(whole())

@@ -112,6 +112,7 @@ def test_a_job_is_started_once_its_cost_is_known(workspace: Workspace, server: S
         assert len(asked(server)) == told["to_ask"]
         await pilot.press("enter")  # from a finished evaluation to its table
         await until(pilot, lambda: app.query_one(EvaluateRoom).rows)
+        assert app.room is not None
         assert app.room.NAME == "evaluate"
         assert {name for name, _ in app.query_one(EvaluateRoom).rows} == {"zero", "bm25"}
 
@@ -181,6 +182,7 @@ def test_a_job_goes_on_while_the_app_is_closed(workspace: Workspace, server: Ser
         await until(pilot, lambda: state(app, 1) == "running")
 
     async def again(app: ReviewApp, pilot: Pilot[None], said: list[str]) -> None:
+        assert app.room is not None
         assert app.room.NAME == "jobs"  # where the last session ended
         await until(pilot, lambda: state(app, 1) == "running")
         await until(pilot, lambda: state(app, 1) == "done")

@@ -7,8 +7,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..engine.search.files import replace_file
-
 FILE = "review.json"
 
 
@@ -39,5 +37,7 @@ def load(folder: Path) -> Memory:
 
 def save(folder: Path, memory: Memory) -> None:
     """Write it whole or not at all. `OSError` where the folder cannot be written."""
+    from ..engine.search.files import replace_file  # brings numpy, which the first paint does without
+
     text = json.dumps(asdict(memory), ensure_ascii=False, indent=1)
     replace_file(folder / FILE, lambda file: file.write(text.encode()))

@@ -7,12 +7,12 @@ import json
 import shlex
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from ..engine.errors import CurateError, UsageError
 from ..engine.jobs.folder import complaint
 from ..engine.jobs.start import PROGRAM, environment
-from ..engine.store.workspace import Workspace
 
 COMMANDS = (("train",), ("evaluate",), ("calibrate",))
 """What may run as a job."""
@@ -31,12 +31,12 @@ def parsed(typed: str) -> list[str]:
     return words
 
 
-async def rehearse(workspace: Workspace, arguments: Sequence[str]) -> dict[str, Any]:
+async def rehearse(folder: Path, arguments: Sequence[str]) -> dict[str, Any]:
     """The object of ``--dry-run --json``; raises the error that the command told. The process ends with the task."""
     process = await asyncio.create_subprocess_exec(
         *PROGRAM, *arguments, "--dry-run", "--json",
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        env=environment(workspace),
+        env=environment(folder),
     )  # fmt: skip
     try:
         out, err = await process.communicate()

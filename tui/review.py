@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 from ..engine.errors import UsageError
-from ..engine.store.workspace import Workspace
 
 
 def review(path: Path) -> int:
@@ -21,11 +20,12 @@ def review(path: Path) -> int:
         raise UsageError(
             "review needs a terminal", "icl-curate status, sources, demos, prune … do the same; each has --json"
         )
-    workspace = Workspace(path)
-    if not workspace.database.exists():
-        Workspace.open(path)  # says what is missing
+    if not any(path.glob("*.duckdb")):  # by its name: DuckDB itself is loaded after the first paint
+        from ..engine.store.workspace import Workspace
+
+        Workspace.open(path)
     from .app import ReviewApp
 
-    app = ReviewApp(workspace)
+    app = ReviewApp(path)
     app.run()
     return app.return_code or 0

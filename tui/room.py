@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Protocol, cast
 
 from rich.text import Text
@@ -43,7 +44,8 @@ RETRY = 2.0
 class Review(Protocol):
     """What a room may ask of the app."""
 
-    workspace: Workspace
+    folder: Path
+    """Where the workspace lies."""
 
     def opened(self) -> Workspace:
         """The workspace, checked and migrated once. For threads: it may wait for another process."""
@@ -61,6 +63,9 @@ class Review(Protocol):
     ) -> None:
         """Take a decision; where it touches much, the user sees the counts and confirms first. ``then`` is called once
         it is taken."""
+
+    def take_back(self, then: Callable[[], None] | None = None) -> None:
+        """Undo the latest decision, whoever took it."""
 
     def visit(self, name: str) -> Room:
         """Go to another tab and return it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import isawaitable
 from typing import Any, TypeVar
 
 from textual.dom import DOMNode
@@ -20,7 +21,7 @@ class Done(Message):
     bubble = False
 
     def __init__(
-        self, kind: str, turn: int, then: Callable[[Any], None], result: Any = None, error: CurateError | None = None
+        self, kind: str, turn: int, then: Callable[[Any], object], result: Any = None, error: CurateError | None = None
     ) -> None:
         super().__init__()
         self.kind, self.turn, self.then, self.result, self.error = kind, turn, then, result, error
@@ -29,12 +30,12 @@ class Done(Message):
 class Working(DOMNode):
     """A widget, or the app, that reads and writes in threads. Named last among the bases.
 
-    `in_thread` runs ``work`` off the event loop and then calls ``then(result)`` on it. Of one ``kind`` only the latest
-    counts: what an older one still brings is dropped, since a thread cannot be stopped. `CurateError`s go to
-    `failed`; any other exception does too, told as one, so that no thread ever ends the app.
+    `in_thread` runs ``work`` off the event loop and then calls ``then(result)``, a function or coroutine, on it. Of
+    one ``kind`` only the latest counts: what an older one still brings is dropped, since a thread cannot be stopped.
+    `CurateError`s go to `failed`; any other exception does too, told as one, so that no thread ever ends the app.
     """
 
-    def in_thread(self, kind: str, work: Callable[[], T], then: Callable[[T], None]) -> None:
+    def in_thread(self, kind: str, work: Callable[[], T], then: Callable[[T], object]) -> None:
         turns = self._turns()
         turn = turns[kind] = turns.get(kind, 0) + 1
 
@@ -56,16 +57,18 @@ class Working(DOMNode):
 
     def failed(self, kind: str, error: CurateError) -> None:
         """Tell the user; a tab also shows it in place."""
-        self.app.notify(_told(error), severity="error", timeout=8, markup=False)
+        self.app.notify(told(error), severity="error", timeout=8, markup=False)
 
-    def on_done(self, message: Done) -> None:
+    async def on_done(self, message: Done) -> None:
         message.stop()
         if message.turn != self._turns().get(message.kind):
             return
         if message.error is not None:
             self.failed(message.kind, message.error)
         else:
-            message.then(message.result)
+            after = message.then(message.result)
+            if isawaitable(after):
+                await after
 
     def _turns(self) -> dict[str, int]:
         found: dict[str, int] = self.__dict__.setdefault("_turns_by_kind", {})
@@ -84,5 +87,6 @@ def later(node: DOMNode, seconds: float, call: Callable[[], None]) -> Callable[[
     return soon
 
 
-def _told(error: CurateError) -> str:
+def told(error: CurateError) -> str:
+    """An error as a notification says it."""
     return f"{error.what}\n{error.fix}" if error.fix else error.what

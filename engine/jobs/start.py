@@ -78,9 +78,9 @@ def cancel(workspace: Workspace, number: int, *, kill: bool = False) -> Job:
     return find(workspace, number)
 
 
-def environment(workspace: Workspace) -> dict[str, str]:
-    """Variables for a command on this workspace."""
-    return os.environ | {"ICL_CURATE_WORKSPACE": str(workspace.path), "TOKENIZERS_PARALLELISM": "false"}
+def environment(folder: Path) -> dict[str, str]:
+    """Variables for a command on the workspace in a folder."""
+    return os.environ | {"ICL_CURATE_WORKSPACE": str(folder.resolve()), "TOKENIZERS_PARALLELISM": "false"}
 
 
 def _numbered(parent: Path, draft: Path) -> Path:
@@ -104,7 +104,7 @@ def _spawn(workspace: Workspace, folder: Path, arguments: Sequence[str], directo
             stdout=out,
             stderr=err,
             cwd=directory,
-            env=environment(workspace) | {VARIABLE: str(folder)},
+            env=environment(workspace.path) | {VARIABLE: str(folder)},
             pass_fds=(lock,),
             start_new_session=True,
         )

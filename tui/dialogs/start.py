@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.table import Table
@@ -18,7 +19,6 @@ from ...engine.errors import CurateError
 from ...engine.jobs.folder import Job
 from ...engine.jobs.start import start
 from ...engine.pool.display import display_line
-from ...engine.store.workspace import Workspace
 from ..actions import Action, bindings
 from ..plain import plan_rows
 from ..rehearse import parsed, rehearse
@@ -39,9 +39,9 @@ class Start(ModalScreen[list[str] | None]):
     )
     BINDINGS = bindings([action for action in ACTIONS if action.name != "start.enter"])
 
-    def __init__(self, workspace: Workspace, commands: Sequence[str], at: int = 0) -> None:
+    def __init__(self, folder: Path, commands: Sequence[str], at: int = 0) -> None:
         super().__init__()
-        self.workspace, self.commands, self.at = workspace, list(commands), at
+        self.folder, self.commands, self.at = folder, list(commands), at
         self.costed: str | None = None
         """The command whose cost stands on the screen."""
         self.plan: Mapping[str, Any] = {}
@@ -97,7 +97,7 @@ class Start(ModalScreen[list[str] | None]):
     async def _rehearse(self, typed: str) -> None:
         self._cost(Text("counting the prompts …", "muted"))
         try:
-            plan = await rehearse(self.workspace, parsed(typed))
+            plan = await rehearse(self.folder, parsed(typed))
         except CurateError as error:
             self._cost(Text.assemble((display_line(error.what), "bad"), "\n", (display_line(error.fix), "muted")))
             return
@@ -138,7 +138,7 @@ def propose(room: Room, commands: Sequence[str], at: int = 0) -> None:
         if arguments:
             room.in_thread("start", lambda: start(room.review.opened(), arguments), begun)
 
-    room.app.push_screen(Start(room.review.workspace, commands, at), answered)
+    room.app.push_screen(Start(room.review.folder, commands, at), answered)
 
 
 def _priced(plan: Mapping[str, Any]) -> Table:
