@@ -41,7 +41,7 @@ async def until(pilot: Pilot[None], true: Callable[[], object]) -> None:
     deadline = time.monotonic() + 60
     while not true():
         assert time.monotonic() < deadline, screen_text(pilot.app)
-        await pilot.pause(0.02)
+        await pilot.pause(0.1)
 
 
 def screen_text(app: Any) -> str:
