@@ -26,7 +26,7 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widget import Widget
-from textual.widgets import Static
+from textual.widgets import Input, Static
 
 from ..engine.errors import CurateError, WorkspaceError
 from ..engine.pool.display import display_text
@@ -125,6 +125,11 @@ class Room(Vertical, Working):
     def start(self) -> Widget | None:
         """The widget that takes focus when the tab is opened; by default the first that can."""
         return next((widget for widget in self.query("*") if widget.focusable), None)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """While a text is typed the tab's keys are letters: only leaving the text is offered."""
+        typing = isinstance(self.screen.focused, Input) and self in self.screen.focused.ancestors
+        return not typing or action == "back"
 
     # The frame's side.
 

@@ -115,6 +115,13 @@ def listed(workspace: Workspace, rows: NDArray[np.int64], pruned: NDArray[np.int
     return [by_row[row] for row in rows.tolist() if row in by_row]
 
 
+def first_of_group(workspace: Workspace, row: int) -> int:
+    """The first row of its duplicate group: the row itself where it repeats nothing."""
+    with workspace.read() as con:
+        found = con.execute("SELECT of FROM duplicates WHERE row = ?", [row]).fetchone()
+    return int(found[0]) if found else row
+
+
 def ids_of(workspace: Workspace, rows: NDArray[np.int64]) -> list[str]:
     """Ids of rows, by row number."""
     with workspace.read() as con:

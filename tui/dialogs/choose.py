@@ -39,10 +39,12 @@ class Choose(ModalScreen[int | None]):
                 [
                     Column("label", "", 12, grow=1, sortable=False),
                     Column("note", "", 10, right=True, rank=1, sortable=False),
-                ]
+                ],
+                heading=False,
             )
 
     def on_mount(self) -> None:
+        self.query_one(LineTable).styles.height = len(self._options)
         self._narrow("")
         self.query_one(LineTable).cursor = self._current
 
@@ -67,6 +69,5 @@ class Choose(ModalScreen[int | None]):
         self._shown = [i for i, (label, _) in enumerate(self._options) if typed.lower() in label.lower()]
         table = self.query_one(LineTable)
         table.message = "nothing like that"
-        table.drop()
         table.fill([Line((label, Text(note, "muted"))) for label, note in (self._options[i] for i in self._shown)])
         table.cursor = 0

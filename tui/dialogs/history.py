@@ -61,7 +61,6 @@ class History(ModalScreen[None], Working):
     def _show(self, entries: Sequence[Entry]) -> None:
         table = self.query_one(LineTable)
         table.message = "no decision has been taken yet"
-        table.drop()
         table.fill([_line(entry) for entry in entries])
 
     def action_undo(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast, get_args
@@ -36,6 +37,9 @@ SORTS = ("row", "effect", "source", "id", "input", "output", "length")
 ONLY = ("", "misleading", "helpful")
 STATES: tuple[bool | None, ...] = (None, False, True)
 STATE_NAMES = {None: "any", False: "active", True: "pruned"}
+PAGE = 60
+"""Lines of a tall screen."""
+
 NARROWING = 200_000
 """A search that goes on from at most so many rows looks through these alone."""
 
@@ -49,6 +53,10 @@ class Asked:
     sort: str = "row"
     descending: bool = False
 
+    @property
+    def by_ledger(self) -> bool:
+        return bool(self.only) or self.sort == "effect"
+
 
 @dataclass(frozen=True, slots=True)
 class Known:
@@ -60,17 +68,19 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Row numbers in their order."""
+    """Row numbers in their order, and the lines from ``first`` on that come into view."""
 
     asked: Asked
     known: Known
     rows: Rows
+    first: int
+    page: Sequence[Listed]
 
 
 class DemosRoom(Room):
     NAME = "demos"
     TITLE = "Demos"
-    ABOUT = "Every demonstration: search, filter, see what it did to answers, prune."
+    ABOUT = "Every demonstration: search, filter, see what it did to answers, prune. ✗ pruned, ≈ repeats another row."
     ACTIONS = (
         Action(
             "demos.search", "slash", "Search", "Search inputs, outputs and ids as you type", "icl-curate demos -s TEXT"
@@ -106,7 +116,7 @@ class DemosRoom(Room):
         Action("demos.sort", "s", "Sort", "Sort by the next column", footer=False),
         Action("demos.reverse", "S", "Reverse", "Turn the order round", footer=False),
         Action("demos.read", "enter", "Read", "Read the whole demonstration", footer=False),
-        Action("demos.back", "escape", "Back", "Back to the list", footer=False),
+        Action("demos.back", "escape", "Back", "Back to the list"),
     )
     BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
 
@@ -118,7 +128,7 @@ class DemosRoom(Room):
         self.marks: NDArray[np.bool_] = np.zeros(0, np.bool_)
         self.seen: Seen | None = None
         self._shown: Found | None = None
-        self._listed: dict[int, Listed] = {}
+        self._top = 0
         self._stop = Stop()
 
     def compose_body(self) -> ComposeResult:
@@ -126,7 +136,7 @@ class DemosRoom(Room):
             yield Input(placeholder="/ search", compact=True, id="search")
             yield Static(id="asked")
         with Horizontal(id="halves"):
-            yield LineTable(_columns(False), marked=self._is_marked)
+            yield LineTable(_columns(self.asked), marked=self._is_marked)
             yield Detail()
 
     def on_mount(self) -> None:
@@ -149,7 +159,7 @@ class DemosRoom(Room):
 
     def read(self, workspace: Workspace) -> Found | Empty:
         known = Known(pruned_rows(workspace), {s.row: s for s in ledger(workspace)})
-        found = _select(workspace, self.asked, known, None, self._stop)
+        found = _select(workspace, self.asked, known, self._shown, self._top, self._stop)
         if not len(found.rows) and self.asked.filter == Filter() and not self.asked.only:
             return Empty(
                 "The pool is empty", "Demonstrations appear once they are indexed.", "icl-curate index POOL.jsonl"
@@ -158,24 +168,23 @@ class DemosRoom(Room):
 
     def show(self, found: Found) -> None:
         here = self.current
-        self.known, self.rows = found.known, found.rows
         same = self._shown is not None and self._shown.asked == found.asked
-        self._shown = found
-        self._listed.clear()
+        self.known, self.rows, self._shown = found.known, found.rows, found
         self._grow_marks()
         table = self.table
-        columns = _columns(bool(found.known.ledger))
+        columns = _columns(found.asked)
         if columns != list(table.columns):
             table.arrange_columns(columns)
         table.sorted_by = found.asked.sort, found.asked.descending
         table.message = "nothing matches; c clears search and filters"
         table.size_to(len(found.rows))
-        table.drop()
+        self._put(found, found.first, found.page)
         if same and here is not None:
             at = np.flatnonzero(found.rows == here)
             table.cursor = int(at[0]) if at.size else table.cursor
-        else:
+        elif not same:
             table.cursor = 0
+            table.scroll_home(animate=False)
         self._tell()
         self._look_soon()
 
@@ -186,9 +195,10 @@ class DemosRoom(Room):
             return
         self._stop.stop()
         self._stop = stop = Stop()
-        asked, known, before = self.asked, self.known, self._shown
+        self._top = round(self.table.scroll_y)
+        asked, known, before, top = self.asked, self.known, self._shown, self._top
         self.query_one("#asked", Static).add_class("-busy")
-        self.in_thread("load", lambda: _select(self.review.opened(), asked, known, before, stop), self._loaded)
+        self.in_thread("load", lambda: _select(self.review.opened(), asked, known, before, top, stop), self._loaded)
 
     def remember(self) -> dict[str, Any]:
         f = self.asked.filter
@@ -230,6 +240,10 @@ class DemosRoom(Room):
 
     # Pages and details.
 
+    def reload(self) -> None:
+        self._top = round(self.table.scroll_y)
+        super().reload()
+
     @on(LineTable.Wanted)
     def _page(self, event: LineTable.Wanted) -> None:
         if self.known is None:
@@ -238,16 +252,13 @@ class DemosRoom(Room):
         shown = self._shown
         self.in_thread(
             "page",
-            lambda: (shown, first, listed(self.review.opened(), rows, pruned)),
-            self._put,
+            lambda: listed(self.review.opened(), rows, pruned),
+            lambda found: self._put(shown, first, found),
         )
 
-    def _put(self, page: tuple[Found | None, int, list[Listed]]) -> None:
-        shown, first, found = page
-        if shown is not self._shown or self.known is None:
-            return
-        ledger = self.known.ledger
-        self.table.put(first, [_line(row, ledger.get(row.row), bool(ledger)) for row in found])
+    def _put(self, shown: Found | None, first: int, page: Sequence[Listed]) -> None:
+        if shown is self._shown and shown is not None:
+            self.table.put(first, [_line(row, shown) for row in page])
 
     @on(LineTable.Moved)
     def _moved(self) -> None:
@@ -269,6 +280,11 @@ class DemosRoom(Room):
     def action_read(self) -> None:
         self.add_class("-reading")
         self.query_one(Detail).focus()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "back":
+            return self.screen.focused is not self.table
+        return super().check_action(action, parameters)
 
     def action_back(self) -> None:
         self.remove_class("-reading")
@@ -447,8 +463,8 @@ class DemosRoom(Room):
             self.marks = np.concatenate([self.marks, np.zeros(needed - len(self.marks), np.bool_)])
 
 
-def _select(workspace: Workspace, asked: Asked, known: Known, before: Found | None, stop: Stop) -> Found:
-    """The rows asked for, in order."""
+def _select(workspace: Workspace, asked: Asked, known: Known, before: Found | None, top: int, stop: Stop) -> Found:
+    """The rows asked for, in order, and the page that is seen first: the same place where the question is the same."""
     among = None
     if asked.only:
         hurtful = asked.only == "misleading"
@@ -461,7 +477,8 @@ def _select(workspace: Workspace, asked: Asked, known: Known, before: Found | No
     rows = matching(workspace, asked.filter, order, asked.descending, among, stop)
     if asked.sort == "effect":
         rows = _by_effect(rows, known.ledger, asked.descending)
-    return Found(asked, known, rows)
+    first = max(0, min(top, len(rows)) - PAGE) if before is not None and before.asked == asked else 0
+    return Found(asked, known, rows, first, listed(workspace, rows[first : first + 3 * PAGE], known.pruned))
 
 
 def _narrows(asked: Asked, before: Found) -> bool:
@@ -479,34 +496,45 @@ def _by_effect(rows: Rows, ledger: Mapping[int, Standing], descending: bool) -> 
     return np.concatenate([head, rows[~np.isin(rows, head)]])
 
 
-def _columns(ledger: bool) -> list[Column]:
+def _columns(asked: Asked) -> list[Column]:
     flips = [
-        Column("effect", "effect", 7, right=True, rank=1),
-        Column("flips", "flips", 7, right=True, rank=4, sortable=False),
+        Column("effect", "effect", 7, right=True),
+        Column("flips", "flips", 6, right=True, rank=1, sortable=False),
     ]
     return [
-        Column("id", "id", 9, rank=5, grow=1, most=16),
+        Column("id", "id", 10, rank=4, grow=1, most=16, tail=True),
         Column("source", "source", 10, rank=3, grow=1, most=18),
-        *(flips if ledger else []),
-        Column("state", "", 6, rank=2, sortable=False),
+        *(flips if asked.by_ledger else []),
         Column("input", "input", 20, grow=6),
-        Column("output", "output", 10, grow=2, most=40),
+        Column("output", "output", 10, grow=2, most=32),
     ]
 
 
-def _line(row: Listed, standing: Standing | None, ledger: bool) -> Line:
-    state = "pruned" if row.pruned else "repeat" if row.duplicate_of is not None else ""
-    cells: list[Any] = [row.id, row.source]
-    if ledger:
-        effect = Text("") if standing is None else Text(
-            f"{standing.estimate:+.3f}", "bad" if standing.high < 0 else "good" if standing.low > 0 else ""
-        )  # fmt: skip
-        flips = Text("") if standing is None else Text.assemble(
-            (f"+{standing.helped}", "good" if standing.helped else "muted"), " ",
-            (f"-{standing.hurt}", "bad" if standing.hurt else "muted"),
-        )  # fmt: skip
-        cells += [effect, flips]
-    return Line((*cells, Text(state, "muted"), row.input, row.output), "muted" if row.pruned else "")
+def _line(row: Listed, shown: Found) -> Line:
+    sign = ("✗", "bad") if row.pruned else ("≈", "warn") if row.duplicate_of is not None else (" ", "")
+    flips = _flips(shown.known.ledger.get(row.row)) if shown.asked.by_ledger else ()
+    sought = shown.asked.filter.search
+    cells = (row.id, row.source, *flips, _lit(row.input, sought), _lit(row.output, sought))
+    return Line(cells, "muted" if row.pruned else "", sign)
+
+
+def _lit(value: str, sought: str) -> Text:
+    """A text with what was searched for lit up."""
+    text = Text(display_line(value))
+    if sought:
+        text.highlight_regex(re.compile(re.escape(display_line(sought)), re.IGNORECASE), "title")
+    return text
+
+
+def _flips(standing: Standing | None) -> tuple[Text, Text]:
+    if standing is None:
+        return Text(), Text()
+    sure = "bad" if standing.high < 0 else "good" if standing.low > 0 else ""
+    turned = Text.assemble(
+        (f"+{standing.helped}", "good" if standing.helped else "muted"), " ",
+        (f"-{standing.hurt}", "bad" if standing.hurt else "muted"),
+    )  # fmt: skip
+    return Text(f"{standing.estimate:+.3f}", sure), turned
 
 
 def _next(values: Sequence[Any], now: Any) -> Any:

@@ -8,6 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
 from rich.cells import cell_len
+from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -117,18 +119,18 @@ class Card(Static):
     def __init__(self, name: str) -> None:
         super().__init__(id=name, classes="card", markup=False)
 
-    def tell(self, title: str, told: Text) -> None:
-        self.update(Text.assemble((title, "primary"), "\n", told))
+    def tell(self, title: str, told: RenderableType) -> None:
+        self.update(Group(Text(title, "primary"), told))
 
 
-def _facts(facts: Sequence[Fact]) -> Text:
+def _facts(facts: Sequence[Fact]) -> Table:
     """Labels in one column, values in the next."""
-    widest = max((cell_len(label) for label, _ in facts), default=0)
-    lines = []
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, style="muted")
+    table.add_column()
     for label, value in facts:
-        line = Text(label.ljust(widest + 2), "muted")
-        lines.append(line.append_text(value.copy() if isinstance(value, Text) else Text(display_line(value))))
-    return Text("\n").join(lines)
+        table.add_row(Text(label), value if isinstance(value, Text) else Text(display_line(value)))
+    return table
 
 
 def _pool(state: Overview) -> list[Fact]:
@@ -169,7 +171,7 @@ def _age(last: Latest) -> Text:
     )
     since = [f"{last.rows:,} rows" if last.rows else "", f"{last.decisions:,} decisions" if last.decisions else ""]
     if changes := " and ".join(filter(None, since)):
-        told.append(f"\n{'':16}{changes} changed since", "warn")
+        told.append(f"\n{changes} changed since", "warn")
     return told
 
 

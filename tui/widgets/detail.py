@@ -15,6 +15,8 @@ from textual.widgets import Static
 from ...engine.pool.display import display_line, display_text
 from ...engine.pool.records import Demonstration
 from ...engine.ranker.ledger import Standing, flips_of
+from ...engine.store.browse import first_of_group
+from ...engine.store.decisions import Entry, last_word
 from ...engine.store.demonstrations import fetch
 from ...engine.store.ledger import Flip
 from ...engine.store.workspace import Workspace
@@ -28,9 +30,12 @@ MOST_FLIPS = 30
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A row with its entry in the ledger, if training showed it, and the flips behind that."""
+    """A row, the decision that holds for it, the id of the row it repeats, its entry in the ledger, if training
+    showed it, and the flips behind that."""
 
     demonstration: Demonstration
+    decision: Entry | None
+    repeats: str
     standing: Standing | None
     flips: Sequence[Flip]
 
@@ -38,7 +43,16 @@ class Seen:
 def look_up(workspace: Workspace, row: int, standing: Standing | None) -> Seen | None:
     """Read a row; None where it is gone. For threads."""
     found = fetch(workspace, [row])
-    return Seen(found[0], standing, flips_of(workspace, row) if standing else ()) if found else None
+    if not found:
+        return None
+    first = first_of_group(workspace, row)
+    return Seen(
+        found[0],
+        last_word(workspace, row),
+        fetch(workspace, [first])[0].id if first != row else "",
+        standing,
+        flips_of(workspace, row) if standing else (),
+    )
 
 
 class Detail(VerticalScroll, can_focus=True, inherit_bindings=False):
@@ -70,6 +84,10 @@ class Detail(VerticalScroll, can_focus=True, inherit_bindings=False):
 def _text(seen: Seen) -> Text:
     d = seen.demonstration
     told = Text.assemble((display_line(d.id, 60), "title"), ("  from ", "muted"), display_line(d.source, 60))
+    if seen.decision is not None:
+        told.append_text(_decision(seen.decision))
+    if seen.repeats:
+        told.append("\nrepeats ", "warn").append(display_line(seen.repeats, 60))
     _field(told, "input", d.input)
     _field(told, "output", d.output)
     if d.options:
@@ -83,6 +101,16 @@ def _text(seen: Seen) -> Text:
     if seen.standing is not None:
         _ledger(told, seen.standing, seen.flips)
     return told
+
+
+def _decision(entry: Entry) -> Text:
+    did = {"prune": "pruned", "restore": "put back", "keep": "kept"}.get(entry.action, entry.action)
+    what = f" with source {display_line(entry.targets[0], 40)}" if entry.scope == "source" else ""
+    why = f": {display_line(entry.reason, 200)}" if entry.reason else ""
+    return Text.assemble(
+        "\n", (did, "bad" if entry.action == "prune" else "good"),
+        (f"{what} by {display_line(entry.who, 30)}, {entry.decided_at:%Y-%m-%d %H:%M}{why}", "muted"),
+    )  # fmt: skip
 
 
 def _field(told: Text, name: str, value: str) -> None:

@@ -31,7 +31,8 @@ MOST_KEPT = 4_000
 @dataclass(frozen=True, slots=True)
 class Column:
     """``width`` cells at least; ``grow`` is its share of the room left over, up to ``most`` cells. Where the columns do
-    not all fit, those of the highest ``rank`` are left out; rank 0 always stays."""
+    not all fit, those of the highest ``rank`` are left out; rank 0 always stays. ``tail``: of a long text the end is
+    shown."""
 
     name: str
     title: str
@@ -41,6 +42,7 @@ class Column:
     grow: int = 0
     most: int = 1 << 20
     sortable: bool = True
+    tail: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +55,12 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Values of all columns, as `plain.cell` draws them; ``style`` (a name of the theme) for the whole line."""
+    """Values of all columns, as `plain.cell` draws them; ``style`` (a name of the theme) for the whole line; ``sign``:
+    one character before it, with its style."""
 
     cells: tuple[Any, ...]
     style: str = ""
+    sign: tuple[str, str] = (" ", "")
 
 
 class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
@@ -116,11 +120,18 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
             return self.table
 
     def __init__(
-        self, columns: Sequence[Column], *, id: str | None = None, marked: Callable[[int], bool] | None = None
+        self,
+        columns: Sequence[Column],
+        *,
+        id: str | None = None,
+        marked: Callable[[int], bool] | None = None,
+        heading: bool = True,
     ) -> None:
         super().__init__(id=id)
         self.columns = tuple(columns)
         self.marked = marked
+        self.heading = int(heading)
+        """Lines the heading takes: 1 or 0."""
         self.sorted_by: tuple[str, bool] | None = None
         self.message = ""
         self.count = 0
@@ -137,21 +148,13 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
         self.put(0, lines)
 
     def size_to(self, count: int) -> None:
-        """There are now ``count`` lines, all of them yet to be `put`; those shown stay until they are replaced."""
+        """There are now ``count`` lines, all of them yet to be `put`. The cursor stays on its line number."""
         self.count = count
-        self._asked = None
-        self._lines = {i: line for i, line in self._lines.items() if i < count}
-        self._drawn.clear()
-        self.virtual_size = Size(0, count + 1)
-        self.cursor = self.validate_cursor(self.cursor)
-        self.refresh()
-
-    def drop(self) -> None:
-        """The lines held are out of date: ask for those in view again."""
         self._lines.clear()
         self._drawn.clear()
         self._asked = None
-        self._ask()
+        self.virtual_size = Size(0, count + self.heading)
+        self.cursor = self.validate_cursor(self.cursor)
         self.refresh()
 
     def put(self, first: int, lines: Sequence[Line]) -> None:
@@ -194,7 +197,7 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
 
     def show_line(self, index: int) -> None:
         """Scroll no further than needed to have the line in view."""
-        rows = max(1, self.scrollable_content_region.height - 1)
+        rows = max(1, self.scrollable_content_region.height - self.heading)
         top = self.scroll_target_y
         if index < top:
             self.scroll_to(y=index, animate=False)
@@ -218,10 +221,10 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
             self.post_message(self.Chosen(self, self.cursor))
 
     def on_click(self, event: events.Click) -> None:
-        if event.y == 0:
+        if event.y < self.heading:
             self._click_heading(event.x)
             return
-        index = event.y - 1 + round(self.scroll_y)
+        index = event.y - self.heading + round(self.scroll_y)
         if index < self.count:
             self.cursor = index
             if event.chain == 2:
@@ -246,22 +249,28 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
         self._ask()
 
     def _ask(self) -> None:
-        """Want what is missing of the lines in view and of a screen either way."""
+        """Want what is missing within a screen of those in view, and more around it, so that scrolling meets no gap."""
         height = max(1, self.size.height)
         top = round(self.scroll_y)
-        missing = [i for i in range(max(0, top), min(self.count, top + height)) if i not in self._lines]
-        if not missing or (self._asked and self._asked[0] <= missing[0] and missing[-1] < self._asked[1]):
+        if not self._missing(top - height, top + 2 * height):
             return
-        self._asked = max(0, top - height), min(self.count, top + 2 * height)
-        self.post_message(self.Wanted(self, *self._asked))
+        missing = self._missing(top - 3 * height, top + 4 * height)
+        span = missing[0], missing[-1] + 1
+        if self._asked and self._asked[0] <= span[0] and span[1] <= self._asked[1]:
+            return
+        self._asked = span
+        self.post_message(self.Wanted(self, *span))
+
+    def _missing(self, first: int, last: int) -> list[int]:
+        return [i for i in range(max(0, first), min(self.count, last)) if i not in self._lines]
 
     # Drawing.
 
     def render_line(self, y: int) -> Strip:
         width = self.scrollable_content_region.width
-        if y == 0:
+        if y < self.heading:
             return self._heading(width)
-        index = y - 1 + round(self.scroll_y)
+        index = y - self.heading + round(self.scroll_y)
         if index >= self.count:
             return self._blank(y, width)
         if index == self.cursor:
@@ -305,20 +314,15 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
             if self.sorted_by and self.sorted_by[0] == column.name:
                 arrow = "▾" if self.sorted_by[1] else "▴"
             heads.append(_sized(Text(name + arrow), cells, column.right))
-        lead = " " * self._gutter
-        return self._strip(
-            heads,
-            lead,
-            width,
-            self.rich_style + self._named("primary" if self.has_focus else "muted") + Style(bold=True),
-        )
+        style = self.rich_style + self._named("primary" if self.has_focus else "muted") + Style(bold=True)
+        return self._strip(heads, Text(" " * self._gutter), width, style)
 
     def _draw(self, index: int, width: int, component: str) -> Strip:
         line = self._lines.get(index)
         marked = self.marked is not None and self.marked(index)
         cells = []
         for i, size in self._fit():
-            cells.append(_drawn(line.cells[i] if line is not None else Text("·", "muted"), size, self.columns[i].right))
+            cells.append(_drawn(line.cells[i] if line is not None else Text("·", "muted"), size, self.columns[i]))
         base = self.rich_style
         if line is not None and line.style:
             base += self._named(line.style)
@@ -326,11 +330,13 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
             base += self._style("table--mark")
         if component:
             base += self._style(component)
-        mark = ("●" if marked else " ") if self.marked is not None else ""
-        return self._strip(cells, mark + " ", width, base)
+        lead = Text("● " if marked else " " * self._gutter)
+        if line is not None and not marked and self.marked is not None:
+            lead = Text.assemble(line.sign, " ")
+        return self._strip(cells, lead, width, base)
 
-    def _strip(self, cells: Iterable[Text], lead: str, width: int, base: Style) -> Strip:
-        line = Text(lead, end="", no_wrap=True)
+    def _strip(self, cells: Iterable[Text], lead: Text, width: int, base: Style) -> Strip:
+        line = Text(end="", no_wrap=True).append_text(lead)
         for i, text in enumerate(cells):
             if i:
                 line.append(" " * self._gap)
@@ -342,7 +348,7 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
 
     def _blank(self, y: int, width: int) -> Strip:
         base = self.rich_style
-        if self.count == 0 and self.message and y == 2:
+        if self.count == 0 and self.message and y == self.heading + 1:
             return Strip([Segment("  " + self.message, base + self._named("muted"))]).adjust_cell_length(width, base)
         return Strip.blank(width, base)
 
@@ -353,11 +359,13 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
         return self.get_component_rich_style(component, partial=True)
 
 
-def _drawn(value: Any, width: int, right: bool) -> Text:
+def _drawn(value: Any, width: int, column: Column) -> Text:
     if isinstance(value, Bar):
         return stroke(value.share, width, value.style)
     text = cell(value)
-    return _sized(text.copy() if text is value else text, width, right)
+    if column.tail and text.cell_len > width:
+        text = Text("…") + text[-(width - 1) :]
+    return _sized(text.copy() if text is value else text, width, column.right)
 
 
 def stroke(share: float, width: int, style: str) -> Text:
