@@ -604,6 +604,89 @@ def train_ranker(
     show_ranker(done)
 
 
+@train_app.command("topics")
+def train_topics(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    topics: Annotated[str, typer.Option("--topics", help="Your own list, one topic a line, instead of mining.")] = "",
+    size: Annotated[int | None, typer.Option(help="Topics at most.", min=1)] = None,
+    llm_topics: Annotated[
+        bool, typer.Option("--llm-topics/--no-llm-topics", help="Whether the LLM picks each row's core topics.")
+    ] = True,
+    sample: Annotated[int, typer.Option(help="Demonstrations to learn from, at most.", min=1)] = 20_000,
+    questions: Annotated[int, typer.Option(help="Demonstrations asked without shots.", min=0)] = 1_000,
+    cosine: Annotated[float, typer.Option("--lambda", help="Weight of similarity beside topics.")] = 0.5,
+    epochs: Annotated[int, typer.Option(help="Passes over the examples, at most.", min=1)] = 30,
+    llm: LLMOption = None,
+    base_url: BaseURLOption = None,
+    answers: AnswersOption = None,
+    seed: SeedOption = None,
+    device: DeviceOption = None,
+    concurrency: ConcurrencyOption = None,
+    max_calls: MaxCallsOption = None,
+    max_cost: MaxCostOption = None,
+    price_in: PriceInOption = None,
+    price_out: PriceOutOption = None,
+    background: BackgroundOption = False,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Which topics the pool has, which the LLM knows, and which demonstrations cover them (paper 004)."""
+    from .engine.topics.train import TopicPlan, TopicTraining
+
+    settings = _settings(
+        workspace, as_json, llm=llm, base_url=base_url, answers=answers, seed=seed, device=device,
+        concurrency=concurrency, price_in=price_in, price_out=price_out,
+    )  # fmt: skip
+    store = _open(workspace)
+    plan = TopicPlan(topics, size, llm_topics, sample, questions, cosine=cosine, epochs=epochs)
+
+    def ready(backend: Backend, report: Report, cancel: CancelToken) -> TopicTraining:
+        return TopicTraining(store, backend, settings, plan, report, cancel, rehearse=dry_run)
+
+    done = _carry_out(ready, store, settings, max_calls, max_cost, dry_run, as_json, background)
+    if done is None:
+        return
+    if as_json:
+        _print_json(done)
+        return
+    from .tui.topic_tables import show_topic_training
+
+    show_topic_training(done)
+
+
+@app.command("topics")
+def list_topics(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    gaps: Annotated[
+        bool, typer.Option("--gaps", help="What queries need, the LLM lacks and the pool does not cover.")
+    ] = False,
+    search: Annotated[str, typer.Option("--search", "-s", help="Only topics that hold this text.")] = "",
+    limit: Annotated[int, typer.Option("--limit", "-n", help="Topics to show.", min=1)] = 20,
+    as_json: JsonOption = False,
+) -> None:
+    """Topics of the pool with size, knowledge, coverage and sources; with --gaps what to collect next."""
+    from .engine.topics import report
+
+    settings = _settings(workspace, as_json)
+    store = _open(workspace)
+    if gaps:
+        found = report.gaps(store, settings, limit)
+        if as_json:
+            _print_json({"gaps": [gap.as_json() for gap in found]})
+            return
+        from .tui.topic_tables import show_gaps
+
+        show_gaps(found)
+        return
+    listed = [topic for topic in report.topics(store, settings) if search.lower() in topic.topic.lower()]
+    if as_json:
+        _print_json({"topics": [_plain(topic) for topic in listed[:limit]], "total": len(listed)})
+        return
+    from .tui.topic_tables import show_topics
+
+    show_topics(listed[:limit], len(listed))
+
+
 @jobs_app.callback(invoke_without_command=True)
 def jobs(context: typer.Context, workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:
     """Jobs of the workspace, latest first. They run one at a time; start one with --background."""

@@ -39,6 +39,9 @@ MOST_BATCHES = 12
 MOST_SOURCES = 40
 """Sources an audit lists, the lowest first."""
 
+LEAST_NEEDS, FAINT = 5, 0.05
+"""Required topics that are listed whatever their strength, and the strength from which the others are."""
+
 QUIET_SECONDS = 30.0
 """Off a terminal, a line of progress at most this often."""
 
@@ -111,6 +114,8 @@ def show_preview(seen: Preview, explain: bool = False) -> None:
     ]
     heads = ["", "score", *(name.replace("_", " ") for name in names), "source", "id", "input>", "output"]
     show_table(heads, rows, title=f"{seen.method}: {len(rows)} demonstrations")
+    if explain and seen.needs:
+        show_needs(seen)
     for note in seen.notes:
         show_text(f"note: {note}")
     if explain:
@@ -120,6 +125,22 @@ def show_preview(seen: Preview, explain: bool = False) -> None:
     if seen.answer is not None:
         unsure = "" if seen.answer.uncertainty is None else f"  (uncertainty {seen.answer.uncertainty:.3f})"
         show_text(f"\n{seen.llm} answers: {seen.answer.text}{unsure}", style="bold")
+
+
+def show_needs(seen: Preview) -> None:
+    """The topics a query requires, what the LLM knows of them, and what each pick adds."""
+    strong = [need for i, need in enumerate(seen.needs) if i < LEAST_NEEDS or need.required >= FAINT]
+    rows = [[need.topic, Text(bar(need.required)), need.required, need.knowledge] for need in strong]
+    show_table(["required topic", "", "required", "LLM knows"], rows)
+    picks = [
+        [
+            i,
+            ", ".join(f"{topic} +{gain:.2f}" for topic, gain in shot.adds if gain >= 0.005)
+            or "little that is required",
+        ]
+        for i, shot in enumerate(seen.shots, 1)
+    ]
+    show_table(["", "adds>"], picks)
 
 
 def show_plan(plan: Plan) -> None:
@@ -170,6 +191,8 @@ def show_evaluation(table: Mapping[str, Any]) -> None:
         "F1": lambda name, row: row.get("f1"),
         "easy": lambda name, row: row["easy"],
         "hard": lambda name, row: row["hard"],
+        "topics": lambda name, row: _last(row.get("topic_coverage")),
+        "repeated": lambda name, row: _last(row.get("topic_redundancy")),
         "shots": lambda name, row: int(row["shots"]) if row["shots"].is_integer() else row["shots"],
         "calls": lambda name, row: row["calls"],
         "failures": lambda name, row: row["failures"] or None,
@@ -190,9 +213,18 @@ def show_evaluation(table: Mapping[str, Any]) -> None:
         f"easy: right at zero shots ({table['easy_queries']:,} queries); 95 % by bootstrap over queries; against best: "
         "the best other baseline, p by a paired test, Holm-adjusted",
     ]
+    if "topics" in shown:
+        notes.append(
+            "topics: of the 20 topics a query requires, those its demonstrations cover; repeated: share of a "
+            "demonstration's topics that earlier ones cover, at the last shot"
+        )
     if table["llm"] == "offline":
         notes.append("the offline reader is a stand-in, not an LLM: its figures say nothing about yours")
     show_table(list(shown), list(zip(*shown.values(), strict=True)), note="\n".join(notes))
+
+
+def _last(curve: Sequence[float] | None) -> float | None:
+    return curve[-1] if curve else None
 
 
 def _p_value(row: Mapping[str, Any]) -> Text | None:

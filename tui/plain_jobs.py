@@ -11,11 +11,13 @@ from typing import Any
 from ..engine.jobs.folder import Job, result
 from ..engine.jobs.follow import Live
 from .plain import show_evaluation, show_ranker, show_table, show_text, show_training
+from .topic_tables import show_topic_training
 
 RESULTS: dict[tuple[str, ...], Callable[[Mapping[str, Any]], None]] = {
     ("evaluate",): show_evaluation,
     ("train", "sources"): show_training,
     ("train", "ranker"): show_ranker,
+    ("train", "topics"): show_topic_training,
 }
 """How the commands that can be jobs show what came out."""
 
@@ -63,6 +65,8 @@ def _in_short(done: Mapping[str, Any]) -> str:
     if isinstance(metrics, dict) and "best" in metrics:
         accuracy = metrics["best"].get("accuracy")
         return f"best epoch {metrics['best']['epoch']}" + ("" if accuracy is None else f", held-out {accuracy:.3f}")
+    if isinstance(metrics, dict) and "average_precision" in metrics:
+        return f"{metrics['topics']:,} topics, average precision {metrics['average_precision']:.3f}"
     return f"run {done['run']}" if "run" in done else ""
 
 

@@ -30,6 +30,7 @@ from ..settings import Settings
 from ..store import runs
 from ..store.demonstrations import queries as queries_of
 from ..store.workspace import Workspace
+from ..topics.coverage import coverage_curves, learnt
 from ..version import VERSION
 from .asked import ASKED
 from .dialogue import Answered, Arm, Bench, Dialogue, Stage, play
@@ -222,6 +223,11 @@ class Evaluation:
             "tokens_in": sum(answer.tokens_in for answer in answers),
             "tokens_out": sum(answer.tokens_out for answer in answers),
         }
+        if learnt(self.selector.view):
+            curves = [coverage_curves(self.selector.view, self.queries, m.answered.shown) for m in marked]
+            row["topic_coverage"], row["topic_redundancy"] = (
+                np.mean(column, axis=0).tolist() for column in zip(*curves, strict=True)
+            )
         if self.selector.task.kind == "open":
             row["em"] = row["accuracy"]
             row["f1"] = float(np.mean([m.f1.mean() for m in marked]))

@@ -23,11 +23,14 @@ from ..topics import selection
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """A chosen row: ``score`` is what it was ranked by, ``parts`` what the score is made of."""
+    """A chosen row: ``score`` is what it was ranked by, ``parts`` what the score is made of.
+
+    ``adds`` (``topick`` alone) are the topics it adds most to what was picked before it, with how much."""
 
     row: int
     score: float
     parts: Mapping[str, float] = field(default_factory=dict)
+    adds: tuple[tuple[str, float], ...] = ()
 
 
 Picks = list[Pick]
@@ -120,13 +123,9 @@ def learnt(method: Learnt) -> Choose:
 
 
 def topick(view: PoolView, queries: Sequence[Query], k: int, seed: int) -> list[Picks]:
-    """Cover together the topics that the query needs and the LLM does not know (paper 004); the parts name the topics
-    that a pick adds most to."""
+    """Cover together the topics that the query needs and the LLM does not know (paper 004)."""
     return [
-        [
-            Pick(c.row, c.score, {"relevance": c.relevance, "cosine": c.cosine, **{f"+ {t}": g for t, g in c.adds}})
-            for c in chosen
-        ]
+        [Pick(c.row, c.score, {"relevance": c.relevance, "cosine": c.cosine}, c.adds) for c in chosen]
         for chosen in selection.topick(view, queries, k)
     ]
 

@@ -28,6 +28,7 @@ class Selected:
     demonstration: Demonstration
     score: float
     parts: Mapping[str, float]
+    adds: tuple[tuple[str, float], ...] = ()
 
 
 def method_named(name: str, others: Iterable[str] = ()) -> Method:
@@ -96,7 +97,7 @@ class Selector:
         """The demonstrations behind picks. Rows never change, so a serving process fetches each but once."""
         shown = self.demonstrations([[pick.row for pick in chosen] for chosen in picks])
         return [
-            [Selected(shot, pick.score, pick.parts) for shot, pick in zip(shots, chosen, strict=True)]
+            [Selected(shot, pick.score, pick.parts, pick.adds) for shot, pick in zip(shots, chosen, strict=True)]
             for shots, chosen in zip(shown, picks, strict=True)
         ]
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import UsageError
 from ..index.view import PoolView
 from ..pool.records import Query
 from ..search.ranking import top_k
@@ -15,6 +16,15 @@ from .selection import open_for
 
 TOP = 20
 """Required topics of a query that count, and topics a demonstration is said to cover: its strongest."""
+
+
+def learnt(view: PoolView) -> bool:
+    """Whether there are topics to judge by, learnt on the encoder that is set."""
+    try:
+        open_for(view)
+    except UsageError:
+        return False
+    return True
 
 
 def coverage_curves(

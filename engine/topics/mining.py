@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -54,6 +54,7 @@ def mine(
     vectors: NDArray[np.float32],
     embed: Callable[[Sequence[str]], NDArray[np.float32]],
     size: int | None = None,
+    given: Sequence[str] = (),
     seed: int = 0,
     report: Report = silent,
     cancel: CancelToken | None = None,
@@ -61,19 +62,31 @@ def mine(
     """The topics of ``texts`` (n,), best first, and the vectors of their names.
 
     ``vectors`` (n, d) are the texts' embeddings and ``embed`` gives names theirs, all of length 1. ``size`` bounds the
-    number of topics; by default `PER_TEXT` times the texts, at most `MOST`. Raises `UsageError` when nothing is left.
+    number of topics; by default `PER_TEXT` times the texts, at most `MOST`. ``given`` topics come first, whatever the
+    texts say. Raises `UsageError` when nothing is left.
     """
     size = min(MOST, max(20, int(PER_TEXT * len(texts)))) if size is None else size
     counts = _counted(texts, report, cancel)
     kept = _phrases(counts, len(texts))
     scores, names = _ranked(texts, kept, clusters(vectors, seed), report, cancel)
     order = sorted(range(len(names)), key=lambda i: (-scores[i], names[i]))[: size + size // 4]
-    if not order:
+    if not order and not given:
         raise UsageError("the pool has no phrase that stands in two texts", "icl-curate train topics --topics LIST.txt")
-    best = [names[i] for i in order]
+    known = {fold(name) for name in given}
+    best = [*given, *(names[i] for i in order if fold(names[i]) not in known)]
     found = embed(best)
-    distinct = without_synonyms(found)[:size]
+    distinct = sorted({*range(len(given)), *without_synonyms(found)})[:size]
     return [best[i] for i in distinct], found[distinct]
+
+
+def label_topics(labels: Iterable[str]) -> list[str]:
+    """The labels of a pool that say what their rows are about, as topics; ``yes``, ``B`` or ``3`` do not."""
+    by_key: dict[str, str] = {}
+    for label in labels:
+        words = label.lower().replace("_", " ").split()
+        if any(len(word) > 2 and word.isalpha() and word not in FUNCTION_WORDS for word in words):
+            by_key.setdefault(fold(label), " ".join(words))
+    return list(by_key.values())
 
 
 def read_list(path: Path) -> list[str]:

@@ -23,6 +23,9 @@ from .selection import covering
 FLOOR = 0.05
 """Least t̂ at which a topic is required by a query."""
 
+LEAST = 2
+"""Queries from which a topic is a gap: one alone may be a chance."""
+
 ALIKE = 0.5
 """Share of a topic's queries that an earlier gap already names, from which it is the same gap."""
 
@@ -104,7 +107,7 @@ def gaps(workspace: Workspace, settings: Settings, limit: int = 20, examples: in
     strength = (predicted * needed).sum(axis=0) / np.maximum(count, 1)
     best = _best_covering(covering(model, view), len(model.names), max(settings.k, 1))
     coverage = np.clip(best / np.maximum(strength, 1e-9), 0.0, 1.0)
-    severity = count * (1 - model.knowledge.share) * (1 - coverage)
+    severity = (count >= LEAST) * count * (1 - model.knowledge.share) * (1 - coverage)
     found: list[tuple[int, list[int]]] = []
     for topic in np.argsort(-severity, kind="stable").tolist():
         if severity[topic] <= 0:

@@ -1,14 +1,14 @@
 """Learning a pool's topics: what they are, which demonstrations have them, what the LLM knows of them (paper 004).
 
-Validation queries take part with their inputs (never their answers) and with whether the LLM answers them without
-demonstrations: a topic that the pool lacks would otherwise have no name, and no gap would ever be seen.
+Validation queries take part, inputs and answers, and so does whether the LLM answers them without demonstrations: a
+topic that the pool lacks would otherwise have no name, and no gap would ever be seen. Test queries never do.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from ..version import VERSION
 from .kept import TopicModel, save, strongest
 from .knowledge import topical_knowledge
 from .match import Links, core_request, core_topics, lexical_candidates, links_of, semantic_candidates
-from .mining import mine, read_list
+from .mining import label_topics, mine, read_list
 from .predictor import Course, Predictor, fit, quality, ranking_quality, started
 from .targets import distinctiveness, neighbours
 from .words import fold
@@ -134,7 +134,7 @@ class TopicTraining:
         self.task = task_of(self.workspace)
         self.texts = [
             *(text_of(shot.input, shot.options, shot.output) for shot in self.shots),
-            *(text_of(query.input, query.options) for query in self.asked),
+            *(text_of(query.input, query.options, "".join(query.answers[:1])) for query in self.asked),
         ]
         self.pool_vectors = self.view.vectors(rows)
         self.query_vectors = self.view.embed(self.asked)
@@ -162,12 +162,19 @@ class TopicTraining:
                 self.vectors,
                 lambda names: encoder.encode(names, self.report, self.cancel),
                 self.plan.size,
+                label_topics(self._labels()),
                 self.settings.seed,
                 self.report,
                 self.cancel,
             )
         self.index = bm25.build(np.arange(len(self.texts)), map(fold, self.texts), self.report, self.cancel)
         self.lexical = lexical_candidates(self.index, self.names, report=self.report, cancel=self.cancel)
+
+    def _labels(self) -> list[str]:
+        """Of a pool with a closed set of outputs, and of its validation queries: each is a topic of its own."""
+        if self.task.kind != "labels":
+            return []
+        return sorted({*self.task.labels, *(answer for query in self.asked for answer in query.answers[:1])})
 
     def _core_requests(self) -> list[Request]:
         lexical = picked(self.lexical, self.places)
@@ -179,10 +186,9 @@ class TopicTraining:
         return requests
 
     def _example(self, place: int) -> Query:
-        """A demonstration with its answer, or a validation query without."""
-        if place < len(self.shots):
-            return self.shots[place].as_query()
-        return replace(self.asked[place - len(self.shots)], answers=())
+        """A demonstration or a validation query, with its answer."""
+        n = len(self.shots)
+        return self.shots[place].as_query() if place < n else self.asked[place - n]
 
     def _zero_shot(self, query: Query) -> Request:
         return request_for(prompt_for(query, [], self.task, self.settings)[0], self.settings, self.capabilities)
