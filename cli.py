@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, Protocol
 
@@ -19,6 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 if TYPE_CHECKING:
+    from .engine.jobs.folder import Job
     from .engine.llm.budget import Budget, Price
     from .engine.llm.runner import Plan
     from .engine.llm.types import Backend
@@ -57,6 +58,8 @@ train_app = typer.Typer(
     cls=CurateGroup, no_args_is_help=True, rich_markup_mode=None, help="Learn from the chosen LLM's answers."
 )
 app.add_typer(train_app, name="train")
+jobs_app = typer.Typer(cls=CurateGroup, rich_markup_mode=None, help="Long work in the background: list, follow, stop.")
+app.add_typer(jobs_app, name="jobs")
 
 WorkspaceOption = Annotated[
     Path, typer.Option("--workspace", "-w", envvar="ICL_CURATE_WORKSPACE", help="Folder of the workspace.")
@@ -75,6 +78,10 @@ MaxCostOption = Annotated[float | None, typer.Option("--max-cost", help="Stop be
 PriceInOption = Annotated[float | None, typer.Option("--price-in", help="USD per million prompt tokens.")]
 PriceOutOption = Annotated[float | None, typer.Option("--price-out", help="USD per million generated tokens.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+BackgroundOption = Annotated[
+    bool, typer.Option("--background", help="As a job of its own, behind those that wait: icl-curate jobs.")
+]
+JobArgument = Annotated[int | None, typer.Argument(help="Number of the job (default: the latest).")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite what exists.")]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Kept in the history.")]
 
@@ -375,6 +382,7 @@ def evaluate(
     max_cost: MaxCostOption = None,
     price_in: PriceInOption = None,
     price_out: PriceOutOption = None,
+    background: BackgroundOption = False,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -391,7 +399,7 @@ def evaluate(
     def ready(backend: Backend, report: Report, cancel: CancelToken) -> Evaluation:
         return Evaluation(store, backend, settings, plan, report, cancel, rehearse=dry_run)
 
-    table = _carry_out(ready, store, settings, max_calls, max_cost, dry_run, as_json)
+    table = _carry_out(ready, store, settings, max_calls, max_cost, dry_run, as_json, background)
     if table is None:
         return
     if as_json:
@@ -515,6 +523,7 @@ def train_sources(
     max_cost: MaxCostOption = None,
     price_in: PriceInOption = None,
     price_out: PriceOutOption = None,
+    background: BackgroundOption = False,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -531,7 +540,7 @@ def train_sources(
     def ready(backend: Backend, report: Report, cancel: CancelToken) -> SourceTraining:
         return SourceTraining(store, backend, settings, plan, report, cancel, rehearse=dry_run)
 
-    done = _carry_out(ready, store, settings, max_calls, max_cost, dry_run, as_json)
+    done = _carry_out(ready, store, settings, max_calls, max_cost, dry_run, as_json, background)
     if done is None:
         return
     if as_json:
@@ -567,6 +576,7 @@ def train_ranker(
     max_cost: MaxCostOption = None,
     price_in: PriceInOption = None,
     price_out: PriceOutOption = None,
+    background: BackgroundOption = False,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -583,7 +593,7 @@ def train_ranker(
     def ready(backend: Backend, report: Report, cancel: CancelToken) -> RankerTraining:
         return RankerTraining(store, backend, settings, plan, report, cancel, rehearse=dry_run)
 
-    done = _carry_out(ready, store, settings, max_calls, max_cost, dry_run, as_json)
+    done = _carry_out(ready, store, settings, max_calls, max_cost, dry_run, as_json, background)
     if done is None:
         return
     if as_json:
@@ -616,6 +626,7 @@ def train_topics(
     max_cost: MaxCostOption = None,
     price_in: PriceInOption = None,
     price_out: PriceOutOption = None,
+    background: BackgroundOption = False,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -632,7 +643,7 @@ def train_topics(
     def ready(backend: Backend, report: Report, cancel: CancelToken) -> TopicTraining:
         return TopicTraining(store, backend, settings, plan, report, cancel, rehearse=dry_run)
 
-    done = _carry_out(ready, store, settings, max_calls, max_cost, dry_run, as_json)
+    done = _carry_out(ready, store, settings, max_calls, max_cost, dry_run, as_json, background)
     if done is None:
         return
     if as_json:
@@ -676,6 +687,91 @@ def list_topics(
     show_topics(listed[:limit], len(listed))
 
 
+@jobs_app.callback(invoke_without_command=True)
+def jobs(context: typer.Context, workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:
+    """Jobs of the workspace, latest first. They run one at a time; start one with --background."""
+    if context.invoked_subcommand is not None:
+        return
+    from .engine.jobs.folder import jobs as list_jobs
+
+    _state["json"] = as_json
+    found = list_jobs(_open(workspace))
+    if as_json:
+        _print_json({"jobs": [_plain(job) for job in found]})
+        return
+    from .tui.plain_jobs import show_jobs
+
+    show_jobs(found)
+
+
+@jobs_app.command("follow")
+def jobs_follow(
+    number: JobArgument = None, workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False
+) -> None:
+    """Watch a job to its end and show what came out; ends with its exit code. Ctrl-C leaves the job running."""
+    from .engine.jobs import folder
+    from .engine.jobs.follow import follow
+
+    _state["json"] = as_json
+    store = _open(workspace)
+    job = _job(store, number)
+    if job.behind:
+        typer.echo(f"job {job.number} waits for job {job.behind}", err=True)
+    with _narrated() as (report, cancel):
+        for event in follow(store, job.number, cancel):
+            report(event)
+    job = folder.find(store, job.number)
+    if job.live:
+        _fail(f"job {job.number} goes on", f"icl-curate jobs cancel {job.number} would stop it", 130)
+    if job.state != "done":
+        _fail(f"job {job.number} {job.state}" + (f": {job.error}" if job.error else ""), job.fix, job.code or 1)
+    done = folder.result(job) or {}
+    if as_json:
+        _print_json(done)
+        return
+    from .tui.plain_jobs import show_result
+
+    show_result(job, done)
+
+
+@jobs_app.command("cancel")
+def jobs_cancel(
+    number: JobArgument = None,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    kill: Annotated[bool, typer.Option("--kill", help="At once; calls in flight may be paid again.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Stop a job, or take it out of the queue. What was answered is kept: resume pays only for the rest."""
+    from .engine.jobs.lock import wait_for
+    from .engine.jobs.start import cancel
+
+    _state["json"] = as_json
+    store = _open(workspace)
+    job = cancel(store, _job(store, number).number, kill=kill)
+    wait_for(job.folder)
+    _show_job(_job(store, job.number), as_json)
+
+
+@jobs_app.command("resume")
+def jobs_resume(
+    number: JobArgument = None, workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False
+) -> None:
+    """Queue the command of an ended job again; nothing that was answered is paid twice."""
+    from .engine.jobs.start import resume
+
+    _state["json"] = as_json
+    store = _open(workspace)
+    _show_job(resume(store, _job(store, number).number), as_json)
+
+
+@app.command()
+def review(workspace: WorkspaceOption = DEFAULT_WORKSPACE) -> None:
+    """The whole of it on one screen, by keyboard: look, filter, compare, decide, undo."""
+    from .tui.review import review as run_review
+
+    raise typer.Exit(run_review(workspace))
+
+
 @app.command()
 def audit(
     log: Annotated[Path, typer.Argument(help="Recorded retrievals, JSONL or Parquet: questions to choose on.")],
@@ -703,6 +799,39 @@ def audit(
 
 
 # What the commands share.
+
+
+def _start_job(workspace: Workspace, as_json: bool) -> None:
+    """The command that was typed, as a job."""
+    from .engine.jobs.start import start
+
+    _show_job(start(workspace, [word for word in sys.argv[1:] if word != "--background"]), as_json)
+
+
+def _job(workspace: Workspace, number: int | None) -> Job:
+    """The job of this number, else the latest."""
+    from .engine.errors import UsageError
+    from .engine.jobs.folder import find
+    from .engine.jobs.folder import jobs as list_jobs
+
+    if number is not None:
+        return find(workspace, number)
+    found = list_jobs(workspace)
+    if not found:
+        raise UsageError("there are no jobs", "icl-curate evaluate --background")
+    return found[0]
+
+
+def _show_job(job: Job, as_json: bool) -> None:
+    if as_json:
+        _print_json({"job": _plain(job)})
+        return
+    behind = f" behind job {job.behind}" if job.behind else ""
+    _say(f"job {job.number} {job.state}{behind}: {job.command}")
+    if job.live:
+        _say(f"follow it with: icl-curate jobs follow {job.number}")
+    elif job.state != "done":
+        _say(f"go on with: icl-curate jobs resume {job.number}")
 
 
 def _show_ledger(workspace: Path, misleading: bool, helpful: bool, limit: int, as_json: bool) -> None:
@@ -814,8 +943,15 @@ def _carry_out(
     max_cost: float | None,
     dry_run: bool,
     as_json: bool,
+    background: bool = False,
 ) -> dict[str, Any] | None:
-    """Open the LLM, then say what the work would cost (None comes back) or do it within the budget."""
+    """Open the LLM, then say what the work would cost or do it within the budget; or leave it to a job.
+
+    None comes back where the work is not done here.
+    """
+    if background and not dry_run:
+        _start_job(workspace, as_json)
+        return None
     from .engine.index.artefacts import encode_for_reader
     from .engine.llm.asking import backend_for, price_of
     from .engine.llm.budget import Budget
@@ -886,9 +1022,9 @@ def _mapping(pairs: Sequence[str]) -> dict[str, str]:
 
 @contextmanager
 def _narrated() -> Iterator[tuple[Report, CancelToken]]:
-    """Progress on stderr; the first Ctrl-C asks the work to stop tidily, a second one stops it at once."""
+    """Progress on stderr, or in the folder of the job that this process is; the first Ctrl-C or SIGTERM asks the work
+    to stop tidily, a second one stops it at once."""
     from .engine.progress import CancelToken
-    from .tui.plain import Narrator
 
     token = CancelToken()
 
@@ -897,12 +1033,25 @@ def _narrated() -> Iterator[tuple[Report, CancelToken]]:
             raise KeyboardInterrupt
         token.cancel()
 
-    previous = signal.signal(signal.SIGINT, stop)
+    previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        with Narrator(_state["quiet"]) as narrator:
+        with _narrator() as narrator:
             yield narrator, token
     finally:
-        signal.signal(signal.SIGINT, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _narrator() -> AbstractContextManager[Report]:
+    from .engine.jobs import VARIABLE
+
+    if folder := os.environ.get(VARIABLE):
+        from .engine.jobs.child import Recorder
+
+        return Recorder(Path(folder))
+    from .tui.plain import Narrator
+
+    return Narrator(_state["quiet"])
 
 
 def _plain(record: Any) -> dict[str, Any]:
@@ -942,4 +1091,14 @@ def _fail(what: str, fix: str, code: int) -> NoReturn:
 
 def main() -> None:
     """Entry point of the ``icl-curate`` command."""
+    from .engine.jobs import VARIABLE
+
+    if folder := os.environ.get(VARIABLE):
+        from .engine.jobs.child import work
+
+        sys.exit(work(Path(folder), app))
     app()
+
+
+if __name__ == "__main__":
+    main()

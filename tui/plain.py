@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -144,18 +145,21 @@ def show_needs(seen: Preview) -> None:
 
 def show_plan(plan: Plan) -> None:
     """What a run would ask and cost."""
-    price = (
-        "not known: set price_in and price_out" if plan.cost is None else f"${plan.cost[0]:.4f} to ${plan.cost[1]:.4f}"
-    )
-    rows = [
-        ["prompts", f"{plan.requests:,}, {plan.distinct:,} of them different"],
-        ["answered before", f"{plan.cached:,}"],
-        ["to ask", f"{plan.to_ask:,}"],
-        ["tokens in", f"{plan.tokens_in[0]:,} to {plan.tokens_in[1]:,}"],
-        ["tokens out", f"{plan.tokens_out[0]:,} to {plan.tokens_out[1]:,}"],
-        ["cost", price],
+    show_table(["", ""], plan_rows(asdict(plan)))
+
+
+def plan_rows(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What a run would ask and cost, by name, from the fields of a `Plan`."""
+    cost, tokens_in, tokens_out = plan["cost"], plan["tokens_in"], plan["tokens_out"]
+    price = "not known: set price_in and price_out" if cost is None else f"${cost[0]:.4f} to ${cost[1]:.4f}"
+    return [
+        ("prompts", f"{plan['requests']:,}, {plan['distinct']:,} of them different"),
+        ("answered before", f"{plan['cached']:,}"),
+        ("to ask", f"{plan['to_ask']:,}"),
+        ("tokens in", f"{tokens_in[0]:,} to {tokens_in[1]:,}"),
+        ("tokens out", f"{tokens_out[0]:,} to {tokens_out[1]:,}"),
+        ("cost", price),
     ]
-    show_table(["", ""], rows)
 
 
 def show_check(found: Check) -> None:

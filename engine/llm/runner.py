@@ -231,7 +231,7 @@ def ask(
     Raises, after committing everything that was answered: `BudgetError` when the budget does not allow the next
     call, `LLMError` when no request can succeed (key, quota, model, a server that is gone), `Cancelled` on the
     token or on Ctrl-C, `WorkspaceError` when answers cannot be stored. Events (task "ask", in the caller's thread)
-    carry cached, failed, in_flight, limit, tokens_in, tokens_out and cost.
+    carry cached, failed, in_flight and limit, and what the budget has seen so far: calls, tokens_in, tokens_out, cost.
     """
     budget = budget or Budget()
     cancel = cancel or CancelToken()
@@ -310,8 +310,6 @@ class _Run:
     cached: int = 0
     results: dict[bytes, Result] = field(default_factory=dict)
     failed: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0
     sending: int = 0
     notes: deque[str] = field(default_factory=deque)
 
@@ -322,7 +320,6 @@ class _Run:
         self.tasks: set[asyncio.Task[None]] = set()
         self.limiter = self._limiter()
         self.silence = _Silence()
-        self.cost_before = self.budget.cost
         self.uncommitted = 0
         self.error: BaseException | None = None
         self.stopping = False
@@ -351,9 +348,10 @@ class _Run:
             "failed": self.failed,
             "in_flight": self.sending,
             "limit": self.limiter.limit,
-            "tokens_in": self.tokens_in,
-            "tokens_out": self.tokens_out,
-            "cost": self.budget.cost - self.cost_before,
+            "calls": self.budget.calls,
+            "tokens_in": self.budget.tokens_in,
+            "tokens_out": self.budget.tokens_out,
+            "cost": self.budget.cost,
         }
         return Event(TASK, self.cached + len(self.results), self.cached + len(self.jobs), fields=fields)
 
@@ -568,9 +566,6 @@ class _Run:
         for key, result in settled:
             self.results[key] = result
             self.failed += isinstance(result, Failure)
-            if isinstance(result, Answer):
-                self.tokens_in += result.tokens_in
-                self.tokens_out += result.tokens_out
 
 
 class _Silence:
