@@ -366,7 +366,15 @@ def preview(
 @app.command()
 def evaluate(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    methods: Annotated[str, typer.Option("--methods", "-m", help="Comma-separated.")] = "zero,random,bm25,dense",
+    methods: Annotated[
+        str,
+        typer.Option(
+            "--methods",
+            "-m",
+            help="Comma-separated: zero, random, bm25, dense, dpp, set-bsr; once trained: ranker, promptpg, topick; "
+            "asking the LLM while they select: rerank, sure, mdl, mdr, cone (the last three: an LLM that scores).",
+        ),
+    ] = "zero,random,bm25,dense",
     k: ShotsOption = None,
     seeds: Annotated[int, typer.Option(help="Seeds for methods that draw at random.", min=1)] = 3,
     split: Annotated[str, typer.Option(help="validation or test.")] = "test",
