@@ -15,9 +15,8 @@ from ..errors import Cancelled, LLMError, UsageError
 from ..index.view import PoolView
 from ..llm import runner
 from ..llm.asking import llm_settings, room_for
-from ..llm.budget import FREE, Budget, Price
+from ..llm.budget import Budget, Price
 from ..llm.cache import call_key, canonical
-from ..llm.spec import parse
 from ..llm.types import Answer, Backend, Request, Result
 from ..pool.answers import is_correct, token_f1
 from ..pool.prompts import Prompt
@@ -113,7 +112,6 @@ class Calibration:
             high_in += unknown * each * (tokens + self._growth(case))
         low = 0 if self.plan.settle is not None else more
         low_in = 0 if self.plan.settle is not None else low_in
-        price = FREE if parse(self.backend.spec).local else price
         high_out = more * self.settings.max_tokens
         return replace(
             plan,

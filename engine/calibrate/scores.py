@@ -118,7 +118,8 @@ def document_scores(uncertainties: Sequence[float | None]) -> tuple[float | None
     low, high = min(known, default=0.0), max(known, default=0.0)
     spread = high - low
     return tuple(
-        None if value is None else 100.0 * (value - low) / spread if spread > 0.0 else MIDDLE for value in uncertainties
+        None if value is None else 100.0 * ((value - low) / spread) if spread > 0.0 else MIDDLE
+        for value in uncertainties
     )
 
 
