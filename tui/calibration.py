@@ -7,7 +7,8 @@ from typing import Any
 
 from rich.text import Text
 
-from .plain import bar, show_table, show_text
+from ..engine.pool.display import display_line
+from .plain import bar, p_value, show_table, show_text
 
 STAND_IN = (
     "the offline reader is a stand-in, not an LLM: it weighs what it reads by the scores as a rule says; whether an "
@@ -15,6 +16,8 @@ STAND_IN = (
 )
 MOST = 10
 """Failed queries that are named."""
+EXCERPT = 120
+"""Characters of a document that are shown; ``--json`` has all."""
 
 
 def show_calibration(done: Mapping[str, Any]) -> None:
@@ -27,7 +30,7 @@ def show_calibration(done: Mapping[str, Any]) -> None:
             document["score"] if document["score"] is None else round(document["score"]),
             document["answer"],
             *([{True: "yes", False: "", None: ""}[document["relevant"]]] if knows else []),
-            document["text"],
+            display_line(document["text"], EXCERPT),
         ]
         for document in done["documents"]
     ]
@@ -94,7 +97,7 @@ def _show_arms(arms: Mapping[str, Any], done: Mapping[str, Any]) -> None:
             arm["auroc"],
             arm["failures"] or None,
             f"{arm['versus']['difference']:+.3f}" if "versus" in arm else None,
-            arm["versus"]["p"] if "versus" in arm else None,
+            p_value(arm["versus"]["p"]) if "versus" in arm else None,
             arm["about"],
         ]
         for name, arm in arms.items()
@@ -112,7 +115,7 @@ def _show_rounds(rounds: Sequence[Mapping[str, Any]]) -> None:
     rows = [
         [
             row["round"],
-            Text(bar(row["accuracy"], 20)),
+            Text(bar(row["accuracy"])),
             row["accuracy"],
             _interval(row["ci95"]),
             row["f1"],
@@ -124,9 +127,10 @@ def _show_rounds(rounds: Sequence[Mapping[str, Any]]) -> None:
         ]
         for row in rounds
     ]
-    heads = ["round", "", "right", "95 %", "F1", "95 %", "uncertainty", "AUROC", "surest so far", "F1"]
+    heads = ["round", "", "right", "95 %", "F1", "95 %", "unsure", "AUROC", "final", "F1"]
+    note = "unsure: mean uncertainty; final: the answers that would stand if the rounds ended here"
     show_text("")
-    show_table(heads, rows)
+    show_table(heads, rows, note=note)
 
 
 def _show_transitions(transitions: Sequence[Mapping[str, Any]]) -> None:

@@ -194,7 +194,11 @@ def show_evaluation(table: Mapping[str, Any]) -> None:
 def _p_value(row: Mapping[str, Any]) -> Text | None:
     if "versus" not in row:
         return None
-    p = row["versus"]["p_holm"]
+    return p_value(row["versus"]["p_holm"])
+
+
+def p_value(p: float) -> Text:
+    """A p-value as tables show it."""
     return Text("< .001" if p < 0.001 else f"{p:.3f}", justify="right")
 
 
