@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from icl_curate.engine.calibrate.rounds import ARMS
 from icl_curate.engine.calibrate.walk import CalibrationPlan
 from icl_curate.engine.errors import BudgetError, Cancelled, LLMError, UsageError
 from icl_curate.engine.llm.budget import Budget
+from icl_curate.engine.llm.types import Answer, Capabilities, Request, Result
 from icl_curate.engine.pool.records import Query
 from icl_curate.engine.progress import CancelToken
 from icl_curate.engine.store import rounds as kept
@@ -349,3 +351,32 @@ def test_a_rehearsal_sends_nothing_not_even_a_probe(workspace: Workspace) -> Non
 def test_all_names_every_arm(workspace: Workspace) -> None:
     names = tuple(name for name in ARMS if name != "relevance")
     assert calibration(workspace, Scripted(SCRIPT), replace(ALL, arms=names)).arms == names
+
+
+class Scoring(Scripted):
+    """Scores two options: log-odds of the first grow with the number of earlier answers; generates when sampling."""
+
+    async def probe(self) -> Capabilities:
+        return Capabilities(logprobs=True, scoring=True)
+
+    def _answer(self, request: Request) -> Result:
+        if not request.score:
+            return Answer("(B)", tokens=("(B)",), logprobs=(math.log(0.6),))
+        odds = 3.0 + len(request.prompt.earlier)
+        return Answer("red", option_logprobs=((math.log(0.5 * odds),), (math.log(0.5),)))
+
+
+def test_options_are_scored_and_uncertainty_is_what_the_best_leaves(tmp_path: Path) -> None:
+    asked = {"id": "c", "input": "Which colour?", "output": "red", "options": ["red", "blue"], "context": "A.\n\nB."}
+    pool = [{"input": f"q{i}", "output": "red", "options": ["red", "blue"]} for i in range(3)]
+    workspace = workspace_of(tmp_path / "w", [asked], pool)
+    backend = Scoring({})
+    done = walked(workspace, backend, replace(ALL, rounds=2, arms=("full", "sampling")))
+    told = done["queries"][0]
+    assert [t["uncertainty"] for t in told["rounds"]] == pytest.approx([1 / 4, 1 / 5, 1 / 6])
+    assert (told["final"], told["final_round"]) == ("red", 2)
+    last = next(request for request in backend.asked if len(request.prompt.earlier) == 2)
+    assert "(A) red\n(B) blue\nPrevious Generated Answer:\nRound 1: red (" in last.prompt.text
+    # what was scored cannot be a sample among samples: the baseline is the samples alone
+    assert [row["round"] for row in done["arms"]["sampling"]["rounds"]] == [1, 2]
+    assert (done["arms"]["full"]["accuracy"], done["arms"]["sampling"]["accuracy"]) == (1.0, 0.0)

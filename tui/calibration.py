@@ -69,11 +69,12 @@ def show_calibrations(done: Mapping[str, Any]) -> None:
         _show_account(done)
         return
     first = arms[next(iter(arms))]
-    _show_arms(arms, done)
-    _show_rounds(first["rounds"])
+    is_open = done["task"] == "open"
+    _show_arms(arms, done, is_open)
+    _show_rounds(first["rounds"], is_open)
     _show_transitions(first["transitions"])
     if done["relevance"]:
-        _show_relevance(done["relevance"])
+        _show_relevance(done["relevance"], " and ".join(done["means"]))
     _show_pair(
         "uncertainty of final answers, 0 to 1", ("right", first["right"]), ("wrong", first["wrong"]), first["auroc"]
     )
@@ -86,14 +87,14 @@ def show_calibrations(done: Mapping[str, Any]) -> None:
     _show_account(done)
 
 
-def _show_arms(arms: Mapping[str, Any], done: Mapping[str, Any]) -> None:
-    metric = "exact match" if done["task"] == "open" else "accuracy"
+def _show_arms(arms: Mapping[str, Any], done: Mapping[str, Any], is_open: bool) -> None:
+    metric = "exact match" if is_open else "accuracy"
     rows = [
         [
             name,
             arm["accuracy"],
             _interval(arm["ci95"]),
-            arm["f1"],
+            arm["f1"] if is_open else None,
             arm["auroc"],
             arm["failures"] or None,
             f"{arm['versus']['difference']:+.3f}" if "versus" in arm else None,
@@ -111,23 +112,23 @@ def _show_arms(arms: Mapping[str, Any], done: Mapping[str, Any]) -> None:
     show_table([heads[i] for i in keep], [[row[i] for i in keep] for row in rows], note=note)
 
 
-def _show_rounds(rounds: Sequence[Mapping[str, Any]]) -> None:
+def _show_rounds(rounds: Sequence[Mapping[str, Any]], is_open: bool) -> None:
     rows = [
         [
             row["round"],
             Text(bar(row["accuracy"])),
             row["accuracy"],
             _interval(row["ci95"]),
-            row["f1"],
-            _interval(row["f1_ci95"]),
+            *([row["f1"], _interval(row["f1_ci95"])] if is_open else []),
             row["uncertainty"],
             row["auroc"],
             row["final_accuracy"],
-            row["final_f1"],
+            *([row["final_f1"]] if is_open else []),
         ]
         for row in rounds
     ]
-    heads = ["round", "", "right", "95 %", "F1", "95 %", "unsure", "AUROC", "final", "F1"]
+    with_f1 = ["F1", "95 %"] if is_open else []
+    heads = ["round", "", "right", "95 %", *with_f1, "unsure", "AUROC", "final", *with_f1[:1]]
     note = "unsure: mean uncertainty; final: the answers that would stand if the rounds ended here"
     show_text("")
     show_table(heads, rows, note=note)
@@ -150,9 +151,9 @@ def _turned(cell: Mapping[str, Any]) -> Text:
     return Text(value, justify="right")
 
 
-def _show_relevance(found: Mapping[str, Any]) -> None:
+def _show_relevance(found: Mapping[str, Any], what: str) -> None:
     _show_pair(
-        "scores of documents, 0 to 100",
+        f"scores of {what}, 0 to 100",
         ("relevant", found["relevant"]),
         ("others", found["others"]),
         found["auroc"],
