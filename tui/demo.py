@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ..engine.calibrate.calibration import Calibration
+from ..engine.calibrate.documents import queries_of
+from ..engine.calibrate.walk import CalibrationPlan
 from ..engine.evaluate.compare import Evaluation, EvaluationPlan
 from ..engine.export.corpus import ExportPlan, export
 from ..engine.index.artefacts import encode_for_reader
@@ -22,15 +25,19 @@ from ..engine.sources.train import SourceTraining, tune
 from ..engine.store.decisions import decide
 from ..engine.store.trials import standings
 from ..engine.store.workspace import Workspace
+from .calibration import show_calibration, show_calibrations
 from .plain import show_evaluation, show_preview, show_sources, show_table, show_text, show_training, show_tuned
 
 SAMPLE = Path(__file__).parents[1] / "sample_data" / "support"
 QUESTION = "my parcel still has not come, where is it?"
+FACTS = Path(__file__).parents[1] / "sample_data" / "facts"
+CALIBRATED = 40
+"""Queries of the fact set that the demo calibrates."""
 METHODS = ("zero", "random", "bm25", "dense", "dpp", "set-bsr")
 
 
 def run_demo(workspace: Path | None, report: Report, cancel: CancelToken, show: bool = True) -> dict[str, Any]:
-    """Index, preview, evaluate, learn, prune, evaluate again, export; returns the figures of each step.
+    """Index, preview, evaluate, learn, prune, evaluate again, export, calibrate; returns the figures of each step.
 
     Without ``workspace`` everything happens in a temporary folder. Raises what the steps raise.
     """
@@ -89,7 +96,40 @@ def run_demo(workspace: Path | None, report: Report, cancel: CancelToken, show: 
         if show:
             _step("7. export what is left", "icl-curate export curated.jsonl")
             show_text(_closing(told, out if workspace else None))
+
+        told |= _calibrate(folder / "facts", settings, report, cancel, show)
     return told
+
+
+def _calibrate(folder: Path, settings: Settings, report: Report, cancel: CancelToken, show: bool) -> dict[str, Any]:
+    """Questions with ten documents each, one of them looked at closely: the second sample data set."""
+    store = Workspace.create(folder)
+    plan = IndexPlan(
+        (str(FACTS / "pool" / "*.jsonl"),), validation=(str(FACTS / "validation.jsonl"),), encoder=settings.encoder
+    )
+    index_pool(store, plan, report, cancel)
+    queries = queries_of(store, "validation", CALIBRATED)
+    with backend_for(settings, encode_for_reader(store, settings)) as backend:
+
+        def walk(asked: Sequence[Query], plan: CalibrationPlan) -> dict[str, Any]:
+            return Calibration(store, backend, settings, asked, plan, report, cancel).run(Budget())
+
+        all_of_them = walk(queries, CalibrationPlan(split="validation"))
+        mended = next((i for i, told in enumerate(all_of_them["queries"]) if _was_mended(told)), 0)
+        one = walk(queries[mended : mended + 1], CalibrationPlan())
+    if show:
+        command = f"icl-curate calibrate --validation --limit {CALIBRATED}"
+        _step("8. questions with documents: answer in rounds, with uncertainty scores", command)
+        show_calibrations(all_of_them)
+        _step("9. one of them closely", f"icl-curate calibrate {queries[mended].id}")
+        show_calibration(one)
+    return {"calibration": {key: value for key, value in all_of_them.items() if key != "queries"}, "mended": one}
+
+
+def _was_mended(told: Mapping[str, Any]) -> bool:
+    """Wrong at first, right in the end."""
+    by_round = {turn["round"]: turn["correct"] for turn in told["rounds"]}
+    return by_round.get(0) is False and by_round.get(told["final_round"]) is True
 
 
 def _evaluate(
