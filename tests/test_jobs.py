@@ -315,6 +315,8 @@ def test_time_remaining_is_by_the_pace_since_the_task_began() -> None:
     assert latest.event.task == "train"
     assert live.remaining(130.0) == pytest.approx(70.0)
     assert [step["loss"] for step in live.steps] == [1.0, 0.5]
-    assert live.notes == [(121.0, "slow")]
+    live.add(Told(131.0, Event("train", note="a remark changes no progress")))
+    assert live.remaining(130.0) == pytest.approx(70.0)
+    assert [note for _, note in live.notes] == ["slow", "a remark changes no progress"]
     live.add(Told(140.0, Event("ask", 1, 50)))  # asking began anew with the next batch
     assert live.tasks["ask"].event.done == 1
