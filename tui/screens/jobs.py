@@ -130,7 +130,8 @@ class JobsRoom(Room):
 
     def read(self, workspace: Workspace) -> list[Seen] | Empty:
         found = []
-        for job in jobs(workspace):
+        ended = {number: seen.job for number, seen in self._known.items() if not seen.job.live}
+        for job in jobs(workspace, ended):
             seen = self._known.get(job.number)
             if seen is None or seen.job.live:
                 seen = self._known[job.number] = _seen(job, seen.live if seen else Live())
