@@ -654,6 +654,55 @@ def train_topics(
     show_topic_training(done)
 
 
+@train_app.command("all")
+def train_all(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    k: ShotsOption = None,
+    llm: LLMOption = None,
+    base_url: BaseURLOption = None,
+    answers: AnswersOption = None,
+    order: OrderOption = None,
+    seed: SeedOption = None,
+    device: DeviceOption = None,
+    concurrency: ConcurrencyOption = None,
+    max_calls: MaxCallsOption = None,
+    max_cost: MaxCostOption = None,
+    price_in: PriceInOption = None,
+    price_out: PriceOutOption = None,
+    background: BackgroundOption = False,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Sources, ranker and topics one after the other, as set by default, within one budget."""
+    from .engine.ranker.train import RankerTraining
+    from .engine.sources.train import SourceTraining
+    from .engine.topics.train import TopicTraining
+
+    settings = _settings(
+        workspace, as_json, k=k, llm=llm, base_url=base_url, answers=answers, order=order, seed=seed, device=device,
+        concurrency=concurrency, price_in=price_in, price_out=price_out,
+    )  # fmt: skip
+    store = _open(workspace)
+    parts: dict[str, Callable[[Backend, Report, CancelToken], _Ready]] = {
+        "sources": lambda b, r, c: SourceTraining(store, b, settings, report=r, cancel=c, rehearse=dry_run),
+        "ranker": lambda b, r, c: RankerTraining(store, b, settings, report=r, cancel=c, rehearse=dry_run),
+        "topics": lambda b, r, c: TopicTraining(store, b, settings, report=r, cancel=c, rehearse=dry_run),
+    }
+    done = _carry_out_all(parts, store, settings, max_calls, max_cost, dry_run, as_json, background)
+    if not done:
+        return
+    if as_json:
+        _print_json(done)
+        return
+    from .tui.plain import show_ranker, show_text, show_training
+    from .tui.topic_tables import show_topic_training
+
+    shown = {"sources": show_training, "ranker": show_ranker, "topics": show_topic_training}
+    for name, result in done.items():
+        show_text(f"\n{name}", style="bold")
+        shown[name](result)
+
+
 @app.command("topics")
 def list_topics(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
@@ -945,37 +994,69 @@ def _carry_out(
     as_json: bool,
     background: bool = False,
 ) -> dict[str, Any] | None:
-    """Open the LLM, then say what the work would cost or do it within the budget; or leave it to a job.
+    """Do one piece of work within the budget, or say what it would cost, or leave it to a job; as `_carry_out_all`."""
+    done = _carry_out_all({"": ready}, workspace, settings, max_calls, max_cost, dry_run, as_json, background)
+    return done[""] if done else None
 
-    None comes back where the work is not done here.
+
+def _carry_out_all(
+    parts: Mapping[str, Callable[[Backend, Report, CancelToken], _Ready]],
+    workspace: Workspace,
+    settings: Settings,
+    max_calls: int | None,
+    max_cost: float | None,
+    dry_run: bool,
+    as_json: bool,
+    background: bool = False,
+) -> dict[str, dict[str, Any]]:
+    """Open the LLM, then do the parts one after the other within one budget; what came out, by part.
+
+    With ``dry_run`` only their cost is said, with ``background`` a job is started; nothing comes back then. Of several
+    parts one that the pool does not allow is left out, and said.
     """
     if background and not dry_run:
         _start_job(workspace, as_json)
-        return None
+        return {}
+    from .engine.errors import UsageError
     from .engine.index.artefacts import encode_for_reader
     from .engine.llm.asking import backend_for, price_of
     from .engine.llm.budget import Budget
+    from .engine.progress import Event
 
     price = price_of(settings)
     budget = Budget(max_calls, max_cost, price)
+    done: dict[str, dict[str, Any]] = {}
+    costs: dict[str, Plan] = {}
     with (
         _narrated() as (report, cancel),
         backend_for(settings, encode_for_reader(workspace, settings)) as backend,
     ):
-        work = ready(backend, report, cancel)
-        if not dry_run:
-            return work.run(budget)
-        _show_cost(work.cost(price), as_json)
-        return None
+        for name, ready in parts.items():
+            try:
+                work = ready(backend, report, cancel)
+            except UsageError as error:
+                if len(parts) == 1:
+                    raise
+                report(Event(name, note=f"{name} left out: {error.what}"))
+                continue
+            if dry_run:
+                costs[name] = work.cost(price)
+            else:
+                done[name] = work.run(budget)
+    if dry_run:
+        _show_costs(costs, as_json)
+    return done
 
 
-def _show_cost(plan: Plan, as_json: bool) -> None:
+def _show_costs(costs: Mapping[str, Plan], as_json: bool) -> None:
     if as_json:
-        _print_json({"dry_run": True, **_plain(plan)})
+        told = {name: _plain(plan) for name, plan in costs.items()}
+        _print_json({"dry_run": True, **told.get("", told)})
         return
     from .tui.plain import show_plan
 
-    show_plan(plan)
+    for name, plan in costs.items():
+        show_plan(plan, name)
 
 
 def _open(path: Path) -> Workspace:

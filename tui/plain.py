@@ -143,9 +143,9 @@ def show_needs(seen: Preview) -> None:
     show_table(["", "adds>"], picks)
 
 
-def show_plan(plan: Plan) -> None:
+def show_plan(plan: Plan, name: str = "") -> None:
     """What a run would ask and cost."""
-    show_table(["", ""], plan_rows(asdict(plan)))
+    show_table(["", ""], plan_rows(asdict(plan)), title=name)
 
 
 def plan_rows(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
