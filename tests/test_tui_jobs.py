@@ -134,6 +134,9 @@ def test_cancel_and_resume_by_keys(workspace: Workspace, server: Server) -> None
         await pilot.press("c")
         await pilot.pause()
         assert said[-1] == "no job that runs or waits is selected"
+        await pilot.press("e")
+        assert app.screen.query_one(Input).value == command(server)
+        await pilot.press("escape")
         server.delay = 0.0
         await pilot.press("r")
         await until(pilot, lambda: state(app, 2) == "done")

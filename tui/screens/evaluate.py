@@ -82,6 +82,7 @@ class EvaluateRoom(Room):
         self.shown: Sequence[Outcome] = ()
         self.pair: tuple[str, str | None] = "", None
         """The method whose queries these are, and what it is compared with."""
+        self._asked_of: tuple[int, str, str | None] | None = None
         self.filter = "all"
 
     def compose_body(self) -> ComposeResult:
@@ -259,14 +260,20 @@ class EvaluateRoom(Room):
             return
         name, row = self.rows[self.table.cursor]
         other = row["versus"]["method"] if "versus" in row else None
-        self.in_thread(
-            "queries",
-            lambda: (name, other, runs.outcomes(self.review.opened(), run.run, name, other)),
-            lambda found: self._show_queries(*found),
-        )
+        of = run.run, name, other
+        if of == self._asked_of:  # what a finished run measured does not change
+            self.forget("queries")
+            self._show_queries(self.asked)
+            return
 
-    def _show_queries(self, method: str, other: str | None, found: Sequence[Outcome]) -> None:
-        self.asked, self.pair = found, (method, other)
+        def keep(found: Sequence[Outcome]) -> None:
+            self._asked_of, self.pair = of, (name, other)
+            self._show_queries(found)
+
+        self.in_thread("queries", lambda: runs.outcomes(self.review.opened(), *of), keep)
+
+    def _show_queries(self, found: Sequence[Outcome]) -> None:
+        self.asked, (method, other) = found, self.pair
         self.shown = [outcome for outcome in found if FILTERS[self.filter](outcome)]
         lost = sum(outcome.gain < 0 for outcome in found)
         won = sum(outcome.gain > 0 for outcome in found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -79,6 +80,7 @@ class JobsRoom(Room):
         Action(
             "jobs.resume", "r", "Resume", "Run its command again; pays only for the rest", "icl-curate jobs resume N"
         ),
+        Action("jobs.edit", "e", "Edit", "Change its command, see the cost, start that", footer=False),
         Action("jobs.log", "l", "Log", "To its log and back", "icl-curate jobs follow N"),
     )
     BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
@@ -128,7 +130,8 @@ class JobsRoom(Room):
 
     def read(self, workspace: Workspace) -> list[Seen] | Empty:
         found = []
-        for job in jobs(workspace):
+        ended = {number: seen.job for number, seen in self._known.items() if not seen.job.live}
+        for job in jobs(workspace, ended):
             seen = self._known.get(job.number)
             if seen is None or seen.job.live:
                 seen = self._known[job.number] = _seen(job, seen.live if seen else Live())
@@ -214,6 +217,10 @@ class JobsRoom(Room):
     def action_new(self) -> None:
         propose(self, COMMANDS)
 
+    def action_edit(self) -> None:
+        if self.current:
+            propose(self, [shlex.join(self.current.job.arguments)])
+
     def action_cancel(self) -> None:
         if seen := self._stoppable():
             number = seen.job.number
@@ -269,9 +276,9 @@ def _line(seen: Seen) -> Line:
     job = seen.job
     state = Text(job.state, STYLES[job.state])
     if job.state == "queued":
-        told: Text | str = Text(f"after job {job.behind}" if job.behind else "starting", "muted")
+        told = Text(f"after job {job.behind}" if job.behind else "starting", "muted")
     elif job.state == "running":
-        told = _progress(seen, 10)
+        told = _progress(seen, 6)
     else:
         told = Text(display_line(seen.outcome), "bad" if job.state == "failed" else "")
     left = seen.live.remaining(time.time()) if job.state == "running" else None
