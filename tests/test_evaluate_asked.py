@@ -49,7 +49,7 @@ def test_a_perfect_sorter_brings_the_best_to_the_top_from_any_order(count: int) 
 
 PIECES = st.one_of(
     st.text(max_size=12),
-    st.sampled_from(["[", "]", " > ", ", ", "\n", "the best is ", "٣", "²", "-1", "9" * 5000]),
+    st.sampled_from(["[", "]", " > ", ", ", "\n", "the best is ", "٣", "²", "-1"]),
     st.integers(-5, 40).map(str),
     st.integers(-5, 40).map("[{}]".format),
 )
@@ -72,6 +72,7 @@ def test_any_reply_gives_a_permutation(reply: str, count: int) -> None:
         ("Of the 4 examples, I would put [3] first, then [1].", "cabd"),
         ("1. [4]\n2. [2]\n3. [1]\n4. [3]", "dbac"),
         ("They are all equally helpful.", "abcd"),
+        ("9" * 5000 + " 2", "bacd"),  # more digits than Python reads as a number
         ("", "abcd"),
     ],
 )
@@ -421,17 +422,17 @@ def test_a_failed_call_is_the_querys_result_and_counted_whatever_its_stage(open_
 
 def test_stopped_in_the_middle_it_goes_on_and_pays_nothing_twice(open_world: Copy) -> None:
     whole = Scripted(_says(_of_query))
-    wanted = evaluate(open_world("whole"), whole, "sure", limit=20)
+    wanted = evaluate(open_world("whole"), whole, "sure", limit=12)
     workspace = open_world("w")
     asked: list[Request] = []
-    for stop_after in (45, 35, 30):
+    for stop_after in (30, 10):  # in the second and in the third stage at the latest, of four with 24 calls each
         token = CancelToken()
         backend = Scripted(_says(_of_query), cancel=token, stop_after=stop_after)
         with pytest.raises(Cancelled):
-            evaluate(workspace, backend, "sure", cancel=token, limit=20)
+            evaluate(workspace, backend, "sure", cancel=token, limit=12)
         asked += backend.asked
     last = Scripted(_says(_of_query))
-    table = evaluate(workspace, last, "sure", limit=20)
+    table = evaluate(workspace, last, "sure", limit=12)
     asked += last.asked
     assert last.asked
     assert Counter(request.prompt.text for request in asked) == Counter(r.prompt.text for r in whole.asked)
