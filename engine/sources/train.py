@@ -264,6 +264,31 @@ def tune(
     return replace(tuned, pruned=(), kept=lists.names, validation_after=choice.baseline, threshold=None)
 
 
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """What pruning by each estimator's scores of the latest run would do to the validation vote of k answers:
+    ``scores`` by estimator and source, ``curves`` by estimator as (threshold, sources dropped, accuracy)."""
+
+    run: int
+    k: int
+    scores: Mapping[str, Mapping[str, float]]
+    curves: Mapping[str, tuple[tuple[float, int, float], ...]]
+
+
+def curves(workspace: Workspace, k: int) -> Curves | None:
+    """The whole curve of every estimator, nothing chosen; asks no LLM. None before the first run."""
+    found = trials.latest(workspace)
+    if found is None:
+        return None
+    lists = lists_of(found)
+    scores = {name: learnt for name in DEFAULT_ESTIMATORS if (learnt := trials.weights(workspace, name))}
+    drawn = {
+        name: tuple(pruning_curve(lists, np.array([learnt[source] for source in lists.names]), k))
+        for name, learnt in scores.items()
+    }
+    return Curves(found.run, k, scores, drawn)
+
+
 def sources_below(workspace: Workspace, weight: float) -> list[str]:
     """Sources whose learnt weight lies below ``weight``. Raises `UsageError` when nothing was learnt, or none does."""
     learnt = trials.weights(workspace)

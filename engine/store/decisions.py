@@ -112,6 +112,24 @@ def history(workspace: Workspace, limit: int | None = None) -> list[Entry]:
     ]
 
 
+def last_word(workspace: Workspace, row: int) -> Entry | None:
+    """The decision that holds for a row of the pool, on itself or on its source; None where there was none."""
+    with workspace.read() as con:
+        found = con.execute(
+            """
+            SELECT d.batch, d.decided_at, d.who, d.action, d.scope, d.target, d.reason
+              FROM pool p JOIN decisions d
+                ON (d.scope = 'source' AND d.target = p.source) OR (d.scope = 'demonstration' AND d.target = p.id)
+             WHERE p.row = ? AND d.batch NOT IN (FROM undone) ORDER BY d.seq DESC LIMIT 1
+            """,
+            [row],
+        ).fetchone()
+    if found is None:
+        return None
+    batch, when, who, action, scope, target, reason = found
+    return Entry(batch, when, who, action, scope, (target,), reason, False)
+
+
 def _apply(workspace: Workspace, append: _Append, action: str, scope: str, dry_run: bool) -> Change:
     change: Change | None = None
     try:

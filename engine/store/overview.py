@@ -32,6 +32,8 @@ class Overview:
     encoder: str | None
     calls: Mapping[str, Mapping[str, float]]
     """For each LLM asked: calls, tokens_in, tokens_out, failures."""
+    runs: Mapping[str, int]
+    """Finished runs of each kind."""
     evaluations: int
     last_evaluation: int | None
     decisions: int
@@ -87,7 +89,9 @@ def overview(workspace: Workspace) -> Overview:
                 """
             ).fetchall()
         }
-        evaluations = _one(con, "SELECT count(*) FROM runs WHERE kind = 'evaluate' AND status = 'done'")
+        finished = dict(
+            con.execute("SELECT kind, count(*) FROM runs WHERE status = 'done' GROUP BY kind ORDER BY kind").fetchall()
+        )
         last = con.execute("SELECT max(run) FROM runs WHERE kind = 'evaluate' AND status = 'done'").fetchone()
         found = Overview(
             workspace=str(workspace.path),
@@ -105,7 +109,8 @@ def overview(workspace: Workspace) -> Overview:
             task=meta.get("task", "open"),
             encoder=meta.get("encoder"),
             calls=calls,
-            evaluations=evaluations,
+            runs=finished,
+            evaluations=finished.get("evaluate", 0),
             last_evaluation=last[0] if last else None,
             decisions=_one(
                 con, "SELECT count(DISTINCT batch) FROM decisions WHERE batch NOT IN (FROM undone) AND action <> 'undo'"
@@ -122,6 +127,12 @@ def _advised(found: Overview) -> Overview:
         step = "icl-curate index POOL.jsonl --validation-fraction 0.1 --test-fraction 0.1"
     elif not found.evaluations:
         step = f"icl-curate evaluate --split {'test' if found.test else 'validation'}"
+    elif found.validation and found.sources > 1 and not found.runs.get("train-sources"):
+        step = "icl-curate train sources"
+    elif found.runs.get("train-sources") and not found.decisions:
+        step = "icl-curate prune --tune"
+    elif found.validation and not found.runs.get("train-ranker"):
+        step = "icl-curate train ranker"
     else:
         step = "icl-curate export curated.jsonl"
     return replace(found, next_step=step)

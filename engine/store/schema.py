@@ -144,7 +144,23 @@ MIGRATIONS: tuple[str, ...] = (
         answer_after VARCHAR NOT NULL
     );
     """,
-    # calibration
+    # version 4: topics
+    """
+    CREATE TABLE topics (
+        run BIGINT NOT NULL,
+        topic BIGINT NOT NULL,        -- its place in the run's predictor
+        name VARCHAR NOT NULL,
+        knowledge DOUBLE NOT NULL,    -- how often the LLM is right on it without demonstrations, shrunk and clipped
+        observations DOUBLE NOT NULL  -- questions behind that, each counted by how much it is about the topic
+    );
+    CREATE TABLE topic_links (        -- core topics of demonstrations
+        run BIGINT NOT NULL,
+        row BIGINT NOT NULL,
+        topic BIGINT NOT NULL,
+        weight FLOAT NOT NULL         -- its distinctiveness, 1 for the most distinctive of the row
+    );
+    """,
+    # version 5: calibration
     """
     ALTER TABLE llm_calls ADD COLUMN entropies DOUBLE[] DEFAULT [];   -- of the tokens' distributions, nats
     CREATE TABLE calibrations (       -- one query walked through rounds under one arm

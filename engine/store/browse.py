@@ -1,0 +1,142 @@
+"""Browsing a pool of any size: the order first, as row numbers; then the few rows that are on the screen."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ..errors import Cancelled
+from .demonstrations import Filter, Listed
+from .workspace import Workspace
+
+Order = Literal["row", "id", "source", "input", "output", "length"]
+ORDERS: dict[Order, str] = {
+    "row": "t.row",
+    "id": "t.id",
+    "source": "t.source",
+    "input": "t.input",
+    "output": "t.output",
+    "length": "length(t.input)",
+}
+EVERYTHING = Filter()
+SHOWN = 400
+"""Characters of a text that a list carries: one row may hold a megabyte."""
+
+
+class Stop:
+    """Ends a query from another thread: once `stop` is called the query raises `Cancelled`, then or when it starts."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._con: duckdb.DuckDBPyConnection | None = None
+        self._stopped = False
+
+    def stop(self) -> None:
+        with self._lock:
+            self._stopped = True
+            if self._con is not None:
+                self._con.interrupt()
+
+    @contextmanager
+    def watching(self, con: duckdb.DuckDBPyConnection) -> Iterator[None]:
+        with self._lock:
+            if self._stopped:
+                raise Cancelled
+            self._con = con
+        try:
+            yield
+        except duckdb.InterruptException as error:
+            raise Cancelled from error
+        finally:
+            with self._lock:
+                self._con = None
+
+
+def matching(
+    workspace: Workspace,
+    filter: Filter = EVERYTHING,
+    order: Order = "row",
+    descending: bool = False,
+    among: NDArray[np.int64] | None = None,
+    stop: Stop | None = None,
+) -> NDArray[np.int64]:
+    """Numbers of all rows that pass the filter (and are ``among`` these), in order, (n,); ties by row number.
+
+    Eight bytes a row is all that is held. Raises `Cancelled` when ``stop`` says so.
+    """
+    where, values = filter.conditions()
+    key = f"{ORDERS[order]} {'DESC' if descending else 'ASC'}"
+    with workspace.read() as con, (stop or Stop()).watching(con):
+        if among is not None:
+            con.register("among", pa.table({"row": among}))
+            where += " AND t.row IN (SELECT row FROM among)"
+        (found,) = con.execute(
+            f"SELECT t.row FROM demonstrations t WHERE {where} ORDER BY {key}, t.row", values
+        ).fetchnumpy().values()  # fmt: skip
+    return np.asarray(found, np.int64)
+
+
+def pruned_rows(workspace: Workspace) -> NDArray[np.int64]:
+    """Numbers of the rows that decisions took out, ascending, (n,)."""
+    with workspace.read() as con:
+        (found,) = con.execute("SELECT row FROM pruned ORDER BY row").fetchnumpy().values()
+    return np.asarray(found, np.int64)
+
+
+def listed(workspace: Workspace, rows: NDArray[np.int64], pruned: NDArray[np.int64]) -> list[Listed]:
+    """The rows in the given order, texts cut to `SHOWN` characters; ``pruned`` as `pruned_rows` gave it. A page of them
+    takes milliseconds wherever they lie. Numbers that are gone are left out."""
+    if not rows.size:
+        return []
+    numbers = ",".join(map(str, np.unique(rows).tolist()))
+    with workspace.read() as con:
+        found = con.execute(
+            f"""
+            SELECT t.row, t.id, t.source, left(t.input, {SHOWN}), left(t.output, {SHOWN}), d.of
+              FROM demonstrations t LEFT JOIN (SELECT row, of FROM duplicates WHERE row IN ({numbers})) d USING (row)
+             WHERE t.row IN ({numbers})
+            """
+        ).fetchall()
+    at = np.searchsorted(pruned, [row[0] for row in found])
+    gone = {
+        row[0] for row, i in zip(found, at.tolist(), strict=True) if i < len(pruned) and int(pruned[i]) == row[0]
+    }  # fmt: skip
+    by_row = {
+        number: Listed(number, name, source, text, output, number in gone, of)
+        for number, name, source, text, output, of in found
+    }
+    return [by_row[row] for row in rows.tolist() if row in by_row]
+
+
+def first_of_group(workspace: Workspace, row: int) -> int:
+    """The first row of its duplicate group: the row itself where it repeats nothing."""
+    with workspace.read() as con:
+        found = con.execute("SELECT of FROM duplicates WHERE row = ?", [row]).fetchone()
+    return int(found[0]) if found else row
+
+
+def ids_of(workspace: Workspace, rows: NDArray[np.int64]) -> list[str]:
+    """Ids of rows, by row number."""
+    with workspace.read() as con:
+        con.register("wanted", pa.table({"row": rows}))
+        found = con.execute("SELECT id FROM demonstrations SEMI JOIN wanted USING (row) ORDER BY row").fetchall()
+    return [name for (name,) in found]
+
+
+def tally(
+    workspace: Workspace, column: Literal["source", "output"], split: str = "pool", limit: int = 5_000
+) -> list[tuple[str, int]]:
+    """Values of a column with how many rows have them, the most frequent first."""
+    with workspace.read() as con:
+        return con.execute(
+            f"SELECT {column}, count(*) AS n FROM demonstrations WHERE split = ? AND retired_at IS NULL "
+            "GROUP BY 1 ORDER BY n DESC, 1 LIMIT ?",
+            [split, limit],
+        ).fetchall()

@@ -1,0 +1,72 @@
+"""What can be done in ``icl-curate review``: one list that keys, footer, help and command palette are made from.
+
+Every tab and widget declares its own `Action`s beside the methods that carry them out and hands them to Textual with
+``BINDINGS = bindings(ACTIONS)``. The name of an action is also the name under which its keys are changed, in
+``keys.toml`` beside the user's ``config.toml``: ``"sources.prune" = "delete"``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from textual.binding import Binding, BindingType
+
+from ..engine.settings import user_config
+
+KEYS = "keys.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """``name`` is ``room.verb``: the method ``action_verb`` of the widget that declares it (or ``call``, with its
+    arguments). ``keys`` as Textual names them, separated by commas. ``about`` is one line for help and palette; ``cli``
+    the command that does the same. Actions with ``footer`` off are left to help and palette."""
+
+    name: str
+    keys: str
+    label: str
+    about: str
+    cli: str = ""
+    footer: bool = True
+    call: str = ""
+
+    @property
+    def run(self) -> str:
+        return self.call or self.name.rpartition(".")[2]
+
+
+def bindings(actions: Iterable[Action]) -> list[BindingType]:
+    """What Textual wants to know of actions."""
+    return [Binding(a.keys, a.run, a.label, show=a.footer, tooltip=a.about, id=a.name) for a in actions if a.keys]
+
+
+def keymap(known: Sequence[str], path: Path | None = None) -> tuple[dict[str, str], list[str]]:
+    """The user's own keys by action, and what is wrong with the file that holds them, if anything."""
+    path = path or user_config().with_name(KEYS)
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}, []
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        return {}, [f"{path}: {error}"]
+    keys = {name: value for name, value in _flat(found).items() if name in known and isinstance(value, str) and value}
+    problems = []
+    for name in _flat(found):
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            problems.append(f"{path}: no action '{name}'" + (f"; did you mean '{near[0]}'?" if near else ""))
+        elif name not in keys:
+            problems.append(f"{path}: {name} must be a text such as 'x' or 'x,delete'")
+    return keys, problems
+
+
+def _flat(table: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    """``[sources] prune = "x"`` says the same as ``"sources.prune" = "x"``."""
+    flat: dict[str, object] = {}
+    for name, value in table.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return flat

@@ -1,0 +1,317 @@
+"""The app behind ``icl-curate review``: the frame around the tabs.
+
+The frame is painted before DuckDB, numpy or any tab is imported; they come in a thread, and the tabs with them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import signal
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from rich.theme import Theme as RichTheme
+from textual import on
+from textual.app import App, ComposeResult, SystemCommand
+from textual.binding import Binding
+from textual.dom import DOMNode
+from textual.screen import Screen
+from textual.widgets import ContentSwitcher, Footer
+
+from . import memory
+from .actions import Action, bindings, keymap
+from .deciding import Deciding, counted
+from .dialogs.help import Help, sections
+from .themes import THEMES, named_styles
+from .widgets.tabbar import TabBar
+from .work import later
+
+if TYPE_CHECKING:
+    from ..engine.settings import Settings
+    from ..engine.store.decisions import Change
+    from ..engine.store.workspace import Workspace
+    from .room import Room
+
+ROOMS = {
+    "overview": "overview.OverviewRoom",
+    "sources": "sources.SourcesRoom",
+    "demos": "demos.DemosRoom",
+    "topics": "placeholder.TopicsRoom",
+    "preview": "placeholder.PreviewRoom",
+    "calibrate": "placeholder.CalibrateRoom",
+    "evaluate": "evaluate.EvaluateRoom",
+    "jobs": "jobs.JobsRoom",
+}
+"""The tabs in their order: their names, and where in ``screens`` their classes are."""
+
+WATCH = 1.0
+"""Seconds between two looks at whether somebody changed the workspace."""
+
+FRAME = (
+    *(
+        Action(f"go.{name}", str(i), name.capitalize(), f"To the tab {name.capitalize()}", "", False, f"go('{name}')")
+        for i, name in enumerate(ROOMS, 1)
+    ),
+    Action("frame.next", "right_square_bracket", "Next tab", "To the tab on the right", footer=False),
+    Action("frame.previous", "left_square_bracket", "Previous tab", "To the tab on the left", footer=False),
+    Action("frame.undo", "u", "Undo", "Take the latest decision back", "icl-curate prune --undo"),
+    Action("frame.history", "H", "History", "Decisions taken, latest first", "icl-curate history", footer=False),
+    Action("frame.copy", "y", "Copy", "Copy what is selected, over SSH too", footer=False),
+    Action("frame.reload", "f5,ctrl+r", "Reload", "Read the workspace again", footer=False),
+    Action("frame.help", "question_mark,f1", "Help", "Keys of the focused part", "icl-curate --help"),
+    Action("frame.palette", "colon", "Commands", "Find any command by name", call="command_palette"),
+    Action("frame.leave", "q", "Quit", "Leave; decisions are kept"),
+)
+
+
+def import_rooms() -> list[type[Room]]:
+    """The tabs' classes. Brings DuckDB and numpy with it."""
+    found = []
+    for place in ROOMS.values():
+        module, name = place.split(".")
+        found.append(getattr(importlib.import_module(f".screens.{module}", __package__), name))
+    return found
+
+
+class ReviewApp(App[None], Deciding):
+    """All tabs over the workspace in one folder."""
+
+    TITLE = "icl-curate review"
+    ACTIONS = FRAME
+    BINDINGS: ClassVar = [*bindings(FRAME), Binding("ctrl+q", "leave", show=False, system=True, priority=True)]
+    CSS_PATH = "review.tcss"
+    HORIZONTAL_BREAKPOINTS = [(0, "-tight"), (60, "-narrow"), (100, "-wide"), (150, "-vast")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-flat"), (18, "-short"), (32, "-tall")]  # noqa: RUF012
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder.resolve()
+        self._workspace: Workspace | None = None
+        self._memory = memory.load(self.folder)
+        self._fingerprint: tuple[tuple[int, int], ...] = ()
+        self._clashes: set[str] = set()
+        for theme in THEMES:
+            self.register_theme(theme)
+        known = self._memory.theme in self.available_themes
+        self.theme = self._memory.theme if known else THEMES[0].name
+        self.keep = later(self, 0.5, self.save)
+        """Call it when something worth remembering has changed."""
+
+    # What rooms may ask; see `room.Review`.
+
+    def opened(self) -> Workspace:
+        from ..engine.store.workspace import Workspace
+
+        if self._workspace is None:
+            self._workspace = Workspace.open(self.folder)
+        return self._workspace
+
+    def settings(self) -> Settings:
+        from ..engine.settings import resolve
+
+        return resolve(self.folder, {}).settings
+
+    def visit(self, name: str) -> Room:
+        from .room import Room
+
+        room = self.query_one(f"#{name}", Room)
+        self.query_one(ContentSwitcher).current = name
+        self.query_one(TabBar).current = name
+        if room.stale:
+            room.reload()
+        room.take_focus()
+        self.keep()
+        return room
+
+    # The frame.
+
+    def compose(self) -> ComposeResult:
+        yield TabBar([(name, name.capitalize()) for name in ROOMS])
+        yield ContentSwitcher()
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        self._name_colours()
+        self._fingerprint = self._looks()
+        bar = self.query_one(TabBar)
+        bar.note = str(self.folder)
+        bar.current = self._memory.tab if self._memory.tab in ROOMS else next(iter(ROOMS))
+        self._die_tidily()
+        self.call_after_refresh(lambda: self.in_thread("rooms", import_rooms, self._furnish))
+
+    async def _furnish(self, rooms: list[type[Room]]) -> None:
+        """The tabs are there: put them in, and open the one the last session left."""
+        self._load_keymap(rooms)
+        made = [room() for room in rooms]
+        for room in made:
+            room.recall(self._memory.rooms.get(room.NAME, {}))
+            room.display = False
+        await self.query_one(ContentSwitcher).mount_all(made)
+        self.theme_changed_signal.subscribe(self, lambda _: self._recoloured())
+        self.set_interval(WATCH, self.look_again)
+        self.visit(self.query_one(TabBar).current)
+
+    @property
+    def rooms(self) -> list[Room]:
+        """The tabs; none yet right after the start."""
+        return list(self.query_one(ContentSwitcher).children)  # type: ignore[arg-type]
+
+    @property
+    def room(self) -> Room | None:
+        """The open tab."""
+        return next((room for room in self.rooms if room.id == self.query_one(ContentSwitcher).current), None)
+
+    def keys_of(self, action: Action) -> str:
+        """The keys that do it, the user's own if there are any, as people read them."""
+        keys = self._keymap.get(action.name, action.keys)
+        shown = [self.get_key_display(Binding(key.strip(), "")) for key in keys.split(",") if key.strip()]
+        return " ".join(dict.fromkeys(shown))
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        for room in sorted(self.rooms, key=lambda room: room is not self.room):
+            for action in room.ACTIONS:
+                title = f"{room.TITLE}: {action.label or action.about}"
+                yield SystemCommand(title, _help(action), self._doer(action, room))
+        for action in FRAME:
+            if action.name != "frame.palette":
+                title = f"Go to {action.label}" if action.name.startswith("go.") else action.label
+                yield SystemCommand(title, _help(action), self._doer(action, None))
+        yield SystemCommand("Theme", "Change the colours", self.action_change_theme)
+        yield SystemCommand("Screenshot", "Save an SVG", lambda: self.set_timer(0.1, self.deliver_screenshot))
+
+    def handle_bindings_clash(self, clashed_bindings: set[Binding], node: DOMNode) -> None:
+        names = " and ".join(sorted(binding.id or binding.action for binding in clashed_bindings))
+        if names not in self._clashes:
+            self._clashes.add(names)
+            self.notify(f"keys.toml gives one key to {names}", severity="warning", markup=False)
+
+    def save(self) -> None:
+        """Remember how things stand, where the folder can be written."""
+        if not self.rooms:
+            return
+        rooms = {room.NAME: room.remember() for room in self.rooms}
+        try:
+            memory.save(self.folder, memory.Memory(self.query_one(TabBar).current, self.theme, rooms))
+        except OSError as error:
+            self.log(f"not remembered: {error}")
+
+    def look_again(self) -> None:
+        """Whoever changed the workspace, this program or another: what the tabs show is out of date."""
+        looks = self._looks()
+        if looks != self._fingerprint:
+            self._fingerprint = looks
+            self._outdated()
+
+    def decided(self, change: Change) -> None:
+        what = "undid" if change.action == "undo" else change.action
+        scope = "decision" if change.action == "undo" else change.scope
+        told = f"{what} {counted(len(change.targets), scope)}: {change.active_after:,} demonstrations active"
+        self.notify(told, markup=False, timeout=4)
+        self.look_again()
+
+    # Actions.
+
+    def action_go(self, name: str) -> None:
+        self.query_one(TabBar).current = name
+        if self.rooms:
+            self.visit(name)
+
+    def action_next(self) -> None:
+        self._step(1)
+
+    def action_previous(self) -> None:
+        self._step(-1)
+
+    def action_undo(self) -> None:
+        self.take_back()
+
+    def action_history(self) -> None:
+        from .dialogs.history import History
+
+        self.push_screen(History(self))
+
+    def action_copy(self) -> None:
+        text = self.room.to_copy() if self.room else ""
+        if text:
+            self.copy_to_clipboard(text)
+            self.notify(f"copied {counted(len(text), 'character')}", timeout=2)
+
+    def action_reload(self) -> None:
+        self._outdated()
+
+    def action_help(self) -> None:
+        self.push_screen(Help(sections(self.focused or self.room, FRAME)))
+
+    def action_leave(self) -> None:
+        self.save()
+        self.exit()
+
+    @on(TabBar.Picked)
+    def _picked(self, event: TabBar.Picked) -> None:
+        self.action_go(event.name)
+
+    def _step(self, by: int) -> None:
+        names = list(ROOMS)
+        self.action_go(names[(names.index(self.query_one(TabBar).current) + by) % len(names)])
+
+    def _outdated(self) -> None:
+        for room in self.rooms:
+            room.stale = True
+        if self.room is not None:
+            self.room.reload()
+
+    def _looks(self) -> tuple[tuple[int, int], ...]:
+        found = []
+        for path in sorted(self.folder.glob("*.duckdb*")):
+            try:
+                state = path.stat()
+                found.append((state.st_mtime_ns, state.st_size))
+            except OSError:  # the log was folded in between
+                continue
+        return tuple(found)
+
+    def _doer(self, action: Action, room: Room | None) -> Any:
+        async def do() -> None:
+            where = self.visit(room.NAME) if room is not None else self
+            await self.run_action(action.run, default_namespace=where)
+
+        return do
+
+    def _load_keymap(self, rooms: Iterable[type[Room]]) -> None:
+        from .widgets.detail import Detail
+        from .widgets.logview import LogView
+        from .widgets.table import LineTable
+
+        parts = (FRAME, LineTable.ACTIONS, Detail.ACTIONS, LogView.ACTIONS, *(room.ACTIONS for room in rooms))
+        keys, problems = keymap([action.name for actions in parts for action in actions])
+        self.set_keymap(keys)
+        for problem in problems:
+            self.notify(problem, severity="warning", timeout=10, markup=False)
+
+    def _name_colours(self) -> None:
+        """Texts name their colours (good, bad, muted, …); the theme says what they are."""
+        self.console.push_theme(RichTheme(named_styles(self.theme_variables)))
+
+    def _recoloured(self) -> None:
+        self._name_colours()
+        self._outdated()
+        self.keep()
+
+    def _die_tidily(self) -> None:
+        """SIGTERM and SIGHUP end the app the ordinary way, so that the terminal is given back clean."""
+        if os.name == "nt" or self.is_web or self.is_headless:
+            return
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._killed, number)
+
+    def _killed(self, number: int) -> None:
+        self.save()
+        self.exit(return_code=128 + number)
+
+
+def _help(action: Action) -> str:
+    return f"{action.about} · {action.cli}" if action.cli else action.about

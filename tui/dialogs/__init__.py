@@ -1,0 +1,1 @@
+"""What opens over a tab and goes away again."""

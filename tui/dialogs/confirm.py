@@ -1,0 +1,40 @@
+"""A question before something large is done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from ...engine.pool.display import display_line
+from ..actions import Action, bindings
+
+
+class Confirm(ModalScreen[bool]):
+    """Says what would be done, line by line, and returns whether to do it."""
+
+    ACTIONS = (
+        Action("confirm.yes", "y,enter", "Yes", "Do it"),
+        Action("confirm.no", "n,escape,q", "No", "Leave everything as it is"),
+    )
+    BINDINGS = bindings(ACTIONS)
+
+    def __init__(self, title: str, lines: Sequence[str]) -> None:
+        super().__init__()
+        self._title, self._lines = title, lines
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog"):
+            yield Static(Text(display_line(self._title), "bold"))
+            yield Static(Text("\n".join(map(display_line, self._lines))), classes="told")
+            yield Static(Text.assemble(("y", "key"), " yes   ", ("n", "key"), " no"), classes="keys")
+
+    def action_yes(self) -> None:
+        self.dismiss(True)
+
+    def action_no(self) -> None:
+        self.dismiss(False)

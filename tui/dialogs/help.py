@@ -1,0 +1,68 @@
+"""Help for the part that has the focus, made from the actions it declares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.table import Table
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
+from textual.dom import DOMNode
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from ..actions import Action, bindings
+
+
+class Help(ModalScreen[None]):
+    """Sections of (title, about, actions), the focused part first."""
+
+    ACTIONS = (
+        Action("help.close", "escape,q,question_mark,f1", "Close", "Back to the tab"),
+        Action("help.down", "j,down", "", "Further down", footer=False),
+        Action("help.up", "k,up", "", "Further up", footer=False),
+    )
+    BINDINGS = bindings(ACTIONS)
+
+    def __init__(self, sections: Sequence[tuple[str, str, Sequence[Action]]]) -> None:
+        super().__init__()
+        self._sections = sections
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(classes="dialog help"):
+            for title, about, actions in self._sections:
+                yield Static(Text.assemble((title, "title"), "  ", (about, "muted")), classes="heading")
+                yield Static(self._keys(actions))
+            yield Static(Text("esc closes · keys can be changed in keys.toml, see the README", "muted"), classes="keys")
+
+    def action_close(self) -> None:
+        self.dismiss()
+
+    def action_down(self) -> None:
+        self.query_one(VerticalScroll).scroll_down(animate=False)
+
+    def action_up(self) -> None:
+        self.query_one(VerticalScroll).scroll_up(animate=False)
+
+    def _keys(self, actions: Iterable[Action]) -> Table:
+        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+        table.add_column(no_wrap=True, min_width=12)
+        table.add_column(ratio=1)
+        for action in actions:
+            keys = self.app.keys_of(action)  # type: ignore[attr-defined]
+            about = Text(action.about)
+            if action.cli:
+                about.append(f"   {action.cli}", "muted")
+            table.add_row(Text(keys, "key"), about)
+        return table
+
+
+def sections(focused: DOMNode | None, frame: Sequence[Action]) -> list[tuple[str, str, Sequence[Action]]]:
+    """What there is to say about the focused widget, what it stands in, and the frame."""
+    found = []
+    for node in focused.ancestors_with_self if focused is not None else ():
+        actions = node.__class__.__dict__.get("ACTIONS") or getattr(node, "ACTIONS", ())
+        if actions and not isinstance(node, ModalScreen):
+            found.append((getattr(node, "TITLE", type(node).__name__), getattr(node, "ABOUT", ""), actions))
+    return [section for section in found if section[2] is not frame] + [("Everywhere", "", frame)]

@@ -1,0 +1,86 @@
+"""Decisions taken, latest first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from ...engine.store.decisions import Entry, history
+from ..actions import Action, bindings
+from ..widgets.table import Column, Line, LineTable
+from ..work import Working
+
+if TYPE_CHECKING:
+    from ..room import Review
+
+MOST = 500
+
+
+class History(ModalScreen[None], Working):
+    """Who decided what, when and why; ``u`` takes the latest back, the list follows."""
+
+    TITLE = "History"
+    ACTIONS = (
+        Action("history.undo", "u", "Undo", "Take the latest decision back", "icl-curate prune --undo"),
+        Action("history.close", "escape,q,H", "Close", "Back to the tab"),
+    )
+    BINDINGS = bindings(ACTIONS)
+
+    def __init__(self, review: Review) -> None:
+        super().__init__()
+        self._review = review
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog history"):
+            yield Static(Text("Decisions, latest first", "bold"), classes="heading")
+            yield LineTable(
+                [
+                    Column("batch", "#", 4, right=True, rank=4, sortable=False),
+                    Column("when", "when", 16, rank=3, sortable=False),
+                    Column("who", "who", 8, rank=5, sortable=False),
+                    Column("did", "did", 8, sortable=False),
+                    Column("targets", "which", 16, grow=2, sortable=False),
+                    Column("reason", "why", 10, grow=1, rank=2, sortable=False),
+                    Column("undone", "", 6, rank=1, sortable=False),
+                ]
+            )
+            yield Static(Text.assemble(("u", "key"), " undo the latest   ", ("esc", "key"), " close"), classes="keys")
+
+    def on_mount(self) -> None:
+        self.reload()
+
+    def reload(self) -> None:
+        self.in_thread("load", lambda: history(self._review.opened(), MOST), self._show)
+
+    def _show(self, entries: Sequence[Entry]) -> None:
+        table = self.query_one(LineTable)
+        table.message = "no decision has been taken yet"
+        table.fill([_line(entry) for entry in entries])
+
+    def action_undo(self) -> None:
+        self._review.take_back(self.reload)
+
+    def action_close(self) -> None:
+        self.dismiss()
+
+
+def _line(entry: Entry) -> Line:
+    targets = ", ".join(entry.targets[:5]) + (f" … {len(entry.targets):,} in all" if len(entry.targets) > 5 else "")
+    return Line(
+        (
+            entry.batch,
+            f"{entry.decided_at:%Y-%m-%d %H:%M}",
+            entry.who,
+            entry.action,
+            f"{entry.scope} {targets}",
+            entry.reason,
+            "undone" if entry.undone else "",
+        ),
+        "muted" if entry.undone or entry.action == "undo" else "",
+    )

@@ -1,0 +1,38 @@
+"""Tabs that are still to come: what they will show, and the command that does it meanwhile."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ...engine.store.workspace import Workspace
+from ..room import Empty, Room
+
+
+class Placeholder(Room):
+    """A room that only says where to look instead."""
+
+    INSTEAD: ClassVar[Empty]
+
+    def read(self, workspace: Workspace) -> Empty:
+        return self.INSTEAD
+
+
+class TopicsRoom(Placeholder):
+    NAME, TITLE, ABOUT = "topics", "Topics", "What the LLM does not know, and whether the pool covers it."
+    INSTEAD = Empty("No topics yet", "Topics show what the LLM knows and what the pool covers.", "icl-curate topics")
+
+
+class PreviewRoom(Placeholder):
+    NAME, TITLE, ABOUT = "preview", "Preview", "Which demonstrations a query gets, and why."
+    INSTEAD = Empty(
+        "Preview is on the command line for now",
+        "It shows which demonstrations a query gets, why, and the exact prompt.",
+        'icl-curate preview "QUERY" --explain',
+    )
+
+
+class CalibrateRoom(Placeholder):
+    NAME, TITLE, ABOUT = "calibrate", "Calibrate", "Why an answer is wrong, and whether another round mends it."
+    INSTEAD = Empty(
+        "No calibration yet", "Rounds of asking again, guided by uncertainty.", "icl-curate calibrate QUERY"
+    )

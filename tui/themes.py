@@ -1,0 +1,50 @@
+"""Colours: two themes of our own beside Textual's, and the names texts use for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rich.style import Style
+from textual.color import Color, ColorParseError
+from textual.theme import Theme
+
+THEMES = (
+    Theme(
+        "curate-dark",
+        primary="#7aa2d6", secondary="#8f9bb3", accent="#e0b062", success="#86b87a", warning="#d99a5b", error="#d9706c",
+        foreground="#d6d9de", background="#14171c", surface="#1a1e25", panel="#232832", dark=True,
+        variables={"footer-key-foreground": "#e0b062", "block-cursor-text-style": "none"},
+    ),
+    Theme(
+        "curate-light",
+        primary="#2b5c97", secondary="#5b6575", accent="#8a5a00", success="#2f6f2a", warning="#9a5200", error="#a8322d",
+        foreground="#20242b", background="#fbfaf7", surface="#f2f0ea", panel="#e6e3da", dark=False,
+        variables={"footer-key-foreground": "#8a5a00", "block-cursor-text-style": "none"},
+    ),
+)  # fmt: skip
+
+_NAMES = {
+    "good": "$success",
+    "bad": "$error",
+    "warn": "$warning",
+    "accent": "$accent",
+    "primary": "$primary",
+    "key": "$footer-key-foreground",
+    "muted": "$foreground-muted",
+    "track": "$surface-lighten-2",
+}
+
+
+def named_styles(variables: Mapping[str, str]) -> dict[str, Style]:
+    """The names as rich styles, in the colours of a theme on its own background."""
+    ground = Color.parse(variables["background"])
+    found = {name: _style(variables.get(variable[1:], ""), ground) for name, variable in _NAMES.items()}
+    return found | {"title": found["accent"] + Style(bold=True)}
+
+
+def _style(colour: str, ground: Color) -> Style:
+    try:
+        parsed = Color.parse(colour.split()[0])
+    except (ColorParseError, IndexError):
+        return Style()
+    return Style(color=(ground.blend(parsed, parsed.a, 1) if parsed.ansi is None else parsed).rich_color)

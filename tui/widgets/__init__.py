@@ -1,0 +1,1 @@
+"""Widgets the tabs share."""

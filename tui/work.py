@@ -1,0 +1,92 @@
+"""Work in threads for widgets: its result comes back as a message, newer work makes older results void."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import isawaitable
+from typing import Any, TypeVar
+
+from textual.dom import DOMNode
+from textual.message import Message
+from textual.timer import Timer
+
+from ..engine.errors import CurateError
+
+T = TypeVar("T")
+
+
+class Done(Message):
+    """Work of a widget came to its end: ``result``, or ``error``."""
+
+    bubble = False
+
+    def __init__(
+        self, kind: str, turn: int, then: Callable[[Any], object], result: Any = None, error: CurateError | None = None
+    ) -> None:
+        super().__init__()
+        self.kind, self.turn, self.then, self.result, self.error = kind, turn, then, result, error
+
+
+class Working(DOMNode):
+    """A widget, or the app, that reads and writes in threads. Named last among the bases.
+
+    `in_thread` runs ``work`` off the event loop and then calls ``then(result)``, a function or coroutine, on it. Of
+    one ``kind`` only the latest counts: what an older one still brings is dropped, since a thread cannot be stopped.
+    `CurateError`s go to `failed`; any other exception does too, told as one, so that no thread ever ends the app.
+    """
+
+    def in_thread(self, kind: str, work: Callable[[], T], then: Callable[[T], object]) -> None:
+        turns = self._turns()
+        turn = turns[kind] = turns.get(kind, 0) + 1
+
+        def carry_out() -> None:
+            try:
+                done = Done(kind, turn, then, result=work())
+            except CurateError as error:
+                done = Done(kind, turn, then, error=error)
+            except Exception as error:
+                problem = CurateError(f"{type(error).__name__}: {error}", "please report this with what you did")
+                done = Done(kind, turn, then, error=problem)
+            self.post_message(done)
+
+        self.run_worker(carry_out, name=f"{self.id}:{kind}", group=kind, thread=True, exit_on_error=False)
+
+    def forget(self, kind: str) -> None:
+        """Whatever work of this kind is still under way: its result no longer matters."""
+        self._turns()[kind] = self._turns().get(kind, 0) + 1
+
+    def failed(self, kind: str, error: CurateError) -> None:
+        """Tell the user; a tab also shows it in place."""
+        self.app.notify(told(error), severity="error", timeout=8, markup=False)
+
+    async def on_done(self, message: Done) -> None:
+        message.stop()
+        if message.turn != self._turns().get(message.kind):
+            return
+        if message.error is not None:
+            self.failed(message.kind, message.error)
+        else:
+            after = message.then(message.result)
+            if isawaitable(after):
+                await after
+
+    def _turns(self) -> dict[str, int]:
+        found: dict[str, int] = self.__dict__.setdefault("_turns_by_kind", {})
+        return found
+
+
+def later(node: DOMNode, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
+    """A function that calls ``call`` once no further call of it has come for ``seconds``."""
+    pending: list[Timer] = []
+
+    def soon() -> None:
+        while pending:
+            pending.pop().stop()
+        pending.append(node.set_timer(seconds, call))
+
+    return soon
+
+
+def told(error: CurateError) -> str:
+    """An error as a notification says it."""
+    return f"{error.what}\n{error.fix}" if error.fix else error.what
