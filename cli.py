@@ -456,6 +456,7 @@ def calibrate(
     price_in: PriceInOption = None,
     price_out: PriceOutOption = None,
     dry_run: DryRunOption = False,
+    background: BackgroundOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Answer in rounds: the LLM sees how unsure it was of each document and of its earlier answers (paper 001)."""
@@ -483,7 +484,7 @@ def calibrate(
     def ready(backend: Backend, report: Report, cancel: CancelToken) -> Calibration:
         return Calibration(store, backend, settings, asked, plan, report, cancel, rehearse=dry_run)
 
-    done = _carry_out(ready, store, settings, max_calls, max_cost, dry_run, as_json)
+    done = _carry_out(ready, store, settings, max_calls, max_cost, dry_run, as_json, background)
     if done is None:
         return
     if as_json:
