@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, Protocol
 
@@ -19,6 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 if TYPE_CHECKING:
+    from .engine.jobs.folder import Job
     from .engine.llm.budget import Budget, Price
     from .engine.llm.runner import Plan
     from .engine.llm.types import Backend
@@ -57,6 +58,8 @@ train_app = typer.Typer(
     cls=CurateGroup, no_args_is_help=True, rich_markup_mode=None, help="Learn from the chosen LLM's answers."
 )
 app.add_typer(train_app, name="train")
+jobs_app = typer.Typer(cls=CurateGroup, rich_markup_mode=None, help="Long work in the background: list, follow, stop.")
+app.add_typer(jobs_app, name="jobs")
 
 WorkspaceOption = Annotated[
     Path, typer.Option("--workspace", "-w", envvar="ICL_CURATE_WORKSPACE", help="Folder of the workspace.")
@@ -75,6 +78,10 @@ MaxCostOption = Annotated[float | None, typer.Option("--max-cost", help="Stop be
 PriceInOption = Annotated[float | None, typer.Option("--price-in", help="USD per million prompt tokens.")]
 PriceOutOption = Annotated[float | None, typer.Option("--price-out", help="USD per million generated tokens.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+BackgroundOption = Annotated[
+    bool, typer.Option("--background", help="As a job of its own, behind those that wait: icl-curate jobs.")
+]
+JobArgument = Annotated[int | None, typer.Argument(help="Number of the job (default: the latest).")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite what exists.")]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Kept in the history.")]
 
@@ -359,7 +366,15 @@ def preview(
 @app.command()
 def evaluate(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    methods: Annotated[str, typer.Option("--methods", "-m", help="Comma-separated.")] = "zero,random,bm25,dense",
+    methods: Annotated[
+        str,
+        typer.Option(
+            "--methods",
+            "-m",
+            help="Comma-separated: zero, random, bm25, dense, dpp, set-bsr; once trained: ranker, promptpg, topick; "
+            "asking the LLM while they select: rerank, sure, mdl, mdr, cone (the last three: an LLM that scores).",
+        ),
+    ] = "zero,random,bm25,dense",
     k: ShotsOption = None,
     seeds: Annotated[int, typer.Option(help="Seeds for methods that draw at random.", min=1)] = 3,
     split: Annotated[str, typer.Option(help="validation or test.")] = "test",
@@ -375,6 +390,7 @@ def evaluate(
     max_cost: MaxCostOption = None,
     price_in: PriceInOption = None,
     price_out: PriceOutOption = None,
+    background: BackgroundOption = False,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -391,7 +407,7 @@ def evaluate(
     def ready(backend: Backend, report: Report, cancel: CancelToken) -> Evaluation:
         return Evaluation(store, backend, settings, plan, report, cancel, rehearse=dry_run)
 
-    table = _carry_out(ready, store, settings, max_calls, max_cost, dry_run, as_json)
+    table = _carry_out(ready, store, settings, max_calls, max_cost, dry_run, as_json, background)
     if table is None:
         return
     if as_json:
@@ -403,28 +419,110 @@ def evaluate(
 
 
 @app.command()
+def calibrate(
+    query: Annotated[
+        str | None, typer.Argument(help="A question, the id of an indexed query, or - to read one from stdin.")
+    ] = None,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    validation: Annotated[bool, typer.Option("--validation", help="All validation queries.")] = False,
+    split: Annotated[str | None, typer.Option(help="All queries of: validation, test or pool.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", help="First queries only.")] = None,
+    rounds: Annotated[int, typer.Option("--rounds", "-r", help="Rounds after the first answer.", min=1)] = 5,
+    stop_early: Annotated[bool, typer.Option("--stop-early", help="Stop when answer and score have settled.")] = False,
+    arms: Annotated[
+        str,
+        typer.Option(help="full, answers, plain, relevance, oracle, sampling, vote; comma-separated, or all."),
+    ] = "full",
+    uncertainty: Annotated[
+        str, typer.Option(help="product, geometric, entropy, or self-consistency (needs no log-probabilities).")
+    ] = "product",
+    over: Annotated[
+        Literal["auto", "documents", "demonstrations"],
+        typer.Option(help="Score the query's documents, or selected demonstrations; auto: documents where it has two."),
+    ] = "auto",
+    method: Annotated[str | None, typer.Option("--method", "-m", help="Selects the demonstrations.")] = None,
+    k: ShotsOption = None,
+    options: Annotated[list[str] | None, typer.Option("--option", help="An answer option; repeatable.")] = None,
+    context: Annotated[str, typer.Option(help="Documents of the query, blank lines between them.")] = "",
+    llm: LLMOption = None,
+    base_url: BaseURLOption = None,
+    order: OrderOption = None,
+    answers: AnswersOption = None,
+    seed: SeedOption = None,
+    device: DeviceOption = None,
+    concurrency: ConcurrencyOption = None,
+    max_calls: MaxCallsOption = None,
+    max_cost: MaxCostOption = None,
+    price_in: PriceInOption = None,
+    price_out: PriceOutOption = None,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Answer in rounds: the LLM sees how unsure it was of each document and of its earlier answers (paper 001)."""
+    from .engine.calibrate.calibration import Calibration
+    from .engine.calibrate.documents import queries_of, query_named
+    from .engine.calibrate.walk import SETTLED, CalibrationPlan
+    from .engine.errors import UsageError
+
+    settings = _settings(
+        workspace, as_json, method=method, k=k, llm=llm, base_url=base_url, order=order, answers=answers, seed=seed,
+        device=device, concurrency=concurrency, price_in=price_in, price_out=price_out,
+    )  # fmt: skip
+    chosen: Any = "validation" if validation else _split(split) if split else ""
+    if bool(query) == bool(chosen) or (validation and split):
+        raise UsageError("name one query or one set of queries", 'icl-curate calibrate "a question", or --validation')
+    store = _open(workspace)
+    if query:
+        text = sys.stdin.read().strip() if query == "-" else query
+        asked = [query_named(store, text, options or (), context)]
+    else:
+        asked = queries_of(store, chosen, limit)
+    names = tuple(name.strip() for name in arms.split(",") if name.strip())
+    plan = CalibrationPlan(rounds, names, uncertainty, over, SETTLED if stop_early else None, split=chosen)
+
+    def ready(backend: Backend, report: Report, cancel: CancelToken) -> Calibration:
+        return Calibration(store, backend, settings, asked, plan, report, cancel, rehearse=dry_run)
+
+    done = _carry_out(ready, store, settings, max_calls, max_cost, dry_run, as_json)
+    if done is None:
+        return
+    if as_json:
+        _print_json(done)
+        return
+    from .tui.calibration import show_calibration, show_calibrations
+
+    (show_calibrations if chosen else show_calibration)(done)
+
+
+@app.command()
 def export(
     out: Annotated[Path, typer.Argument(help="File, or folder for the format hf.")],
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     format: Annotated[
-        str | None, typer.Option("--format", "-f", help="jsonl, csv, parquet, chat, dspy or hf (default: by name).")
+        str | None,
+        typer.Option("--format", "-f", help="jsonl, csv, parquet, chat, dspy, hf (default: by name), or calibration."),
     ] = None,
-    split: Annotated[str, typer.Option(help="pool, validation or test.")] = "pool",
+    split: Annotated[
+        str | None, typer.Option(help="pool, validation or test (default: pool; for calibration: validation).")
+    ] = None,
     source: Annotated[list[str] | None, typer.Option("--source", help="Only these sources; repeatable.")] = None,
     deduplicate: Annotated[bool, typer.Option("--deduplicate", help="Only the first of each duplicate group.")] = False,
     force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write the active pool with a manifest that says what was taken out and why."""
+    """Write the active pool with a manifest that says what was taken out and why, or what calibration teaches."""
+    from .engine.export.calibration import FORMAT, export_calibration
     from .engine.export.corpus import ExportPlan, format_of, manifest_path
     from .engine.export.corpus import export as write
 
     settings = _settings(workspace, as_json)
-    plan = ExportPlan(
-        out, format or format_of(out), _split(split), tuple(source or ()), deduplicate, settings.template, force
-    )
+    chosen = _split(split or ("validation" if format == FORMAT else "pool"))
+    plan = ExportPlan(out, format or format_of(out), chosen, tuple(source or ()), deduplicate, settings.template, force)
     with _narrated() as (report, cancel):
-        manifest = write(_open(workspace), plan, report, cancel)
+        if format == FORMAT:
+            manifest = export_calibration(_open(workspace), plan, settings.order)
+        else:
+            manifest = write(_open(workspace), plan, report, cancel)
     if as_json:
         _print_json(manifest)
         return
@@ -515,6 +613,7 @@ def train_sources(
     max_cost: MaxCostOption = None,
     price_in: PriceInOption = None,
     price_out: PriceOutOption = None,
+    background: BackgroundOption = False,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -531,7 +630,7 @@ def train_sources(
     def ready(backend: Backend, report: Report, cancel: CancelToken) -> SourceTraining:
         return SourceTraining(store, backend, settings, plan, report, cancel, rehearse=dry_run)
 
-    done = _carry_out(ready, store, settings, max_calls, max_cost, dry_run, as_json)
+    done = _carry_out(ready, store, settings, max_calls, max_cost, dry_run, as_json, background)
     if done is None:
         return
     if as_json:
@@ -567,6 +666,7 @@ def train_ranker(
     max_cost: MaxCostOption = None,
     price_in: PriceInOption = None,
     price_out: PriceOutOption = None,
+    background: BackgroundOption = False,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -583,7 +683,7 @@ def train_ranker(
     def ready(backend: Backend, report: Report, cancel: CancelToken) -> RankerTraining:
         return RankerTraining(store, backend, settings, plan, report, cancel, rehearse=dry_run)
 
-    done = _carry_out(ready, store, settings, max_calls, max_cost, dry_run, as_json)
+    done = _carry_out(ready, store, settings, max_calls, max_cost, dry_run, as_json, background)
     if done is None:
         return
     if as_json:
@@ -592,6 +692,215 @@ def train_ranker(
     from .tui.plain import show_ranker
 
     show_ranker(done)
+
+
+@train_app.command("topics")
+def train_topics(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    topics: Annotated[str, typer.Option("--topics", help="Your own list, one topic a line, instead of mining.")] = "",
+    size: Annotated[int | None, typer.Option(help="Topics at most.", min=1)] = None,
+    llm_topics: Annotated[
+        bool, typer.Option("--llm-topics/--no-llm-topics", help="Whether the LLM picks each row's core topics.")
+    ] = True,
+    sample: Annotated[int, typer.Option(help="Demonstrations to learn from, at most.", min=1)] = 20_000,
+    questions: Annotated[int, typer.Option(help="Demonstrations asked without shots.", min=0)] = 1_000,
+    cosine: Annotated[float, typer.Option("--lambda", help="Weight of similarity beside topics.")] = 0.5,
+    epochs: Annotated[int, typer.Option(help="Passes over the examples, at most.", min=1)] = 30,
+    llm: LLMOption = None,
+    base_url: BaseURLOption = None,
+    answers: AnswersOption = None,
+    seed: SeedOption = None,
+    device: DeviceOption = None,
+    concurrency: ConcurrencyOption = None,
+    max_calls: MaxCallsOption = None,
+    max_cost: MaxCostOption = None,
+    price_in: PriceInOption = None,
+    price_out: PriceOutOption = None,
+    background: BackgroundOption = False,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Which topics the pool has, which the LLM knows, and which demonstrations cover them (paper 004)."""
+    from .engine.topics.train import TopicPlan, TopicTraining
+
+    settings = _settings(
+        workspace, as_json, llm=llm, base_url=base_url, answers=answers, seed=seed, device=device,
+        concurrency=concurrency, price_in=price_in, price_out=price_out,
+    )  # fmt: skip
+    store = _open(workspace)
+    plan = TopicPlan(topics, size, llm_topics, sample, questions, cosine=cosine, epochs=epochs)
+
+    def ready(backend: Backend, report: Report, cancel: CancelToken) -> TopicTraining:
+        return TopicTraining(store, backend, settings, plan, report, cancel, rehearse=dry_run)
+
+    done = _carry_out(ready, store, settings, max_calls, max_cost, dry_run, as_json, background)
+    if done is None:
+        return
+    if as_json:
+        _print_json(done)
+        return
+    from .tui.topic_tables import show_topic_training
+
+    show_topic_training(done)
+
+
+@train_app.command("all")
+def train_all(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    k: ShotsOption = None,
+    llm: LLMOption = None,
+    base_url: BaseURLOption = None,
+    answers: AnswersOption = None,
+    order: OrderOption = None,
+    seed: SeedOption = None,
+    device: DeviceOption = None,
+    concurrency: ConcurrencyOption = None,
+    max_calls: MaxCallsOption = None,
+    max_cost: MaxCostOption = None,
+    price_in: PriceInOption = None,
+    price_out: PriceOutOption = None,
+    background: BackgroundOption = False,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Sources, ranker and topics one after the other, as set by default, within one budget."""
+    from .engine.ranker.train import RankerTraining
+    from .engine.sources.train import SourceTraining
+    from .engine.topics.train import TopicTraining
+
+    settings = _settings(
+        workspace, as_json, k=k, llm=llm, base_url=base_url, answers=answers, order=order, seed=seed, device=device,
+        concurrency=concurrency, price_in=price_in, price_out=price_out,
+    )  # fmt: skip
+    store = _open(workspace)
+    parts: dict[str, Callable[[Backend, Report, CancelToken], _Ready]] = {
+        "sources": lambda b, r, c: SourceTraining(store, b, settings, report=r, cancel=c, rehearse=dry_run),
+        "ranker": lambda b, r, c: RankerTraining(store, b, settings, report=r, cancel=c, rehearse=dry_run),
+        "topics": lambda b, r, c: TopicTraining(store, b, settings, report=r, cancel=c, rehearse=dry_run),
+    }
+    done = _carry_out_all(parts, store, settings, max_calls, max_cost, dry_run, as_json, background)
+    if not done:
+        return
+    if as_json:
+        _print_json(done)
+        return
+    from .tui.plain import show_ranker, show_text, show_training
+    from .tui.topic_tables import show_topic_training
+
+    shown = {"sources": show_training, "ranker": show_ranker, "topics": show_topic_training}
+    for name, result in done.items():
+        show_text(f"\n{name}", style="bold")
+        shown[name](result)
+
+
+@app.command("topics")
+def list_topics(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    gaps: Annotated[
+        bool, typer.Option("--gaps", help="What queries need, the LLM lacks and the pool does not cover.")
+    ] = False,
+    search: Annotated[str, typer.Option("--search", "-s", help="Only topics that hold this text.")] = "",
+    limit: Annotated[int, typer.Option("--limit", "-n", help="Topics to show.", min=1)] = 20,
+    as_json: JsonOption = False,
+) -> None:
+    """Topics of the pool with size, knowledge, coverage and sources; with --gaps what to collect next."""
+    from .engine.topics import report
+
+    settings = _settings(workspace, as_json)
+    store = _open(workspace)
+    if gaps:
+        found = report.gaps(store, settings, limit)
+        if as_json:
+            _print_json({"gaps": [gap.as_json() for gap in found]})
+            return
+        from .tui.topic_tables import show_gaps
+
+        show_gaps(found)
+        return
+    listed = [topic for topic in report.topics(store, settings) if search.lower() in topic.topic.lower()]
+    if as_json:
+        _print_json({"topics": [_plain(topic) for topic in listed[:limit]], "total": len(listed)})
+        return
+    from .tui.topic_tables import show_topics
+
+    show_topics(listed[:limit], len(listed))
+
+
+@jobs_app.callback(invoke_without_command=True)
+def jobs(context: typer.Context, workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:
+    """Jobs of the workspace, latest first. They run one at a time; start one with --background."""
+    if context.invoked_subcommand is not None:
+        return
+    from .engine.jobs.folder import jobs as list_jobs
+
+    _state["json"] = as_json
+    found = list_jobs(_open(workspace))
+    if as_json:
+        _print_json({"jobs": [_plain(job) for job in found]})
+        return
+    from .tui.plain_jobs import show_jobs
+
+    show_jobs(found)
+
+
+@jobs_app.command("follow")
+def jobs_follow(
+    number: JobArgument = None, workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False
+) -> None:
+    """Watch a job to its end and show what came out; ends with its exit code. Ctrl-C leaves the job running."""
+    from .engine.jobs import folder
+    from .engine.jobs.follow import follow
+
+    _state["json"] = as_json
+    store = _open(workspace)
+    job = _job(store, number)
+    if job.behind:
+        typer.echo(f"job {job.number} waits for job {job.behind}", err=True)
+    with _narrated() as (report, cancel):
+        for event in follow(store, job.number, cancel):
+            report(event)
+    job = folder.find(store, job.number)
+    if job.live:
+        _fail(f"job {job.number} goes on", f"icl-curate jobs cancel {job.number} would stop it", 130)
+    if job.state != "done":
+        _fail(f"job {job.number} {job.state}" + (f": {job.error}" if job.error else ""), job.fix, job.code or 1)
+    done = folder.result(job) or {}
+    if as_json:
+        _print_json(done)
+        return
+    from .tui.plain_jobs import show_result
+
+    show_result(job, done)
+
+
+@jobs_app.command("cancel")
+def jobs_cancel(
+    number: JobArgument = None,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    kill: Annotated[bool, typer.Option("--kill", help="At once; calls in flight may be paid again.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Stop a job, or take it out of the queue. What was answered is kept: resume pays only for the rest."""
+    from .engine.jobs.lock import wait_for
+    from .engine.jobs.start import cancel
+
+    _state["json"] = as_json
+    store = _open(workspace)
+    job = cancel(store, _job(store, number).number, kill=kill)
+    wait_for(job.folder)
+    _show_job(_job(store, job.number), as_json)
+
+
+@jobs_app.command("resume")
+def jobs_resume(
+    number: JobArgument = None, workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False
+) -> None:
+    """Queue the command of an ended job again; nothing that was answered is paid twice."""
+    from .engine.jobs.start import resume
+
+    _state["json"] = as_json
+    store = _open(workspace)
+    _show_job(resume(store, _job(store, number).number), as_json)
 
 
 @app.command()
@@ -635,6 +944,39 @@ def audit(
 
 
 # What the commands share.
+
+
+def _start_job(workspace: Workspace, as_json: bool) -> None:
+    """The command that was typed, as a job."""
+    from .engine.jobs.start import start
+
+    _show_job(start(workspace, [word for word in sys.argv[1:] if word != "--background"]), as_json)
+
+
+def _job(workspace: Workspace, number: int | None) -> Job:
+    """The job of this number, else the latest."""
+    from .engine.errors import UsageError
+    from .engine.jobs.folder import find
+    from .engine.jobs.folder import jobs as list_jobs
+
+    if number is not None:
+        return find(workspace, number)
+    found = list_jobs(workspace)
+    if not found:
+        raise UsageError("there are no jobs", "icl-curate evaluate --background")
+    return found[0]
+
+
+def _show_job(job: Job, as_json: bool) -> None:
+    if as_json:
+        _print_json({"job": _plain(job)})
+        return
+    behind = f" behind job {job.behind}" if job.behind else ""
+    _say(f"job {job.number} {job.state}{behind}: {job.command}")
+    if job.live:
+        _say(f"follow it with: icl-curate jobs follow {job.number}")
+    elif job.state != "done":
+        _say(f"go on with: icl-curate jobs resume {job.number}")
 
 
 def _show_ledger(workspace: Path, misleading: bool, helpful: bool, limit: int, as_json: bool) -> None:
@@ -746,32 +1088,71 @@ def _carry_out(
     max_cost: float | None,
     dry_run: bool,
     as_json: bool,
+    background: bool = False,
 ) -> dict[str, Any] | None:
-    """Open the LLM, then say what the work would cost (None comes back) or do it within the budget."""
+    """Do one piece of work within the budget, or say what it would cost, or leave it to a job; as `_carry_out_all`."""
+    done = _carry_out_all({"": ready}, workspace, settings, max_calls, max_cost, dry_run, as_json, background)
+    return done[""] if done else None
+
+
+def _carry_out_all(
+    parts: Mapping[str, Callable[[Backend, Report, CancelToken], _Ready]],
+    workspace: Workspace,
+    settings: Settings,
+    max_calls: int | None,
+    max_cost: float | None,
+    dry_run: bool,
+    as_json: bool,
+    background: bool = False,
+) -> dict[str, dict[str, Any]]:
+    """Open the LLM, then do the parts one after the other within one budget; what came out, by part.
+
+    With ``dry_run`` only their cost is said, with ``background`` a job is started; nothing comes back then. Of several
+    parts one that the pool does not allow is left out, and said.
+    """
+    if background and not dry_run:
+        _start_job(workspace, as_json)
+        return {}
+    from .engine.errors import UsageError
     from .engine.index.artefacts import encode_for_reader
     from .engine.llm.asking import backend_for, price_of
     from .engine.llm.budget import Budget
+    from .engine.progress import Event
 
     price = price_of(settings)
     budget = Budget(max_calls, max_cost, price)
+    done: dict[str, dict[str, Any]] = {}
+    costs: dict[str, Plan] = {}
     with (
         _narrated() as (report, cancel),
         backend_for(settings, encode_for_reader(workspace, settings)) as backend,
     ):
-        work = ready(backend, report, cancel)
-        if not dry_run:
-            return work.run(budget)
-        _show_cost(work.cost(price), as_json)
-        return None
+        for name, ready in parts.items():
+            try:
+                work = ready(backend, report, cancel)
+            except UsageError as error:
+                if len(parts) == 1:
+                    raise
+                report(Event(name, note=f"{name} left out: {error.what}"))
+                continue
+            if dry_run:
+                costs[name] = work.cost(price)
+            else:
+                done[name] = work.run(budget)
+    if dry_run:
+        _show_costs(costs, as_json)
+    return done
 
 
-def _show_cost(plan: Plan, as_json: bool) -> None:
+def _show_costs(costs: Mapping[str, Plan], as_json: bool) -> None:
     if as_json:
-        _print_json({"dry_run": True, **_plain(plan)})
+        told = {name: _plain(plan) for name, plan in costs.items()}
+        _print_json({"dry_run": True, **told.get("", told)})
         return
     from .tui.plain import show_plan
 
-    show_plan(plan)
+    for name, plan in costs.items():
+        show_plan(plan, name)
 
 
 def _open(path: Path) -> Workspace:
@@ -818,9 +1199,9 @@ def _mapping(pairs: Sequence[str]) -> dict[str, str]:
 
 @contextmanager
 def _narrated() -> Iterator[tuple[Report, CancelToken]]:
-    """Progress on stderr; the first Ctrl-C asks the work to stop tidily, a second one stops it at once."""
+    """Progress on stderr, or in the folder of the job that this process is; the first Ctrl-C or SIGTERM asks the work
+    to stop tidily, a second one stops it at once."""
     from .engine.progress import CancelToken
-    from .tui.plain import Narrator
 
     token = CancelToken()
 
@@ -829,12 +1210,25 @@ def _narrated() -> Iterator[tuple[Report, CancelToken]]:
             raise KeyboardInterrupt
         token.cancel()
 
-    previous = signal.signal(signal.SIGINT, stop)
+    previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        with Narrator(_state["quiet"]) as narrator:
+        with _narrator() as narrator:
             yield narrator, token
     finally:
-        signal.signal(signal.SIGINT, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _narrator() -> AbstractContextManager[Report]:
+    from .engine.jobs import VARIABLE
+
+    if folder := os.environ.get(VARIABLE):
+        from .engine.jobs.child import Recorder
+
+        return Recorder(Path(folder))
+    from .tui.plain import Narrator
+
+    return Narrator(_state["quiet"])
 
 
 def _plain(record: Any) -> dict[str, Any]:
@@ -874,4 +1268,14 @@ def _fail(what: str, fix: str, code: int) -> NoReturn:
 
 def main() -> None:
     """Entry point of the ``icl-curate`` command."""
+    from .engine.jobs import VARIABLE
+
+    if folder := os.environ.get(VARIABLE):
+        from .engine.jobs.child import work
+
+        sys.exit(work(Path(folder), app))
     app()
+
+
+if __name__ == "__main__":
+    main()

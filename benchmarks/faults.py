@@ -314,11 +314,11 @@ def plan_of(story: Story) -> list[tuple[bytes, str]]:
     workspace = Workspace.open(story.workspace)
     settings = resolve(story.workspace, {"llm": LLM, "base_url": story.server.url, "k": SHOTS}).settings
     backend = OpenAIServer("stub", LLMSettings(base_url=story.server.url))
-    arms = Evaluation(workspace, backend, settings, EvaluationPlan(METHODS, SEEDS, SPLIT)).arms
+    arms = Evaluation(workspace, backend, settings, EvaluationPlan(METHODS, SEEDS, SPLIT)).begin()
     return [
         (call_key(backend.identity(), request), digest([[m.role, m.content] for m in request.prompt.messages]))
         for arm in arms
-        for request in arm.requests
+        for request in (arm.stage.requests if arm.stage else ())
     ]
 
 

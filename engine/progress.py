@@ -28,6 +28,9 @@ class Event:
     fields: Mapping[str, float] = field(default_factory=dict)
 
 
+STEPS = frozenset({"train"})
+"""Tasks of which every event is a point of a curve; of the others only the latest matters."""
+
 Report = Callable[[Event], None]
 
 

@@ -21,11 +21,11 @@ FLOORS = [  # from the ground up; parts on one floor do not import each other
     {"index", "llm"},
     {"sources", "ranker", "topics"},
     {"select"},
-    {"calibrate", "evaluate"},
+    {"evaluate"},
+    {"calibrate"},
     {"export", "jobs"},
 ]
 LEVEL = {name: level for level, names in enumerate(FLOORS) for name in names}
-ALLOWED_ASIDE = {("evaluate", "select")}
 HEAVY = {"torch", "sentence_transformers", "transformers", "openai", "textual", "scipy", "sklearn"}
 
 
@@ -116,13 +116,17 @@ def test_the_command_line_imports_typer_alone() -> None:
     assert not _loaded("import icl_curate.cli") & {*HEAVY, "duckdb", "numpy", "rich", "pyarrow"}
 
 
+def test_a_job_that_waits_for_its_turn_loads_no_engine() -> None:
+    assert not _loaded("import icl_curate.cli, icl_curate.engine.jobs.child") & {*HEAVY, "duckdb", "numpy", "rich"}
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["index", "--help"]])
 def test_help_and_version_load_no_engine(arguments: list[str]) -> None:
     assert not _loaded(COMMAND, *arguments) & {*HEAVY, "duckdb", "numpy"}
 
 
 @pytest.mark.parametrize(
-    "arguments", [["status"], ["status", "--json"], ["sources", "--json"], ["history"], ["config"]]
+    "arguments", [["status"], ["status", "--json"], ["sources", "--json"], ["history"], ["config"], ["jobs"]]
 )
 def test_reading_commands_load_no_model(arguments: list[str], tmp_path: Path) -> None:
     from icl_curate.engine.store.workspace import Workspace

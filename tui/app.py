@@ -42,8 +42,8 @@ ROOMS = {
     "topics": "placeholder.TopicsRoom",
     "preview": "placeholder.PreviewRoom",
     "calibrate": "placeholder.CalibrateRoom",
-    "evaluate": "placeholder.EvaluateRoom",
-    "jobs": "placeholder.JobsRoom",
+    "evaluate": "evaluate.EvaluateRoom",
+    "jobs": "jobs.JobsRoom",
 }
 """The tabs in their order: their names, and where in ``screens`` their classes are."""
 
@@ -282,9 +282,10 @@ class ReviewApp(App[None], Deciding):
 
     def _load_keymap(self, rooms: Iterable[type[Room]]) -> None:
         from .widgets.detail import Detail
+        from .widgets.logview import LogView
         from .widgets.table import LineTable
 
-        parts = (FRAME, LineTable.ACTIONS, Detail.ACTIONS, *(room.ACTIONS for room in rooms))
+        parts = (FRAME, LineTable.ACTIONS, Detail.ACTIONS, LogView.ACTIONS, *(room.ACTIONS for room in rooms))
         keys, problems = keymap([action.name for actions in parts for action in actions])
         self.set_keymap(keys)
         for problem in problems:

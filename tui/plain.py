@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,9 @@ MOST_BATCHES = 12
 
 MOST_SOURCES = 40
 """Sources an audit lists, the lowest first."""
+
+LEAST_NEEDS, FAINT = 5, 0.05
+"""Required topics that are listed whatever their strength, and the strength from which the others are."""
 
 QUIET_SECONDS = 30.0
 """Off a terminal, a line of progress at most this often."""
@@ -110,6 +114,8 @@ def show_preview(seen: Preview, explain: bool = False) -> None:
     ]
     heads = ["", "score", *(name.replace("_", " ") for name in names), "source", "id", "input>", "output"]
     show_table(heads, rows, title=f"{seen.method}: {len(rows)} demonstrations")
+    if explain and seen.needs:
+        show_needs(seen)
     for note in seen.notes:
         show_text(f"note: {note}")
     if explain:
@@ -121,20 +127,39 @@ def show_preview(seen: Preview, explain: bool = False) -> None:
         show_text(f"\n{seen.llm} answers: {seen.answer.text}{unsure}", style="bold")
 
 
-def show_plan(plan: Plan) -> None:
-    """What a run would ask and cost."""
-    price = (
-        "not known: set price_in and price_out" if plan.cost is None else f"${plan.cost[0]:.4f} to ${plan.cost[1]:.4f}"
-    )
-    rows = [
-        ["prompts", f"{plan.requests:,}, {plan.distinct:,} of them different"],
-        ["answered before", f"{plan.cached:,}"],
-        ["to ask", f"{plan.to_ask:,}"],
-        ["tokens in", f"{plan.tokens_in[0]:,} to {plan.tokens_in[1]:,}"],
-        ["tokens out", f"{plan.tokens_out[0]:,} to {plan.tokens_out[1]:,}"],
-        ["cost", price],
+def show_needs(seen: Preview) -> None:
+    """The topics a query requires, what the LLM knows of them, and what each pick adds."""
+    strong = [need for i, need in enumerate(seen.needs) if i < LEAST_NEEDS or need.required >= FAINT]
+    rows = [[need.topic, Text(bar(need.required)), need.required, need.knowledge] for need in strong]
+    show_table(["required topic", "", "required", "LLM knows"], rows)
+    picks = [
+        [
+            i,
+            ", ".join(f"{topic} +{gain:.2f}" for topic, gain in shot.adds if gain >= 0.005)
+            or "little that is required",
+        ]
+        for i, shot in enumerate(seen.shots, 1)
     ]
-    show_table(["", ""], rows)
+    show_table(["", "adds>"], picks)
+
+
+def show_plan(plan: Plan, name: str = "") -> None:
+    """What a run would ask and cost."""
+    show_table(["", ""], plan_rows(asdict(plan)), title=name)
+
+
+def plan_rows(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What a run would ask and cost, by name, from the fields of a `Plan`."""
+    cost, tokens_in, tokens_out = plan["cost"], plan["tokens_in"], plan["tokens_out"]
+    price = "not known: set price_in and price_out" if cost is None else f"${cost[0]:.4f} to ${cost[1]:.4f}"
+    return [
+        ("prompts", f"{plan['requests']:,}, {plan['distinct']:,} of them different"),
+        ("answered before", f"{plan['cached']:,}"),
+        ("to ask", f"{plan['to_ask']:,}"),
+        ("tokens in", f"{tokens_in[0]:,} to {tokens_in[1]:,}"),
+        ("tokens out", f"{tokens_out[0]:,} to {tokens_out[1]:,}"),
+        ("cost", price),
+    ]
 
 
 def show_check(found: Check) -> None:
@@ -166,6 +191,8 @@ def show_evaluation(table: Mapping[str, Any]) -> None:
         "F1": lambda name, row: row.get("f1"),
         "easy": lambda name, row: row["easy"],
         "hard": lambda name, row: row["hard"],
+        "topics": lambda name, row: _last(row.get("topic_coverage")),
+        "repeated": lambda name, row: _last(row.get("topic_redundancy")),
         "shots": lambda name, row: int(row["shots"]) if row["shots"].is_integer() else row["shots"],
         "calls": lambda name, row: row["calls"],
         "failures": lambda name, row: row["failures"] or None,
@@ -186,15 +213,28 @@ def show_evaluation(table: Mapping[str, Any]) -> None:
         f"easy: right at zero shots ({table['easy_queries']:,} queries); 95 % by bootstrap over queries; against best: "
         "the best other baseline, p by a paired test, Holm-adjusted",
     ]
+    if "topics" in shown:
+        notes.append(
+            "topics: of the 20 topics a query requires, those its demonstrations cover; repeated: share of a "
+            "demonstration's topics that earlier ones cover, at the last shot"
+        )
     if table["llm"] == "offline":
         notes.append("the offline reader is a stand-in, not an LLM: its figures say nothing about yours")
     show_table(list(shown), list(zip(*shown.values(), strict=True)), note="\n".join(notes))
 
 
+def _last(curve: Sequence[float] | None) -> float | None:
+    return curve[-1] if curve else None
+
+
 def _p_value(row: Mapping[str, Any]) -> Text | None:
     if "versus" not in row:
         return None
-    p = row["versus"]["p_holm"]
+    return p_value(row["versus"]["p_holm"])
+
+
+def p_value(p: float) -> Text:
+    """A p-value as tables show it."""
     return Text("< .001" if p < 0.001 else f"{p:.3f}", justify="right")
 
 

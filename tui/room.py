@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Protocol, cast
 
 from rich.text import Text
@@ -42,6 +43,9 @@ RETRY = 2.0
 
 class Review(Protocol):
     """What a room may ask of the app."""
+
+    folder: Path
+    """Where the workspace lies."""
 
     def opened(self) -> Workspace:
         """The workspace, checked and migrated once. For threads: it may wait for another process."""

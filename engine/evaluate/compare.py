@@ -1,7 +1,8 @@
 """Methods × seeds on a split: select, ask, mark, compare.
 
 Answers come through the call cache, so an interrupted evaluation goes on where it stopped and one repeated is
-free. Failures count as wrong answers and are shown beside the figure.
+free. A query without an answer counts as wrong; every failed call is counted and shown beside the figure, those of
+a method's stages before its answer too.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import statistics as plain
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -17,19 +19,22 @@ from numpy.typing import NDArray
 
 from ..errors import Cancelled, UsageError
 from ..llm import runner
-from ..llm.asking import llm_settings, prompt_for, request_for, room_for
+from ..llm.asking import llm_settings
 from ..llm.budget import Budget, Price
-from ..llm.types import Answer, Backend, Failure, Request, Result
+from ..llm.types import Answer, Backend, Request, Result
 from ..pool.answers import is_correct, token_f1
 from ..pool.records import Query, Split, Task
-from ..progress import CancelToken, Event, Report, silent
+from ..progress import CancelToken, Report, silent
 from ..select.methods import METHODS
 from ..select.selector import Selector, method_named
 from ..settings import Settings
 from ..store import runs
 from ..store.demonstrations import queries as queries_of
 from ..store.workspace import Workspace
+from ..topics.coverage import coverage_curves, learnt
 from ..version import VERSION
+from .asked import ASKED
+from .dialogue import Answered, Arm, Bench, Dialogue, Stage, play
 from .statistics import bootstrap_interval, compare, holm
 
 BASELINES = ("zero", "random", "bm25", "dense", "dpp", "set-bsr")
@@ -47,31 +52,28 @@ class EvaluationPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Arm:
-    """One method under one seed: a request and the rows shown for every query."""
+class _Marked:
+    """Outcomes of an arm, each (n,): right or wrong and F1, 0 where no answer was had."""
 
-    method: str
-    seed: int
-    shown: list[list[int]]
-    dropped: list[int]
-    requests: list[Request]
-
-
-@dataclass(frozen=True, slots=True)
-class _Marks:
-    """Outcomes of an arm, each (n,): right or wrong, F1, and whether an answer was had."""
-
+    arm: Arm
+    answered: Answered
     correct: NDArray[np.float64]
     f1: NDArray[np.float64]
-    failed: NDArray[np.bool_]
+
+    @property
+    def shots(self) -> list[int]:
+        """Demonstrations that each query's prompt held."""
+        pairs = zip(self.answered.shown, self.answered.dropped, strict=True)
+        return [len(shown) - lost for shown, lost in pairs]
 
 
 class Evaluation:
-    """A comparison made ready: its prompts are known, nothing has been asked yet.
+    """A comparison made ready: demonstrations are selected, nothing has been asked yet.
 
     `cost` says what asking would take; `run` asks and returns the table of the ``evaluate --json`` contract.
     With ``rehearse`` not even a probe is sent: an LLM never probed is taken to generate, not to score. Raises
-    `UsageError` where the split is empty or a method unknown, before anything is asked.
+    `UsageError` where the split is empty or a method unknown or untrained, `LLMError` where the LLM lacks what a method
+    needs, before anything is asked.
     """
 
     def __init__(
@@ -87,77 +89,88 @@ class Evaluation:
     ) -> None:
         self.workspace, self.backend, self.settings, self.plan = workspace, backend, settings, plan
         self.report, self.cancel = report, cancel or CancelToken()
-        names = list(dict.fromkeys(plan.methods))
-        for name in names:
-            method_named(name)
-        self.methods = names
+        self.methods = list(dict.fromkeys(plan.methods))
+        for name in self.methods:
+            if name not in ASKED:
+                method_named(name, ASKED)
         self.queries = queries_of(workspace, plan.split, plan.limit)
         if not self.queries:
             raise UsageError(
                 f"there are no {plan.split} queries", f"icl-curate index POOL.jsonl --{plan.split} QUERIES.jsonl"
             )
-        self.capabilities = runner.known(workspace, backend) if rehearse else runner.probe(workspace, backend)
+        free = backend.spec == "offline"  # its probe costs nothing and goes nowhere
+        self.capabilities = (runner.known if rehearse and not free else runner.probe)(workspace, backend)
         self.selector = Selector(workspace, "zero", settings=settings, report=report, cancel=self.cancel)
-        self.arms = [self._arm(name, seed) for name in dict.fromkeys(["zero", *names]) for seed in self._seeds(name)]
+        self.bench = Bench(self.selector, backend, settings, self.capabilities, self.queries, report)
+        for name in self.methods:
+            if name in ASKED:
+                ASKED[name].check(name, self.selector.task, self.capabilities, backend.spec)
+        self._runs = [(name, seed) for name in dict.fromkeys(["zero", *self.methods]) for seed in self._seeds(name)]
+        self._picks = {run: self._select(*run) for run in self._runs if run[0] in METHODS}
 
     def cost(self, price: Price | None) -> runner.Plan:
-        """Prompts, cached answers, tokens and price of the whole comparison."""
-        return runner.plan(self.workspace, self.backend, self._requests(), price)
+        """Prompts, cached answers, tokens and price of the whole comparison.
+
+        For methods that ask in stages what follows a reply that is not yet known is counted by a typical one.
+        """
+        requests: list[Request] = []
+
+        def presume(stages: list[Stage]) -> list[list[Result]]:
+            asked = [request for stage in stages for request in stage.requests]
+            requests.extend(asked)
+            presumed = [result for stage in stages for result in stage.presumed]
+            known = runner.known_answers(self.workspace, self.backend, asked)
+            return _shared_out([k or p for k, p in zip(known, presumed, strict=True)], stages)
+
+        play(self.begin(), presume)
+        return runner.plan(self.workspace, self.backend, requests, price)
 
     def run(self, budget: Budget) -> dict[str, Any]:
         """Ask what is not cached, mark every answer, keep the outcomes, and compare."""
-        described = self._describe()
+        arms = self.begin()
+        described = self._describe(arms)
         run = runs.start(self.workspace, "evaluate", self.backend.spec, described)
         try:
-            results = runner.ask(
-                self.workspace,
-                self.backend,
-                self._requests(),
-                llm_settings(self.settings),
-                budget,
-                self.report,
-                self.cancel,
-            )
+            play(arms, lambda stages: self._ask(stages, budget))
         except BaseException as error:
             stopped = isinstance(error, (Cancelled, KeyboardInterrupt))
             runs.finish(self.workspace, run, "interrupted" if stopped else "failed", {"error": str(error)})
             raise
-        outcomes = self._by_arm(results)
-        marks = [_mark(self.queries, answered, self.selector.task) for answered in outcomes]
-        for arm, answered, marked in zip(self.arms, outcomes, marks, strict=True):
-            runs.add_evaluations(self.workspace, _outcome_table(run, arm, self.queries, answered, marked))
-        summary = {"run": run, **described, **self._table(outcomes, marks)}
+        marked = [_marked(arm, self.queries, self.selector.task) for arm in arms]
+        for each in marked:
+            runs.add_evaluations(self.workspace, _outcome_table(run, each, self.queries))
+        summary = {"run": run, **described, **self._table(marked)}
         runs.finish(self.workspace, run, "done", summary)
         return summary
 
+    def begin(self) -> list[Arm]:
+        """Every method and seed, `zero` first, each with its first stage."""
+        return [Arm(*run, self._dialogue(*run)).begin() for run in self._runs]
+
+    def _ask(self, stages: list[Stage], budget: Budget) -> list[list[Result]]:
+        requests = [request for stage in stages for request in stage.requests]
+        settings = llm_settings(self.settings)
+        results = runner.ask(self.workspace, self.backend, requests, settings, budget, self.report, self.cancel)
+        return _shared_out(results, stages)
+
     def _seeds(self, method: str) -> range:
         first = self.settings.seed
-        return range(first, first + (self.plan.seeds if METHODS[method].seeded else 1))
+        seeded = (METHODS.get(method) or ASKED[method]).seeded
+        return range(first, first + (self.plan.seeds if seeded else 1))
 
-    def _arm(self, method: str, seed: int) -> _Arm:
+    def _select(self, method: str, seed: int) -> list[list[int]]:
         self.cancel.check()
-        chooser = METHODS[method].choose
-        picks = chooser(self.selector.view, self.queries, self.settings.k, seed)
-        shots = self.selector.resolve(picks)
-        room = room_for(self.settings, self.capabilities)
-        requests, dropped = [], []
-        for query, chosen in zip(self.queries, shots, strict=True):
-            shown = [shot.demonstration for shot in chosen]
-            prompt, lost = prompt_for(query, shown, self.selector.task, self.settings, self.backend, room)
-            requests.append(request_for(prompt, self.settings, self.capabilities))
-            dropped.append(lost)
-        if lost_in := sum(1 for lost in dropped if lost):
-            self.report(Event("select", note=f"{method}: {lost_in} prompts were too long and lost their weakest shots"))
-        return _Arm(method, seed, [[pick.row for pick in chosen] for chosen in picks], dropped, requests)
+        picks = METHODS[method].choose(self.selector.view, self.queries, self.settings.k, seed)
+        return [[pick.row for pick in chosen] for chosen in picks]
 
-    def _requests(self) -> list[Request]:
-        return [request for arm in self.arms for request in arm.requests]
+    def _dialogue(self, method: str, seed: int) -> Dialogue:
+        if method in ASKED:
+            return ASKED[method].dialogue(self.bench, seed)
+        return self.bench.answer(self._picks[method, seed], method)
 
-    def _by_arm(self, results: Sequence[Result]) -> list[list[Result]]:
-        n = len(self.queries)
-        return [list(results[i * n : (i + 1) * n]) for i in range(len(self.arms))]
-
-    def _describe(self) -> dict[str, Any]:
+    def _describe(self, arms: Sequence[Arm]) -> dict[str, Any]:
+        (zero, *_) = arms
+        scored = zero.stage is not None and zero.stage.requests[0].score
         return {
             "split": self.plan.split,
             "queries": len(self.queries),
@@ -165,29 +178,24 @@ class Evaluation:
             "llm": self.backend.spec,
             "task": self.selector.task.kind,
             "metric": metric_of(self.selector.task),
-            "answered_by": "score" if self.arms[0].requests[0].score else "generate",
+            "answered_by": "score" if scored else "generate",
             "seeds": self.plan.seeds,
             "settings": asdict(self.settings),
             "version": VERSION,
         }
 
-    def _table(self, outcomes: list[list[Result]], marks: list[_Marks]) -> dict[str, Any]:
-        easy = marks[0].correct == 1.0  # arm 0 is zero-shot: fixed before any compared method is looked at
-        items = {
-            name: _items([m for arm, m in zip(self.arms, marks, strict=True) if arm.method == name])
-            for name in self.methods
-        }
+    def _table(self, marked: list[_Marked]) -> dict[str, Any]:
+        easy = marked[0].correct == 1.0  # zero-shot: fixed before any compared method is looked at
+        by_method = {name: [each for each in marked if each.arm.method == name] for name in self.methods}
+        items = {name: _items(own) for name, own in by_method.items()}
         versus = {name: _reference(name, items) for name in self.methods}
         pairs = {
             name: compare(items[name], items[other], self.settings.seed) for name, other in versus.items() if other
         }
         adjusted = dict(zip(pairs, holm([pair.p for pair in pairs.values()]), strict=True))
         methods: dict[str, Any] = {}
-        for name in self.methods:
-            chosen = [i for i, arm in enumerate(self.arms) if arm.method == name]
-            methods[name] = self._row(
-                [self.arms[i] for i in chosen], [outcomes[i] for i in chosen], [marks[i] for i in chosen], easy
-            )
+        for name, own in by_method.items():
+            methods[name] = self._row(own, easy)
             if name in pairs:
                 methods[name]["versus"] = {"method": versus[name], **asdict(pairs[name]), "p_holm": adjusted[name]}
         return {
@@ -197,30 +205,33 @@ class Evaluation:
             "methods": methods,
         }
 
-    def _row(
-        self, arms: list[_Arm], outcomes: list[list[Result]], marks: list[_Marks], easy: NDArray[np.bool_]
-    ) -> dict[str, Any]:
-        items = _items(marks)
-        per_seed = [float(m.correct.mean()) for m in marks]
-        answers = [r for results in outcomes for r in results if isinstance(r, Answer)]
-        shots = [len(shown) - lost for arm in arms for shown, lost in zip(arm.shown, arm.dropped, strict=True)]
+    def _row(self, marked: list[_Marked], easy: NDArray[np.bool_]) -> dict[str, Any]:
+        items = _items(marked)
+        per_seed = [float(m.correct.mean()) for m in marked]
+        heard = [result for m in marked for result in m.arm.heard]
+        answers = [result for result in heard if isinstance(result, Answer)]
         row: dict[str, Any] = {
             "accuracy": float(items.mean()),
             "std": plain.stdev(per_seed) if len(per_seed) > 1 else 0.0,
             "ci95": list(bootstrap_interval(items, self.settings.seed)),
             "easy": _mean(items[easy]),
             "hard": _mean(items[~easy]),
-            "seeds": len(arms),
-            "calls": sum(len(results) for results in outcomes),
+            "seeds": len(marked),
+            "calls": len(heard),
             "cached_calls": sum(answer.cached for answer in answers),
-            "failures": int(sum(m.failed.sum() for m in marks)),
-            "shots": float(np.mean(shots)),
+            "failures": len(heard) - len(answers),
+            "shots": float(np.mean([shots for m in marked for shots in m.shots])),
             "tokens_in": sum(answer.tokens_in for answer in answers),
             "tokens_out": sum(answer.tokens_out for answer in answers),
         }
+        if learnt(self.selector.view):
+            curves = [coverage_curves(self.selector.view, self.queries, m.answered.shown) for m in marked]
+            row["topic_coverage"], row["topic_redundancy"] = (
+                np.mean(column, axis=0).tolist() for column in zip(*curves, strict=True)
+            )
         if self.selector.task.kind == "open":
             row["em"] = row["accuracy"]
-            row["f1"] = float(np.mean([m.f1.mean() for m in marks]))
+            row["f1"] = float(np.mean([m.f1.mean() for m in marked]))
         return row
 
 
@@ -229,21 +240,25 @@ def metric_of(task: Task) -> str:
     return "exact match" if task.kind == "open" else "accuracy"
 
 
-def _mark(queries: Sequence[Query], results: Sequence[Result], task: Task) -> _Marks:
-    n = len(queries)
-    correct, f1, failed = np.zeros(n), np.zeros(n), np.zeros(n, bool)
-    for i, (query, result) in enumerate(zip(queries, results, strict=True)):
-        if isinstance(result, Failure):
-            failed[i] = True
-            continue
-        correct[i] = is_correct(result.text, query.answers, task.choices(query))
-        f1[i] = token_f1(result.text, query.answers)
-    return _Marks(correct, f1, failed)
+def _marked(arm: Arm, queries: Sequence[Query], task: Task) -> _Marked:
+    assert arm.answered is not None  # play carries every dialogue to its end
+    correct, f1 = np.zeros(len(queries)), np.zeros(len(queries))
+    for i, (query, result) in enumerate(zip(queries, arm.answered.results, strict=True)):
+        if isinstance(result, Answer):
+            correct[i] = is_correct(result.text, query.answers, task.choices(query))
+            f1[i] = token_f1(result.text, query.answers)
+    return _Marked(arm, arm.answered, correct, f1)
 
 
-def _items(marks: Sequence[_Marks]) -> NDArray[np.float64]:
+def _items(marked: Sequence[_Marked]) -> NDArray[np.float64]:
     """One outcome a query: its mean over seeds."""
-    return np.asarray(np.mean([m.correct for m in marks], axis=0), np.float64)
+    return np.asarray(np.mean([m.correct for m in marked], axis=0), np.float64)
+
+
+def _shared_out(results: Sequence[Result], stages: Sequence[Stage]) -> list[list[Result]]:
+    """Results of stages asked as one list, stage by stage."""
+    remaining = iter(results)
+    return [list(islice(remaining, len(stage.requests))) for stage in stages]
 
 
 def _reference(name: str, items: dict[str, NDArray[np.float64]]) -> str | None:
@@ -256,19 +271,20 @@ def _mean(values: NDArray[np.float64]) -> float | None:
     return float(values.mean()) if values.size else None
 
 
-def _outcome_table(run: int, arm: _Arm, queries: Sequence[Query], results: Sequence[Result], marks: _Marks) -> pa.Table:
+def _outcome_table(run: int, marked: _Marked, queries: Sequence[Query]) -> pa.Table:
+    results = marked.answered.results
     answered = [r if isinstance(r, Answer) else None for r in results]
     columns: dict[str, list[Any]] = {
         "run": [run] * len(queries),
-        "method": [arm.method] * len(queries),
-        "seed": [arm.seed] * len(queries),
+        "method": [marked.arm.method] * len(queries),
+        "seed": [marked.arm.seed] * len(queries),
         "row": [query.row for query in queries],
-        "demonstrations": arm.shown,
-        "dropped": arm.dropped,
+        "demonstrations": marked.answered.shown,
+        "dropped": marked.answered.dropped,
         "answer": [a.text if a else None for a in answered],
         "failure": ["" if isinstance(r, Answer) else f"{r.kind}: {r.message}" for r in results],
-        "correct": [bool(right) if a else None for right, a in zip(marks.correct, answered, strict=True)],
-        "f1": [float(f1) if a else None for f1, a in zip(marks.f1, answered, strict=True)],
+        "correct": [bool(right) if a else None for right, a in zip(marked.correct, answered, strict=True)],
+        "f1": [float(f1) if a else None for f1, a in zip(marked.f1, answered, strict=True)],
         "uncertainty": [a.uncertainty if a else None for a in answered],
         "tokens_in": [a.tokens_in if a else 0 for a in answered],
         "tokens_out": [a.tokens_out if a else 0 for a in answered],

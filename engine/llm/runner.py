@@ -37,6 +37,9 @@ TICK = 0.1
 MALFORMED_ATTEMPTS = 3
 """A malformed answer may have been charged; a server that sends nothing else is not asked six times."""
 
+UNSEEN = Capabilities(logprobs=False, scoring=False)
+"""Of an LLM that was never probed."""
+
 _limiters: weakref.WeakKeyDictionary[Any, Limiter] = weakref.WeakKeyDictionary()
 _probed: weakref.WeakKeyDictionary[Any, Capabilities] = weakref.WeakKeyDictionary()
 
@@ -85,6 +88,15 @@ def plan(workspace: Workspace, backend: Backend, requests: Sequence[Request], pr
     )
 
 
+def cached(workspace: Workspace, backend: Backend, requests: Sequence[Request]) -> list[Answer | None]:
+    """The answers that are in the cache, in order; None for those that would have to be asked. No call is made."""
+    _adopt_stored(workspace, backend)
+    identity = backend.identity()
+    keys = [cache.call_key(identity, request) for request in requests]
+    found = {key: cache.to_answer(call) for key, call in calls.lookup(workspace, keys).items()}
+    return [found.get(key) for key in keys]
+
+
 def _distinct(backend: Backend, requests: Iterable[Request]) -> dict[bytes, Request]:
     identity = backend.identity()
     return {cache.call_key(identity, request): request for request in requests}
@@ -130,7 +142,15 @@ def probe(workspace: Workspace, backend: Backend, *, fresh: bool = False) -> Cap
 
 def known(workspace: Workspace, backend: Backend) -> Capabilities:
     """What the LLM was seen to do at an earlier probe, without asking it; nothing, where it was never probed."""
-    return _adopt_stored(workspace, backend) or Capabilities(logprobs=False, scoring=False)
+    return _adopt_stored(workspace, backend) or UNSEEN
+
+
+def known_answers(workspace: Workspace, backend: Backend, requests: Sequence[Request]) -> list[Answer | None]:
+    """The cached answer of each request, None where there is none yet; nothing is asked."""
+    _adopt_stored(workspace, backend)
+    keys = [cache.call_key(backend.identity(), request) for request in requests]
+    found = calls.lookup(workspace, dict.fromkeys(keys))
+    return [cache.to_answer(found[key]) if key in found else None for key in keys]
 
 
 def _adopt_stored(workspace: Workspace, backend: Backend) -> Capabilities | None:
@@ -220,7 +240,7 @@ def ask(
     Raises, after committing everything that was answered: `BudgetError` when the budget does not allow the next
     call, `LLMError` when no request can succeed (key, quota, model, a server that is gone), `Cancelled` on the
     token or on Ctrl-C, `WorkspaceError` when answers cannot be stored. Events (task "ask", in the caller's thread)
-    carry cached, failed, in_flight, limit, tokens_in, tokens_out and cost.
+    carry cached, failed, in_flight and limit, and what the budget has seen so far: calls, tokens_in, tokens_out, cost.
     """
     budget = budget or Budget()
     cancel = cancel or CancelToken()
@@ -299,8 +319,6 @@ class _Run:
     cached: int = 0
     results: dict[bytes, Result] = field(default_factory=dict)
     failed: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0
     sending: int = 0
     notes: deque[str] = field(default_factory=deque)
 
@@ -311,7 +329,6 @@ class _Run:
         self.tasks: set[asyncio.Task[None]] = set()
         self.limiter = self._limiter()
         self.silence = _Silence()
-        self.cost_before = self.budget.cost
         self.uncommitted = 0
         self.error: BaseException | None = None
         self.stopping = False
@@ -340,9 +357,10 @@ class _Run:
             "failed": self.failed,
             "in_flight": self.sending,
             "limit": self.limiter.limit,
-            "tokens_in": self.tokens_in,
-            "tokens_out": self.tokens_out,
-            "cost": self.budget.cost - self.cost_before,
+            "calls": self.budget.calls,
+            "tokens_in": self.budget.tokens_in,
+            "tokens_out": self.budget.tokens_out,
+            "cost": self.budget.cost,
         }
         return Event(TASK, self.cached + len(self.results), self.cached + len(self.jobs), fields=fields)
 
@@ -557,9 +575,6 @@ class _Run:
         for key, result in settled:
             self.results[key] = result
             self.failed += isinstance(result, Failure)
-            if isinstance(result, Answer):
-                self.tokens_in += result.tokens_in
-                self.tokens_out += result.tokens_out
 
 
 class _Silence:

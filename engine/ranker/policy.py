@@ -48,11 +48,17 @@ class Policy:
     bias: Floats
 
     @classmethod
-    def fresh(cls, inputs: int, seed: int, outputs: int = DIMENSION) -> Policy:
-        """Uniform in ±1/√d, as a linear layer is usually started."""
-        rng = np.random.default_rng([seed, 0])
-        bound = 1 / np.sqrt(inputs)
-        return cls(rng.uniform(-bound, bound, (outputs, inputs)), rng.uniform(-bound, bound, outputs))
+    def start(cls, vectors: NDArray[np.floating[Any]], outputs: int = DIMENSION) -> Policy:
+        """The projection that keeps most of the similarity between ``vectors`` (n, d): their leading directions.
+
+        So training starts at the embeddings' own ranking instead of a random one, and a start that is not beaten is
+        a fair policy. There are no more outputs than inputs.
+        """
+        with one_blas_thread():
+            kept = np.asarray(vectors, np.float64)
+            _, directions = np.linalg.eigh(kept.T @ kept)
+        weight = np.ascontiguousarray(directions[:, ::-1].T[:outputs])
+        return cls(weight, np.zeros(len(weight)))
 
     def scores(self, candidates: Candidates) -> Floats:
         """S_θ (q, c): each row sums to 1, 0 where no candidate is present."""

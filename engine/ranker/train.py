@@ -1,8 +1,9 @@
 """Training the ranker on the chosen LLM's own right and wrong answers (paper 000, Algorithm 1), and PromptPG beside it.
 
-The threshold σ is read once a batch and updated at the batch's end, in the order of queries and shots: so a whole
-batch of prompts is asked at once, and neither concurrency nor the cache can change what is learnt. This is also what
-the paper's figure 8 shows: 300 shots in the first batch, 20 × (1 + 2 + 3 + 4 + 5).
+Each epoch is one pass of Algorithm 1 and starts at σ = 0. The threshold is read once a batch and updated at the
+batch's end, in the order of queries and shots: so a whole batch of prompts is asked at once, and neither concurrency
+nor the cache can change what is learnt. This is also what the paper's figure 8 shows: 300 shots in the first batch,
+20 × (1 + 2 + 3 + 4 + 5).
 
 A run that was stopped goes on by being started again: everything is drawn from the seed, every answer comes from the
 call cache, so it walks the same way and pays only from where it stopped.
@@ -48,6 +49,9 @@ from .rollout import (
 )
 
 TASK = "train"
+STARTING_ROWS = 20_000
+"""Most demonstrations that the policy's start is computed from."""
+
 COLLAPSED = 2.0
 """Candidates that the policy spreads its weight over (the exponential of its mean entropy) when it has collapsed."""
 
@@ -237,7 +241,9 @@ class RankerTraining:
         return np.array(sorted(order[count:]), np.int64), np.array(sorted(order[:count]), np.int64)
 
     def _fresh(self) -> Policy:
-        return Policy.fresh(self.view.stored.dimension, self.settings.seed, self.plan.dimension)
+        rows = self.view.rows
+        sample = rows[:: -(-len(rows) // STARTING_ROWS)]
+        return Policy.start(self.view.vectors(sample), self.plan.dimension)
 
     def _batch(self, epoch: int, at: int) -> NDArray[np.int64]:
         order = np.random.default_rng([self.settings.seed, 1, epoch]).permutation(self.train)
@@ -263,7 +269,7 @@ class RankerTraining:
         if self.held_out.size:
             self._judge(run, course, 0, budget)
         for epoch in range(self.plan.epochs):
-            begun = len(course.batches)
+            begun, course.threshold = len(course.batches), 0.0
             for at in range(0, len(self.train), self.plan.batch):
                 self.cancel.check()
                 self._learn_batch(run, course, epoch, self._batch(epoch, at), budget)

@@ -18,15 +18,19 @@ from ..pool.records import Query
 from ..ranker.ranked import Method as Learnt
 from ..ranker.ranked import rank
 from ..search.diversity import dpp, set_bsr
+from ..topics import selection
 
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """A chosen row: ``score`` is what it was ranked by, ``parts`` what the score is made of."""
+    """A chosen row: ``score`` is what it was ranked by, ``parts`` what the score is made of.
+
+    ``adds`` (``topick`` alone) are the topics it adds most to what was picked before it, with how much."""
 
     row: int
     score: float
     parts: Mapping[str, float] = field(default_factory=dict)
+    adds: tuple[tuple[str, float], ...] = ()
 
 
 Picks = list[Pick]
@@ -118,6 +122,14 @@ def learnt(method: Learnt) -> Choose:
     return choose
 
 
+def topick(view: PoolView, queries: Sequence[Query], k: int, seed: int) -> list[Picks]:
+    """Cover together the topics that the query needs and the LLM does not know (paper 004)."""
+    return [
+        [Pick(c.row, c.score, {"relevance": c.relevance, "cosine": c.cosine}, c.adds) for c in chosen]
+        for chosen in selection.topick(view, queries, k)
+    ]
+
+
 METHODS: Mapping[str, Method] = {
     "zero": Method(zero, "no demonstrations"),
     "random": Method(random_shots, "drawn at random from the active pool", seeded=True),
@@ -130,6 +142,9 @@ METHODS: Mapping[str, Method] = {
     ),
     "promptpg": Method(
         learnt("promptpg"), "as ranker, rewarded by whole prompts", seeded=True, encodes=True, trained=True
+    ),
+    "topick": Method(
+        topick, "cover the topics the query needs and the LLM lacks (train topics)", encodes=True, trained=True
     ),
 }
 

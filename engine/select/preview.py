@@ -15,12 +15,15 @@ from ..pool.records import Query
 from ..progress import CancelToken, Report, silent
 from ..settings import Settings
 from ..store.workspace import Workspace
+from ..topics.selection import Need
+from ..topics.selection import needs as topics_needed
 from .selector import Selected, Selector
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a query gets; ``notes`` are said aloud (a short pool, shots that did not fit)."""
+    """What a query gets; ``notes`` are said aloud (a short pool, shots that did not fit), ``needs`` are the topics it
+    requires most (``topick`` alone)."""
 
     query: Query
     method: str
@@ -29,6 +32,7 @@ class Preview:
     notes: tuple[str, ...] = ()
     llm: str = ""
     answer: Answer | None = None
+    needs: tuple[Need, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """The ``preview --json`` contract; ``answer`` and ``uncertainty`` where the LLM was asked."""
@@ -43,12 +47,15 @@ class Preview:
                     "output": shot.demonstration.output,
                     "score": shot.score,
                     "parts": dict(shot.parts),
+                    **({"adds": [{"topic": t, "gain": g} for t, g in shot.adds]} if shot.adds else {}),
                 }
                 for shot in self.shots
             ],
             "prompt": [asdict(message) for message in self.prompt.messages],
             "notes": list(self.notes),
         }
+        if self.needs:
+            found["needs"] = [asdict(need) for need in self.needs]
         if self.answer is not None:
             found |= {
                 "llm": self.llm,
@@ -84,9 +91,10 @@ def preview(
     notes = []
     if len(shots) < selector.settings.k and selector.settings.method != "zero":
         notes.append(f"only {len(shots)} of {selector.settings.k} demonstrations: the active pool has no more")
+    needs = tuple(topics_needed(selector.view, query)) if selector.settings.method == "topick" else ()
     if not answer:
         prompt, _ = prompt_for(query, demonstrations, selector.task, settings)
-        return Preview(query, selector.settings.method, tuple(shots), prompt, tuple(notes))
+        return Preview(query, selector.settings.method, tuple(shots), prompt, tuple(notes), needs=needs)
     with backend_for(settings, encode_for_reader(workspace, settings)) as backend:
         capabilities = runner.probe(workspace, backend)
         room = room_for(settings, capabilities)
@@ -97,4 +105,4 @@ def preview(
         result = runner.ask(workspace, backend, [request], llm_settings(settings), report=report, cancel=cancel)[0]
     if isinstance(result, Failure):
         raise LLMError(f"{settings.llm} gave no answer: {result.message}", f"icl-curate llm check --llm {settings.llm}")
-    return Preview(query, selector.settings.method, tuple(shots), prompt, tuple(notes), settings.llm, result)
+    return Preview(query, selector.settings.method, tuple(shots), prompt, tuple(notes), settings.llm, result, needs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,15 +28,17 @@ class Selected:
     demonstration: Demonstration
     score: float
     parts: Mapping[str, float]
+    adds: tuple[tuple[str, float], ...] = ()
 
 
-def method_named(name: str) -> Method:
-    """The method, or `UsageError` with the nearest name."""
+def method_named(name: str, others: Iterable[str] = ()) -> Method:
+    """The method, or `UsageError` with the nearest name, ``others`` among them."""
     if name in METHODS:
         return METHODS[name]
-    near = difflib.get_close_matches(name, METHODS, 1)
+    names = [*METHODS, *others]
+    near = difflib.get_close_matches(name, names, 1)
     hint = f", did you mean '{near[0]}'?" if near else ""
-    raise UsageError(f"unknown method '{name}'{hint}", f"use one of: {', '.join(METHODS)}")
+    raise UsageError(f"unknown method '{name}'{hint}", f"use one of: {', '.join(names)}")
 
 
 class Selector:
@@ -93,13 +95,21 @@ class Selector:
 
     def resolve(self, picks: Sequence[Sequence[Pick]]) -> list[list[Selected]]:
         """The demonstrations behind picks. Rows never change, so a serving process fetches each but once."""
-        missing = sorted({pick.row for chosen in picks for pick in chosen} - self._fetched.keys())
-        if missing:
+        shown = self.demonstrations([[pick.row for pick in chosen] for chosen in picks])
+        return [
+            [Selected(shot, pick.score, pick.parts, pick.adds) for shot, pick in zip(shots, chosen, strict=True)]
+            for shots, chosen in zip(shown, picks, strict=True)
+        ]
+
+    def demonstrations(self, rows: Sequence[Sequence[int]]) -> list[list[Demonstration]]:
+        """The demonstrations of lists of rows."""
+        wanted = {row for chosen in rows for row in chosen}
+        if missing := wanted - self._fetched.keys():
             if len(self._fetched) > MOST_FETCHED:
                 self._fetched.clear()
-                missing = sorted({pick.row for chosen in picks for pick in chosen})
-            self._fetched |= {d.row: d for d in fetch(self.workspace, missing)}
-        return [[Selected(self._fetched[pick.row], pick.score, pick.parts) for pick in chosen] for chosen in picks]
+                missing = wanted
+            self._fetched |= {d.row: d for d in fetch(self.workspace, sorted(missing))}
+        return [[self._fetched[row] for row in chosen] for chosen in rows]
 
     def refresh(self) -> None:
         """Read the pool again: after an index run or a decision."""

@@ -73,6 +73,51 @@ def add_evaluations(workspace: Workspace, table: pa.Table) -> None:
         con.execute("INSERT INTO evaluations SELECT * FROM outcomes")
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A query under a method and under another: shares of the seeds that answered right (None: not asked), the first
+    seed's answers (None: it had none, see ``failure``) and the demonstrations that the first of the two showed."""
+
+    row: int
+    id: str
+    input: str
+    wanted: str
+    right: float
+    answer: str | None
+    failure: str
+    uncertainty: float | None
+    demonstrations: list[int]
+    other_right: float | None
+    other_answer: str | None
+
+    @property
+    def gain(self) -> float:
+        """What the method does better here than the other: from -1 to 1."""
+        return 0.0 if self.other_right is None else self.right - self.other_right
+
+
+def outcomes(workspace: Workspace, run: int, method: str, other: str | None = None) -> list[Outcome]:
+    """The queries of an evaluation one by one, lost ones first, then wrong ones."""
+    with workspace.read() as con:
+        rows = con.execute(
+            """
+            WITH seen AS (
+                SELECT method, row, avg(CAST(correct IS TRUE AS DOUBLE)) AS share, arg_min_null(answer, seed) AS answer,
+                       arg_min(failure, seed) AS failure, avg(uncertainty) AS uncertainty,
+                       arg_min(demonstrations, seed) AS shown
+                  FROM evaluations WHERE run = ? AND method IN (?, ?) GROUP BY method, row
+            )
+            SELECT m.row, d.id, d.input, d.output, m.share, m.answer, m.failure, m.uncertainty, m.shown,
+                   o.share, o.answer
+              FROM seen m JOIN demonstrations d ON d.row = m.row
+              LEFT JOIN seen o ON o.row = m.row AND o.method = ? AND o.method <> m.method
+             WHERE m.method = ? ORDER BY m.share - coalesce(o.share, m.share), m.share, m.row
+            """,
+            [run, method, other, other, method],
+        ).fetchall()
+    return [Outcome(*row) for row in rows]
+
+
 def runs(workspace: Workspace, kind: str | None = None, limit: int = 50) -> list[Run]:
     """Runs of a kind, latest first."""
     with workspace.read() as con:

@@ -36,15 +36,3 @@ class CalibrateRoom(Placeholder):
     INSTEAD = Empty(
         "No calibration yet", "Rounds of asking again, guided by uncertainty.", "icl-curate calibrate QUERY"
     )
-
-
-class EvaluateRoom(Placeholder):
-    NAME, TITLE, ABOUT = "evaluate", "Evaluate", "Selection methods compared on one table."
-    INSTEAD = Empty(
-        "Evaluation is on the command line for now", "It compares selection methods on test.", "icl-curate evaluate"
-    )
-
-
-class JobsRoom(Placeholder):
-    NAME, TITLE, ABOUT = "jobs", "Jobs", "Training and evaluation as they run."
-    INSTEAD = Empty("No job is running", "Training runs on the command line for now.", "icl-curate train sources")

@@ -60,7 +60,7 @@ class Curve(Widget):
         if self._drawn is None or width < 4 or height < 2:
             return Text()
         points = [self._place(point) for point in self._drawn.points]
-        dots = _strokes(points, width, height)
+        dots = strokes(points, width, height)
         low, high = self._range()
         lines = []
         mark, star = points[self.at], self._drawn.star
@@ -126,7 +126,7 @@ class Curve(Widget):
         return round((high - value) / (high - low) * ((self.size.height - 1) * 4 - 1))
 
 
-def _strokes(points: Sequence[tuple[int, int]], width: int, height: int) -> list[list[int]]:
+def strokes(points: Sequence[tuple[int, int]], width: int, height: int) -> list[list[int]]:
     """Braille codes (height, width) of straight strokes from point to point."""
     cells = [[0] * width for _ in range(height)]
     for (x, y), (to_x, to_y) in zip(points, [*points[1:], points[-1]], strict=True):

@@ -1,0 +1,119 @@
+"""How a compared method talks with the LLM: in stages, each a list of requests that can be asked at once.
+
+A method that selects without the LLM has one stage, its answers. One that asks while it selects has more. Written as
+generators, they run in step with each other: the stages of all methods are asked together.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field, replace
+
+from ..llm.asking import prompt_for, request_for, room_for
+from ..llm.types import Answer, Backend, Capabilities, Request, Result
+from ..pool.records import Demonstration, Query
+from ..progress import Event, Report
+from ..select.selector import Selector
+from ..settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Requests asked at once; ``typical`` are such replies as are expected, one for each request or none at all, for
+    counting without asking what follows."""
+
+    requests: Sequence[Request]
+    typical: Sequence[str] = ()
+
+    @property
+    def presumed(self) -> list[Result]:
+        """The typical replies as if they had come; scores are drawn, since equal ones would choose as `dense` does."""
+        drawn = random.Random(0)
+        texts = self.typical or [""] * len(self.requests)
+        scored = [request.prompt.choices if request.score else () for request in self.requests]
+        scores = [tuple((-drawn.expovariate(1.0),) for _ in choices) for choices in scored]
+        return [Answer(text, option_logprobs=given) for text, given in zip(texts, scores, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """For each query the rows it was shown, best first, how many of them did not fit, and the answer that counts."""
+
+    shown: list[list[int]]
+    dropped: list[int]
+    results: list[Result]
+
+
+Dialogue = Generator[Stage, list[Result], Answered]
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What methods are compared on: the same pool, queries, LLM and settings for all."""
+
+    selector: Selector
+    backend: Backend
+    settings: Settings
+    capabilities: Capabilities
+    queries: Sequence[Query]
+    report: Report
+
+    def room(self, reply: int | None = None) -> int | None:
+        """Tokens a prompt may have beside a reply of so many (the settings' longest answer), None where unknown."""
+        settings = self.settings if reply is None else replace(self.settings, max_tokens=reply)
+        return room_for(settings, self.capabilities)
+
+    def demonstrations(self, rows: Sequence[Sequence[int]]) -> list[list[Demonstration]]:
+        """The demonstrations behind rows, list by list."""
+        return self.selector.demonstrations(rows)
+
+    def prompts(self, rows: Sequence[Sequence[int]], method: str = "") -> tuple[list[Request], list[int]]:
+        """The question of each query with its ``rows`` as shots, best first, and how many shots did not fit."""
+        requests, dropped = [], []
+        for query, shown in zip(self.queries, self.demonstrations(rows), strict=True):
+            prompt, lost = prompt_for(query, shown, self.selector.task, self.settings, self.backend, self.room())
+            requests.append(request_for(prompt, self.settings, self.capabilities))
+            dropped.append(lost)
+        if lost_in := sum(1 for lost in dropped if lost):
+            self.report(Event("select", note=f"{method}: {lost_in} prompts were too long and lost their weakest shots"))
+        return requests, dropped
+
+    def answer(self, rows: Sequence[Sequence[int]], method: str = "") -> Dialogue:
+        """Ask every query with its rows as shots: how a dialogue ends that only selects."""
+        requests, dropped = self.prompts(rows, method)
+        results = yield Stage(requests)
+        return Answered([list(chosen) for chosen in rows], dropped, results)
+
+
+@dataclass(slots=True)
+class Arm:
+    """One method under one seed, in mid-dialogue: ``stage`` is None once it is ``answered``; ``heard`` are the results
+    of every stage so far."""
+
+    method: str
+    seed: int
+    dialogue: Dialogue
+    stage: Stage | None = None
+    answered: Answered | None = None
+    heard: list[Result] = field(default_factory=list)
+
+    def begin(self) -> Arm:
+        self.stage = next(self.dialogue)
+        return self
+
+    def hear(self, results: list[Result]) -> None:
+        """Go on with the results of the stage."""
+        self.heard += results
+        try:
+            self.stage = self.dialogue.send(results)
+        except StopIteration as end:
+            self.stage, self.answered = None, end.value
+
+
+def play(arms: Sequence[Arm], answer: Callable[[list[Stage]], list[list[Result]]]) -> None:
+    """Carry every dialogue to its end; ``answer`` gives the results of stages that are asked together."""
+    while speaking := [(arm, arm.stage) for arm in arms if arm.stage]:
+        heard = answer([stage for _, stage in speaking])
+        for (arm, _), results in zip(speaking, heard, strict=True):
+            arm.hear(results)

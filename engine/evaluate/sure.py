@@ -1,0 +1,174 @@
+"""`sure`: answer by summaries that argue for two candidate answers (Kim et al. 2024, SuRe), demonstrations as passages.
+
+Seven calls a query: two candidates, a summary of the passages for each, whether each summary holds, and which of the
+two is better, in both orders. A query that a call failed for has that failure as its result, and is asked no more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..llm.types import Answer, Failure, Request, Result, Sampling
+from ..pool.prompts import Message, Prompt, Template, fit_prompt
+from ..pool.records import Demonstration, Query, Task
+from .dialogue import Answered, Bench, Dialogue, Stage
+
+ANSWER, SUMMARY, VERDICT = 64, 200, 8
+"""Tokens of the longest reply: candidates, a summary, a verdict or a choice."""
+
+_MARK, _CAPITAL = re.compile(r"\(([abc])\)"), re.compile(r"\(([ABC])\)")
+_LINK = re.compile(r"[\s;,.]+(?:and|or)$", re.IGNORECASE)
+_VERDICT = re.compile(r"\b(true|false)\b", re.IGNORECASE)
+_CHOICE = re.compile(r"\b([12])\b")
+_EDGES = " \t\n.;,\"'*"
+_TYPICAL = "what the passages say for it " * 12
+
+
+def sure(bench: Bench, seed: int) -> Dialogue:
+    """The passages are the first k demonstrations by BM25."""
+    rows = [[int(row) for row in found] for found, _ in bench.selector.view.bm25_top(bench.queries, bench.settings.k)]
+    shown, dropped = _passages(bench, bench.demonstrations(rows))
+    told = [Told(query, d, bench.selector.task, bench.settings.template) for query, d in shown]
+    results = list((yield Stage([t.candidates() for t in told], ["(a) one (b) other"] * len(told))))
+    pairs = [candidates_in(result) for result in results]
+    two = [i for i, pair in enumerate(pairs) if len(pair) == 2]
+    asked = [told[i].summary(answer) for i in two for answer in pairs[i]]
+    replies = yield Stage(asked, [f"{answer}: {_TYPICAL}" for i in two for answer in pairs[i]])
+    summaries = _heard(two, replies, results)
+    argued = [(i, *each) for i, both in summaries.items() for each in zip(pairs[i], both, strict=True)]
+    asked = [told[i].check(answer, summary.text) for i, answer, summary in argued]
+    checks = _heard(list(summaries), (yield Stage(asked, ["True"] * len(asked))), results)
+    asked = [told[i].choice([s.text for s in summaries[i]][::way]) for i in checks for way in (1, -1)]
+    choices = _heard(list(checks), (yield Stage(asked, ["1"] * len(asked))), results)
+    for i, pair in enumerate(pairs):
+        result = results[i]
+        if pair and isinstance(result, Answer):
+            winner = voted([_is_true(c) for c in checks[i]], [_chosen(c) for c in choices[i]]) if i in choices else 0
+            results[i] = replace(result, text=pair[winner], tokens=(), logprobs=())
+    return Answered(rows, dropped, results)
+
+
+def _heard(asked: Sequence[int], replies: Sequence[Result], results: list[Result]) -> dict[int, list[Answer]]:
+    """The two replies to each query of ``asked``; where one failed, the failure goes into ``results`` instead."""
+    heard: dict[int, list[Answer]] = {}
+    for n, i in enumerate(asked):
+        both = replies[2 * n : 2 * n + 2]
+        answers = [reply for reply in both if isinstance(reply, Answer)]
+        if len(answers) == 2:
+            heard[i] = answers
+        else:
+            results[i] = next(reply for reply in both if isinstance(reply, Failure))
+    return heard
+
+
+def candidates_in(result: Result) -> list[str]:
+    """The candidate answers that a reply names after (a) and (b), on their line; a reply without marks is one."""
+    text = result.text.strip() if isinstance(result, Answer) else ""
+    marks = list(_MARK.finditer(text)) or list(_CAPITAL.finditer(text))
+    ends = [*(mark.start() for mark in marks[1:]), len(text)][: len(marks)]
+    named: dict[str, str] = {}
+    for mark, end in zip(marks, ends, strict=True):
+        line, *_ = text[mark.end() : end].strip().splitlines() or [""]
+        named.setdefault(mark[1].lower(), _LINK.sub("", line.strip()).strip(_EDGES))
+    found = [named.get("a", ""), named.get("b", "")] if named else [text.strip(_EDGES)]
+    return list(dict.fromkeys(name for name in found if name.strip()))
+
+
+def voted(valid: Sequence[bool | None], choices: Sequence[int | None]) -> int:
+    """0 or 1 from the verdicts on both summaries and the choice in both orders (the second order turned round).
+
+    A choice that changes with the order counts for neither; one valid summary alone counts half; ties go to the first.
+    """
+    turned = [choices[0], None if choices[1] is None else 1 - choices[1]]
+    score = 0.0  # above 0: the second
+    if turned[0] is not None and turned[0] == turned[1]:
+        score += 1.0 if turned[0] else -1.0
+    if valid[0] != valid[1] and True in valid:
+        score = (score + (1.0 if valid[1] else -1.0)) / 2
+    return 1 if score > 0 else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What every prompt about a query tells: the question and its passages, best first."""
+
+    query: Query
+    passages: Sequence[Demonstration]
+    task: Task
+    template: Template
+
+    def candidates(self) -> Request:
+        labels = "\nOne of: " + ", ".join(self.task.labels) if self.task.kind == "labels" else ""
+        return self._ask(
+            f"{self._numbered()}\n\n{self._question()}{labels}\n\nName the two most likely answers to this question in "
+            "view of the passages, each as short as it can be. Write only: (a) first answer (b) second answer",
+            ANSWER,
+            self.passages,
+        )
+
+    def summary(self, answer: str) -> Request:
+        return self._ask(
+            f"{self._numbered()}\n\n{self._question()}\nProposed answer: {answer}\n\nSum up what in the passages "
+            "supports this answer, in at most four sentences. Write only the summary.",
+            SUMMARY,
+            self.passages,
+        )
+
+    def check(self, answer: str, summary: str) -> Request:
+        return self._ask(
+            f"{self._question()}\nProposed answer: {answer}\nSummary: {summary.strip()}\n\nDoes the summary really "
+            "support the proposed answer? Write True or False and nothing else.",
+            VERDICT,
+        )
+
+    def choice(self, summaries: Sequence[str]) -> Request:
+        first, second = (summary.strip() for summary in summaries)
+        return self._ask(
+            f"{self._question()}\n\nSummary 1: {first}\n\nSummary 2: {second}\n\n"
+            "Which summary tells more that helps to answer the question? Write 1 or 2 and nothing else.",
+            VERDICT,
+        )
+
+    def _question(self) -> str:
+        return self.template.question(self.query)
+
+    def _numbered(self) -> str:
+        return "\n\n".join(
+            f"Passage #{i}:\n{self.template.question(d.as_query())}\nAnswer: {d.output}"
+            for i, d in enumerate(self.passages, 1)
+        )
+
+    def _ask(self, text: str, most: int, shown: Sequence[Demonstration] = ()) -> Request:
+        return Request(Prompt((Message("user", text),), self.query, tuple(shown)), sampling=Sampling(max_tokens=most))
+
+
+def _passages(
+    bench: Bench, shown: Sequence[Sequence[Demonstration]]
+) -> tuple[list[tuple[Query, Sequence[Demonstration]]], list[int]]:
+    """Each query with as many passages as its longest prompt and the reply have room for, best first."""
+    task, template, room = bench.selector.task, bench.settings.template, bench.room(SUMMARY)
+
+    def longest(query: Query, passages: Sequence[Demonstration]) -> Prompt:
+        told = Told(query, passages, task, template)
+        prompts = [told.candidates().prompt, told.summary("word " * ANSWER).prompt]
+        return max(prompts, key=bench.backend.count_tokens) if room else prompts[0]
+
+    fitting: list[tuple[Query, Sequence[Demonstration]]] = []
+    dropped = []
+    for query, best_first in zip(bench.queries, shown, strict=True):
+        prompt, lost = fit_prompt(query, best_first, longest, bench.backend.count_tokens, room)
+        fitting.append((query, prompt.demonstrations))
+        dropped.append(lost)
+    return fitting, dropped
+
+
+def _is_true(answer: Answer) -> bool | None:
+    match = _VERDICT.search(answer.text)
+    return match.group(1).lower() == "true" if match else None
+
+
+def _chosen(answer: Answer) -> int | None:
+    match = _CHOICE.search(answer.text)
+    return int(match.group(1)) - 1 if match else None

@@ -1,0 +1,83 @@
+"""A job seen from inside: its process waits for its turn, reports to its folder, and says how it ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from ..progress import STEPS, Event
+from .folder import CANCEL, CANCELLED_CODE, EVENTS, STATE, numbers, write_object
+from .lock import wait_for
+
+EVERY = 0.5
+"""Seconds between two events of a task of which only the latest matters."""
+
+
+def work(folder: Path, command: Callable[[], Any]) -> int:
+    """Run ``command`` as the job of ``folder`` once those before it are gone; returns its exit code.
+
+    SIGTERM and SIGINT raise `KeyboardInterrupt` where the command does not handle them itself.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.default_int_handler)
+    state: dict[str, Any] = {"pid": os.getpid()}
+    code = 1
+    try:
+        write_object(folder / STATE, state)
+        if (folder / CANCEL).exists():  # asked before there was a pid to ask
+            raise KeyboardInterrupt
+        for earlier in numbers(folder.parent):
+            if earlier < int(folder.name):
+                wait_for(folder.parent / str(earlier))
+        state["started"] = time.time()
+        write_object(folder / STATE, state)
+        command()
+        code = 0
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except KeyboardInterrupt:
+        code = CANCELLED_CODE
+    finally:
+        write_object(folder / STATE, state | {"ended": time.time(), "code": code})
+    return code
+
+
+class Recorder:
+    """A `Report` that keeps events in the job's folder: every note, every step, and of the rest two a second."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / EVENTS
+        self._kept: dict[str, float] = {}
+
+    def __enter__(self) -> Recorder:
+        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._file)
+
+    def __call__(self, event: Event) -> None:
+        now = time.time()
+        if not (event.note or event.task in STEPS or event.done == event.total):
+            if now - self._kept.get(event.task, 0.0) < EVERY:
+                return
+            self._kept[event.task] = now
+        line = {
+            "time": now,
+            "task": event.task,
+            "done": event.done,
+            "total": event.total,
+            "note": event.note,
+            "fields": dict(event.fields),
+        }
+        with suppress(OSError):  # a full disk must not end what is being paid for
+            os.write(self._file, json.dumps(line, default=float).encode() + b"\n")

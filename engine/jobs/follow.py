@@ -1,0 +1,115 @@
+"""A job seen from outside: where it stands, as its events tell."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..progress import STEPS, CancelToken, Event
+from .folder import EVENTS, find
+
+if TYPE_CHECKING:
+    from ..store.workspace import Workspace
+
+LOOK = 0.2
+"""Seconds between two looks at a job's folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An event and when it was reported, in seconds since the epoch."""
+
+    time: float
+    event: Event
+
+
+def told(folder: Path, offset: int = 0) -> tuple[list[Told], int]:
+    """Events from a byte offset on, and the offset to go on from; a line still being written is left for later."""
+    try:
+        with (folder / EVENTS).open("rb") as file:
+            file.seek(offset)
+            read = file.read()
+    except OSError:
+        return [], offset
+    whole = read[: read.rfind(b"\n") + 1]
+    found = []
+    for line in whole.splitlines():
+        with suppress(ValueError, KeyError, TypeError):
+            said = json.loads(line)
+            event = Event(said["task"], said["done"], said["total"], said["note"], said["fields"])
+            found.append(Told(float(said["time"]), event))
+    return found, offset + len(whole)
+
+
+def follow(workspace: Workspace, number: int, cancel: CancelToken | None = None) -> Iterator[Event]:
+    """Events of a job from its first to its last, as they come; ends with the job, or when the token is set."""
+    job = find(workspace, number)
+    offset = 0
+    while True:
+        ended = not job.live  # looked at before the events are, so none of them is missed
+        found, offset = told(job.folder, offset)
+        yield from (one.event for one in found)
+        if ended or (cancel and cancel.cancelled):
+            return
+        time.sleep(LOOK)
+        job = find(workspace, number)
+
+
+@dataclass(slots=True)
+class Live:
+    """Where a job stands: the latest event of each task, the figures of every step, the notes."""
+
+    tasks: dict[str, Told] = field(default_factory=dict)
+    """The latest event of each task, in the order in which the tasks began."""
+    steps: list[Mapping[str, float]] = field(default_factory=list)
+    notes: list[tuple[float, str]] = field(default_factory=list)
+    spent: dict[str, float] = field(default_factory=dict)
+    """Latest figures that only grow: calls, tokens_in, tokens_out, cost."""
+    _begun: dict[str, Told] = field(default_factory=dict)
+    _offset: int = 0
+
+    def read(self, folder: Path) -> bool:
+        """Take in what is new; says whether there was anything."""
+        found, self._offset = told(folder, self._offset)
+        for one in found:
+            self.add(one)
+        return bool(found)
+
+    def add(self, one: Told) -> None:
+        event = one.event
+        if event.note:
+            self.notes.append((one.time, event.note))
+        if event.task in STEPS and event.fields:
+            self.steps.append({"done": event.done, **event.fields})
+        self.spent |= {name: event.fields[name] for name in SPENT if name in event.fields}
+        if event.note and event.total is None:
+            return  # a remark, no progress
+        before = self.tasks.get(event.task)
+        if before is None or event.done < before.event.done or event.total != before.event.total:
+            self._begun[event.task] = one  # begun anew, as asking is with every batch
+        self.tasks[event.task] = one
+
+    @property
+    def latest(self) -> Told | None:
+        """What to show as the job's progress: its steps where it has any, else what it does at the moment."""
+        steps = [one for task, one in self.tasks.items() if task in STEPS and one.event.total]
+        return steps[-1] if steps else max(self.tasks.values(), key=lambda one: one.time, default=None)
+
+    def remaining(self, now: float) -> float | None:
+        """Seconds that the task shown will still take at its pace so far; None where that cannot be told."""
+        latest = self.latest
+        if latest is None or latest.event.total is None or latest.event.done >= latest.event.total:
+            return None
+        begun = self._begun[latest.event.task]
+        made, passed = latest.event.done - begun.event.done, latest.time - begun.time
+        if made <= 0 or passed <= 0:
+            return None
+        return max(0.0, (latest.event.total - latest.event.done) * passed / made - (now - latest.time))
+
+
+SPENT = ("calls", "tokens_in", "tokens_out", "cost")

@@ -1,0 +1,54 @@
+"""Topics of a run and the demonstrations they are core to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from .workspace import Workspace
+
+KIND = "train-topics"
+
+
+def save(
+    workspace: Workspace,
+    run: int,
+    names: Sequence[str],
+    knowledge: NDArray[np.float32],
+    observations: NDArray[np.float32],
+    links: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]],
+) -> None:
+    """Keep a run's topics, what the LLM knows of each, and its ``links`` (rows, topics, weights); one transaction."""
+    table = pa.table(
+        {
+            "run": np.full(len(names), run),
+            "topic": np.arange(len(names)),
+            "name": pa.array(names, pa.string()),
+            "knowledge": knowledge.astype(np.float64),
+            "observations": observations.astype(np.float64),
+        }
+    )
+    rows, topics, weights = links
+    linked = pa.table({"run": np.full(len(rows), run), "row": rows, "topic": topics, "weight": weights})
+    with workspace.write() as con:
+        for name, content in (("topics", table), ("topic_links", linked)):
+            con.register("learnt", content)
+            con.execute(f"INSERT INTO {name} SELECT * FROM learnt")
+            con.unregister("learnt")
+
+
+def supply(workspace: Workspace, run: int) -> list[tuple[int, str, int, int]]:
+    """How many demonstrations of each source each topic is core to: (topic, source, all in the pool, active)."""
+    with workspace.read() as con:
+        found: list[tuple[int, str, int, int]] = con.execute(
+            """
+            SELECT l.topic, p.source, count(*), count(a.row)
+              FROM topic_links l JOIN pool p USING (row) LEFT JOIN active a USING (row)
+             WHERE l.run = ? GROUP BY l.topic, p.source ORDER BY l.topic, count(a.row) DESC, p.source
+            """,
+            [run],
+        ).fetchall()
+    return found

@@ -1,0 +1,64 @@
+"""Topic coverage and redundancy of chosen demonstrations (paper 004, section 4.5, figure 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UsageError
+from ..index.view import PoolView
+from ..pool.records import Query
+from ..search.ranking import top_k
+from .predictor import Floats
+from .selection import open_for
+
+TOP = 20
+"""Required topics of a query that count, and topics a demonstration is said to cover: its strongest."""
+
+
+def learnt(view: PoolView) -> bool:
+    """Whether there are topics to judge by, learnt on the encoder that is set."""
+    try:
+        open_for(view)
+    except UsageError:
+        return False
+    return True
+
+
+def coverage_curves(
+    view: PoolView, queries: Sequence[Query], picks: Sequence[Sequence[int]], top: int = TOP
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Figure 4 for the rows picked for each query, best first: coverage and redundancy at 1..K shots, both (K,).
+
+    Means over the queries that have so many picks. The paper leaves open when a demonstration covers a topic; here it
+    covers its ``top`` strongest ones, as a query requires its ``top`` strongest ones. Raises as `topick` does.
+    """
+    predictor = open_for(view).model.predictor
+    depth = max((len(rows) for rows in picks), default=0)
+    sums, counts = np.zeros((2, depth)), np.zeros(depth)
+    wanted = predictor.predict(view.embed(queries)) if len(queries) else np.empty((0, 0), np.float32)
+    for required, rows in zip(wanted, picks, strict=True):
+        if not rows:
+            continue
+        covered = predictor.predict(view.vectors(np.asarray(rows, np.int64)))
+        coverage, redundancy = coverage_of(required, covered, top)
+        sums[0, : len(rows)] += coverage
+        sums[1, : len(rows)] += redundancy
+        counts[: len(rows)] += 1
+    return sums[0] / np.maximum(counts, 1), sums[1] / np.maximum(counts, 1)
+
+
+def coverage_of(required: Floats, covered: Floats, top: int = TOP) -> tuple[list[int], list[float]]:
+    """For t̂ of a query (t,) and of its K demonstrations (K, t): after each shot the number of the ``top`` required
+    topics covered so far, and the share of the shot's own topics that earlier ones covered."""
+    needed = set(top_k(required, top).tolist())
+    seen: set[int] = set()
+    coverage, redundancy = [], []
+    for row in covered:
+        own = set(top_k(row, top).tolist())
+        redundancy.append(len(own & seen) / len(own))
+        seen |= own
+        coverage.append(len(needed & seen))
+    return coverage, redundancy

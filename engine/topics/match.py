@@ -1,0 +1,174 @@
+"""Which topics a text is about: candidates by word overlap and by meaning, core topics by the LLM.
+
+Paper 004, section 3.1.1: ten topics by BM25, ten others by cosine; the LLM picks from them and adds what is missing.
+A topic overlaps with a text only where all of its words stand in it: half a phrase is another topic.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..llm.types import Answer, Request, Result, Sampling
+from ..pool.prompts import Message, Prompt, Template
+from ..pool.records import Query
+from ..progress import CancelToken, Event, Report, silent
+from ..search.bm25 import BM25Index
+from ..search.threads import one_blas_thread
+from .words import fold
+
+TASK = "match"
+LEXICAL = SEMANTIC = 10
+"""Candidates by word overlap and by meaning (paper 004, section 3.1.1)."""
+
+MOST_CORE = 20
+"""Core topics that are read from one reply."""
+
+LONGEST_NAME = 5
+"""Words of the longest topic taken from a reply."""
+
+_CHUNK = 2048
+_SEPARATOR = re.compile(r"[,;\n]+")
+_MARK = re.compile(r"^\s*(?:[-*•]|\(?\d+[.)])\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Topics of texts: those of text i are ``topics[starts[i]:starts[i + 1]]``; ``starts`` (n + 1,), ``topics`` and
+    ``weights`` (m,)."""
+
+    starts: NDArray[np.int64]
+    topics: NDArray[np.int64]
+    weights: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def of(self, text: int) -> NDArray[np.int64]:
+        return self.topics[self.starts[text] : self.starts[text + 1]]
+
+    def texts(self) -> NDArray[np.int64]:
+        """The text of each link, (m,)."""
+        return np.repeat(np.arange(len(self)), np.diff(self.starts))
+
+
+def links_of(texts: int, text: NDArray[np.int64], topics: NDArray[np.int64], weights: NDArray[np.float32]) -> Links:
+    """Links from pairs in any order; those of one text keep theirs."""
+    order = np.argsort(text, kind="stable")
+    starts = np.searchsorted(text[order], np.arange(texts + 1)).astype(np.int64)
+    return Links(starts, topics[order], weights[order].astype(np.float32))
+
+
+def lexical_candidates(
+    index: BM25Index,
+    names: Sequence[str],
+    count: int = LEXICAL,
+    report: Report = silent,
+    cancel: CancelToken | None = None,
+) -> Links:
+    """The ``count`` topics of each text with the highest BM25, ties to the earlier topic; the weights are the scores.
+
+    ``index`` holds the folded texts, numbered from 0 on.
+    """
+    found: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]] = []
+    for topic, name in enumerate(names):
+        if topic % 256 == 0:
+            if cancel:
+                cancel.check()
+            report(Event(TASK, topic, len(names)))
+        scores = index.scores(fold(name))
+        here = scores != 0
+        words = fold(name).split()
+        for word in words if len(words) > 1 else ():
+            here &= index.scores(word) != 0
+        texts = np.flatnonzero(here)
+        found.append((texts, np.full(len(texts), topic), scores[texts]))
+    report(Event(TASK, len(names), len(names)))
+    text, topics, scores = (np.concatenate(column) for column in zip(*found, strict=True))
+    order = np.lexsort((topics, -scores, text))
+    text, topics, scores = text[order], topics[order], scores[order]
+    rank = np.arange(len(text)) - np.searchsorted(text, text)
+    kept = rank < count
+    return links_of(len(index), text[kept], topics[kept], scores[kept].astype(np.float32))
+
+
+def semantic_candidates(
+    vectors: NDArray[np.float32], names: NDArray[np.float32], lexical: Links, count: int = SEMANTIC
+) -> Links:
+    """The ``count`` topics nearest to each text by cosine that are not among its lexical ones.
+
+    ``vectors`` (n, d) of texts, ``names`` (t, d) of topic names; the weights are the cosines.
+    """
+    columns: list[NDArray[np.int64]] = []
+    values: list[NDArray[np.float32]] = []
+    count = min(count, len(names))
+    owner = lexical.texts()
+    with one_blas_thread():
+        for start in range(0, len(vectors), _CHUNK):
+            scores = np.asarray(vectors[start : start + _CHUNK]) @ names.T
+            span = slice(*lexical.starts[[start, min(start + _CHUNK, len(vectors))]])
+            scores[owner[span] - start, lexical.topics[span]] = -np.inf
+            best = np.argpartition(-scores, count - 1, axis=1)[:, :count]
+            by_score = np.take_along_axis(scores, best, axis=1)
+            order = np.lexsort((best, -by_score), axis=1)
+            columns.append(np.take_along_axis(best, order, axis=1))
+            values.append(np.take_along_axis(by_score, order, axis=1))
+    topics, cosines = np.concatenate(columns), np.concatenate(values)
+    usable = np.isfinite(cosines)
+    text = np.broadcast_to(np.arange(len(vectors))[:, None], topics.shape)
+    return links_of(len(vectors), text[usable], topics[usable], cosines[usable])
+
+
+def core_request(query: Query, candidates: Sequence[str], seed: int = 0) -> Request:
+    """What asks the LLM for core topics (after paper 004, appendix A); ``query`` carries its answer."""
+    answer = query.answers[0] if query.answers else ""
+    text = (
+        "Here are a question with its answer and some candidate topics. Which topics is it about? Take those of the "
+        "candidates that fit, add topics that are missing, and name five or more. Write nothing but the topics, on one "
+        "line, with commas between them.\n\n"
+        f"{Template().question(query)}\nAnswer: {answer}\n\nCandidate topics: {', '.join(candidates)}"
+    )
+    return Request(Prompt((Message("user", text),), query), sampling=Sampling(max_tokens=160, seed=seed))
+
+
+def topics_in(reply: str) -> list[str]:
+    """The topics a reply names, in lower case, each once."""
+    named: dict[str, str] = {}
+    for part in _SEPARATOR.split(reply):
+        name = " ".join(_MARK.sub("", part).strip(" .\"'*`").lower().split())
+        key = fold(name)
+        if key and len(key.split()) <= LONGEST_NAME:
+            named.setdefault(key, name)
+    return list(named.values())[:MOST_CORE]
+
+
+def core_topics(names: Sequence[str], lexical: Links, results: Sequence[Result]) -> tuple[list[str], Links]:
+    """The topics with those that the LLM added to two texts or more, and the core topics of each text.
+
+    ``results`` has the LLM's reply for each text; where there is none, or it names no known topic, the lexical
+    candidates stand in.
+    """
+    replies = [topics_in(result.text) if isinstance(result, Answer) else [] for result in results]
+    numbers: dict[str, int] = {}
+    for number, name in enumerate(names):
+        numbers.setdefault(fold(name), number)
+    added = Counter(fold(name) for reply in replies for name in reply if fold(name) not in numbers)
+    grown = list(names)
+    for reply in replies:
+        for name in reply:
+            if added[fold(name)] > 1 and fold(name) not in numbers:
+                numbers[fold(name)] = len(grown)
+                grown.append(name)
+    text: list[int] = []
+    topics: list[int] = []
+    for i, reply in enumerate(replies):
+        chosen = [numbers[key] for key in map(fold, reply) if key in numbers] or lexical.of(i).tolist()
+        text += [i] * len(chosen)
+        topics += chosen
+    weights = np.ones(len(topics), np.float32)
+    return grown, links_of(len(results), np.array(text, np.int64), np.array(topics, np.int64), weights)

@@ -1,0 +1,246 @@
+"""Key phrases of a pool: its topics.
+
+Phrases of one to three words are ranked by class-based TF-IDF (Grootendorst 2022, BERTopic, section 3.3): a phrase is
+a topic when it is frequent in one neighbourhood of the pool and rare elsewhere. The neighbourhoods are clusters of
+the embeddings. Function words, words that stand nearly everywhere, loose word pairs, parts of longer phrases and
+near-synonyms are taken out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UsageError
+from ..progress import CancelToken, Event, Report, silent
+from ..search.threads import one_blas_thread
+from .words import FUNCTION_WORDS, fold
+
+TASK = "mine"
+LONGEST = 3
+"""Words of the longest phrase."""
+
+EVERYWHERE = 0.2
+"""A word in more than this share of the texts is boilerplate."""
+
+TIED = 0.25
+"""Least normalised pointwise mutual information of the words of a phrase."""
+
+ABSORBED = 0.75
+"""A phrase that stands inside a longer one in this share of its texts is dropped for it."""
+
+SAME = 0.9
+"""Cosine of two names from which they are one topic."""
+
+MOST = 10_000
+"""Topics at most, and `PER_TEXT` for each text: the paper's sets have 0.3 to 1 (table 5)."""
+
+PER_TEXT = 0.4
+ROOM = 1_000_000
+"""Phrases counted at once; beyond it those met once so far are forgotten (Manku & Motwani 2002, lossy counting)."""
+
+_TOKEN = re.compile(r"[^\W_]+|[^\w\s'’-]")
+_CHUNK = 4096
+
+
+def mine(
+    texts: Sequence[str],
+    vectors: NDArray[np.float32],
+    embed: Callable[[Sequence[str]], NDArray[np.float32]],
+    size: int | None = None,
+    given: Sequence[str] = (),
+    seed: int = 0,
+    report: Report = silent,
+    cancel: CancelToken | None = None,
+) -> tuple[list[str], NDArray[np.float32]]:
+    """The topics of ``texts`` (n,), best first, and the vectors of their names.
+
+    ``vectors`` (n, d) are the texts' embeddings and ``embed`` gives names theirs, all of length 1. ``size`` bounds the
+    number of topics; by default `PER_TEXT` times the texts, at most `MOST`. ``given`` topics come first, whatever the
+    texts say. Raises `UsageError` when nothing is left.
+    """
+    size = min(MOST, max(20, int(PER_TEXT * len(texts)))) if size is None else size
+    counts = _counted(texts, report, cancel)
+    kept = _phrases(counts, len(texts))
+    scores, names = _ranked(texts, kept, clusters(vectors, seed), report, cancel)
+    order = sorted(range(len(names)), key=lambda i: (-scores[i], names[i]))[: size + size // 4]
+    if not order and not given:
+        raise UsageError("the pool has no phrase that stands in two texts", "icl-curate train topics --topics LIST.txt")
+    known = {fold(name) for name in given}
+    best = [*given, *(names[i] for i in order if fold(names[i]) not in known)]
+    found = embed(best)
+    distinct = sorted({*range(len(given)), *without_synonyms(found)})[:size]
+    return [best[i] for i in distinct], found[distinct]
+
+
+def label_topics(labels: Iterable[str]) -> list[str]:
+    """The labels of a pool that say what their rows are about, as topics; ``yes``, ``B`` or ``3`` do not."""
+    by_key: dict[str, str] = {}
+    for label in labels:
+        words = label.lower().replace("_", " ").split()
+        if any(len(word) > 2 and word.isalpha() and word not in FUNCTION_WORDS for word in words):
+            by_key.setdefault(fold(label), " ".join(words))
+    return list(by_key.values())
+
+
+def read_list(path: Path) -> list[str]:
+    """The user's own topics, one a line; empty lines, comments (#) and repeats are skipped. `UsageError` if none."""
+    try:
+        lines = [" ".join(line.split()) for line in path.read_text(encoding="utf-8-sig").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"cannot read the topics in {path}: {error}", "give a text file with one topic a line"
+        ) from error
+    by_key: dict[str, str] = {}
+    for line in lines:
+        if line and not line.startswith("#") and fold(line):
+            by_key.setdefault(fold(line), line)
+    if not by_key:
+        raise UsageError(f"{path} names no topic", "write one topic a line")
+    return list(by_key.values())
+
+
+def phrases(text: str) -> Iterator[tuple[str, str]]:
+    """The text's phrases, folded and as written in lower case, repeats included.
+
+    A phrase neither begins nor ends with a function word and does not cross punctuation; numbers stay out.
+    """
+    run: list[str] = []
+    for token in [*_TOKEN.findall(text.lower().replace("_", " ")), "."]:
+        if token[0].isalnum():
+            run.append(token)
+            continue
+        folded = [fold(word) for word in run]
+        usable = [len(word) > 2 and not word.isdigit() and word not in FUNCTION_WORDS for word in run]
+        for start in range(len(run)):
+            for end in range(start + 1, min(start + LONGEST, len(run)) + 1) if usable[start] else ():
+                if usable[end - 1]:
+                    yield " ".join(folded[start:end]), " ".join(run[start:end])
+        run = []
+
+
+def clusters(vectors: NDArray[np.float32], seed: int, rounds: int = 8, sample: int = 10_000) -> NDArray[np.int64]:
+    """Spherical k-means (Dhillon & Modha 2001): the cluster of each of ``vectors`` (n, d), √n of them, 300 at most.
+
+    The centres are learnt on a seeded sample.
+    """
+    rng = np.random.default_rng([seed, 1])
+    n = len(vectors)
+    count = max(1, min(300, int(np.sqrt(n))))
+    learnt = np.asarray(vectors[np.sort(rng.choice(n, min(n, sample), replace=False))])
+    centres = learnt[rng.choice(len(learnt), count, replace=False)].copy()
+    with one_blas_thread():
+        for _ in range(rounds):
+            nearest = (learnt @ centres.T).argmax(axis=1)
+            order = np.argsort(nearest, kind="stable")
+            used, starts = np.unique(nearest[order], return_index=True)
+            sums = np.add.reduceat(learnt[order], starts, axis=0)
+            centres[used] = sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-12)
+        blocks = [(np.asarray(vectors[i : i + _CHUNK]) @ centres.T).argmax(axis=1) for i in range(0, n, _CHUNK)]
+    return np.concatenate(blocks).astype(np.int64)
+
+
+def without_synonyms(vectors: NDArray[np.float32], same: float = SAME) -> list[int]:
+    """Positions of the names, best first, whose cosine with every better kept one is below ``same``; (t, d) in."""
+    kept: list[int] = []
+    with one_blas_thread():
+        for start in range(0, len(vectors), 512):
+            block = vectors[start : start + 512]
+            clear = ((block @ vectors[kept].T).max(axis=1) < same) if kept else np.ones(len(block), np.bool_)
+            inside = block @ block.T
+            chosen: list[int] = []
+            for i in np.flatnonzero(clear).tolist():
+                if not chosen or inside[i, chosen].max() < same:
+                    chosen.append(i)
+            kept += [start + i for i in chosen]
+    return kept
+
+
+def _counted(texts: Sequence[str], report: Report, cancel: CancelToken | None) -> Counter[str]:
+    """In how many texts each phrase and each single word stands."""
+    counts: Counter[str] = Counter()
+    for i, text in enumerate(texts):
+        if i % _CHUNK == 0:
+            if cancel:
+                cancel.check()
+            report(Event(TASK, i, 2 * len(texts)))
+        found = {key for key, _ in phrases(text)}
+        found.update(fold(word) for word in _TOKEN.findall(text.lower().replace("_", " ")) if word[0].isalnum())
+        counts.update(found)
+        if len(counts) > ROOM:
+            counts = Counter({key: count for key, count in counts.items() if count > 1})
+    return counts
+
+
+def _phrases(counts: Counter[str], texts: int) -> dict[str, int]:
+    """The phrases worth ranking, numbered."""
+    least = 2 if texts < 5_000 else 3 if texts < 50_000 else 5
+    kept = {
+        key: count
+        for key, count in counts.items()
+        if least <= count <= max(least, EVERYWHERE * texts) and (" " not in key or _tied(key, counts, texts) >= TIED)
+    }
+    for key in [key for key in kept if " " in key]:
+        words = key.split()
+        parts = [*words, *(" ".join(pair) for pair in pairwise(words))] if len(words) > 2 else words
+        for part in parts:
+            if part in kept and part != key and counts[key] >= ABSORBED * counts[part]:
+                del kept[part]
+    return {key: number for number, key in enumerate(kept)}
+
+
+def _tied(key: str, counts: Counter[str], texts: int) -> float:
+    """Normalised pointwise mutual information (Bouma 2009) of the two halves of a phrase, wherever it is cut: the
+    least. 1 when they never stand apart. Halves that end in a function word are no phrases and are not cut off."""
+    words = key.split()
+    cuts: list[tuple[str, ...]] = [(" ".join(words[:i]), " ".join(words[i:])) for i in range(1, len(words))]
+    halves = [cut for cut in cuts if all(half in counts for half in cut)] or [tuple(words)]
+    together = np.log(counts[key] / texts)
+    return min(
+        float((together - sum(np.log(max(counts[half], counts[key]) / texts) for half in cut)) / max(-together, 1e-12))
+        / (len(cut) - 1)
+        for cut in halves
+    )
+
+
+def _ranked(
+    texts: Sequence[str],
+    numbers: dict[str, int],
+    cluster: NDArray[np.int64],
+    report: Report,
+    cancel: CancelToken | None,
+) -> tuple[NDArray[np.float64], list[str]]:
+    """Each phrase's best class-based TF-IDF over the clusters, and how it is most often written."""
+    forms: defaultdict[int, Counter[str]] = defaultdict(Counter)
+    pairs: list[NDArray[np.int64]] = []
+    count = int(cluster.max()) + 1
+    for start in range(0, len(texts), _CHUNK):
+        if cancel:
+            cancel.check()
+        report(Event(TASK, len(texts) + start, 2 * len(texts)))
+        chunk: list[int] = []
+        for i in range(start, min(start + _CHUNK, len(texts))):
+            written = {numbers[key]: form for key, form in phrases(texts[i]) if key in numbers}
+            for number, form in written.items():
+                forms[number][form] += 1
+                chunk.append(number * count + int(cluster[i]))
+        pairs.append(np.array(chunk, np.int64))
+    report(Event(TASK, 2 * len(texts), 2 * len(texts)))
+    cells, times = np.unique(np.concatenate(pairs), return_counts=True)
+    phrase, where = cells // count, cells % count
+    per_class = np.maximum(np.bincount(where, times, count), 1.0)
+    total = np.maximum(np.bincount(phrase, times, len(numbers)), 1.0)
+    weights = times / per_class[where] * np.log1p(per_class.mean() / total[phrase])
+    scores = np.zeros(len(numbers))
+    np.maximum.at(scores, phrase, weights)
+    names = [
+        max(forms[i].items(), key=lambda item: (item[1], item[0]))[0] if i in forms else "" for i in range(len(numbers))
+    ]
+    present = [i for i, name in enumerate(names) if name]
+    return scores[present], [names[i] for i in present]

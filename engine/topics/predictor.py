@@ -1,0 +1,247 @@
+"""From an embedding to a distribution over topics (paper 004, section 3.1.2).
+
+A three-layer MLP, z = e + W₂·relu(W₁·e + b₁) + b₂ and t̂ = σ(W₃·z + b₃): W₃ starts as the scaled embeddings of the
+topic names, W₂ at zero and b₃ at the topics' log-odds, so that before the first step the topics are ranked by cosine.
+Trained with torch, used with numpy: selecting needs no torch, and the sum over e lets the products that candidates
+have in common be computed once (see `selection`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..progress import CancelToken, Event, Report, silent
+from ..search.threads import one_blas_thread
+from .match import Links
+
+if TYPE_CHECKING:
+    import torch
+
+Floats = NDArray[np.float32]
+
+TASK = "train"
+SCALE = 10.0
+"""What the names' embeddings are multiplied by at the start."""
+
+STEPS = 64
+"""Steps of an epoch at least, as far as there are texts."""
+
+BLOCK_BYTES = 64 << 20
+"""Most memory for one block of texts × topics."""
+
+
+@dataclass(frozen=True, slots=True)
+class Predictor:
+    """``first`` (h, d), ``first_bias`` (h,), ``second`` (d, h), ``second_bias`` (d,), ``last`` (t, d), ``last_bias``
+    (t,); float32."""
+
+    first: Floats
+    first_bias: Floats
+    second: Floats
+    second_bias: Floats
+    last: Floats
+    last_bias: Floats
+
+    @property
+    def topics(self) -> int:
+        return len(self.last_bias)
+
+    @property
+    def dimension(self) -> int:
+        return int(self.first.shape[1])
+
+    def logits(self, vectors: Floats) -> Floats:
+        """(n, t) from embeddings (n, d)."""
+        with one_blas_thread():
+            hidden = np.maximum(vectors @ self.first.T + self.first_bias, 0)
+            inner = vectors + hidden @ self.second.T + self.second_bias
+            return np.asarray(inner @ self.last.T + self.last_bias)
+
+    def predict(self, vectors: Floats) -> Floats:
+        """t̂ (n, t) from embeddings (n, d)."""
+        return sigmoid(self.logits(vectors))
+
+    def blocks(self, vectors: Floats) -> Iterator[tuple[slice, Floats]]:
+        """`predict` in blocks of bounded size; ``vectors`` may be a memory map."""
+        size = max(1, BLOCK_BYTES // (4 * max(self.topics, 1)))
+        for start in range(0, len(vectors), size):
+            span = slice(start, min(start + size, len(vectors)))
+            yield span, self.predict(np.asarray(vectors[span]))
+
+
+def sigmoid(logits: Floats) -> Floats:
+    """1 / (1 + exp(−x)) without overflow."""
+    found: Floats = np.exp(-np.logaddexp(np.float32(0), -logits))
+    return found
+
+
+def started(names: Floats, base_rates: Floats, seed: int = 0) -> Predictor:
+    """The predictor before training: ``names`` (t, d) embeddings of the topic names, ``base_rates`` (t,) the share of
+    texts each topic is core to."""
+    d = names.shape[1]
+    rng = np.random.default_rng([seed, 3])
+    bound = 1 / np.sqrt(d)
+    rates = np.clip(base_rates, 1e-5, 0.5)
+    return Predictor(
+        rng.uniform(-bound, bound, (d, d)).astype(np.float32),
+        np.zeros(d, np.float32),
+        np.zeros((d, d), np.float32),
+        np.zeros(d, np.float32),
+        (SCALE * names).astype(np.float32),
+        np.log(rates / (1 - rates)).astype(np.float32),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How to train: ``rate`` of Adam, ``patience`` epochs without a lower held-out loss before it stops."""
+
+    epochs: int = 30
+    batch: int = 128
+    """Texts of a step at most; a small pool is cut into `STEPS` steps an epoch."""
+
+    rate: float = 1e-3
+    patience: int = 2
+
+
+def fit(
+    predictor: Predictor,
+    vectors: Floats,
+    targets: Links,
+    held_out: NDArray[np.bool_],
+    course: Course = Course(),
+    seed: int = 0,
+    device: str = "cpu",
+    report: Report = silent,
+    cancel: CancelToken | None = None,
+) -> tuple[Predictor, list[dict[str, float]]]:
+    """Train by eq. 4 on the texts that are not ``held_out`` (n,), keep the epoch with the lowest held-out loss.
+
+    ``vectors`` (n, d), ``targets`` the soft targets of the n texts. Returns the predictor and for each epoch ``loss``
+    and ``held_out_loss`` (per text). The loss matrix exists for one batch at a time.
+    """
+    import torch
+
+    place = torch.device(device)
+    parameters = [torch.tensor(value, device=place, requires_grad=True) for value in _arrays(predictor)]
+    optimiser = torch.optim.Adam(parameters, lr=course.rate)
+    train, judge = np.flatnonzero(~held_out), np.flatnonzero(held_out)
+    batch = max(1, min(course.batch, len(train) // STEPS))
+    rng = np.random.default_rng([seed, 4])
+    best, lowest, stale = predictor, np.inf, 0
+    history: list[dict[str, float]] = []
+
+    def loss_on(which: NDArray[np.int64]) -> torch.Tensor:
+        e = torch.from_numpy(np.ascontiguousarray(vectors[which])).to(place)
+        w1, b1, w2, b2, w3, b3 = parameters
+        logits = (e + torch.relu(e @ w1.T + b1) @ w2.T + b2) @ w3.T + b3
+        return eq4(logits, *(torch.as_tensor(part, device=place) for part in _cells(targets, which)))
+
+    with _one_torch_thread():
+        for epoch in range(course.epochs):
+            order = rng.permutation(train)
+            total = 0.0
+            for start in range(0, len(order), batch):
+                if cancel:
+                    cancel.check()
+                which = order[start : start + batch]
+                loss = loss_on(which)
+                optimiser.zero_grad()
+                (loss / len(which)).backward()  # type: ignore[no-untyped-call]
+                optimiser.step()
+                total += float(loss.detach())
+            with torch.no_grad():
+                judged = sum(float(loss_on(judge[i : i + course.batch])) for i in range(0, len(judge), course.batch))
+            figures = {"epoch": float(epoch), "loss": total / max(len(train), 1)}
+            figures["held_out_loss"] = judged / len(judge) if len(judge) else figures["loss"]
+            history.append(figures)
+            report(Event(TASK, epoch + 1, course.epochs, fields=figures))
+            stale = 0 if figures["held_out_loss"] < lowest else stale + 1
+            if not stale:
+                lowest = figures["held_out_loss"]
+                best = replace(
+                    predictor,
+                    **{
+                        name: value.detach().cpu().numpy().copy()
+                        for name, value in zip(FIELDS, parameters, strict=True)
+                    },
+                )
+            if stale >= course.patience:
+                break
+    return best, history
+
+
+def eq4(logits: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Eq. 4 summed over a batch: −Σ t·log t̂ over core topics − Σ log(1 − t̂) over all others.
+
+    ``logits`` (n, t); the core topics stand at (``rows``, ``columns``) with soft targets ``weights``, all (m,).
+    """
+    from torch.nn.functional import softplus
+
+    core = logits[rows, columns]
+    return softplus(logits).sum() + (weights * softplus(-core) - softplus(core)).sum()
+
+
+def quality(predictor: Predictor, vectors: Floats, core: Links, which: NDArray[np.int64]) -> dict[str, float]:
+    """Mean average precision of all topics ranked by t̂ against the core topics, and recall among the first ten,
+    over the texts ``which`` that have core topics."""
+    return ranking_quality(lambda at: predictor.logits(np.asarray(vectors[at])), core, which)
+
+
+def ranking_quality(
+    score: Callable[[NDArray[np.int64]], Floats], core: Links, which: NDArray[np.int64], first: int = 10
+) -> dict[str, float]:
+    """As `quality` for any ``score`` from text numbers (n,) to topic scores (n, t)."""
+    precisions, recalls = [], []
+    for start in range(0, len(which), 512):
+        block = which[start : start + 512]
+        scores = score(block)
+        for text, row in zip(block.tolist(), scores, strict=True):
+            wanted = np.unique(core.of(text))
+            if not len(wanted):
+                continue
+            # rank of a topic: those that score higher, and of equals the earlier ones
+            own = row[wanted]
+            ranks = np.sort([(row > s).sum() + (row[:t] == s).sum() for t, s in zip(wanted.tolist(), own, strict=True)])
+            precisions.append(float((np.arange(1, len(ranks) + 1) / (ranks + 1)).mean()))
+            recalls.append(float((ranks < first).mean()))
+    count = len(precisions)
+    return {
+        "average_precision": float(np.mean(precisions)) if count else 0.0,
+        f"recall_at_{first}": float(np.mean(recalls)) if count else 0.0,
+    }
+
+
+FIELDS = ("first", "first_bias", "second", "second_bias", "last", "last_bias")
+
+
+def _arrays(predictor: Predictor) -> list[Any]:
+    return [getattr(predictor, name) for name in FIELDS]
+
+
+def _cells(targets: Links, which: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
+    """The links of the texts ``which``, the texts numbered by their place in it."""
+    lengths = targets.starts[which + 1] - targets.starts[which]
+    rows = np.repeat(np.arange(len(which)), lengths)
+    within = np.arange(len(rows)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    at = np.repeat(targets.starts[which], lengths) + within
+    return rows, targets.topics[at], targets.weights[at]
+
+
+@contextmanager
+def _one_torch_thread() -> Iterator[None]:
+    """Products this small lose more by waiting for each other than they gain."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

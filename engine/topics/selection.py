@@ -1,0 +1,238 @@
+"""TopicK: demonstrations that add required topics which the LLM does not know (paper 004, section 3.2).
+
+No LLM is called. All demonstrations are scored by their kept strongest topics (eq. 6) and cosine; the best 300 are
+then chosen from one by one by what they would cover together with those chosen before. Only the `REQUIRED` topics that
+weigh most for the query are predicted for the 300: the others together hardly move a score.
+
+What a set covers is a choice. The paper predicts it from the mean of the set's embeddings (eq. 7, ``pooled``); since
+the term it subtracts is the same for every candidate, the best addition is then whatever keeps that mean nearest to
+the query, and the picks repeat each other. The default, ``union``, takes a topic as covered unless every demonstration
+misses it, 1 − Π (1 − t̂_d): an addition gains what the others lack, and coverage grows as the paper's figure 4 wants.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UsageError
+from ..index.view import PoolView
+from ..pool.records import Query
+from ..search.ranking import positions_of, top_k
+from ..search.threads import one_blas_thread
+from .kept import Covered, TopicModel, latest, load, strongest
+from .predictor import Floats, Predictor, sigmoid
+
+SHORTLIST = 300
+"""Candidates kept after the first pick (paper 004, section 3.2.2)."""
+
+REQUIRED = 256
+"""Topics of a query that the shortlist is judged by."""
+
+NAMED = 5
+"""Topics named for each pick."""
+
+Coverage = Literal["union", "pooled", "alone"]
+"""What demonstrations cover together; ``alone``: each is judged by itself (the paper's ablation)."""
+
+_opened: weakref.WeakKeyDictionary[PoolView, Opened] = weakref.WeakKeyDictionary()
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A topic model beside the active rows: ``covered`` has them all, in the order of `PoolView.rows`; ``weights``
+    are its weights as float32."""
+
+    model: TopicModel
+    covered: Covered
+    weights: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A picked row: its final ``score`` among the candidates, ``relevance`` by topics and ``cosine`` before they were
+    z-scored, and what it ``adds``: topics with their share of the gain in weighted coverage, most first."""
+
+    row: int
+    score: float
+    relevance: float
+    cosine: float
+    adds: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A topic a query requires (t̂_x) and how well the LLM knows it (t_LM)."""
+
+    topic: str
+    required: float
+    knowledge: float
+
+
+def topick(
+    view: PoolView, queries: Sequence[Query], k: int, *, knowledge: bool = True, coverage: Coverage = "union"
+) -> list[list[Chosen]]:
+    """The ``k`` demonstrations of each query, in the order they are picked.
+
+    Without ``knowledge`` every topic counts as equally known (the paper's ablation, table 3). Raises `UsageError`
+    before `train topics`, or when it stood on another encoder.
+    """
+    opened = open_for(view)
+    if not queries:
+        return []
+    vectors = view.embed(queries)
+    required = opened.model.predictor.predict(vectors)
+    weights = required / opened.model.knowledge.share if knowledge else required
+    with one_blas_thread():
+        return [_choose(view, opened, *each, k, coverage) for each in zip(queries, vectors, weights, strict=True)]
+
+
+def needs(view: PoolView, query: Query, count: int = 20) -> list[Need]:
+    """The ``count`` topics that the query requires most."""
+    model = open_for(view).model
+    (required,) = model.predictor.predict(view.embed([query]))
+    return [Need(model.names[t], float(required[t]), float(model.knowledge.share[t])) for t in top_k(required, count)]
+
+
+def open_for(view: PoolView) -> Opened:
+    """The topic model of the view's workspace and LLM, opened once; rows indexed since are predicted now."""
+    if view not in _opened:
+        model = load(view.workspace, latest(view.workspace, view.settings.llm))
+        stored = view.stored
+        if (stored.encoder, stored.dimension) != (model.encoder, model.predictor.dimension):
+            raise UsageError(
+                f"the topics were learnt on {model.encoder}, the workspace is set to {stored.encoder}",
+                f"icl-curate index --encoder {model.encoder}, or train topics on {stored.encoder}",
+            )
+        covered = covering(model, view)
+        _opened[view] = Opened(model, covered, covered.weights.astype(np.float32))
+    return _opened[view]
+
+
+def covering(model: TopicModel, view: PoolView) -> Covered:
+    """The strongest topics of the active rows, in their order."""
+    kept, rows = model.covered, view.rows
+    new = np.setdiff1d(rows, kept.rows)
+    if new.size:
+        fresh = strongest(model.predictor, new, view.vectors(new))
+        both = np.concatenate([kept.rows, new])
+        order = np.argsort(both)
+        kept = Covered(
+            both[order],
+            np.concatenate([kept.topics, fresh.topics])[order],
+            np.concatenate([kept.weights, fresh.weights])[order],
+        )
+    return kept.of(rows)
+
+
+def greedy(
+    predictor: Predictor,
+    weights: NDArray[np.float32],
+    vectors: Floats,
+    cosines: NDArray[np.float64],
+    cosine: float,
+    k: int,
+    coverage: Coverage = "union",
+) -> list[tuple[int, float, float, Floats]]:
+    """Pick ``k`` of the candidates ``vectors`` (n, d), each by z(r) + λ·z(cos) among those not yet picked.
+
+    ``weights`` (t,) is t̂_x / t_LM (eq. 6), ``cosine`` λ; r is Σ w·t̂ of a candidate together with what is picked
+    already. Gives for each pick its position, final score, r, and t̂ of the `required_topics` with it.
+    """
+    judged = required_topics(weights)
+    w = weights[judged]
+    with one_blas_thread():
+        together = {"union": _union, "pooled": _pooled, "alone": _alone}[coverage](predictor, vectors, judged)
+        free = np.ones(len(vectors), np.bool_)
+        picked: list[tuple[int, float, float, Floats]] = []
+        while len(picked) < min(k, len(vectors)):
+            covered = together([best for best, *_ in picked])
+            relevance = (covered @ w).astype(np.float64)
+            scores = np.where(free, standardised(relevance, free) + cosine * standardised(cosines, free), -np.inf)
+            best = int(top_k(scores, 1)[0])
+            picked.append((best, float(scores[best]), float(relevance[best]), covered[best]))
+            free[best] = False
+    return picked
+
+
+Together = Callable[[list[int]], Floats]
+"""From positions already picked to t̂ (n, t) of each candidate with them."""
+
+
+def _union(predictor: Predictor, vectors: Floats, judged: NDArray[np.int64]) -> Together:
+    missed = 1 - _alone(predictor, vectors, judged)([])
+    return lambda picked: 1 - missed * missed[picked].prod(axis=0)
+
+
+def _pooled(predictor: Predictor, vectors: Floats, judged: NDArray[np.int64]) -> Together:
+    last = predictor.last[judged]
+    hidden, straight = vectors @ predictor.first.T, vectors @ last.T  # linear up to here: pooling commutes with them
+    deep, shift = last @ predictor.second, predictor.last_bias[judged] + last @ predictor.second_bias
+
+    def covered(picked: list[int]) -> Floats:
+        size = np.float32(len(picked) + 1)
+        active = np.maximum((hidden + hidden[picked].sum(axis=0)) / size + predictor.first_bias, 0)
+        return sigmoid((straight + straight[picked].sum(axis=0)) / size + active @ deep.T + shift)
+
+    return covered
+
+
+def _alone(predictor: Predictor, vectors: Floats, judged: NDArray[np.int64]) -> Together:
+    covered = _pooled(predictor, vectors, judged)([])
+    return lambda picked: covered
+
+
+def required_topics(weights: NDArray[np.float32]) -> NDArray[np.int64]:
+    """The topics that ``weights`` (t,) makes most of, `REQUIRED` at most."""
+    return top_k(weights, REQUIRED)
+
+
+def standardised(values: NDArray[np.float64], among: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """z-scores by the mean and the population's standard deviation of ``among``; zeros where all are equal."""
+    spread = float(values[among].std())
+    if spread <= 1e-12:
+        return np.zeros_like(values)
+    found: NDArray[np.float64] = (values - values[among].mean()) / spread
+    return found
+
+
+def _choose(
+    view: PoolView, opened: Opened, query: Query, vector: Floats, weights: Floats, k: int, coverage: Coverage
+) -> list[Chosen]:
+    short = shortlist(view, opened, query, vector, weights, max(k, SHORTLIST))
+    if not short.size or k < 1:
+        return []
+    rows = view.rows[short]
+    vectors = view.vectors(rows)
+    cosines = vectors.astype(np.float64) @ vector.astype(np.float64)
+    picked = greedy(opened.model.predictor, weights, vectors, cosines, opened.model.cosine, k, coverage)
+    judged = required_topics(weights)
+    before = np.zeros(len(judged), np.float32)
+    chosen = []
+    for position, score, relevance, covered in picked:
+        gain = weights[judged] * (covered - before)
+        before = before if coverage == "alone" else covered
+        most = [t for t in top_k(gain, NAMED) if gain[t] > 0]
+        adds = tuple((opened.model.names[judged[t]], float(gain[t])) for t in most)
+        chosen.append(Chosen(int(rows[position]), score, relevance, float(cosines[position]), adds))
+    return chosen
+
+
+def shortlist(
+    view: PoolView, opened: Opened, query: Query, vector: Floats, weights: NDArray[np.float32], count: int
+) -> NDArray[np.int64]:
+    """Positions in `PoolView.rows` of the ``count`` best by eq. 6 and cosine, the query's own repeats left out."""
+    cosines = view.nearest.scores(vector).astype(np.float64)
+    relevance = np.einsum("nt,nt->n", weights[opened.covered.topics], opened.weights).astype(np.float64)
+    free = np.ones(len(cosines), np.bool_)
+    free[positions_of(view.rows, view.excluded(query))] = False
+    if not free.any():
+        return np.empty(0, np.int64)
+    scores = standardised(relevance, free) + opened.model.cosine * standardised(cosines, free)
+    scores[~free] = -np.inf
+    return top_k(scores, min(count, int(free.sum())))

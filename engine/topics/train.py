@@ -1,0 +1,324 @@
+"""Learning a pool's topics: what they are, which demonstrations have them, what the LLM knows of them (paper 004).
+
+Validation queries take part, inputs and answers, and so does whether the LLM answers them without demonstrations: a
+topic that the pool lacks would otherwise have no name, and no gap would ever be seen. Test queries never do.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import Cancelled
+from ..index.view import PoolView
+from ..llm import runner
+from ..llm.asking import llm_settings, prompt_for, request_for
+from ..llm.budget import Budget, Price
+from ..llm.types import Answer, Backend, Request, Result
+from ..pool.answers import is_correct
+from ..pool.records import Query
+from ..progress import CancelToken, Event, Report, silent
+from ..search import bm25
+from ..settings import Settings
+from ..store import runs
+from ..store import topics as store
+from ..store.demonstrations import fetch, groups, queries, task_of
+from ..store.workspace import Workspace
+from ..version import VERSION
+from .kept import TopicModel, save, strongest
+from .knowledge import topical_knowledge
+from .match import Links, core_request, core_topics, lexical_candidates, links_of, semantic_candidates
+from .mining import label_topics, mine, read_list
+from .predictor import Course, Predictor, fit, quality, ranking_quality, started
+from .targets import distinctiveness, neighbours
+from .words import fold
+
+TASK = "topics"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """How topics are learnt.
+
+    ``topics_file``: the user's own list in place of mining; ``size``: topics at most. ``llm_topics``: the LLM picks
+    the core topics, else those that overlap in words stand. ``sample``: demonstrations the predictor learns from (and
+    the LLM reads) at most; ``questions``: demonstrations asked without shots for topical knowledge. ``soft``: targets
+    by distinctiveness (eq. 2 and 3), else 1. ``cosine``: λ of the final score. ``held_out``: share that only judges.
+    """
+
+    topics_file: str = ""
+    size: int | None = None
+    llm_topics: bool = True
+    sample: int = 20_000
+    questions: int = 1_000
+    soft: bool = True
+    cosine: float = 0.5
+    held_out: float = 0.1
+    epochs: int = 30
+    rate: float = 1e-3
+
+
+class TopicTraining:
+    """A training run made ready: topics are mined and every prompt is known, nothing has been asked yet.
+
+    ``notes`` are for the user. Raises `UsageError` for an empty pool, a pool without vectors or phrases, or a list
+    that cannot be read; with ``rehearse`` not even a probe is sent.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        backend: Backend,
+        settings: Settings,
+        plan: TopicPlan = TopicPlan(),
+        report: Report = silent,
+        cancel: CancelToken | None = None,
+        *,
+        rehearse: bool = False,
+    ) -> None:
+        self.workspace, self.backend, self.settings, self.plan = workspace, backend, settings, plan
+        self.report, self.cancel = report, cancel or CancelToken()
+        self.started = time.perf_counter()
+        free = backend.spec == "offline"  # its probe costs nothing and goes nowhere
+        self.capabilities = (runner.known if rehearse and not free else runner.probe)(workspace, backend)
+        self.view = PoolView(workspace, settings, report, self.cancel)
+        self.notes = self._notes()
+        self.by_llm = plan.llm_topics and self.capabilities.instructs
+        self._read()
+        self._mine()
+        self.core_requests = self._core_requests() if self.by_llm else []
+        self.question_requests = [self._zero_shot(query) for query in self.questions]
+
+    def cost(self, price: Price | None) -> runner.Plan:
+        """Prompts, cached answers, tokens and price."""
+        return runner.plan(self.workspace, self.backend, [*self.core_requests, *self.question_requests], price)
+
+    def run(self, budget: Budget) -> dict[str, Any]:
+        """Ask what is not cached, learn, keep the model; returns the ``train --json`` contract."""
+        described = asdict(self.plan) | {
+            "seed": self.settings.seed,
+            "encoder": self.view.stored.encoder,
+            "by_llm": self.by_llm,
+            "demonstrations": len(self.view.rows),
+            "queries": len(self.asked),
+            "version": VERSION,
+        }
+        run = runs.start(self.workspace, store.KIND, self.backend.spec, described)
+        try:
+            summary = self._learn(run, budget, described)
+        except BaseException as error:
+            stopped = isinstance(error, (Cancelled, KeyboardInterrupt))
+            runs.finish(self.workspace, run, "interrupted" if stopped else "failed", {"error": str(error)})
+            raise
+        runs.finish(self.workspace, run, "done", summary)
+        return summary
+
+    # made ready
+
+    def _notes(self) -> tuple[str, ...]:
+        if self.plan.llm_topics and not self.capabilities.instructs:
+            return (f"{self.backend.spec} cannot be instructed: core topics are those that overlap in words",)
+        return ()
+
+    def _read(self) -> None:
+        """Texts of the active pool and of the validation queries, which of them train, and the questions to ask."""
+        rows, seed = self.view.rows, self.settings.seed
+        self.shots = fetch(self.workspace, rows)
+        self.asked = queries(self.workspace, "validation")
+        self.task = task_of(self.workspace)
+        self.texts = [
+            *(text_of(shot.input, shot.options, shot.output) for shot in self.shots),
+            *(text_of(query.input, query.options, "".join(query.answers[:1])) for query in self.asked),
+        ]
+        self.pool_vectors = self.view.vectors(rows)
+        self.query_vectors = self.view.embed(self.asked)
+        self.vectors = np.concatenate([self.pool_vectors, self.query_vectors])
+        rng = np.random.default_rng([seed, 5])
+        drawn = np.sort(rng.choice(len(rows), min(len(rows), self.plan.sample), replace=False))
+        self.places = np.concatenate([drawn, np.arange(len(rows), len(self.texts))])
+        group = groups(self.workspace)[rows[drawn]]
+        apart, which = np.unique(group, return_inverse=True)
+        self.held_out = np.zeros(len(self.places), np.bool_)  # rows that repeat each other are held out together
+        self.held_out[: len(drawn)] = (rng.random(len(apart)) < self.plan.held_out)[which]
+        sampled = np.sort(rng.choice(len(rows), min(len(rows), self.plan.questions), replace=False))
+        self.questions = [*(self.shots[i].as_query() for i in sampled), *self.asked]
+        self.question_places = np.concatenate([sampled, np.arange(len(rows), len(self.texts))])
+
+    def _mine(self) -> None:
+        """The topics, their vectors and the candidates of every text."""
+        encoder = self.view.encoder
+        if self.plan.topics_file:
+            self.names = read_list(Path(self.plan.topics_file))[: self.plan.size]
+            self.name_vectors = encoder.encode(self.names, self.report, self.cancel)
+        else:
+            self.names, self.name_vectors = mine(
+                self.texts,
+                self.vectors,
+                lambda names: encoder.encode(names, self.report, self.cancel),
+                self.plan.size,
+                label_topics(self._labels()),
+                self.settings.seed,
+                self.report,
+                self.cancel,
+            )
+        self.index = bm25.build(np.arange(len(self.texts)), map(fold, self.texts), self.report, self.cancel)
+        self.lexical = lexical_candidates(self.index, self.names, report=self.report, cancel=self.cancel)
+
+    def _labels(self) -> list[str]:
+        """Of a pool with a closed set of outputs, and of its validation queries: each is a topic of its own."""
+        if self.task.kind != "labels":
+            return []
+        return sorted({*self.task.labels, *(answer for query in self.asked for answer in query.answers[:1])})
+
+    def _core_requests(self) -> list[Request]:
+        lexical = picked(self.lexical, self.places)
+        semantic = semantic_candidates(self.vectors[self.places], self.name_vectors, lexical)
+        requests = []
+        for i, place in enumerate(self.places.tolist()):
+            shown = [self.names[t] for t in [*lexical.of(i), *semantic.of(i)]]
+            requests.append(core_request(self._example(place), shown, self.settings.seed))
+        return requests
+
+    def _example(self, place: int) -> Query:
+        """A demonstration or a validation query, with its answer."""
+        n = len(self.shots)
+        return self.shots[place].as_query() if place < n else self.asked[place - n]
+
+    def _zero_shot(self, query: Query) -> Request:
+        return request_for(prompt_for(query, [], self.task, self.settings)[0], self.settings, self.capabilities)
+
+    # learnt
+
+    def _learn(self, run: int, budget: Budget, described: dict[str, Any]) -> dict[str, Any]:
+        for note in self.notes:
+            self.report(Event(TASK, note=note))
+        replies = self._ask(self.core_requests, budget)
+        answers = self._ask(self.question_requests, budget)
+        names, name_vectors, core = self._core(replies)
+        predictor, figures = self._train(names, name_vectors, core)
+        right = self._right(answers)
+        usable = np.array([isinstance(answer, Answer) for answer in answers], np.bool_)
+        knowledge = topical_knowledge(predictor, self.vectors[self.question_places[usable]], right[usable])
+        rows = self.view.rows
+        model = TopicModel(
+            run,
+            tuple(names),
+            predictor,
+            knowledge,
+            self.view.stored.encoder,
+            self.backend.spec,
+            self.plan.cosine,
+            strongest(predictor, rows, self.pool_vectors, self.report, self.cancel),
+        )
+        save(self.workspace, model, described)
+        store.save(self.workspace, run, names, knowledge.share, knowledge.observations, self._linked(core))
+        metrics = figures | {
+            "topics": len(names),
+            "added_by_llm": len(names) - len(self.names),
+            "core_by_llm": self.by_llm,
+            "demonstrations": len(rows),
+            "examples": len(self.places),
+            "core_per_example": len(core.topics) / max(len(core), 1),
+            "questions": int(usable.sum()),
+            "zero_shot_accuracy": float(right[usable].mean()) if usable.any() else None,
+            "notes": list(self.notes),
+            "seconds": time.perf_counter() - self.started,
+        }
+        return self._summary(run, [*replies, *answers], metrics)
+
+    def _ask(self, requests: Sequence[Request], budget: Budget) -> list[Result]:
+        if not requests:
+            return []
+        return runner.ask(
+            self.workspace, self.backend, requests, llm_settings(self.settings), budget, self.report, self.cancel
+        )
+
+    def _core(self, replies: Sequence[Result]) -> tuple[list[str], NDArray[np.float32], Links]:
+        """The topics, with those the LLM added, their vectors, and the core topics of the examples."""
+        lexical = picked(self.lexical, self.places)
+        if not self.by_llm:
+            return self.names, self.name_vectors, lexical
+        names, core = core_topics(self.names, lexical, replies)
+        added = names[len(self.names) :]
+        if not added:
+            return names, self.name_vectors, core
+        fresh = self.view.encoder.encode(added, self.report, self.cancel)
+        return names, np.concatenate([self.name_vectors, fresh]), core
+
+    def _train(
+        self, names: Sequence[str], name_vectors: NDArray[np.float32], core: Links
+    ) -> tuple[Predictor, dict[str, Any]]:
+        seed, vectors = self.settings.seed, self.vectors[self.places]
+        if self.plan.soft:
+            own = np.where(self.places < len(self.shots), self.places, -1)
+            near = neighbours(vectors, self.pool_vectors, own, report=self.report, cancel=self.cancel)
+            targets = distinctiveness(self.index, names, core, self.places, near, self.report, self.cancel)
+        else:
+            targets = Links(core.starts, core.topics, np.ones(len(core.topics), np.float32))
+        self.targets = targets
+        rates = np.bincount(core.topics, minlength=len(names)) / max(len(core), 1)
+        course = Course(self.plan.epochs, rate=self.plan.rate)
+        predictor, history = fit(
+            started(name_vectors, rates.astype(np.float32), seed),
+            vectors,
+            targets,
+            self.held_out,
+            course,
+            seed,
+            report=self.report,
+            cancel=self.cancel,
+        )
+        judged = np.flatnonzero(self.held_out)
+        by_name = ranking_quality(lambda at: vectors[at] @ name_vectors.T, core, judged)
+        return predictor, quality(predictor, vectors, core, judged) | {
+            "held_out": len(judged),
+            "by_name": by_name,
+            "epochs": history,
+        }
+
+    def _right(self, answers: Sequence[Result]) -> NDArray[np.bool_]:
+        return np.array(
+            [
+                isinstance(answer, Answer) and is_correct(answer.text, query.answers, self.task.choices(query))
+                for query, answer in zip(self.questions, answers, strict=True)
+            ],
+            np.bool_,
+        )
+
+    def _linked(self, core: Links) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
+        """Row, topic and weight of every core topic of a demonstration."""
+        places = self.places[core.texts()]
+        pool = places < len(self.shots)
+        return self.view.rows[places[pool]], core.topics[pool], self.targets.weights[pool]
+
+    def _summary(self, run: int, results: Sequence[Result], metrics: dict[str, Any]) -> dict[str, Any]:
+        answers = [result for result in results if isinstance(result, Answer)]
+        return {
+            "run": run,
+            "llm": self.backend.spec,
+            "calls": len(results),
+            "cached_calls": sum(answer.cached for answer in answers),
+            "failures": len(results) - len(answers),
+            "tokens_in": sum(answer.tokens_in for answer in answers),
+            "tokens_out": sum(answer.tokens_out for answer in answers),
+            "metrics": metrics,
+        }
+
+
+def text_of(input: str, options: Sequence[str], output: str = "") -> str:
+    """What a demonstration says, for finding topics in it: its input, its options and its output, apart."""
+    said = [*options, *([output] if output and output not in options else [])]
+    return ". ".join([input, *said])
+
+
+def picked(links: Links, texts: NDArray[np.int64]) -> Links:
+    """The links of some texts, renumbered by their place in ``texts``."""
+    lengths = np.diff(links.starts)[texts]
+    at = np.repeat(links.starts[texts] - np.cumsum(lengths) + lengths, lengths) + np.arange(int(lengths.sum()))
+    return links_of(len(texts), np.repeat(np.arange(len(texts)), lengths), links.topics[at], links.weights[at])

@@ -1,0 +1,363 @@
+"""Topics of a pool whose truth is known: mined, learnt through the real door, selected by, and its gaps found."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from icl_curate.engine.errors import UsageError
+from icl_curate.engine.index.build import IndexPlan, index_pool
+from icl_curate.engine.index.view import PoolView
+from icl_curate.engine.llm.budget import Budget
+from icl_curate.engine.llm.types import Answer, Capabilities, Request, Result
+from icl_curate.engine.pool.prompts import Prompt
+from icl_curate.engine.pool.records import Query
+from icl_curate.engine.search.vectors import Vectors, folder_of
+from icl_curate.engine.select.methods import METHODS
+from icl_curate.engine.settings import Settings
+from icl_curate.engine.store.decisions import decide
+from icl_curate.engine.store.demonstrations import active_rows, fetch, queries
+from icl_curate.engine.store.workspace import Workspace
+from icl_curate.engine.topics import kept, mining, selection
+from icl_curate.engine.topics.coverage import coverage_curves
+from icl_curate.engine.topics.match import core_request, topics_in
+from icl_curate.engine.topics.report import gaps, topics
+from icl_curate.engine.topics.train import TopicPlan, TopicTraining
+
+SUBJECTS = {
+    "garden": ["rose bush", "compost heap", "lawn mower", "tulip bulb"],
+    "kitchen": ["frying pan", "bread dough", "soup ladle", "oven mitt"],
+    "harbour": ["fishing net", "tug boat", "anchor chain", "pilot cutter"],
+    "chess": ["opening gambit", "pawn structure", "rook ending", "clock flag"],
+    "opera": ["soprano aria", "orchestra pit", "libretto page", "stage curtain"],
+}
+LOST = ("chess", "opera")
+FILLER = ["yesterday", "quickly", "small", "question", "about", "morning", "colleague", "quiet"]
+SETTINGS = Settings(encoder="words", llm="scripted", device="cpu", k=3)
+PLAN = TopicPlan(held_out=0.15, epochs=12, rate=3e-3, questions=200)
+WIDTH = 48
+
+
+class Words:
+    """An encoder: the sum of a random direction for each word."""
+
+    name, dimension = "words", WIDTH
+
+    def encode(self, texts: Sequence[str], report: Any = None, cancel: Any = None) -> np.ndarray[Any, Any]:
+        found = np.array([sum(map(self._word, text.lower().split()), np.zeros(WIDTH)) for text in texts])
+        lengths = np.maximum(np.linalg.norm(found.reshape(-1, WIDTH), axis=1, keepdims=True), 1e-9)
+        return (found.reshape(-1, WIDTH) / lengths).astype(np.float32)
+
+    def _word(self, word: str) -> np.ndarray[Any, Any]:
+        seed = int.from_bytes(hashlib.blake2b(word.strip(".,?").encode(), digest_size=4).digest())
+        return np.random.default_rng(seed).normal(size=WIDTH)
+
+
+class Scripted:
+    """Knows everything but the lost subjects and the kitchen; names a subject's topics when it may be instructed."""
+
+    spec, max_in_flight, batch_size = "scripted", 4, 1
+
+    def __init__(self, instructs: bool = False) -> None:
+        self.instructs = instructs
+        self.asked: list[str] = []
+
+    def identity(self) -> Mapping[str, Any]:
+        return {"backend": "scripted", "instructs": self.instructs}
+
+    def count_tokens(self, prompt: Prompt) -> int:
+        return len(prompt.text.split())
+
+    async def probe(self) -> Capabilities:
+        return Capabilities(logprobs=False, scoring=False, instructs=self.instructs)
+
+    async def ask(self, requests: Sequence[Request]) -> list[Result]:
+        return [self._answer(request) for request in requests]
+
+    async def close(self) -> None:
+        pass
+
+    def _answer(self, request: Request) -> Result:
+        text = request.prompt.messages[-1].content
+        self.asked.append(text)
+        subject = subject_of(request.prompt.query.input)
+        if "Candidate topics:" in text:
+            named = [phrase for phrase in SUBJECTS[subject] if phrase in text]
+            return Answer(f"1. {', '.join(named)}, {subject} matters, {hashlib.md5(text.encode()).hexdigest()}")
+        return Answer(subject if subject not in (*LOST, "kitchen") else "no idea")
+
+
+def subject_of(text: str) -> str:
+    return next(s for s, phrases in SUBJECTS.items() if any(p.split()[0] in text for p in phrases))
+
+
+def _world(path: Path, monkeypatch: pytest.MonkeyPatch, lost: Sequence[str] = ()) -> Workspace:
+    """Each row names two phrases of its subject; the pool lacks the ``lost`` subjects, validation and test do not."""
+    monkeypatch.setattr(PoolView, "encoder", Words())
+    rng = random.Random(0)
+
+    def write(name: str, count: int, subjects: Sequence[str]) -> Path:
+        file = path.parent / f"{path.name}-{name}.jsonl"
+        rows = []
+        for i in range(count):
+            subject = subjects[i % len(subjects)]
+            said = rng.sample(SUBJECTS[subject], 2)
+            text = " ".join([rng.choice(FILLER), said[0], *rng.sample(FILLER, 2), said[1], str(i)])
+            rows.append({"id": f"{name}-{i}", "input": text, "output": subject, "source": f"{subject}-desk"})
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return file
+
+    files = [
+        write("pool", 240, [s for s in SUBJECTS if s not in lost]),
+        write("val", 60, list(SUBJECTS)),
+        write("test", 20, list(SUBJECTS)),
+    ]
+    workspace = Workspace.create(path)
+    index_pool(workspace, IndexPlan((str(files[0]),), validation=(str(files[1]),), test=(str(files[2]),)))
+    with workspace.read() as con:
+        rows = con.execute("SELECT row, input FROM demonstrations ORDER BY row").fetchall()
+    stored = Vectors.create(folder_of(workspace.path, "words"), "words", WIDTH)
+    stored.write(np.array([row for row, _ in rows]), Words().encode([text for _, text in rows]))
+    return workspace
+
+
+def _train(workspace: Workspace, backend: Scripted | None = None, plan: TopicPlan = PLAN) -> dict[str, Any]:
+    return TopicTraining(workspace, backend or Scripted(), SETTINGS, plan).run(Budget())
+
+
+# mining
+
+
+def test_phrases_keep_to_punctuation_and_begin_and_end_with_content() -> None:
+    found = dict(mining.phrases("The lost and found desk, in Grocery Stores: 42 items"))
+    assert "lost and found" in found and found["grocery store"] == "grocery stores"
+    assert not any(key.startswith(("the ", "and ")) or key.endswith(" and") or "42" in key for key in found)
+    assert "desk grocery" not in found and "found desk in" not in found
+
+
+def test_mined_topics_are_the_planted_phrases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = _world(tmp_path / "w", monkeypatch)
+    shots = fetch(workspace, active_rows(workspace))
+    texts = [shot.input for shot in shots]
+    names, vectors = mining.mine(texts, Words().encode(texts), Words().encode, size=24)
+    planted = {phrase for phrases in SUBJECTS.values() for phrase in phrases}
+    assert planted <= set(names)
+    assert vectors.shape == (len(names), WIDTH)
+    counts = Counter(word for text in texts for word in text.split())
+    assert not {name for name in names if counts[name] > mining.EVERYWHERE * len(texts)}  # no boilerplate
+    assert not {part for phrase in planted for part in phrase.split()} & set(names)  # no part of a longer phrase
+
+
+def test_synonyms_go_to_the_better_name() -> None:
+    rng = np.random.default_rng(0)
+    base = rng.normal(size=(300, 16))
+    vectors = np.concatenate([base, base[:200] + 0.05 * rng.normal(size=(200, 16)), base[:250]])
+    vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    kept_names: list[int] = []
+    for i, vector in enumerate(vectors):
+        if all(float(vector @ vectors[j]) < 0.9 for j in kept_names):
+            kept_names.append(i)
+    assert mining.without_synonyms(vectors) == kept_names
+
+
+def test_a_list_of_ones_own_topics(tmp_path: Path) -> None:
+    file = tmp_path / "topics.txt"
+    file.write_text("# mine\nRose bush\n\nrose  bushes\ntug boat\n", encoding="utf-8")
+    assert mining.read_list(file) == ["Rose bush", "tug boat"]
+    file.write_text("# nothing\n", encoding="utf-8")
+    with pytest.raises(UsageError, match="names no topic"):
+        mining.read_list(file)
+    with pytest.raises(UsageError, match="cannot read"):
+        mining.read_list(tmp_path / "absent.txt")
+
+
+# training
+
+
+def test_training_learns_topics_and_what_the_llm_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = _world(tmp_path / "w", monkeypatch)
+    backend = Scripted()
+    summary = _train(workspace, backend)
+    metrics = summary["metrics"]
+    assert metrics["average_precision"] > metrics["by_name"]["average_precision"]
+    assert summary["calls"] == 260 == len(backend.asked) and metrics["core_by_llm"] is False
+    assert metrics["notes"] and "overlap in words" in metrics["notes"][0]
+    listed = {standing.topic: standing for standing in topics(workspace, SETTINGS)}
+    shots = fetch(workspace, active_rows(workspace))
+    for subject, phrases in SUBJECTS.items():
+        for phrase in phrases:
+            standing = listed[phrase]
+            assert standing.active == standing.demonstrations == sum(phrase in shot.input for shot in shots)
+            assert standing.sources[0][0] == f"{subject}-desk"
+            assert (standing.knowledge < 0.5) == (subject in (*LOST, "kitchen"))
+            assert standing.observations > 5
+    again = _train(workspace, backend)
+    assert again["cached_calls"] == again["calls"] and len(backend.asked) == 260
+    assert again["metrics"]["average_precision"] == metrics["average_precision"]
+
+
+def test_a_dry_run_asks_nothing_and_counts_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = _world(tmp_path / "w", monkeypatch)
+    backend = Scripted(instructs=True)
+    cost = TopicTraining(workspace, backend, SETTINGS, PLAN, rehearse=True).cost(None)
+    assert (cost.requests, backend.asked) == (240 + 60 + 200 + 60, [])
+
+
+def test_the_llm_picks_core_topics_and_adds_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = _world(tmp_path / "w", monkeypatch)
+    backend = Scripted(instructs=True)
+    summary = _train(workspace, backend)
+    prompts = [text for text in backend.asked if "Candidate topics:" in text]
+    assert len(prompts) == 300 and summary["metrics"]["core_by_llm"]
+    assert summary["metrics"]["added_by_llm"] == len(SUBJECTS)  # named for many; what was named once is left out
+    listed = {standing.topic: standing for standing in topics(workspace, SETTINGS)}
+    assert listed["garden matters"].demonstrations == 48
+    pool_and_validation = {query.input for query in queries(workspace, "validation")}
+    with workspace.read() as con:
+        pool_and_validation |= {text for (text,) in con.execute("SELECT input FROM active").fetchall()}
+    assert all(any(text in prompt for text in pool_and_validation) for prompt in prompts)  # test queries never
+
+
+def test_a_reply_is_read_whatever_its_form() -> None:
+    assert topics_in("1. Rose Bush, *tulip bulb*;\n- rose bushes.\n\n") == ["rose bush", "tulip bulb"]
+    assert topics_in("I am sorry but this is a sentence far too long to be a topic") == []
+    request = core_request(Query("Where?", answers=("here",)), ["a", "b"])
+    assert "Candidate topics: a, b" in request.prompt.text and "Answer: here" in request.prompt.text
+
+
+# selection
+
+
+def test_picks_come_from_the_subject_and_leave_the_query_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = _world(tmp_path / "w", monkeypatch)
+    _train(workspace)
+    view = PoolView(workspace, SETTINGS)
+    asked = queries(workspace, "test")
+    picks = METHODS["topick"].choose(view, asked, 3, 0)
+    for query, chosen in zip(asked, picks, strict=True):
+        shots = fetch(workspace, [pick.row for pick in chosen])
+        assert len({pick.row for pick in chosen}) == 3
+        assert [shot.output for shot in shots].count(query.answers[0]) >= 2
+    own = fetch(workspace, view.rows[:1])[0].as_query()
+    assert own.row not in {pick.row for pick in METHODS["topick"].choose(view, [own], 240, 0)[0]}
+    alone = [METHODS["topick"].choose(view, [query], 3, 0)[0] for query in asked]
+    assert [[pick.row for pick in chosen] for chosen in alone] == [[pick.row for pick in chosen] for chosen in picks]
+    assert METHODS["topick"].choose(view, [], 3, 0) == [] and METHODS["topick"].choose(view, asked[:1], 0, 0) == [[]]
+
+
+def test_what_a_query_needs_and_a_pick_adds_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = _world(tmp_path / "w", monkeypatch)
+    _train(workspace)
+    view = PoolView(workspace, SETTINGS)
+    query = Query("quiet rose bush colleague small compost heap")
+    needed = [need.topic for need in selection.needs(view, query, 4)]
+    assert {"rose bush", "compost heap"} <= set(needed)
+    first = selection.topick(view, [query], 1)[0][0]
+    assert {topic for topic, _ in first.adds} & {"rose bush", "compost heap"}
+    assert all(gain > 0 for _, gain in first.adds)
+
+
+def test_unknown_topics_draw_the_picks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = _world(tmp_path / "w", monkeypatch)
+    _train(workspace)
+    view = PoolView(workspace, SETTINGS)
+    mixed = [Query(f"small {a} morning {b}") for a in SUBJECTS["garden"] for b in SUBJECTS["kitchen"]]
+
+    with workspace.read() as con:
+        outputs = dict(con.execute("SELECT row, output FROM demonstrations").fetchall())
+    blind = [outputs[p[0].row] for p in selection.topick(view, mixed, 1, knowledge=False)].count("kitchen")
+    aware = [outputs[p[0].row] for p in selection.topick(view, mixed, 1)].count("kitchen")
+    assert aware > blind
+
+
+def test_rows_indexed_after_training_can_be_picked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = _world(tmp_path / "w", monkeypatch)
+    _train(workspace)
+    late = tmp_path / "late.jsonl"
+    text = "quiet tug boat small anchor chain"
+    late.write_text(json.dumps({"id": "late", "input": text, "output": "harbour"}) + "\n", encoding="utf-8")
+    index_pool(workspace, IndexPlan((str(tmp_path / "w-pool.jsonl"), str(late))))
+    (row,) = [shot.row for shot in fetch(workspace, active_rows(workspace)) if shot.id == "late"]
+    Vectors.open(folder_of(workspace.path, "words")).write(np.array([row]), Words().encode([text]))
+    view = PoolView(workspace, SETTINGS)
+    assert row in [c.row for c in selection.topick(view, [Query("tug boat small anchor chain")], 5)[0]]
+    covered = kept.load(workspace, kept.latest(workspace)).covered
+    assert row not in covered.rows and row in selection.open_for(view).covered.rows
+
+
+def test_topick_covers_at_least_as_much_as_chance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = _world(tmp_path / "w", monkeypatch)
+    _train(workspace)
+    view = PoolView(workspace, SETTINGS)
+    asked = queries(workspace, "test")
+
+    def curve(method: str) -> tuple[Any, Any]:
+        return coverage_curves(
+            view, asked, [[p.row for p in chosen] for chosen in METHODS[method].choose(view, asked, 4, 0)], 5
+        )
+
+    (ours, redundant), (chance, _) = curve("topick"), curve("random")
+    assert ours.shape == (4,) and redundant[0] == 0
+    assert (np.diff(ours) >= 0).all() and ours[0] > chance[0]
+
+
+def test_without_a_model_the_user_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = _world(tmp_path / "w", monkeypatch)
+    for ask in (
+        lambda: selection.topick(PoolView(workspace, SETTINGS), queries(workspace, "test"), 1),
+        lambda: topics(workspace, SETTINGS),
+        lambda: gaps(workspace, SETTINGS),
+    ):
+        with pytest.raises(UsageError) as raised:
+            ask()
+        assert "train topics" in raised.value.fix
+    summary = _train(workspace)
+    weights = kept.folder_of(workspace, summary["run"]) / kept.WEIGHTS
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(UsageError, match="no usable topics"):
+        gaps(workspace, SETTINGS)
+
+
+# gaps
+
+
+def test_planted_gaps_are_found_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = _world(tmp_path / "w", monkeypatch, LOST)
+    _train(workspace)
+    found = gaps(workspace, SETTINGS)
+    phrases = {phrase for subject in LOST for phrase in SUBJECTS[subject]}
+    asked = queries(workspace, "validation")
+    first = found[: len(phrases)]
+    assert {gap.topic for gap in first} <= phrases | set(LOST)
+    assert {subject_of(gap.topic) for gap in first} == set(LOST)
+    for gap in first:
+        truly = sum(gap.topic in query.input for query in asked)
+        assert gap.queries == pytest.approx(truly, abs=2)
+        assert gap.coverage < 0.5 and gap.knowledge < 0.5
+        assert all(subject_of(text) in LOST for _, text in gap.examples)
+    assert [gap.severity for gap in found] == sorted((gap.severity for gap in found), reverse=True)
+
+
+def test_a_gap_opens_when_a_source_is_pruned_and_closes_when_it_is_restored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = _world(tmp_path / "w", monkeypatch)
+    _train(workspace)
+
+    def severity() -> float:
+        found = gaps(workspace, SETTINGS, limit=1000)
+        return sum(gap.severity for gap in found if subject_of(gap.examples[0][1]) == "kitchen")
+
+    before = severity()
+    decide(workspace, "prune", "source", ["kitchen-desk"])
+    pruned = severity()
+    assert pruned > before + 5
+    decide(workspace, "restore", "source", ["kitchen-desk"])
+    assert severity() == pytest.approx(before)

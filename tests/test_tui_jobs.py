@@ -1,0 +1,256 @@
+"""The tab Jobs: started with the cost shown first, watched, cancelled, killed, resumed, found again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from icl_curate.engine.index.build import IndexPlan, index_pool
+from icl_curate.engine.jobs import folder as folders
+from icl_curate.engine.jobs import start as starting
+from icl_curate.engine.jobs.child import Recorder
+from icl_curate.engine.jobs.folder import find
+from icl_curate.engine.jobs.lock import hold, wait_for
+from icl_curate.engine.progress import Event
+from icl_curate.engine.store.workspace import Workspace
+from icl_curate.tui.app import ReviewApp
+from icl_curate.tui.dialogs.start import Start
+from icl_curate.tui.screens.evaluate import EvaluateRoom
+from icl_curate.tui.screens.jobs import JobsRoom
+from icl_curate.tui.widgets.logview import LogView
+from icl_curate.tui.widgets.trend import Trend
+from textual.pilot import Pilot
+from textual.widgets import Input, Static
+
+from .commands import run_command
+from .screens import HOSTILE, driven, is_safe, screen_text, until
+from .servers import Server
+
+QUERIES = 24
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    pool, test = tmp_path / "pool.jsonl", tmp_path / "test.jsonl"
+    pool.write_text("".join(json.dumps({"input": f"shot {i} tells", "output": f"o{i % 3}"}) + "\n" for i in range(12)))
+    rows = [{"input": f"query{i} tells what", "output": f"o{i % 3}"} for i in range(QUERIES)]
+    test.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = Workspace.create(tmp_path / "w")
+    index_pool(found, IndexPlan(paths=(str(pool),), test=(str(test),), encoder=None))
+    return found
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server(delay=0.05) as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_running(tmp_path: Path) -> Iterator[None]:
+    yield
+    for path in (tmp_path / "w" / "jobs").glob("[0-9]*"):
+        job = folders.read(path)
+        if job.live and job.pid:
+            with suppress(ProcessLookupError):
+                os.kill(job.pid, signal.SIGKILL)
+                wait_for(path)
+
+
+def command(server: Server, methods: str = "zero", k: int = 1) -> str:
+    return f"evaluate -m {methods} -k {k} --llm openai:stub --base-url {server.url} -j 4 --answers generate"
+
+
+def text_of(app: ReviewApp, selector: str) -> str:
+    return str(app.screen.query_one(selector, Static).render())
+
+
+def state(app: ReviewApp, number: int) -> str:
+    return next((seen.job.state for seen in app.query_one(JobsRoom).seen if seen.job.number == number), "")
+
+
+def asked(server: Server) -> list[str]:
+    return [call.text for call in server.asked("query")]
+
+
+def test_a_job_is_started_once_its_cost_is_known(workspace: Workspace, server: Server) -> None:
+    wanted = command(server, "zero,bm25")
+    told = run_command(*wanted.split(), "-w", workspace.path, "--dry-run", "--json").json
+
+    async def session(app: ReviewApp, pilot: Pilot[None], said: list[str]) -> None:
+        await pilot.press("8")
+        room = app.query_one(JobsRoom)
+        await until(pilot, lambda: room.nothing and room in (app.focused or app).ancestors)
+        await pilot.press("n")
+        dialog = app.screen
+        assert isinstance(dialog, Start)
+        await until(pilot, lambda: "there are none" in text_of(app, "#cost"))  # no validation queries to train on
+        await pilot.press("enter")
+        assert app.screen is dialog  # what failed cannot be started
+        dialog.query_one(Input).value = "prune --tune"
+        await pilot.press("enter")
+        await until(pilot, lambda: "no long work" in text_of(app, "#cost"))
+        dialog.query_one(Input).value = "icl-curate " + wanted
+        await until(pilot, lambda: "edited" in text_of(app, "#cost"))
+        await pilot.press("enter")
+        await until(pilot, lambda: dialog.costed)
+        assert {name: dialog.plan[name] for name in ("requests", "to_ask")} == {
+            name: told[name] for name in ("requests", "to_ask")
+        }
+        assert not asked(server)
+        assert not folders.jobs(workspace)
+        await pilot.press("enter")
+        await until(pilot, lambda: state(app, 1) == "done")
+        assert any(message.startswith("job 1 done: best of 2") for message in said)
+        assert len(asked(server)) == told["to_ask"]
+        await pilot.press("enter")  # from a finished evaluation to its table
+        await until(pilot, lambda: app.query_one(EvaluateRoom).rows)
+        assert app.room is not None
+        assert app.room.NAME == "evaluate"
+        assert {name for name, _ in app.query_one(EvaluateRoom).rows} == {"zero", "bm25"}
+
+    driven(workspace, session)
+
+
+def test_cancel_and_resume_by_keys(workspace: Workspace, server: Server) -> None:
+    server.delay = 0.2
+
+    async def session(app: ReviewApp, pilot: Pilot[None], said: list[str]) -> None:
+        starting.start(workspace, command(server).split())
+        await pilot.press("8")
+        await until(pilot, lambda: len(asked(server)) >= 6)
+        await until(pilot, lambda: state(app, 1) == "running")
+        await pilot.press("c")
+        await until(pilot, lambda: state(app, 1) == "cancelled")
+        assert len(asked(server)) < QUERIES
+        assert all(call.answered for call in server.asked("query"))
+        await pilot.press("c")
+        await pilot.pause()
+        assert said[-1] == "no job that runs or waits is selected"
+        await pilot.press("e")
+        assert app.screen.query_one(Input).value == command(server)
+        await pilot.press("escape")
+        server.delay = 0.0
+        await pilot.press("r")
+        await until(pilot, lambda: state(app, 2) == "done")
+        assert app.query_one(JobsRoom).selected == 2
+        assert Counter(asked(server)).most_common(1)[0][1] == 1
+
+    driven(workspace, session)
+
+
+def test_a_killed_job_is_told_and_the_queue_goes_on(workspace: Workspace, server: Server) -> None:
+    server.delay = 0.2
+
+    async def session(app: ReviewApp, pilot: Pilot[None], said: list[str]) -> None:
+        for k in (1, 2):
+            starting.start(workspace, command(server, k=k).split())
+        await pilot.press("8")
+        await until(pilot, lambda: asked(server))
+        await until(pilot, lambda: (state(app, 1), state(app, 2)) == ("running", "queued"))
+        assert "after job 1" in screen_text(app)
+        pid = find(workspace, 1).pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        await until(pilot, lambda: state(app, 1) == "failed")
+        await until(pilot, lambda: any("job 1 failed" in message for message in said))
+        await until(pilot, lambda: state(app, 2) == "running")
+        await pilot.press("k")
+        await pilot.press("K")
+        await pilot.press("n")  # no, do not kill it
+        await pilot.pause()
+        assert find(workspace, 2).live
+        app.query_one(JobsRoom).select(2)
+        await until(pilot, lambda: app.query_one(JobsRoom).selected == 2)
+        await pilot.press("K")
+        await pilot.press("y")
+        await until(pilot, lambda: state(app, 2) == "cancelled")
+
+    driven(workspace, session)
+
+
+def test_a_job_goes_on_while_the_app_is_closed(workspace: Workspace, server: Server) -> None:
+    server.delay = 0.2
+
+    async def begin(app: ReviewApp, pilot: Pilot[None], said: list[str]) -> None:
+        await pilot.press("8")
+        starting.start(workspace, command(server).split())
+        await until(pilot, lambda: state(app, 1) == "running")
+
+    async def again(app: ReviewApp, pilot: Pilot[None], said: list[str]) -> None:
+        assert app.room is not None
+        assert app.room.NAME == "jobs"  # where the last session ended
+        await until(pilot, lambda: state(app, 1) == "running")
+        await until(pilot, lambda: state(app, 1) == "done")
+
+    driven(workspace, begin)
+    before = find(workspace, 1)
+    assert before.live
+    driven(workspace, again)
+    assert find(workspace, 1).pid == before.pid
+    assert len(asked(server)) == QUERIES
+
+
+@pytest.mark.parametrize("size", [(200, 60), (80, 24), (40, 12)])
+def test_a_training_run_on_every_terminal_and_with_hostile_text(workspace: Workspace, size: tuple[int, int]) -> None:
+    path = folders.home(workspace) / "1"
+    path.mkdir(parents=True)
+    told = {"arguments": ["train", "ranker", "--llm", HOSTILE], "directory": "/", "created": 1.0}
+    (path / folders.JOB).write_text(json.dumps(told))
+    (path / folders.STATE).write_text(json.dumps({"pid": 1 << 22, "started": 2.0}))
+    (path / folders.LOG).write_text("x" * 1_000_000 + f"\na warning {HOSTILE}\n")
+    lock = hold(path)
+    losses = [1 / (i + 1) for i in range(30)]
+    with Recorder(path) as report:
+        for i, loss in enumerate(losses):
+            fields = {"loss": loss, "sigma": 0.1 * i, "shots": 300.0 - i, "accuracy": 0.5}
+            report(Event("train", i + 1, 60, HOSTILE if i == 3 else "", fields))
+            report(Event("ask", i, 30, fields={"calls": 10.0 * i, "tokens_in": 1e6, "tokens_out": 5.0, "cost": 1.25}))
+
+    async def session(app: ReviewApp, pilot: Pilot[None], said: list[str]) -> None:
+        await pilot.press("8")
+        await until(pilot, lambda: state(app, 1) == "running")
+        await pilot.pause()
+        text = screen_text(app)
+        assert is_safe(text)
+        assert "50%" in text
+        assert "train 30 of 60" in text or size[0] < 80
+        assert app.query_one("#curve-loss", Trend).values == tuple(losses)
+        log = app.query_one(LogView)
+        if size[1] >= 24:
+            assert "$1.2500" in text
+            assert any("a warning" in line.plain for line in log.shown)
+            await pilot.press("l", "g")
+            assert app.focused is log
+        lock.close()  # its process is gone without a word
+        await until(pilot, lambda: state(app, 1) == "failed")
+        await pilot.pause()
+        assert is_safe(screen_text(app))
+
+    driven(workspace, session, size)
+
+
+def test_the_last_values_of_a_trend_stand_where_they_belong(workspace: Workspace) -> None:
+    async def session(app: ReviewApp, pilot: Pilot[None], said: list[str]) -> None:
+        trend = Trend("up")
+        await app.mount(trend)
+        trend.styles.width, trend.styles.height = 20, 5
+        await pilot.pause()
+        trend.draw([0.0, 1.0, 2.0, 3.0])
+        head, *rows = str(trend.render()).split("\n")
+        assert head.startswith("up 3")
+        inked = [[i for i, c in enumerate(row) if c != " "] for row in rows]
+        assert len(rows) == 4
+        assert all(inked)  # a rising line crosses every row …
+        assert inked[-1][0] == 0  # … from the bottom left …
+        assert inked[0][-1] == 19  # … to the top right
+        assert all(above[0] >= below[-1] - 1 for above, below in pairwise(inked))
+
+    driven(workspace, session)

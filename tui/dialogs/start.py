@@ -1,0 +1,150 @@
+"""Starting long work: the command as it would be typed, what it would cost, then a job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input, Static
+from textual.worker import Worker
+
+from ...engine.errors import CurateError
+from ...engine.jobs.folder import Job
+from ...engine.jobs.start import start
+from ...engine.pool.display import display_line
+from ..actions import Action, bindings
+from ..plain import plan_rows
+from ..rehearse import parsed, rehearse
+from ..room import Room
+
+
+class Start(ModalScreen[list[str] | None]):
+    """Edit a command, see what it would cost, start it. Returns its arguments, or None.
+
+    Enter asks for the cost, and once that stands on the screen, starts exactly what was costed.
+    """
+
+    ACTIONS = (
+        Action("start.enter", "enter", "Cost, then start", "Say what it would cost; pressed again, start it", call=""),
+        Action("start.other", "down", "Next command", "Another kind of work", call="other(1)"),
+        Action("start.before", "up", "", "The one before", footer=False, call="other(-1)"),
+        Action("start.close", "escape", "Leave", "Start nothing"),
+    )
+    BINDINGS = bindings([action for action in ACTIONS if action.name != "start.enter"])
+
+    def __init__(self, folder: Path, commands: Sequence[str], at: int = 0) -> None:
+        super().__init__()
+        self.folder, self.commands, self.at = folder, list(commands), at
+        self.costed: str | None = None
+        """The command whose cost stands on the screen."""
+        self.plan: Mapping[str, Any] = {}
+        self._asking: Worker[None] | None = None
+        self._asked_for: str | None = None
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog start"):
+            yield Static(id="kinds")
+            yield Input(self.commands[self.at], id="command", select_on_focus=False)
+            yield Static(id="cost")
+            yield Static(id="hint", classes="keys")
+
+    def on_mount(self) -> None:
+        self.query_one(Input).cursor_position = len(self.commands[self.at])
+        self._show_kinds()
+        self._ask()
+
+    def action_close(self) -> None:
+        self.dismiss(None)
+
+    def action_other(self, by: int) -> None:
+        field = self.query_one(Input)
+        self.commands[self.at] = field.value  # what was typed is there again on the way back
+        self.at = (self.at + by) % len(self.commands)
+        field.value = self.commands[self.at]
+        field.cursor_position = len(field.value)
+        self._show_kinds()
+        self._ask()
+
+    @on(Input.Changed)
+    def _edited(self, event: Input.Changed) -> None:
+        if event.value != self._asked_for:
+            self._asked_for, self.costed = None, None
+            if self._asking is not None:
+                self._asking.cancel()
+            self._cost(Text("edited: enter says what it would cost", "muted"))
+            self._hint()
+
+    @on(Input.Submitted)
+    def _submitted(self, event: Input.Submitted) -> None:
+        if self.costed == event.value:
+            self.dismiss(parsed(event.value))
+        elif self._asked_for != event.value or self._asking is None or self._asking.is_finished:
+            self._ask()
+
+    def _ask(self) -> None:
+        """Find the cost of what is typed; whatever was asked before no longer matters."""
+        self.costed, self._asked_for = None, self.query_one(Input).value
+        self._asking = self.run_worker(self._rehearse(self._asked_for), exclusive=True, exit_on_error=False)
+        self._hint()
+
+    async def _rehearse(self, typed: str) -> None:
+        self._cost(Text("counting the prompts …", "muted"))
+        try:
+            plan = await rehearse(self.folder, parsed(typed))
+        except CurateError as error:
+            self._cost(Text.assemble((display_line(error.what), "bad"), "\n", (display_line(error.fix), "muted")))
+            return
+        except OSError as error:
+            self._cost(Text(f"cannot run it: {error}", "bad"))
+            return
+        self.plan, self.costed = plan, typed
+        self._cost(_priced(plan))
+        self._hint()
+
+    def _cost(self, told: Text | Table) -> None:
+        self.query_one("#cost", Static).update(told)
+
+    def _show_kinds(self) -> None:
+        told = Text()
+        for i, command in enumerate(self.commands):
+            name = " ".join(word for word in command.split()[:2] if not word.startswith("-"))
+            told.append(f" {display_line(name)} ", "reverse" if i == self.at else "muted")
+        self.query_one("#kinds", Static).update(told)
+
+    def _hint(self) -> None:
+        ready = self.costed is not None and self.costed == self.query_one(Input).value
+        told = Text.assemble(("enter", "key"), " start it  " if ready else " what would it cost  ")
+        if len(self.commands) > 1:
+            told.append_text(Text.assemble(("↑↓", "key"), " other work  "))
+        told.append_text(Text.assemble(("esc", "key"), " leave"))
+        self.query_one("#hint", Static).update(told)
+
+
+def propose(room: Room, commands: Sequence[str], at: int = 0) -> None:
+    """Let the user start one of these commands as a job; the tab Jobs opens on it."""
+
+    def begun(job: Job) -> None:
+        room.notify(f"job {job.number} waits for job {job.behind}" if job.behind else f"job {job.number} started")
+        room.review.visit("jobs").select(job.number)  # type: ignore[attr-defined]
+
+    def answered(arguments: list[str] | None) -> None:
+        if arguments:
+            room.in_thread("start", lambda: start(room.review.opened(), arguments), begun)
+
+    room.app.push_screen(Start(room.review.folder, commands, at), answered)
+
+
+def _priced(plan: Mapping[str, Any]) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(style="muted", no_wrap=True)
+    table.add_column()
+    for name, value in plan_rows(plan):
+        table.add_row(Text(name), Text(value, "bold" if name == "cost" else ""))
+    return table

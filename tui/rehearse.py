@@ -1,0 +1,52 @@
+"""What a command would cost, asked of a process of its own: nothing heavy is loaded here, and it can be stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ..engine.errors import CurateError, UsageError
+from ..engine.jobs.folder import complaint
+from ..engine.jobs.start import PROGRAM, environment
+
+COMMANDS = (("train",), ("evaluate",), ("calibrate",))
+"""What may run as a job."""
+
+
+def parsed(typed: str) -> list[str]:
+    """The arguments of a command line; `UsageError` where it is none that can be a job."""
+    try:
+        words = shlex.split(typed)
+    except ValueError as error:
+        raise UsageError(f"cannot read the command: {error}", "close the quotation mark") from error
+    if words[:1] == ["icl-curate"]:
+        words = words[1:]
+    if not any(tuple(words[: len(command)]) == command for command in COMMANDS):
+        raise UsageError(f"'{words[0] if words else ''}' is no long work", "train … or evaluate …")
+    return words
+
+
+async def rehearse(folder: Path, arguments: Sequence[str]) -> dict[str, Any]:
+    """The object of ``--dry-run --json``; raises the error that the command told. The process ends with the task."""
+    process = await asyncio.create_subprocess_exec(
+        *PROGRAM, *arguments, "--dry-run", "--json",
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        env=environment(folder),
+    )  # fmt: skip
+    try:
+        out, err = await process.communicate()
+    except asyncio.CancelledError:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+        raise
+    if process.returncode == 0:
+        with suppress(ValueError):
+            return dict(json.loads(out))
+    what, fix = complaint(err.decode("utf-8", "replace"))
+    raise CurateError(what or "the command failed", fix)
