@@ -905,11 +905,17 @@ def jobs_resume(
 
 
 @app.command()
-def review(workspace: WorkspaceOption = DEFAULT_WORKSPACE) -> None:
+def review(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    serve: Annotated[int | None, typer.Option(help="Serve it to browsers on this port of localhost instead.")] = None,
+) -> None:
     """The whole of it on one screen, by keyboard: look, filter, compare, decide, undo."""
-    from .tui.review import review as run_review
+    from .tui import review as tui
 
-    raise typer.Exit(run_review(workspace))
+    if serve is not None:
+        tui.serve(workspace, serve)
+        return
+    raise typer.Exit(tui.review(workspace))
 
 
 @app.command()

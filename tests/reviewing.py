@@ -138,7 +138,7 @@ async def until(pilot: Pilot[Any], condition: Callable[[], object], what: str = 
     raise AssertionError(f"{what} did not come about; the screen shows:\n{text_of(pilot.app)}")
 
 
-async def settled(pilot: Pilot[Any], seconds: float = 0.15) -> None:
+async def settled(pilot: Pilot[Any], seconds: float = 0.14) -> None:
     """Wait until no work has been under way for a while, longer than any pause the tabs make before they begin."""
     quiet = 0.0
     while quiet < seconds:
