@@ -36,7 +36,7 @@ from ..widgets.trend import Trend, short
 LOOK = 0.5
 """Seconds between two looks at the jobs' folders."""
 
-COMMANDS = ("train sources", "train ranker", "train topics", "evaluate --methods zero,random,bm25,dense")
+COMMANDS = ("train sources", "train ranker", "train topics", "train all", "evaluate")
 """What a new job is proposed to be."""
 
 MOST_TASKS = 4
