@@ -46,12 +46,12 @@ class Help(ModalScreen[None]):
         self.query_one(VerticalScroll).scroll_up(animate=False)
 
     def _keys(self, actions: Iterable[Action]) -> Table:
-        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+        table = Table(box=None, show_header=False, pad_edge=False, expand=True, padding=(0, 2, 0, 0))
         table.add_column(no_wrap=True, min_width=12)
         table.add_column(ratio=1)
         names = self.app.size.width >= 90  # for keys.toml
         if names:
-            table.add_column(no_wrap=True, style="muted")
+            table.add_column(no_wrap=True, style="muted", width=20)
         for action in actions:
             keys = self.app.keys_of(action)  # type: ignore[attr-defined]
             about = Text(action.about)
