@@ -366,7 +366,15 @@ def preview(
 @app.command()
 def evaluate(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    methods: Annotated[str, typer.Option("--methods", "-m", help="Comma-separated.")] = "zero,random,bm25,dense",
+    methods: Annotated[
+        str,
+        typer.Option(
+            "--methods",
+            "-m",
+            help="Comma-separated: zero, random, bm25, dense, dpp, set-bsr; once trained: ranker, promptpg, topick; "
+            "asking the LLM while they select: rerank, sure, mdl, mdr, cone (the last three: an LLM that scores).",
+        ),
+    ] = "zero,random,bm25,dense",
     k: ShotsOption = None,
     seeds: Annotated[int, typer.Option(help="Seeds for methods that draw at random.", min=1)] = 3,
     split: Annotated[str, typer.Option(help="validation or test.")] = "test",
@@ -411,28 +419,111 @@ def evaluate(
 
 
 @app.command()
+def calibrate(
+    query: Annotated[
+        str | None, typer.Argument(help="A question, the id of an indexed query, or - to read one from stdin.")
+    ] = None,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    validation: Annotated[bool, typer.Option("--validation", help="All validation queries.")] = False,
+    split: Annotated[str | None, typer.Option(help="All queries of: validation, test or pool.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", help="First queries only.")] = None,
+    rounds: Annotated[int, typer.Option("--rounds", "-r", help="Rounds after the first answer.", min=1)] = 5,
+    stop_early: Annotated[bool, typer.Option("--stop-early", help="Stop when answer and score have settled.")] = False,
+    arms: Annotated[
+        str,
+        typer.Option(help="full, answers, plain, relevance, oracle, sampling, vote; comma-separated, or all."),
+    ] = "full",
+    uncertainty: Annotated[
+        str, typer.Option(help="product, geometric, entropy, or self-consistency (needs no log-probabilities).")
+    ] = "product",
+    over: Annotated[
+        Literal["auto", "documents", "demonstrations"],
+        typer.Option(help="Score the query's documents, or selected demonstrations; auto: documents where it has two."),
+    ] = "auto",
+    method: Annotated[str | None, typer.Option("--method", "-m", help="Selects the demonstrations.")] = None,
+    k: ShotsOption = None,
+    options: Annotated[list[str] | None, typer.Option("--option", help="An answer option; repeatable.")] = None,
+    context: Annotated[str, typer.Option(help="Documents of the query, blank lines between them.")] = "",
+    llm: LLMOption = None,
+    base_url: BaseURLOption = None,
+    order: OrderOption = None,
+    answers: AnswersOption = None,
+    seed: SeedOption = None,
+    device: DeviceOption = None,
+    concurrency: ConcurrencyOption = None,
+    max_calls: MaxCallsOption = None,
+    max_cost: MaxCostOption = None,
+    price_in: PriceInOption = None,
+    price_out: PriceOutOption = None,
+    dry_run: DryRunOption = False,
+    background: BackgroundOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Answer in rounds: the LLM sees how unsure it was of each document and of its earlier answers (paper 001)."""
+    from .engine.calibrate.calibration import Calibration
+    from .engine.calibrate.documents import queries_of, query_named
+    from .engine.calibrate.walk import SETTLED, CalibrationPlan
+    from .engine.errors import UsageError
+
+    settings = _settings(
+        workspace, as_json, method=method, k=k, llm=llm, base_url=base_url, order=order, answers=answers, seed=seed,
+        device=device, concurrency=concurrency, price_in=price_in, price_out=price_out,
+    )  # fmt: skip
+    chosen: Any = "validation" if validation else _split(split) if split else ""
+    if bool(query) == bool(chosen) or (validation and split):
+        raise UsageError("name one query or one set of queries", 'icl-curate calibrate "a question", or --validation')
+    store = _open(workspace)
+    if query:
+        text = sys.stdin.read().strip() if query == "-" else query
+        asked = [query_named(store, text, options or (), context)]
+    else:
+        asked = queries_of(store, chosen, limit)
+    names = tuple(name.strip() for name in arms.split(",") if name.strip())
+    plan = CalibrationPlan(rounds, names, uncertainty, over, SETTLED if stop_early else None, split=chosen)
+
+    def ready(backend: Backend, report: Report, cancel: CancelToken) -> Calibration:
+        return Calibration(store, backend, settings, asked, plan, report, cancel, rehearse=dry_run)
+
+    done = _carry_out(ready, store, settings, max_calls, max_cost, dry_run, as_json, background)
+    if done is None:
+        return
+    if as_json:
+        _print_json(done)
+        return
+    from .tui.calibration import show_calibration, show_calibrations
+
+    (show_calibrations if chosen else show_calibration)(done)
+
+
+@app.command()
 def export(
     out: Annotated[Path, typer.Argument(help="File, or folder for the format hf.")],
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     format: Annotated[
-        str | None, typer.Option("--format", "-f", help="jsonl, csv, parquet, chat, dspy or hf (default: by name).")
+        str | None,
+        typer.Option("--format", "-f", help="jsonl, csv, parquet, chat, dspy, hf (default: by name), or calibration."),
     ] = None,
-    split: Annotated[str, typer.Option(help="pool, validation or test.")] = "pool",
+    split: Annotated[
+        str | None, typer.Option(help="pool, validation or test (default: pool; for calibration: validation).")
+    ] = None,
     source: Annotated[list[str] | None, typer.Option("--source", help="Only these sources; repeatable.")] = None,
     deduplicate: Annotated[bool, typer.Option("--deduplicate", help="Only the first of each duplicate group.")] = False,
     force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write the active pool with a manifest that says what was taken out and why."""
+    """Write the active pool with a manifest that says what was taken out and why, or what calibration teaches."""
+    from .engine.export.calibration import FORMAT, export_calibration
     from .engine.export.corpus import ExportPlan, format_of, manifest_path
     from .engine.export.corpus import export as write
 
     settings = _settings(workspace, as_json)
-    plan = ExportPlan(
-        out, format or format_of(out), _split(split), tuple(source or ()), deduplicate, settings.template, force
-    )
+    chosen = _split(split or ("validation" if format == FORMAT else "pool"))
+    plan = ExportPlan(out, format or format_of(out), chosen, tuple(source or ()), deduplicate, settings.template, force)
     with _narrated() as (report, cancel):
-        manifest = write(_open(workspace), plan, report, cancel)
+        if format == FORMAT:
+            manifest = export_calibration(_open(workspace), plan, settings.order)
+        else:
+            manifest = write(_open(workspace), plan, report, cancel)
     if as_json:
         _print_json(manifest)
         return
@@ -814,11 +905,17 @@ def jobs_resume(
 
 
 @app.command()
-def review(workspace: WorkspaceOption = DEFAULT_WORKSPACE) -> None:
+def review(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    serve: Annotated[int | None, typer.Option(help="Serve it to browsers on this port of localhost instead.")] = None,
+) -> None:
     """The whole of it on one screen, by keyboard: look, filter, compare, decide, undo."""
-    from .tui.review import review as run_review
+    from .tui import review as tui
 
-    raise typer.Exit(run_review(workspace))
+    if serve is not None:
+        tui.serve(workspace, serve)
+        return
+    raise typer.Exit(tui.review(workspace))
 
 
 @app.command()

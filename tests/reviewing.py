@@ -151,7 +151,7 @@ def is_safe(text: str) -> bool:
     return not any(c in text for c in "\x1b\x07\x9b\u202e\u2066")
 
 
-async def settled(pilot: Pilot[Any], seconds: float = 0.15) -> None:
+async def settled(pilot: Pilot[Any], seconds: float = 0.14) -> None:
     """Wait until no work has been under way for a while, longer than any pause the tabs make before they begin."""
     quiet = 0.0
     while quiet < seconds:
