@@ -654,6 +654,9 @@ def train_ranker(
     batch: Annotated[int, typer.Option(help="Queries between two steps.", min=1)] = 20,
     rate: Annotated[float, typer.Option(help="Learning rate of Adam.")] = 1e-3,
     rouge: Annotated[float | None, typer.Option(help="Free text is right from this ROUGE-L on.")] = None,
+    taken_from: Annotated[
+        Path | None, typer.Option("--from", help="Train nothing: take over the ranker of another workspace.")
+    ] = None,
     k: ShotsOption = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", help="First validation queries only.")] = None,
     llm: LLMOption = None,
@@ -679,6 +682,15 @@ def train_ranker(
         concurrency=concurrency, price_in=price_in, price_out=price_out,
     )  # fmt: skip
     store = _open(workspace)
+    if taken_from is not None:
+        from .engine.ranker.ranked import import_ranker
+
+        run = import_ranker(store, taken_from, settings)
+        if as_json:
+            _print_json({"run": run, "from": str(taken_from)})
+        else:
+            _say(f"run {run}: the ranker of {taken_from}; next: icl-curate evaluate --methods bm25,ranker")
+        return
     plan = RankerPlan(method, epochs, batch, rate=rate, rouge=rouge, limit=limit)
 
     def ready(backend: Backend, report: Report, cancel: CancelToken) -> RankerTraining:
@@ -705,7 +717,7 @@ def train_topics(
     ] = True,
     sample: Annotated[int, typer.Option(help="Demonstrations to learn from, at most.", min=1)] = 20_000,
     questions: Annotated[int, typer.Option(help="Demonstrations asked without shots.", min=0)] = 1_000,
-    cosine: Annotated[float, typer.Option("--lambda", help="Weight of similarity beside topics.")] = 0.5,
+    cosine: Annotated[float, typer.Option("--lambda", help="Weight of similarity beside topics.")] = 1.0,
     epochs: Annotated[int, typer.Option(help="Passes over the examples, at most.", min=1)] = 30,
     llm: LLMOption = None,
     base_url: BaseURLOption = None,

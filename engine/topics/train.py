@@ -49,7 +49,8 @@ class TopicPlan:
     ``topics_file``: the user's own list in place of mining; ``size``: topics at most. ``llm_topics``: the LLM picks
     the core topics, else those that overlap in words stand. ``sample``: demonstrations the predictor learns from (and
     the LLM reads) at most; ``questions``: demonstrations asked without shots for topical knowledge. ``soft``: targets
-    by distinctiveness (eq. 2 and 3), else 1. ``cosine``: λ of the final score. ``held_out``: share that only judges.
+    by distinctiveness (eq. 2 and 3), else 1. ``cosine``: λ of the final
+    score, which the paper chooses in [0.1, 1] on validation. ``held_out``: share that only judges.
     """
 
     topics_file: str = ""
@@ -58,7 +59,7 @@ class TopicPlan:
     sample: int = 20_000
     questions: int = 1_000
     soft: bool = True
-    cosine: float = 0.5
+    cosine: float = 1.0
     held_out: float = 0.1
     epochs: int = 30
     rate: float = 1e-3
