@@ -124,7 +124,8 @@ class Room(Vertical, Working):
 
     def start(self) -> Widget | None:
         """The widget that takes focus when the tab is opened; by default the first that can."""
-        return next((widget for widget in self.query("*") if widget.focusable), None)
+        body = self.query_one(".body")
+        return next((widget for widget in body.query("*") if widget.focusable and widget.display), None)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """While a text is typed the tab's keys are letters: only leaving the text is offered."""
@@ -145,7 +146,8 @@ class Room(Vertical, Working):
         self.in_thread("load", lambda: self.read(self.review.opened()), self._loaded)
 
     def take_focus(self) -> None:
-        if (widget := self.start()) is not None:
+        widget = self.query_one(Nothing) if self.nothing else self.start()
+        if widget is not None:
             widget.focus()
 
     def to_copy(self) -> str:

@@ -82,6 +82,7 @@ class DemosRoom(Room):
     TITLE = "Demos"
     ABOUT = "Every demonstration: search, filter, see what it did to answers, prune. ✗ pruned, ≈ repeats another row."
     ACTIONS = (
+        Action("demos.back", "escape", "Back", "Back to the list"),
         Action(
             "demos.search", "slash", "Search", "Search inputs, outputs and ids as you type", "icl-curate demos -s TEXT"
         ),
@@ -116,7 +117,6 @@ class DemosRoom(Room):
         Action("demos.sort", "s", "Sort", "Sort by the next column", footer=False),
         Action("demos.reverse", "S", "Reverse", "Turn the order round", footer=False),
         Action("demos.read", "enter", "Read", "Read the whole demonstration", footer=False),
-        Action("demos.back", "escape", "Back", "Back to the list"),
     )
     BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
 

@@ -134,7 +134,7 @@ def _facts(facts: Sequence[Fact]) -> Table:
 
 
 def _pool(state: Overview) -> list[Fact]:
-    active = Text.assemble((f"{state.active:,}", "title"), (f" of {state.pool:,} demonstrations", ""))
+    active = Text.assemble((f"{state.active:,}", "title"), f" of {state.pool:,}")
     if state.pool:
         active.append("  ").append_text(stroke(state.active / state.pool, 12, "good"))
     repeats = ", ".join(f"{count:,} {kind}" for kind, count in state.duplicates.items()) or "none"

@@ -64,6 +64,8 @@ class Detail(VerticalScroll, can_focus=True, inherit_bindings=False):
         Action("detail.up", "k,up", "Up", "One line up", footer=False, call="scroll_by(-1)"),
         Action("detail.page_down", "ctrl+d,pagedown", "Down", "One screen down", footer=False, call="page(1)"),
         Action("detail.page_up", "ctrl+u,pageup", "Up", "One screen up", footer=False, call="page(-1)"),
+        Action("detail.top", "g,home", "Top", "To the top", footer=False, call="edge(False)"),
+        Action("detail.bottom", "G,end", "Bottom", "To the bottom", footer=False, call="edge(True)"),
     )
     BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
 
@@ -76,6 +78,9 @@ class Detail(VerticalScroll, can_focus=True, inherit_bindings=False):
 
     def action_scroll_by(self, by: int) -> None:
         self.scroll_relative(y=by, animate=False)
+
+    def action_edge(self, bottom: bool) -> None:
+        self.scroll_to(y=self.max_scroll_y if bottom else 0, animate=False)
 
     def action_page(self, by: int) -> None:
         self.scroll_relative(y=by * max(1, self.size.height - 2), animate=False)

@@ -1,0 +1,164 @@
+"""A small pool with hostile texts, taught without an LLM, and sessions in `ReviewApp` driven by keys."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from icl_curate.engine.index.build import IndexPlan, index_pool
+from icl_curate.engine.store import ledger, runs, trials
+from icl_curate.engine.store.trials import Trials
+from icl_curate.engine.store.workspace import Workspace
+from icl_curate.tui.app import ReviewApp
+from textual.pilot import Pilot
+
+HOSTILE = [
+    "label [/foo] [bold]not bold[/bold] [@click=app.exit]click[/]",
+    "\x1b[31mred\x1b[0m \x1b]0;title\x07 \x9b31m \x07bell \x7f",
+    "turned \u202eround\u202c and \u2066isolated\u2069 \u200fmarks",
+    "wide 漢字かな交じり文 and 👩‍👩‍👧‍👦 family ｆｕｌｌ width",
+    "combining e\u0301\u0323\u0308 Z͑ͫ̓ͪ̂ͫ̽͏̴̙̤̞͉͚̯̞̠͍A̴̵̜̰͔ͫ͗͢ zalgo",
+    "tabs\tand\r\nlines\u2028separated\u2029so \x0b \x0c",
+    "megabyte " + "x" * 999_900,
+    "[",
+    "]]] ${variable} {braces} \\[escaped] `ticks`",
+    "\ufeffbyte order mark \ufffd \U0010ffff",
+]
+SOURCES = {"clean": 30, "noisy": 24, "odd [/b]\x1b[5m": len(HOSTILE)}
+ODD = list(SOURCES)[2]
+RIGHT = {"clean": 0.9, "noisy": 0.1, ODD: 0.5}
+QUERIES = 24
+
+
+def make_pool(folder: Path) -> Workspace:
+    """Index the pool; ids are ``clean-0``, ``noisy-0``, ``odd-0`` …"""
+    rows = [
+        {"id": f"{name}-{i}", "input": f"question {i} of the {name} kind", "output": f"answer {i % 4}", "source": name}
+        for name in ("clean", "noisy")
+        for i in range(SOURCES[name])
+    ]
+    rows += [
+        {"id": f"odd-{i}", "input": text, "output": text[:60], "source": ODD, "note": text[:100]}
+        for i, text in enumerate(HOSTILE)
+    ]
+    pool, queries = folder.parent / "pool.jsonl", folder.parent / "queries.jsonl"
+    pool.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    asked = [{"id": f"q-{i}", "input": f"query {i}", "output": f"answer {i % 4}"} for i in range(QUERIES)]
+    queries.write_text("".join(json.dumps(row) + "\n" for row in asked), encoding="utf-8")
+    workspace = Workspace.create(folder)
+    index_pool(workspace, IndexPlan((str(pool),), validation=(str(queries),), near_duplicate=1.0))
+    return workspace
+
+
+def numbers(workspace: Workspace) -> dict[str, int]:
+    """Row numbers by id."""
+    with workspace.read() as con:
+        return dict(con.execute("SELECT id, row FROM demonstrations WHERE retired_at IS NULL").fetchall())
+
+
+def teach_sources(workspace: Workspace) -> Trials:
+    """A finished run of ``train sources`` in which the wrong answers of one source agree, and so win votes."""
+    row_of = numbers(workspace)
+    draw = np.random.default_rng(0)
+    run = runs.start(workspace, trials.KIND, "offline", {})
+    tried = [
+        (row_of[f"q-{q}"], row_of[f"{'odd' if name == ODD else name}-{(q + j) % 9}"], name, draw.random() < RIGHT[name])
+        for q in range(QUERIES)
+        for j, name in enumerate(("noisy", "noisy", "noisy", "clean", "clean", ODD))
+    ]
+    found = Trials(
+        run,
+        np.array([query for query, *_ in tried]),
+        np.array([row for _, row, *_ in tried]),
+        [name for *_, name, _ in tried],
+        ["right" if right else f"wrong of {name}" for *_, name, right in tried],
+        np.array([right for *_, right in tried]),
+    )
+    scores = {
+        "multilinear": {"clean": 1.0, "noisy": 0.0, ODD: 0.5},
+        "leave-one-out": {"clean": 0.2, "noisy": -0.3, ODD: 0.0},
+        "reliability": {"clean": 0.88, "noisy": 0.12, ODD: 0.5},
+    }
+    trials.save(workspace, found, scores)
+    runs.finish(workspace, run, "done", {})
+    return found
+
+
+HURTFUL, HELPFUL = "noisy-3", "clean-5"
+
+
+def teach_ledger(workspace: Workspace) -> None:
+    """A finished run of ``train ranker`` in which one demonstration hurt nearly always and another one helped."""
+    row_of = numbers(workspace)
+    run = runs.start(workspace, ledger.KIND, "offline", {})
+    steps = []
+    for name, before, after in ((HURTFUL, True, False), (HELPFUL, False, True), ("clean-1", True, True)):
+        for q in range(12):
+            turned = q != 0
+            steps.append(
+                {
+                    "run": run, "batch": 0, "query": row_of[f"q-{q}"], "place": 1, "row": row_of[name],
+                    "shown": [row_of[name]], "score": 0.1, "before": before, "after": after if turned else before,
+                    "answer_before": "was [/x]", "answer_after": "is \x1b[1m now",
+                }
+            )  # fmt: skip
+    ledger.save_batch(workspace, run, 0, {"loss": 1.0}, pa.Table.from_pylist(steps, schema=ledger.STEP_COLUMNS))
+    runs.finish(workspace, run, "done", {})
+
+
+Script = Callable[[ReviewApp, Pilot[None]], Awaitable[Any]]
+
+
+def session(folder: Path, script: Script, size: tuple[int, int] = (120, 40)) -> ReviewApp:
+    """Run the app without a terminal, let ``script`` use it, and give it back."""
+
+    async def run() -> ReviewApp:
+        app = ReviewApp(folder)
+        async with app.run_test(size=size) as pilot:
+            await until(pilot, lambda: bool(app.rooms) and app.room is not None)
+            await settled(pilot)
+            await script(app, pilot)
+        return app
+
+    return asyncio.run(run())
+
+
+async def until(pilot: Pilot[Any], condition: Callable[[], object], what: str = "what was waited for") -> None:
+    """Wait until the condition holds; fails after ten seconds."""
+    for _ in range(1000):
+        await pilot.pause()
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"{what} did not come about; the screen shows:\n{text_of(pilot.app)}")
+
+
+async def settled(pilot: Pilot[Any], seconds: float = 0.15) -> None:
+    """Wait until no work has been under way for a while, longer than any pause the tabs make before they begin."""
+    quiet = 0.0
+    while quiet < seconds:
+        await pilot.pause()
+        busy = any(worker.is_running for worker in pilot.app.workers)
+        quiet = 0.0 if busy else quiet + 0.02
+        await asyncio.sleep(0.02)
+
+
+async def go(app: ReviewApp, pilot: Pilot[None], tab: str) -> Any:
+    """Open a tab by its key and give it back."""
+    await pilot.press(str([room.NAME for room in app.rooms].index(tab) + 1))
+    await settled(pilot)
+    return app.room
+
+
+def lines_of(app: Any) -> list[str]:
+    """What stands on the screen, line by line."""
+    return ["".join(segment.text for segment in strip) for strip in app.screen._compositor.render_strips()]
+
+
+def text_of(app: Any) -> str:
+    return "\n".join(lines_of(app))
