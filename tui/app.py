@@ -34,13 +34,14 @@ if TYPE_CHECKING:
     from ..engine.store.decisions import Change
     from ..engine.store.workspace import Workspace
     from .room import Room
+    from .warm import Warm
 
 ROOMS = {
     "overview": "overview.OverviewRoom",
     "sources": "sources.SourcesRoom",
     "demos": "demos.DemosRoom",
-    "topics": "placeholder.TopicsRoom",
-    "preview": "placeholder.PreviewRoom",
+    "topics": "topics.TopicsRoom",
+    "preview": "preview.PreviewRoom",
     "calibrate": "placeholder.CalibrateRoom",
     "evaluate": "evaluate.EvaluateRoom",
     "jobs": "jobs.JobsRoom",
@@ -90,6 +91,7 @@ class ReviewApp(App[None], Deciding):
         super().__init__()
         self.folder = folder.resolve()
         self._workspace: Workspace | None = None
+        self._warm: Warm | None = None
         self._memory = memory.load(self.folder)
         self._fingerprint: tuple[tuple[int, int], ...] = ()
         self._clashes: set[str] = set()
@@ -113,6 +115,13 @@ class ReviewApp(App[None], Deciding):
         from ..engine.settings import resolve
 
         return resolve(self.folder, {}).settings
+
+    def warm(self) -> Warm:
+        from .warm import Warm
+
+        if self._warm is None:
+            self._warm = Warm()
+        return self._warm
 
     def visit(self, name: str) -> Room:
         from .room import Room

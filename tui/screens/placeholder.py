@@ -17,20 +17,6 @@ class Placeholder(Room):
         return self.INSTEAD
 
 
-class TopicsRoom(Placeholder):
-    NAME, TITLE, ABOUT = "topics", "Topics", "What the LLM does not know, and whether the pool covers it."
-    INSTEAD = Empty("No topics yet", "Topics show what the LLM knows and what the pool covers.", "icl-curate topics")
-
-
-class PreviewRoom(Placeholder):
-    NAME, TITLE, ABOUT = "preview", "Preview", "Which demonstrations a query gets, and why."
-    INSTEAD = Empty(
-        "Preview is on the command line for now",
-        "It shows which demonstrations a query gets, why, and the exact prompt.",
-        'icl-curate preview "QUERY" --explain',
-    )
-
-
 class CalibrateRoom(Placeholder):
     NAME, TITLE, ABOUT = "calibrate", "Calibrate", "Why an answer is wrong, and whether another round mends it."
     INSTEAD = Empty(
