@@ -366,7 +366,15 @@ def preview(
 @app.command()
 def evaluate(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    methods: Annotated[str, typer.Option("--methods", "-m", help="Comma-separated.")] = "zero,random,bm25,dense",
+    methods: Annotated[
+        str,
+        typer.Option(
+            "--methods",
+            "-m",
+            help="Comma-separated: zero, random, bm25, dense, dpp, set-bsr; once trained: ranker, promptpg, topick; "
+            "asking the LLM while they select: rerank, sure, mdl, mdr, cone (the last three: an LLM that scores).",
+        ),
+    ] = "zero,random,bm25,dense",
     k: ShotsOption = None,
     seeds: Annotated[int, typer.Option(help="Seeds for methods that draw at random.", min=1)] = 3,
     split: Annotated[str, typer.Option(help="validation or test.")] = "test",
@@ -411,28 +419,111 @@ def evaluate(
 
 
 @app.command()
+def calibrate(
+    query: Annotated[
+        str | None, typer.Argument(help="A question, the id of an indexed query, or - to read one from stdin.")
+    ] = None,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    validation: Annotated[bool, typer.Option("--validation", help="All validation queries.")] = False,
+    split: Annotated[str | None, typer.Option(help="All queries of: validation, test or pool.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", help="First queries only.")] = None,
+    rounds: Annotated[int, typer.Option("--rounds", "-r", help="Rounds after the first answer.", min=1)] = 5,
+    stop_early: Annotated[bool, typer.Option("--stop-early", help="Stop when answer and score have settled.")] = False,
+    arms: Annotated[
+        str,
+        typer.Option(help="full, answers, plain, relevance, oracle, sampling, vote; comma-separated, or all."),
+    ] = "full",
+    uncertainty: Annotated[
+        str, typer.Option(help="product, geometric, entropy, or self-consistency (needs no log-probabilities).")
+    ] = "product",
+    over: Annotated[
+        Literal["auto", "documents", "demonstrations"],
+        typer.Option(help="Score the query's documents, or selected demonstrations; auto: documents where it has two."),
+    ] = "auto",
+    method: Annotated[str | None, typer.Option("--method", "-m", help="Selects the demonstrations.")] = None,
+    k: ShotsOption = None,
+    options: Annotated[list[str] | None, typer.Option("--option", help="An answer option; repeatable.")] = None,
+    context: Annotated[str, typer.Option(help="Documents of the query, blank lines between them.")] = "",
+    llm: LLMOption = None,
+    base_url: BaseURLOption = None,
+    order: OrderOption = None,
+    answers: AnswersOption = None,
+    seed: SeedOption = None,
+    device: DeviceOption = None,
+    concurrency: ConcurrencyOption = None,
+    max_calls: MaxCallsOption = None,
+    max_cost: MaxCostOption = None,
+    price_in: PriceInOption = None,
+    price_out: PriceOutOption = None,
+    dry_run: DryRunOption = False,
+    background: BackgroundOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Answer in rounds: the LLM sees how unsure it was of each document and of its earlier answers (paper 001)."""
+    from .engine.calibrate.calibration import Calibration
+    from .engine.calibrate.documents import queries_of, query_named
+    from .engine.calibrate.walk import SETTLED, CalibrationPlan
+    from .engine.errors import UsageError
+
+    settings = _settings(
+        workspace, as_json, method=method, k=k, llm=llm, base_url=base_url, order=order, answers=answers, seed=seed,
+        device=device, concurrency=concurrency, price_in=price_in, price_out=price_out,
+    )  # fmt: skip
+    chosen: Any = "validation" if validation else _split(split) if split else ""
+    if bool(query) == bool(chosen) or (validation and split):
+        raise UsageError("name one query or one set of queries", 'icl-curate calibrate "a question", or --validation')
+    store = _open(workspace)
+    if query:
+        text = sys.stdin.read().strip() if query == "-" else query
+        asked = [query_named(store, text, options or (), context)]
+    else:
+        asked = queries_of(store, chosen, limit)
+    names = tuple(name.strip() for name in arms.split(",") if name.strip())
+    plan = CalibrationPlan(rounds, names, uncertainty, over, SETTLED if stop_early else None, split=chosen)
+
+    def ready(backend: Backend, report: Report, cancel: CancelToken) -> Calibration:
+        return Calibration(store, backend, settings, asked, plan, report, cancel, rehearse=dry_run)
+
+    done = _carry_out(ready, store, settings, max_calls, max_cost, dry_run, as_json, background)
+    if done is None:
+        return
+    if as_json:
+        _print_json(done)
+        return
+    from .tui.calibration import show_calibration, show_calibrations
+
+    (show_calibrations if chosen else show_calibration)(done)
+
+
+@app.command()
 def export(
     out: Annotated[Path, typer.Argument(help="File, or folder for the format hf.")],
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     format: Annotated[
-        str | None, typer.Option("--format", "-f", help="jsonl, csv, parquet, chat, dspy or hf (default: by name).")
+        str | None,
+        typer.Option("--format", "-f", help="jsonl, csv, parquet, chat, dspy, hf (default: by name), or calibration."),
     ] = None,
-    split: Annotated[str, typer.Option(help="pool, validation or test.")] = "pool",
+    split: Annotated[
+        str | None, typer.Option(help="pool, validation or test (default: pool; for calibration: validation).")
+    ] = None,
     source: Annotated[list[str] | None, typer.Option("--source", help="Only these sources; repeatable.")] = None,
     deduplicate: Annotated[bool, typer.Option("--deduplicate", help="Only the first of each duplicate group.")] = False,
     force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write the active pool with a manifest that says what was taken out and why."""
+    """Write the active pool with a manifest that says what was taken out and why, or what calibration teaches."""
+    from .engine.export.calibration import FORMAT, export_calibration
     from .engine.export.corpus import ExportPlan, format_of, manifest_path
     from .engine.export.corpus import export as write
 
     settings = _settings(workspace, as_json)
-    plan = ExportPlan(
-        out, format or format_of(out), _split(split), tuple(source or ()), deduplicate, settings.template, force
-    )
+    chosen = _split(split or ("validation" if format == FORMAT else "pool"))
+    plan = ExportPlan(out, format or format_of(out), chosen, tuple(source or ()), deduplicate, settings.template, force)
     with _narrated() as (report, cancel):
-        manifest = write(_open(workspace), plan, report, cancel)
+        if format == FORMAT:
+            manifest = export_calibration(_open(workspace), plan, settings.order)
+        else:
+            manifest = write(_open(workspace), plan, report, cancel)
     if as_json:
         _print_json(manifest)
         return
@@ -654,6 +745,55 @@ def train_topics(
     show_topic_training(done)
 
 
+@train_app.command("all")
+def train_all(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    k: ShotsOption = None,
+    llm: LLMOption = None,
+    base_url: BaseURLOption = None,
+    answers: AnswersOption = None,
+    order: OrderOption = None,
+    seed: SeedOption = None,
+    device: DeviceOption = None,
+    concurrency: ConcurrencyOption = None,
+    max_calls: MaxCallsOption = None,
+    max_cost: MaxCostOption = None,
+    price_in: PriceInOption = None,
+    price_out: PriceOutOption = None,
+    background: BackgroundOption = False,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Sources, ranker and topics one after the other, as set by default, within one budget."""
+    from .engine.ranker.train import RankerTraining
+    from .engine.sources.train import SourceTraining
+    from .engine.topics.train import TopicTraining
+
+    settings = _settings(
+        workspace, as_json, k=k, llm=llm, base_url=base_url, answers=answers, order=order, seed=seed, device=device,
+        concurrency=concurrency, price_in=price_in, price_out=price_out,
+    )  # fmt: skip
+    store = _open(workspace)
+    parts: dict[str, Callable[[Backend, Report, CancelToken], _Ready]] = {
+        "sources": lambda b, r, c: SourceTraining(store, b, settings, report=r, cancel=c, rehearse=dry_run),
+        "ranker": lambda b, r, c: RankerTraining(store, b, settings, report=r, cancel=c, rehearse=dry_run),
+        "topics": lambda b, r, c: TopicTraining(store, b, settings, report=r, cancel=c, rehearse=dry_run),
+    }
+    done = _carry_out_all(parts, store, settings, max_calls, max_cost, dry_run, as_json, background)
+    if not done:
+        return
+    if as_json:
+        _print_json(done)
+        return
+    from .tui.plain import show_ranker, show_text, show_training
+    from .tui.topic_tables import show_topic_training
+
+    shown = {"sources": show_training, "ranker": show_ranker, "topics": show_topic_training}
+    for name, result in done.items():
+        show_text(f"\n{name}", style="bold")
+        shown[name](result)
+
+
 @app.command("topics")
 def list_topics(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
@@ -765,11 +905,17 @@ def jobs_resume(
 
 
 @app.command()
-def review(workspace: WorkspaceOption = DEFAULT_WORKSPACE) -> None:
+def review(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    serve: Annotated[int | None, typer.Option(help="Serve it to browsers on this port of localhost instead.")] = None,
+) -> None:
     """The whole of it on one screen, by keyboard: look, filter, compare, decide, undo."""
-    from .tui.review import review as run_review
+    from .tui import review as tui
 
-    raise typer.Exit(run_review(workspace))
+    if serve is not None:
+        tui.serve(workspace, serve)
+        return
+    raise typer.Exit(tui.review(workspace))
 
 
 @app.command()
@@ -945,37 +1091,69 @@ def _carry_out(
     as_json: bool,
     background: bool = False,
 ) -> dict[str, Any] | None:
-    """Open the LLM, then say what the work would cost or do it within the budget; or leave it to a job.
+    """Do one piece of work within the budget, or say what it would cost, or leave it to a job; as `_carry_out_all`."""
+    done = _carry_out_all({"": ready}, workspace, settings, max_calls, max_cost, dry_run, as_json, background)
+    return done[""] if done else None
 
-    None comes back where the work is not done here.
+
+def _carry_out_all(
+    parts: Mapping[str, Callable[[Backend, Report, CancelToken], _Ready]],
+    workspace: Workspace,
+    settings: Settings,
+    max_calls: int | None,
+    max_cost: float | None,
+    dry_run: bool,
+    as_json: bool,
+    background: bool = False,
+) -> dict[str, dict[str, Any]]:
+    """Open the LLM, then do the parts one after the other within one budget; what came out, by part.
+
+    With ``dry_run`` only their cost is said, with ``background`` a job is started; nothing comes back then. Of several
+    parts one that the pool does not allow is left out, and said.
     """
     if background and not dry_run:
         _start_job(workspace, as_json)
-        return None
+        return {}
+    from .engine.errors import UsageError
     from .engine.index.artefacts import encode_for_reader
     from .engine.llm.asking import backend_for, price_of
     from .engine.llm.budget import Budget
+    from .engine.progress import Event
 
     price = price_of(settings)
     budget = Budget(max_calls, max_cost, price)
+    done: dict[str, dict[str, Any]] = {}
+    costs: dict[str, Plan] = {}
     with (
         _narrated() as (report, cancel),
         backend_for(settings, encode_for_reader(workspace, settings)) as backend,
     ):
-        work = ready(backend, report, cancel)
-        if not dry_run:
-            return work.run(budget)
-        _show_cost(work.cost(price), as_json)
-        return None
+        for name, ready in parts.items():
+            try:
+                work = ready(backend, report, cancel)
+            except UsageError as error:
+                if len(parts) == 1:
+                    raise
+                report(Event(name, note=f"{name} left out: {error.what}"))
+                continue
+            if dry_run:
+                costs[name] = work.cost(price)
+            else:
+                done[name] = work.run(budget)
+    if dry_run:
+        _show_costs(costs, as_json)
+    return done
 
 
-def _show_cost(plan: Plan, as_json: bool) -> None:
+def _show_costs(costs: Mapping[str, Plan], as_json: bool) -> None:
     if as_json:
-        _print_json({"dry_run": True, **_plain(plan)})
+        told = {name: _plain(plan) for name, plan in costs.items()}
+        _print_json({"dry_run": True, **told.get("", told)})
         return
     from .tui.plain import show_plan
 
-    show_plan(plan)
+    for name, plan in costs.items():
+        show_plan(plan, name)
 
 
 def _open(path: Path) -> Workspace:

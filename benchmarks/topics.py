@@ -1,6 +1,6 @@
 """Topics measured: against those released with paper 004, coverage and redundancy of the methods, latency by dense.
 
-    python benchmarks/topics.py WORKSPACE [--cms FOLDER] [--methods bm25,dense,dpp,topick] [--queries 100]
+    python benchmarks/topics.py WORKSPACE [--cms FOLDER] [--methods bm25,dense,dpp,topick] [--queries 100] [--ablations]
 
 WORKSPACE is indexed and has topics (``icl-curate train topics``). FOLDER holds ``topics.json`` and
 ``core_topics.jsonl`` (question → topic numbers) as released for CommonsenseQA; its questions come without texts, so
@@ -15,17 +15,23 @@ import time
 from pathlib import Path
 
 import numpy as np
+from icl_curate.engine.index.artefacts import encode_for_reader
 from icl_curate.engine.index.view import PoolView
+from icl_curate.engine.llm import runner
+from icl_curate.engine.llm.asking import backend_for, llm_settings, prompt_for, request_for
+from icl_curate.engine.llm.budget import Budget
+from icl_curate.engine.llm.types import Answer
+from icl_curate.engine.pool.answers import is_correct
 from icl_curate.engine.search import bm25
 from icl_curate.engine.select.methods import METHODS
 from icl_curate.engine.settings import Settings
-from icl_curate.engine.store.demonstrations import fetch, queries
+from icl_curate.engine.store.demonstrations import fetch, queries, task_of
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.engine.topics import kept, predictor
+from icl_curate.engine.topics import kept, predictor, selection
 from icl_curate.engine.topics.coverage import coverage_curves
 from icl_curate.engine.topics.match import links_of
 from icl_curate.engine.topics.targets import distinctiveness, neighbours
-from icl_curate.engine.topics.train import text_of
+from icl_curate.engine.topics.train import TopicPlan, TopicTraining, text_of
 from icl_curate.engine.topics.words import fold
 
 SETTINGS = Settings()
@@ -81,6 +87,41 @@ def curves(view: PoolView, methods: list[str], count: int, k: int = 10) -> None:
         print(f"  {'':8} redundancy {redundancy.round(2).tolist()}")
 
 
+def ablations(view: PoolView, count: int, k: int) -> None:
+    """Table 3 with the set LLM: test accuracy without knowledge, with other notions of coverage, without soft labels.
+
+    Trains once more, without soft labels, in the workspace itself: give it a copy.
+    """
+    asked = queries(view.workspace, "test", count)
+    with backend_for(SETTINGS, encode_for_reader(view.workspace, SETTINGS)) as backend:
+        capabilities = runner.probe(view.workspace, backend)
+
+        def accuracy(picks: list[list[selection.Chosen]]) -> float:
+            rows = [[chosen.row for chosen in each] for each in picks]
+            shots = {shot.row: shot for shot in fetch(view.workspace, sorted({r for each in rows for r in each}))}
+            prompts = [
+                prompt_for(query, [shots[row] for row in each], task, SETTINGS)[0]
+                for query, each in zip(asked, rows, strict=True)
+            ]
+            requests = [request_for(prompt, SETTINGS, capabilities) for prompt in prompts]
+            results = runner.ask(view.workspace, backend, requests, llm_settings(SETTINGS))
+            right = [
+                isinstance(result, Answer) and is_correct(result.text, query.answers, task.choices(query))
+                for query, result in zip(asked, results, strict=True)
+            ]
+            return float(np.mean(right))
+
+        task = task_of(view.workspace)
+        print(f"  full         {accuracy(selection.topick(view, asked, k)):.3f}")
+        print(f"  no knowledge {accuracy(selection.topick(view, asked, k, knowledge=False)):.3f}")
+        for coverage in ("pooled", "alone"):
+            picks = selection.topick(view, asked, k, coverage=coverage)  # type: ignore[arg-type]
+            print(f"  {coverage:12} {accuracy(picks):.3f}")
+        TopicTraining(view.workspace, backend, SETTINGS, TopicPlan(soft=False)).run(Budget())
+        fresh = PoolView(view.workspace, SETTINGS)
+        print(f"  binary labels {accuracy(selection.topick(fresh, asked, k)):.3f}")
+
+
 def latency(view: PoolView, count: int) -> None:
     """Median milliseconds of one query in a warm process, in turns with dense."""
     asked = queries(view.workspace, "test", count)
@@ -100,6 +141,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workspace", type=Path)
     parser.add_argument("--cms", type=Path)
+    parser.add_argument("--ablations", action="store_true")
+    parser.add_argument("-k", "--shots", type=int, default=8)
     parser.add_argument("--methods", default="bm25,dense,dpp,topick")
     parser.add_argument("--queries", type=int, default=100)
     given = parser.parse_args()
@@ -108,6 +151,9 @@ def main() -> None:
     latency(view, given.queries)
     print("coverage and redundancy")
     curves(view, given.methods.split(","), given.queries)
+    if given.ablations:
+        print("ablations")
+        ablations(view, given.queries, given.shots)
     if given.cms:
         print("released topics")
         released(view, given.cms)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -129,16 +130,28 @@ def session(folder: Path, script: Script, size: tuple[int, int] = (120, 40)) -> 
 
 
 async def until(pilot: Pilot[Any], condition: Callable[[], object], what: str = "what was waited for") -> None:
-    """Wait until the condition holds; fails after ten seconds."""
-    for _ in range(1000):
+    """Wait until the condition holds; fails after a minute."""
+    deadline = time.monotonic() + 60
+    while True:
         await pilot.pause()
         if condition():
             return
-        await asyncio.sleep(0.01)
-    raise AssertionError(f"{what} did not come about; the screen shows:\n{text_of(pilot.app)}")
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what} did not come about; the screen shows:\n{text_of(pilot.app)}")
+        await asyncio.sleep(0.05)
 
 
-async def settled(pilot: Pilot[Any], seconds: float = 0.15) -> None:
+def said(app: ReviewApp) -> str:
+    """The notifications on the screen."""
+    return "\n".join(notification.message for notification in app._notifications)
+
+
+def is_safe(text: str) -> bool:
+    """Does nothing in it move a cursor or turn the writing round?"""
+    return not any(c in text for c in "\x1b\x07\x9b\u202e\u2066")
+
+
+async def settled(pilot: Pilot[Any], seconds: float = 0.14) -> None:
     """Wait until no work has been under way for a while, longer than any pause the tabs make before they begin."""
     quiet = 0.0
     while quiet < seconds:

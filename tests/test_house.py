@@ -21,11 +21,11 @@ FLOORS = [  # from the ground up; parts on one floor do not import each other
     {"index", "llm"},
     {"sources", "ranker", "topics"},
     {"select"},
-    {"calibrate", "evaluate"},
+    {"evaluate"},
+    {"calibrate"},
     {"export", "jobs"},
 ]
 LEVEL = {name: level for level, names in enumerate(FLOORS) for name in names}
-ALLOWED_ASIDE = {("evaluate", "select")}
 HEAVY = {"torch", "sentence_transformers", "transformers", "openai", "textual", "scipy", "sklearn"}
 
 

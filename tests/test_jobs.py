@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from commands import Run
-from icl_curate.engine.errors import UsageError
+from icl_curate.engine.errors import CurateError, UsageError
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.jobs import folder as folders
 from icl_curate.engine.jobs import start as starting
@@ -122,14 +122,14 @@ def test_events_say_where_a_job_stands_and_what_it_spent(workspace: Workspace, s
     assert live.spent["tokens_in"] == last.fields["tokens_in"] > 0
 
 
-def test_jobs_take_turns_and_one_may_leave_the_queue(workspace: Workspace, server: Server, run: Run) -> None:
+def test_jobs_take_turns_and_one_may_leave_the_queue(workspace: Workspace, server: Server) -> None:
     for k in (1, 2, 3):
         starting.start(workspace, evaluation(server, k, "bm25"))
     assert [(job.number, job.behind) for job in jobs(workspace)] == [(3, 2), (2, 1), (1, None)]
     until(lambda: find(workspace, 1).state == "running")
     assert [job.state for job in jobs(workspace)] == ["queued", "queued", "running"]
-    left = run("jobs", "cancel", 2, "-w", workspace.path, "--json")
-    assert left.json["job"]["state"] == "cancelled"
+    starting.cancel(workspace, 2)
+    assert ended(workspace, 2).state == "cancelled"
     first, third = ended(workspace, 1), ended(workspace, 3)
     assert (first.state, third.state) == ("done", "done")
     assert first.ended is not None
@@ -145,15 +145,15 @@ def test_a_cancelled_job_keeps_what_was_paid(workspace: Workspace, server: Serve
     server.delay = 0.2
     starting.start(workspace, evaluation(server))
     until(lambda: len(asked(server)) >= 6)
+    server.delay = 2.0
     stopped = run("jobs", "cancel", 1, "-w", workspace.path, "--json")
     assert stopped.json["job"]["state"] == "cancelled"
     before = len(asked(server))
     assert before < QUERIES
     assert all(call.answered for call in server.asked("query"))
     assert runs.runs(workspace, "evaluate")[0].status == "interrupted"
-    assert run("jobs", "cancel", 1, "-w", workspace.path).code == 2
-    followed = run("jobs", "follow", 1, "-w", workspace.path)
-    assert (followed.code, "resume 1" in followed.err) == (130, False)
+    with pytest.raises(UsageError, match="cancelled already"):
+        starting.cancel(workspace, 1)
     server.delay = 0.0
     assert run("jobs", "resume", 1, "-w", workspace.path, "--json").json["job"]["number"] == 2
     assert ended(workspace, 2).state == "done"
@@ -175,7 +175,6 @@ def test_a_killed_job_has_failed_and_the_next_runs(workspace: Workspace, server:
     assert (job.state, job.ended, job.code) == ("failed", None, None)
     assert "killed" in job.error
     assert job.fix == "icl-curate jobs resume 1"
-    assert run("jobs", "follow", 1, "-w", workspace.path).code == 1
     assert ended(workspace, 2).state == "done"
     assert starting.resume(workspace, 1).arguments == job.arguments
     assert ended(workspace, 3).state == "done"
@@ -212,6 +211,28 @@ def test_a_job_that_fails_says_why(workspace: Workspace, run: Run) -> None:
         find(workspace, 7)
 
 
+def test_following_may_end_before_the_job(workspace: Workspace, server: Server) -> None:
+    server.delay = 0.3
+    starting.start(workspace, evaluation(server))
+    command = [*starting.PROGRAM, "jobs", "follow", "-w", str(workspace.path)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        until(lambda: len(asked(server)) >= 4)
+        time.sleep(0.5)  # it has nothing to say that would show that it is listening
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "job 1 goes on" in err
+    assert ended(workspace, 1).state == "done"
+    assert len(asked(server)) == QUERIES
+
+
+def test_a_directory_that_is_gone_is_an_error_and_no_job(workspace: Workspace, tmp_path: Path) -> None:
+    with pytest.raises(CurateError, match="cannot start a job"):
+        starting.start(workspace, ["evaluate"], tmp_path / "gone")
+    assert not jobs(workspace)
+    assert not list(folders.home(workspace).iterdir())
+
+
 def test_sigterm_stops_a_command_as_tidily_as_ctrl_c(workspace: Workspace, server: Server) -> None:
     server.delay = 0.2
     command = [*starting.PROGRAM, *evaluation(server), "-w", str(workspace.path)]
@@ -236,16 +257,14 @@ def test_a_lock_is_free_when_its_last_holder_is_gone(tmp_path: Path) -> None:
     wait_for(tmp_path)
 
 
-def test_a_job_whose_starter_died_before_its_process_began_holds_nobody_up(
-    workspace: Workspace, server: Server
-) -> None:
+def test_a_job_whose_starter_died_before_its_process_began_holds_nobody_up(workspace: Workspace) -> None:
     orphan = folders.home(workspace) / "1"
     orphan.mkdir(parents=True)
     (orphan / folders.JOB).write_text(json.dumps({"arguments": ["evaluate"], "directory": "/", "created": 1.0}))
     hold(orphan).close()
     assert find(workspace, 1).state == "failed"
-    assert starting.start(workspace, evaluation(server)).number == 2
-    assert ended(workspace, 2).state == "done"
+    assert starting.start(workspace, ["nonsense"]).number == 2
+    assert ended(workspace, 2).code == 2
 
 
 def test_numbers_are_given_once(tmp_path: Path) -> None:
@@ -315,6 +334,8 @@ def test_time_remaining_is_by_the_pace_since_the_task_began() -> None:
     assert latest.event.task == "train"
     assert live.remaining(130.0) == pytest.approx(70.0)
     assert [step["loss"] for step in live.steps] == [1.0, 0.5]
-    assert live.notes == [(121.0, "slow")]
+    live.add(Told(131.0, Event("train", note="a remark changes no progress")))
+    assert live.remaining(130.0) == pytest.approx(70.0)
+    assert [note for _, note in live.notes] == ["slow", "a remark changes no progress"]
     live.add(Told(140.0, Event("ask", 1, 50)))  # asking began anew with the next batch
     assert live.tasks["ask"].event.done == 1

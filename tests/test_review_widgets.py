@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from icl_curate.tui.themes import named_styles
 from icl_curate.tui.widgets.curve import Curve, Drawn
 from icl_curate.tui.widgets.tabbar import TabBar
 from icl_curate.tui.widgets.table import Bar, Column, Line, LineTable, _fit, stroke
 from reviewing import HOSTILE, lines_of
 from rich.cells import cell_len
+from rich.theme import Theme
 from textual.app import App, ComposeResult
 
 columns = st.lists(
@@ -47,6 +49,7 @@ class Stage(App[None]):
     def __init__(self, widget: Any) -> None:
         super().__init__()
         self.widget = widget
+        self.console.push_theme(Theme(named_styles(self.theme_variables)))
 
     def compose(self) -> ComposeResult:
         yield self.widget

@@ -15,7 +15,7 @@ from icl_curate.engine.topics.coverage import coverage_of
 from icl_curate.engine.topics.knowledge import topical_knowledge
 from icl_curate.engine.topics.match import Links, lexical_candidates, links_of, semantic_candidates
 from icl_curate.engine.topics.predictor import Predictor, eq4, fit, ranking_quality, sigmoid, started
-from icl_curate.engine.topics.selection import greedy
+from icl_curate.engine.topics.selection import Coverage, greedy
 from icl_curate.engine.topics.targets import distinctiveness, log_distinctiveness, neighbours, soft_targets
 from icl_curate.engine.topics.words import fold
 from numpy.typing import NDArray
@@ -265,22 +265,29 @@ def _z(values: Sequence[float]) -> list[float]:
     return [(v - mean) / spread for v in values]
 
 
+def _covered(predictor: Predictor, vectors: NDArray[np.float64], coverage: Coverage) -> list[float]:
+    if coverage == "pooled":
+        return _predict(predictor, vectors.mean(axis=0))
+    each = [_predict(predictor, vector) for vector in vectors]
+    return [1 - math.prod(1 - t for t in topic) for topic in zip(*each, strict=True)]
+
+
 def _exhaustive(
     predictor: Predictor, weights: Array, vectors: Array, cosines: NDArray[np.float64], factor: float, k: int,
-    cumulative: bool,
+    coverage: Coverage,
 ) -> list[int]:  # fmt: skip
-    """Every candidate's gain in coverage at every step by eq. 6 and 7 as printed, the subtracted term included."""
+    """Every candidate's gain in coverage at every step, by eq. 6 and 7 as printed with ``pooled``; the term that is
+    subtracted is included."""
     exact = vectors.astype(np.float64)
     picked: list[int] = []
     while len(picked) < min(k, len(exact)):
         left = [i for i in range(len(exact)) if i not in picked]
-        before = [0.0] * len(weights)
-        if picked and cumulative:
-            before = _predict(predictor, exact[picked].mean(axis=0))
+        before = (
+            _covered(predictor, exact[picked], coverage) if picked and coverage != "alone" else [0.0] * len(weights)
+        )
         gains = []
         for i in left:
-            pooled = exact[[*picked, i]].mean(axis=0) if cumulative else exact[i]
-            after = _predict(predictor, pooled)
+            after = _covered(predictor, exact[[*picked, i] if coverage != "alone" else [i]], coverage)
             gains.append(math.fsum(w * (a - b) for w, a, b in zip(weights.tolist(), after, before, strict=True)))
         if len(left) == 1:
             picked += left
@@ -290,17 +297,17 @@ def _exhaustive(
     return picked
 
 
-@pytest.mark.parametrize("cumulative", [True, False])
+@pytest.mark.parametrize("coverage", ["union", "pooled", "alone"])
 @pytest.mark.parametrize("factor", [0.0, 0.5])
-def test_selection_is_the_exhaustive_greedy_one(factor: float, cumulative: bool) -> None:
+def test_selection_is_the_exhaustive_greedy_one(factor: float, coverage: Coverage) -> None:
     for seed in range(8):
         predictor, vectors = _random(20 + seed)
         query, candidates = vectors[0], vectors[1:]
         knowledge = np.random.default_rng(seed).uniform(0.1, 0.9, 12).astype(np.float32)
         weights = predictor.predict(query[None])[0] / knowledge
         cosines = candidates.astype(np.float64) @ query.astype(np.float64)
-        found = greedy(predictor, weights, candidates, cosines, factor, 6, cumulative)
-        wanted = _exhaustive(predictor, weights, candidates, cosines, factor, 6, cumulative)
+        found = greedy(predictor, weights, candidates, cosines, factor, 6, coverage)
+        wanted = _exhaustive(predictor, weights, candidates, cosines, factor, 6, coverage)
         assert [position for position, *_ in found] == wanted
 
 

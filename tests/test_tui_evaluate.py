@@ -16,12 +16,15 @@ from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.outcome import OutcomeDialog
 from icl_curate.tui.dialogs.start import Start
-from icl_curate.tui.screens.evaluate import EvaluateRoom, command_for
+from icl_curate.tui.evaluation_lines import command_for
+from icl_curate.tui.screens.evaluate import EvaluateRoom
 from icl_curate.tui.widgets.forest import Forest, Look, Span
+from reviewing import HOSTILE as TEXTS
+from reviewing import is_safe, session, text_of, until
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
-from .screens import HOSTILE, driven, is_safe, screen_text, until
+HOSTILE = " ".join(text for text in TEXTS if len(text) < 100 and "\n" not in text)
 
 QUERIES = 40
 METHODS = {"zero": 1, "dense": 1, "ranker": 3}
@@ -116,7 +119,7 @@ def test_runs_methods_and_queries_by_keys(tmp_path: Path) -> None:
     begun = runs.start(workspace, "evaluate", "openai:stub", {})
     runs.finish(workspace, begun, "interrupted", {"error": "never shown"})
 
-    async def session(app: ReviewApp, pilot: Pilot[None], said: list[str]) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         await pilot.press("7")
         room = app.query_one(EvaluateRoom)
         await until(pilot, lambda: room.shown)
@@ -149,11 +152,11 @@ def test_runs_methods_and_queries_by_keys(tmp_path: Path) -> None:
         ):
             await pilot.press("f")
             await until(pilot, lambda kept=kept: {o.id for o in room.shown} == kept)
-        assert f"{sum(mine[q] > others[q] for q in mine)} won" in screen_text(app)
+        assert f"{sum(mine[q] > others[q] for q in mine)} won" in text_of(app)
         await pilot.press("o", "enter")
         await until(pilot, lambda: isinstance(app.screen, OutcomeDialog))
         await pilot.pause()
-        text = screen_text(app)
+        text = text_of(app)
         assert is_safe(text)
         assert "shown by ranker" in str(app.screen.query_one("#told", Static).render())
         await pilot.press("escape", "escape")
@@ -162,14 +165,14 @@ def test_runs_methods_and_queries_by_keys(tmp_path: Path) -> None:
         table = app.clipboard.splitlines()
         assert len(table) == 2 + len(METHODS)
         assert table[-1].startswith("| zero | ")
-        assert is_safe(screen_text(app))
+        assert is_safe(text_of(app))
         await pilot.press("q")
 
-    driven(workspace, session)
-    driven(workspace, _remembers)
+    session(workspace.path, script)
+    session(workspace.path, _remembers)
 
 
-async def _remembers(app: ReviewApp, pilot: Pilot[None], said: list[str]) -> None:
+async def _remembers(app: ReviewApp, pilot: Pilot[None]) -> None:
     room = app.query_one(EvaluateRoom)
     await until(pilot, lambda: room.rows)
     assert (room.sort, room.descending) == ("hard", True)
@@ -180,27 +183,27 @@ def test_small_terminals_keep_the_figures_and_the_queries(tmp_path: Path, size: 
     workspace = index(tmp_path)
     record(workspace, 2)
 
-    async def session(app: ReviewApp, pilot: Pilot[None], said: list[str]) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         await pilot.press("7")
         room = app.query_one(EvaluateRoom)
         await until(pilot, lambda: room.shown)
         await pilot.pause()
         for name, row in room.rows:
-            assert f"{row['accuracy']:.3f}" in screen_text(app)
-            assert name in screen_text(app)
+            assert f"{row['accuracy']:.3f}" in text_of(app)
+            assert name in text_of(app)
         await pilot.press("o")
-        await until(pilot, lambda: "lost" in screen_text(app))
-        assert is_safe(screen_text(app))
+        await until(pilot, lambda: "lost" in text_of(app))
+        assert is_safe(text_of(app))
         await pilot.press("escape")
-        await until(pilot, lambda: f"{room.rows[0][1]['accuracy']:.3f}" in screen_text(app))
+        await until(pilot, lambda: f"{room.rows[0][1]['accuracy']:.3f}" in text_of(app))
 
-    driven(workspace, session, size)
+    session(workspace.path, script, size)
 
 
 def test_without_evaluations_n_proposes_the_first(tmp_path: Path) -> None:
     workspace = index(tmp_path, 1)
 
-    async def session(app: ReviewApp, pilot: Pilot[None], said: list[str]) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         await pilot.press("7")
         room = app.query_one(EvaluateRoom)
         await until(pilot, lambda: room.nothing and room in (app.focused or app).ancestors)
@@ -211,7 +214,7 @@ def test_without_evaluations_n_proposes_the_first(tmp_path: Path) -> None:
         await pilot.press("escape")
         assert app.screen.id == "_default"
 
-    driven(workspace, session)
+    session(workspace.path, script)
 
 
 def test_the_proposed_comparison_names_what_is_trained() -> None:
@@ -225,7 +228,7 @@ def test_intervals_are_drawn_to_one_scale(tmp_path: Path) -> None:
     spans = [Span("a", 0.2, 0.4, 0.3), Span("bb [/x]", 0.3, 0.8, 0.6), Span("c", 0.55, 0.65, 0.6)]
     look = Look("95 %", (("├", ""), ("┤", "")), level=0.6)
 
-    async def session(app: ReviewApp, pilot: Pilot[None], said: list[str]) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         forest = Forest()
         await app.mount(forest)
         forest.styles.width, forest.styles.height = 90, 5
@@ -246,4 +249,4 @@ def test_intervals_are_drawn_to_one_scale(tmp_path: Path) -> None:
             assert abs(axis.index(tick) + 2 - (first + (float(tick) - low) * scale)) <= 3
 
     workspace = index(tmp_path, 1)
-    driven(workspace, session)
+    session(workspace.path, script)

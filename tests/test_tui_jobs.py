@@ -26,12 +26,15 @@ from icl_curate.tui.screens.evaluate import EvaluateRoom
 from icl_curate.tui.screens.jobs import JobsRoom
 from icl_curate.tui.widgets.logview import LogView
 from icl_curate.tui.widgets.trend import Trend
+from reviewing import HOSTILE as TEXTS
+from reviewing import is_safe, said, session, text_of, until
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
 from .commands import run_command
-from .screens import HOSTILE, driven, is_safe, screen_text, until
 from .servers import Server
+
+HOSTILE = " ".join(text for text in TEXTS if len(text) < 100 and "\n" not in text)
 
 QUERIES = 24
 
@@ -68,7 +71,7 @@ def command(server: Server, methods: str = "zero", k: int = 1) -> str:
     return f"evaluate -m {methods} -k {k} --llm openai:stub --base-url {server.url} -j 4 --answers generate"
 
 
-def text_of(app: ReviewApp, selector: str) -> str:
+def static(app: ReviewApp, selector: str) -> str:
     return str(app.screen.query_one(selector, Static).render())
 
 
@@ -84,21 +87,21 @@ def test_a_job_is_started_once_its_cost_is_known(workspace: Workspace, server: S
     wanted = command(server, "zero,bm25")
     told = run_command(*wanted.split(), "-w", workspace.path, "--dry-run", "--json").json
 
-    async def session(app: ReviewApp, pilot: Pilot[None], said: list[str]) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         await pilot.press("8")
         room = app.query_one(JobsRoom)
         await until(pilot, lambda: room.nothing and room in (app.focused or app).ancestors)
         await pilot.press("n")
         dialog = app.screen
         assert isinstance(dialog, Start)
-        await until(pilot, lambda: "there are none" in text_of(app, "#cost"))  # no validation queries to train on
+        await until(pilot, lambda: "there are none" in static(app, "#cost"))  # no validation queries to train on
         await pilot.press("enter")
         assert app.screen is dialog  # what failed cannot be started
         dialog.query_one(Input).value = "prune --tune"
         await pilot.press("enter")
-        await until(pilot, lambda: "no long work" in text_of(app, "#cost"))
+        await until(pilot, lambda: "no long work" in static(app, "#cost"))
         dialog.query_one(Input).value = "icl-curate " + wanted
-        await until(pilot, lambda: "edited" in text_of(app, "#cost"))
+        await until(pilot, lambda: "edited" in static(app, "#cost"))
         await pilot.press("enter")
         await until(pilot, lambda: dialog.costed)
         assert {name: dialog.plan[name] for name in ("requests", "to_ask")} == {
@@ -108,7 +111,7 @@ def test_a_job_is_started_once_its_cost_is_known(workspace: Workspace, server: S
         assert not folders.jobs(workspace)
         await pilot.press("enter")
         await until(pilot, lambda: state(app, 1) == "done")
-        assert any(message.startswith("job 1 done: best of 2") for message in said)
+        assert "job 1 done: best of 2" in said(app)
         assert len(asked(server)) == told["to_ask"]
         await pilot.press("enter")  # from a finished evaluation to its table
         await until(pilot, lambda: app.query_one(EvaluateRoom).rows)
@@ -116,13 +119,13 @@ def test_a_job_is_started_once_its_cost_is_known(workspace: Workspace, server: S
         assert app.room.NAME == "evaluate"
         assert {name for name, _ in app.query_one(EvaluateRoom).rows} == {"zero", "bm25"}
 
-    driven(workspace, session)
+    session(workspace.path, script)
 
 
 def test_cancel_and_resume_by_keys(workspace: Workspace, server: Server) -> None:
     server.delay = 0.2
 
-    async def session(app: ReviewApp, pilot: Pilot[None], said: list[str]) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         starting.start(workspace, command(server).split())
         await pilot.press("8")
         await until(pilot, lambda: len(asked(server)) >= 6)
@@ -133,31 +136,34 @@ def test_cancel_and_resume_by_keys(workspace: Workspace, server: Server) -> None
         assert all(call.answered for call in server.asked("query"))
         await pilot.press("c")
         await pilot.pause()
-        assert said[-1] == "no job that runs or waits is selected"
+        assert "no job that runs or waits is selected" in said(app)
+        await pilot.press("e")
+        assert app.screen.query_one(Input).value == command(server)
+        await pilot.press("escape")
         server.delay = 0.0
         await pilot.press("r")
         await until(pilot, lambda: state(app, 2) == "done")
         assert app.query_one(JobsRoom).selected == 2
         assert Counter(asked(server)).most_common(1)[0][1] == 1
 
-    driven(workspace, session)
+    session(workspace.path, script)
 
 
 def test_a_killed_job_is_told_and_the_queue_goes_on(workspace: Workspace, server: Server) -> None:
     server.delay = 0.2
 
-    async def session(app: ReviewApp, pilot: Pilot[None], said: list[str]) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         for k in (1, 2):
             starting.start(workspace, command(server, k=k).split())
         await pilot.press("8")
         await until(pilot, lambda: asked(server))
         await until(pilot, lambda: (state(app, 1), state(app, 2)) == ("running", "queued"))
-        assert "after job 1" in screen_text(app)
+        assert "after job 1" in text_of(app)
         pid = find(workspace, 1).pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         await until(pilot, lambda: state(app, 1) == "failed")
-        await until(pilot, lambda: any("job 1 failed" in message for message in said))
+        await until(pilot, lambda: "job 1 failed" in said(app))
         await until(pilot, lambda: state(app, 2) == "running")
         await pilot.press("k")
         await pilot.press("K")
@@ -170,27 +176,27 @@ def test_a_killed_job_is_told_and_the_queue_goes_on(workspace: Workspace, server
         await pilot.press("y")
         await until(pilot, lambda: state(app, 2) == "cancelled")
 
-    driven(workspace, session)
+    session(workspace.path, script)
 
 
 def test_a_job_goes_on_while_the_app_is_closed(workspace: Workspace, server: Server) -> None:
     server.delay = 0.2
 
-    async def begin(app: ReviewApp, pilot: Pilot[None], said: list[str]) -> None:
+    async def begin(app: ReviewApp, pilot: Pilot[None]) -> None:
         await pilot.press("8")
         starting.start(workspace, command(server).split())
         await until(pilot, lambda: state(app, 1) == "running")
 
-    async def again(app: ReviewApp, pilot: Pilot[None], said: list[str]) -> None:
+    async def again(app: ReviewApp, pilot: Pilot[None]) -> None:
         assert app.room is not None
         assert app.room.NAME == "jobs"  # where the last session ended
         await until(pilot, lambda: state(app, 1) == "running")
         await until(pilot, lambda: state(app, 1) == "done")
 
-    driven(workspace, begin)
+    session(workspace.path, begin)
     before = find(workspace, 1)
     assert before.live
-    driven(workspace, again)
+    session(workspace.path, again)
     assert find(workspace, 1).pid == before.pid
     assert len(asked(server)) == QUERIES
 
@@ -211,11 +217,11 @@ def test_a_training_run_on_every_terminal_and_with_hostile_text(workspace: Works
             report(Event("train", i + 1, 60, HOSTILE if i == 3 else "", fields))
             report(Event("ask", i, 30, fields={"calls": 10.0 * i, "tokens_in": 1e6, "tokens_out": 5.0, "cost": 1.25}))
 
-    async def session(app: ReviewApp, pilot: Pilot[None], said: list[str]) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         await pilot.press("8")
         await until(pilot, lambda: state(app, 1) == "running")
         await pilot.pause()
-        text = screen_text(app)
+        text = text_of(app)
         assert is_safe(text)
         assert "50%" in text
         assert "train 30 of 60" in text or size[0] < 80
@@ -229,13 +235,13 @@ def test_a_training_run_on_every_terminal_and_with_hostile_text(workspace: Works
         lock.close()  # its process is gone without a word
         await until(pilot, lambda: state(app, 1) == "failed")
         await pilot.pause()
-        assert is_safe(screen_text(app))
+        assert is_safe(text_of(app))
 
-    driven(workspace, session, size)
+    session(workspace.path, script, size)
 
 
 def test_the_last_values_of_a_trend_stand_where_they_belong(workspace: Workspace) -> None:
-    async def session(app: ReviewApp, pilot: Pilot[None], said: list[str]) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         trend = Trend("up")
         await app.mount(trend)
         trend.styles.width, trend.styles.height = 20, 5
@@ -250,4 +256,4 @@ def test_the_last_values_of_a_trend_stand_where_they_belong(workspace: Workspace
         assert inked[0][-1] == 19  # … to the top right
         assert all(above[0] >= below[-1] - 1 for above, below in pairwise(inked))
 
-    driven(workspace, session)
+    session(workspace.path, script)

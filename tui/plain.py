@@ -143,9 +143,9 @@ def show_needs(seen: Preview) -> None:
     show_table(["", "adds>"], picks)
 
 
-def show_plan(plan: Plan) -> None:
+def show_plan(plan: Plan, name: str = "") -> None:
     """What a run would ask and cost."""
-    show_table(["", ""], plan_rows(asdict(plan)))
+    show_table(["", ""], plan_rows(asdict(plan)), title=name)
 
 
 def plan_rows(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -230,7 +230,11 @@ def _last(curve: Sequence[float] | None) -> float | None:
 def _p_value(row: Mapping[str, Any]) -> Text | None:
     if "versus" not in row:
         return None
-    p = row["versus"]["p_holm"]
+    return p_value(row["versus"]["p_holm"])
+
+
+def p_value(p: float) -> Text:
+    """A p-value as tables show it."""
     return Text("< .001" if p < 0.001 else f"{p:.3f}", justify="right")
 
 

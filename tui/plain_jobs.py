@@ -13,11 +13,20 @@ from ..engine.jobs.follow import Live
 from .plain import show_evaluation, show_ranker, show_table, show_text, show_training
 from .topic_tables import show_topic_training
 
+PARTS = {"sources": show_training, "ranker": show_ranker, "topics": show_topic_training}
+"""What is trained, and how the outcome is shown."""
+
+
+def _show_parts(done: Mapping[str, Any]) -> None:
+    for name, show in PARTS.items():
+        if name in done:
+            show(done[name])
+
+
 RESULTS: dict[tuple[str, ...], Callable[[Mapping[str, Any]], None]] = {
     ("evaluate",): show_evaluation,
-    ("train", "sources"): show_training,
-    ("train", "ranker"): show_ranker,
-    ("train", "topics"): show_topic_training,
+    **{("train", name): show for name, show in PARTS.items()},
+    ("train", "all"): _show_parts,
 }
 """How the commands that can be jobs show what came out."""
 
@@ -67,7 +76,8 @@ def _in_short(done: Mapping[str, Any]) -> str:
         return f"best epoch {metrics['best']['epoch']}" + ("" if accuracy is None else f", held-out {accuracy:.3f}")
     if isinstance(metrics, dict) and "average_precision" in metrics:
         return f"{metrics['topics']:,} topics, average precision {metrics['average_precision']:.3f}"
-    return f"run {done['run']}" if "run" in done else ""
+    parts = [_in_short(done[name]) for name in PARTS if isinstance(done.get(name), dict)]
+    return "; ".join(parts) or (f"run {done['run']}" if "run" in done else "")
 
 
 def took(job: Job, now: float | None = None) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from ..engine.errors import UsageError
@@ -20,12 +22,32 @@ def review(path: Path) -> int:
         raise UsageError(
             "review needs a terminal", "icl-curate status, sources, demos, prune … do the same; each has --json"
         )
-    if not any(path.glob("*.duckdb")):  # by its name: DuckDB itself is loaded after the first paint
-        from ..engine.store.workspace import Workspace
-
-        Workspace.open(path)
+    _demand(path)
     from .app import ReviewApp
 
     app = ReviewApp(path)
     app.run()
     return app.return_code or 0
+
+
+def serve(path: Path, port: int) -> None:
+    """Serve the app to browsers on this machine until interrupted: every page is a session of its own.
+
+    Raises `UsageError` without the extra ``serve``, `WorkspaceError` where there is no workspace.
+    """
+    if find_spec("textual_serve") is None:
+        raise UsageError("serving to a browser needs textual-serve", 'pip install "icl-curate[serve]"')
+    _demand(path)
+    from textual_serve.server import Server
+
+    program = "from icl_curate.cli import main; main()"
+    command = shlex.join([sys.executable, "-c", program, "review", "--workspace", str(path.resolve())])
+    Server(command, host="localhost", port=port, title="icl-curate review").serve()
+
+
+def _demand(path: Path) -> None:
+    """A workspace has to be there. Looked for by its name: DuckDB is loaded after the first paint."""
+    if not any(path.glob("*.duckdb")):
+        from ..engine.store.workspace import Workspace
+
+        Workspace.open(path)

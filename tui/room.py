@@ -86,6 +86,9 @@ class Empty:
     command: str
 
 
+READING = Empty("reading …", "", "")
+
+
 class Room(Vertical, Working):
     """One tab. See the module's docstring for what a subclass provides."""
 
@@ -95,9 +98,9 @@ class Room(Vertical, Working):
     ACTIONS: ClassVar[tuple[Action, ...]] = ()
 
     def __init__(self) -> None:
-        super().__init__(id=self.NAME)
+        super().__init__(id=self.NAME, classes="-empty")
         self.stale = True
-        self.nothing: Empty | None = None
+        self.nothing: Empty | None = READING
 
     @property
     def review(self) -> Review:
@@ -172,13 +175,13 @@ class Room(Vertical, Working):
     def _loaded(self, found: Any) -> None:
         self._trouble("")
         had_focus = self.screen.focused is None or self in self.screen.focused.ancestors
-        was_empty, self.nothing = self.nothing, found if isinstance(found, Empty) else None
+        was, self.nothing = self.nothing, found if isinstance(found, Empty) else None
         self.set_class(self.nothing is not None, "-empty")
         if self.nothing:
             self.query_one(Nothing).tell(self.nothing)
         else:
             self.show(found)
-        if had_focus and bool(was_empty) != bool(self.nothing):
+        if had_focus and (was is None) != (self.nothing is None):
             self.call_after_refresh(self.take_focus)
 
     def _trouble(self, told: str) -> None:
@@ -193,7 +196,13 @@ class Nothing(Static, can_focus=True):
     def __init__(self) -> None:
         super().__init__(classes="nothing", markup=False)
 
+    def on_mount(self) -> None:
+        self.tell(READING)
+
     def tell(self, empty: Empty) -> None:
+        if not empty.command:
+            self.update(Text(empty.what, "muted"))
+            return
         self.update(
             Text.assemble(
                 (empty.what, "bold"),

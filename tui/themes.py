@@ -31,7 +31,6 @@ _NAMES = {
     "primary": "$primary",
     "key": "$footer-key-foreground",
     "muted": "$foreground-muted",
-    "track": "$surface-lighten-2",
 }
 
 
@@ -39,7 +38,9 @@ def named_styles(variables: Mapping[str, str]) -> dict[str, Style]:
     """The names as rich styles, in the colours of a theme on its own background."""
     ground = Color.parse(variables["background"])
     found = {name: _style(variables.get(variable[1:], ""), ground) for name, variable in _NAMES.items()}
-    return found | {"title": found["accent"] + Style(bold=True)}
+    front = Color.parse(variables["foreground"])
+    track = Style() if ground.ansi is not None else Style(color=ground.blend(front, 0.2, 1).rich_color)
+    return found | {"title": found["accent"] + Style(bold=True), "track": track}
 
 
 def _style(colour: str, ground: Color) -> Style:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ..errors import UsageError
-from ..llm.runner import require
+from ..llm.runner import UNSEEN, require
 from ..llm.types import Capabilities
 from ..pool.records import Task
 from .dialogue import Bench, Dialogue
@@ -28,8 +28,9 @@ class Asked:
     seeded: bool = False
 
     def check(self, name: str, task: Task, capabilities: Capabilities, llm: str) -> None:
-        """Raises `LLMError` or `UsageError` for what is lacking, before the first call."""
-        require(capabilities, llm, scoring=self.scores, instructs=self.instructs, purpose=name)
+        """Raises `LLMError` or `UsageError` for what is lacking, before the first call; an LLM never probed passes."""
+        if capabilities is not UNSEEN:
+            require(capabilities, llm, scoring=self.scores, instructs=self.instructs, purpose=name)
         if self.choices and task.kind == "open":
             raise UsageError(f"{name} compares choices, the pool's questions are open", "choose cone or mdr")
 

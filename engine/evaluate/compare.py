@@ -1,7 +1,8 @@
 """Methods × seeds on a split: select, ask, mark, compare.
 
 Answers come through the call cache, so an interrupted evaluation goes on where it stopped and one repeated is
-free. Failures count as wrong answers and are shown beside the figure.
+free. A query without an answer counts as wrong; every failed call is counted and shown beside the figure, those of
+a method's stages before its answer too.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ..errors import Cancelled, UsageError
 from ..llm import runner
 from ..llm.asking import llm_settings
 from ..llm.budget import Budget, Price
-from ..llm.types import Answer, Backend, Failure, Request, Result
+from ..llm.types import Answer, Backend, Request, Result
 from ..pool.answers import is_correct, token_f1
 from ..pool.records import Query, Split, Task
 from ..progress import CancelToken, Report, silent
@@ -52,13 +53,12 @@ class EvaluationPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Marked:
-    """Outcomes of an arm, each (n,): right or wrong, F1, and whether no answer was had."""
+    """Outcomes of an arm, each (n,): right or wrong and F1, 0 where no answer was had."""
 
     arm: Arm
     answered: Answered
     correct: NDArray[np.float64]
     f1: NDArray[np.float64]
-    failed: NDArray[np.bool_]
 
     @property
     def shots(self) -> list[int]:
@@ -98,11 +98,12 @@ class Evaluation:
             raise UsageError(
                 f"there are no {plan.split} queries", f"icl-curate index POOL.jsonl --{plan.split} QUERIES.jsonl"
             )
-        self.capabilities = runner.known(workspace, backend) if rehearse else runner.probe(workspace, backend)
+        free = backend.spec == "offline"  # its probe costs nothing and goes nowhere
+        self.capabilities = (runner.known if rehearse and not free else runner.probe)(workspace, backend)
         self.selector = Selector(workspace, "zero", settings=settings, report=report, cancel=self.cancel)
         self.bench = Bench(self.selector, backend, settings, self.capabilities, self.queries, report)
         for name in self.methods:
-            if name in ASKED and self.capabilities != runner.UNSEEN:
+            if name in ASKED:
                 ASKED[name].check(name, self.selector.task, self.capabilities, backend.spec)
         self._runs = [(name, seed) for name in dict.fromkeys(["zero", *self.methods]) for seed in self._seeds(name)]
         self._picks = {run: self._select(*run) for run in self._runs if run[0] in METHODS}
@@ -117,9 +118,9 @@ class Evaluation:
         def presume(stages: list[Stage]) -> list[list[Result]]:
             asked = [request for stage in stages for request in stage.requests]
             requests.extend(asked)
-            typical = [Answer(stage.typical) for stage in stages for _ in stage.requests]
+            presumed = [result for stage in stages for result in stage.presumed]
             known = runner.known_answers(self.workspace, self.backend, asked)
-            return _shared_out([k or t for k, t in zip(known, typical, strict=True)], stages)
+            return _shared_out([k or p for k, p in zip(known, presumed, strict=True)], stages)
 
         play(self.begin(), presume)
         return runner.plan(self.workspace, self.backend, requests, price)
@@ -218,7 +219,7 @@ class Evaluation:
             "seeds": len(marked),
             "calls": len(heard),
             "cached_calls": sum(answer.cached for answer in answers),
-            "failures": int(sum(m.failed.sum() for m in marked)),
+            "failures": len(heard) - len(answers),
             "shots": float(np.mean([shots for m in marked for shots in m.shots])),
             "tokens_in": sum(answer.tokens_in for answer in answers),
             "tokens_out": sum(answer.tokens_out for answer in answers),
@@ -241,15 +242,12 @@ def metric_of(task: Task) -> str:
 
 def _marked(arm: Arm, queries: Sequence[Query], task: Task) -> _Marked:
     assert arm.answered is not None  # play carries every dialogue to its end
-    n = len(queries)
-    correct, f1, failed = np.zeros(n), np.zeros(n), np.zeros(n, bool)
+    correct, f1 = np.zeros(len(queries)), np.zeros(len(queries))
     for i, (query, result) in enumerate(zip(queries, arm.answered.results, strict=True)):
-        if isinstance(result, Failure):
-            failed[i] = True
-            continue
-        correct[i] = is_correct(result.text, query.answers, task.choices(query))
-        f1[i] = token_f1(result.text, query.answers)
-    return _Marked(arm, arm.answered, correct, f1, failed)
+        if isinstance(result, Answer):
+            correct[i] = is_correct(result.text, query.answers, task.choices(query))
+            f1[i] = token_f1(result.text, query.answers)
+    return _Marked(arm, arm.answered, correct, f1)
 
 
 def _items(marked: Sequence[_Marked]) -> NDArray[np.float64]:

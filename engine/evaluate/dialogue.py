@@ -6,11 +6,12 @@ generators, they run in step with each other: the stages of all methods are aske
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass, field
+import random
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field, replace
 
 from ..llm.asking import prompt_for, request_for, room_for
-from ..llm.types import Backend, Capabilities, Request, Result
+from ..llm.types import Answer, Backend, Capabilities, Request, Result
 from ..pool.records import Demonstration, Query
 from ..progress import Event, Report
 from ..select.selector import Selector
@@ -19,10 +20,20 @@ from ..settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Requests asked at once; ``typical`` is such a reply as is expected, for counting without asking what follows."""
+    """Requests asked at once; ``typical`` are such replies as are expected, one for each request or none at all, for
+    counting without asking what follows."""
 
     requests: Sequence[Request]
-    typical: str = ""
+    typical: Sequence[str] = ()
+
+    @property
+    def presumed(self) -> list[Result]:
+        """The typical replies as if they had come; scores are drawn, since equal ones would choose as `dense` does."""
+        drawn = random.Random(0)
+        texts = self.typical or [""] * len(self.requests)
+        scored = [request.prompt.choices if request.score else () for request in self.requests]
+        scores = [tuple((-drawn.expovariate(1.0),) for _ in choices) for choices in scored]
+        return [Answer(text, option_logprobs=given) for text, given in zip(texts, scores, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +59,10 @@ class Bench:
     queries: Sequence[Query]
     report: Report
 
-    @property
-    def room(self) -> int | None:
-        """Tokens a prompt may have."""
-        return room_for(self.settings, self.capabilities)
+    def room(self, reply: int | None = None) -> int | None:
+        """Tokens a prompt may have beside a reply of so many (the settings' longest answer), None where unknown."""
+        settings = self.settings if reply is None else replace(self.settings, max_tokens=reply)
+        return room_for(settings, self.capabilities)
 
     def demonstrations(self, rows: Sequence[Sequence[int]]) -> list[list[Demonstration]]:
         """The demonstrations behind rows, list by list."""
@@ -61,7 +72,7 @@ class Bench:
         """The question of each query with its ``rows`` as shots, best first, and how many shots did not fit."""
         requests, dropped = [], []
         for query, shown in zip(self.queries, self.demonstrations(rows), strict=True):
-            prompt, lost = prompt_for(query, shown, self.selector.task, self.settings, self.backend, self.room)
+            prompt, lost = prompt_for(query, shown, self.selector.task, self.settings, self.backend, self.room())
             requests.append(request_for(prompt, self.settings, self.capabilities))
             dropped.append(lost)
         if lost_in := sum(1 for lost in dropped if lost):
@@ -100,7 +111,7 @@ class Arm:
             self.stage, self.answered = None, end.value
 
 
-def play(arms: Iterable[Arm], answer: Callable[[list[Stage]], list[list[Result]]]) -> None:
+def play(arms: Sequence[Arm], answer: Callable[[list[Stage]], list[list[Result]]]) -> None:
     """Carry every dialogue to its end; ``answer`` gives the results of stages that are asked together."""
     while speaking := [(arm, arm.stage) for arm in arms if arm.stage]:
         heard = answer([stage for _, stage in speaking])

@@ -14,14 +14,16 @@ CANDIDATES = 20
 """Demonstrations by BM25 that the LLM orders."""
 
 WINDOW, STEP = 20, 10
-LONGEST = 300
-"""Words of a demonstration that the LLM is shown."""
+LONGEST, SHORTEST = 300, 10
+"""Words that the LLM is shown of a demonstration's question and of its answer: the most, and the fewest where the
+context is short."""
 
-_NUMBER = re.compile(r"\d+")
+_MARKED, _NUMBER = re.compile(r"\[\s*(\d+)\s*\]"), re.compile(r"\d+")
 
 
 def rerank(bench: Bench, seed: int) -> Dialogue:
-    """Order the best `CANDIDATES` by BM25, window after window from the weakest up, and show the first k."""
+    """Order the best `CANDIDATES` by BM25, window after window from the weakest up, and show the first k. A window
+    whose call fails stays as it was."""
     k = bench.settings.k
     found = bench.selector.view.bm25_top(bench.queries, max(k, CANDIDATES))
     orders = [[int(row) for row in rows] for rows, _ in found]
@@ -29,7 +31,8 @@ def rerank(bench: Bench, seed: int) -> Dialogue:
         span = slice(start, start + WINDOW)
         shown = bench.demonstrations([order[span] for order in orders])
         asked = [i for i, window in enumerate(shown) if len(window) > 1]
-        results = yield Stage([listwise_request(bench.queries[i], shown[i], bench.settings.seed) for i in asked])
+        turned = [" > ".join(f"[{n}]" for n in range(len(shown[i]), 0, -1)) for i in asked]
+        results = yield Stage([fitting_request(bench, bench.queries[i], shown[i]) for i in asked], turned)
         for i, result in zip(asked, results, strict=True):
             orders[i][span] = permuted(orders[i][span], result)
     return (yield from bench.answer([order[:k] for order in orders], "rerank"))
@@ -42,24 +45,46 @@ def windows(count: int) -> list[int]:
 
 
 def permuted(rows: Sequence[int], result: Result) -> list[int]:
-    """Rows in the order of the numbers in the reply; those it leaves out follow as they stood."""
-    said = _NUMBER.findall(result.text) if isinstance(result, Answer) else []
-    named = dict.fromkeys(int(number) - 1 for number in said if len(number) < 4)
-    first = [i for i in named if 0 <= i < len(rows)]
-    return [rows[i] for i in [*first, *(i for i in range(len(rows)) if i not in set(first))]]
+    """Rows in the order of the numbers in the reply, of those in brackets where there are any; those it leaves out
+    follow as they stood."""
+    text = result.text if isinstance(result, Answer) else ""
+    said = [int(number) - 1 for number in _MARKED.findall(text) or _NUMBER.findall(text) if len(number) < 4]
+    first = dict.fromkeys(i for i in said if 0 <= i < len(rows))
+    return [rows[i] for i in [*first, *(i for i in range(len(rows)) if i not in first)]]
 
 
-def listwise_request(query: Query, shown: Sequence[Demonstration], seed: int = 0) -> Request:
+def fitting_request(bench: Bench, query: Query, shown: Sequence[Demonstration]) -> Request:
+    """`listwise_request` with the examples shortened as far as the LLM's context makes it necessary."""
+    words = LONGEST
+    while True:
+        request = listwise_request(query, shown, bench.settings.template, words, bench.settings.seed)
+        room = bench.room(request.sampling.max_tokens)
+        if room is None or words <= SHORTEST or bench.backend.count_tokens(request.prompt) <= room:
+            return request
+        words = max(words * 2 // 3, SHORTEST)
+
+
+def listwise_request(
+    query: Query,
+    shown: Sequence[Demonstration],
+    template: Template,
+    words: int = LONGEST,
+    seed: int = 0,
+) -> Request:
     """One turn a candidate, then the order is asked for as ``[2] > [1]``."""
-    question = Template().question(query)
+    question = template.question(query)
     messages = [
         Message("system", "You judge which solved examples would help most to answer a new question."),
         Message("user", f"I will show you {len(shown)} solved examples, each with a number. The question:\n{question}"),
         Message("assistant", "Understood. Show me the examples."),
     ]
     for number, demonstration in enumerate(shown, 1):
-        text = f"{Template().question(demonstration.as_query())}\nAnswer: {demonstration.output}"
-        messages += [Message("user", f"[{number}] {shortened(text)}"), Message("assistant", f"Noted [{number}].")]
+        text = shortened(template.question(demonstration.as_query()), words)
+        answer = shortened(demonstration.output, words)
+        messages += [
+            Message("user", f"[{number}] {text}\nAnswer: {answer}"),
+            Message("assistant", f"Noted [{number}]."),
+        ]
     ask = (
         f"Put the {len(shown)} examples in order, the most helpful for the question first. Write their numbers alone, "
         f"like [2] > [1], every number once.\nThe question:\n{question}"

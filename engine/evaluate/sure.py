@@ -1,64 +1,79 @@
 """`sure`: answer by summaries that argue for two candidate answers (Kim et al. 2024, SuRe), demonstrations as passages.
 
 Seven calls a query: two candidates, a summary of the passages for each, whether each summary holds, and which of the
-two is better, in both orders.
+two is better, in both orders. A query that a call failed for has that failure as its result, and is asked no more.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from ..llm.types import Answer, Request, Result, Sampling
+from ..llm.types import Answer, Failure, Request, Result, Sampling
 from ..pool.prompts import Message, Prompt, Template, fit_prompt
-from ..pool.records import Demonstration, Query
+from ..pool.records import Demonstration, Query, Task
 from .dialogue import Answered, Bench, Dialogue, Stage
 
-_CANDIDATES = re.compile(r"\(a\)\s*(.*?)\s*(?:[;,.]?\s*\(b\)\s*(.*?)\s*)?$", re.IGNORECASE | re.DOTALL)
+ANSWER, SUMMARY, VERDICT = 64, 200, 8
+"""Tokens of the longest reply: candidates, a summary, a verdict or a choice."""
+
+_MARK, _CAPITAL = re.compile(r"\(([abc])\)"), re.compile(r"\(([ABC])\)")
+_LINK = re.compile(r"[\s;,.]+(?:and|or)$", re.IGNORECASE)
 _VERDICT = re.compile(r"\b(true|false)\b", re.IGNORECASE)
-_CHOICE = re.compile(r"\b(?:summary\s*)?([12])\b", re.IGNORECASE)
-_EDGES = " \t\n.;,\"'"
+_CHOICE = re.compile(r"\b([12])\b")
+_EDGES = " \t\n.;,\"'*"
+_TYPICAL = "what the passages say for it " * 12
 
 
 def sure(bench: Bench, seed: int) -> Dialogue:
     """The passages are the first k demonstrations by BM25."""
-    k = bench.settings.k
-    rows = [[int(row) for row in found] for found, _ in bench.selector.view.bm25_top(bench.queries, k)]
-    passages, dropped = _passages(bench, bench.demonstrations(rows))
-    first = yield Stage([_ask(q, d, candidates_asked(q, d)) for q, d in passages], "(a) one (b) other")
-    pairs = [candidates_in(result) for result in first]
-    both = [i for i, pair in enumerate(pairs) if len(pair) == 2]
-    summaries = yield Stage(
-        [_ask(*passages[i], summary_asked(*passages[i], answer), 200) for i in both for answer in pairs[i]], "a summary"
-    )
-    said = [result.text.strip() if isinstance(result, Answer) else "" for result in summaries]
-    argued = {i: (said[2 * n], said[2 * n + 1]) for n, i in enumerate(both)}
-    queries = bench.queries
-    checks = yield Stage(
-        [_ask(queries[i], (), check_asked(queries[i], pairs[i][j], argued[i][j]), 8) for i in both for j in (0, 1)],
-        "True",
-    )
-    turns = yield Stage(
-        [_ask(queries[i], (), choice_asked(queries[i], argued[i][::way]), 8) for i in both for way in (1, -1)], "1"
-    )
-    results: list[Result] = []
-    for i, result in enumerate(first):
-        winner = 0
-        if i in argued:
-            at = 2 * both.index(i)
-            winner = voted([_is_true(c) for c in checks[at : at + 2]], [_chosen(t) for t in turns[at : at + 2]])
-        results.append(replace(result, text=pairs[i][winner], tokens=(), logprobs=()) if pairs[i] else result)  # type: ignore[arg-type]
+    rows = [[int(row) for row in found] for found, _ in bench.selector.view.bm25_top(bench.queries, bench.settings.k)]
+    shown, dropped = _passages(bench, bench.demonstrations(rows))
+    told = [Told(query, d, bench.selector.task, bench.settings.template) for query, d in shown]
+    results = list((yield Stage([t.candidates() for t in told], ["(a) one (b) other"] * len(told))))
+    pairs = [candidates_in(result) for result in results]
+    two = [i for i, pair in enumerate(pairs) if len(pair) == 2]
+    asked = [told[i].summary(answer) for i in two for answer in pairs[i]]
+    replies = yield Stage(asked, [f"{answer}: {_TYPICAL}" for i in two for answer in pairs[i]])
+    summaries = _heard(two, replies, results)
+    argued = [(i, *each) for i, both in summaries.items() for each in zip(pairs[i], both, strict=True)]
+    asked = [told[i].check(answer, summary.text) for i, answer, summary in argued]
+    checks = _heard(list(summaries), (yield Stage(asked, ["True"] * len(asked))), results)
+    asked = [told[i].choice([s.text for s in summaries[i]][::way]) for i in checks for way in (1, -1)]
+    choices = _heard(list(checks), (yield Stage(asked, ["1"] * len(asked))), results)
+    for i, pair in enumerate(pairs):
+        result = results[i]
+        if pair and isinstance(result, Answer):
+            winner = voted([_is_true(c) for c in checks[i]], [_chosen(c) for c in choices[i]]) if i in choices else 0
+            results[i] = replace(result, text=pair[winner], tokens=(), logprobs=())
     return Answered(rows, dropped, results)
 
 
+def _heard(asked: Sequence[int], replies: Sequence[Result], results: list[Result]) -> dict[int, list[Answer]]:
+    """The two replies to each query of ``asked``; where one failed, the failure goes into ``results`` instead."""
+    heard: dict[int, list[Answer]] = {}
+    for n, i in enumerate(asked):
+        both = replies[2 * n : 2 * n + 2]
+        answers = [reply for reply in both if isinstance(reply, Answer)]
+        if len(answers) == 2:
+            heard[i] = answers
+        else:
+            results[i] = next(reply for reply in both if isinstance(reply, Failure))
+    return heard
+
+
 def candidates_in(result: Result) -> list[str]:
-    """The candidate answers that a reply names, two at most; a reply without marks is one candidate."""
-    if not isinstance(result, Answer) or not result.text.strip():
-        return []
-    match = _CANDIDATES.search(result.text)
-    named = [part.strip(_EDGES) for part in match.groups() if part] if match else [result.text.strip(_EDGES)]
-    return list(dict.fromkeys(name for name in named if name))
+    """The candidate answers that a reply names after (a) and (b), on their line; a reply without marks is one."""
+    text = result.text.strip() if isinstance(result, Answer) else ""
+    marks = list(_MARK.finditer(text)) or list(_CAPITAL.finditer(text))
+    ends = [*(mark.start() for mark in marks[1:]), len(text)][: len(marks)]
+    named: dict[str, str] = {}
+    for mark, end in zip(marks, ends, strict=True):
+        line, *_ = text[mark.end() : end].strip().splitlines() or [""]
+        named.setdefault(mark[1].lower(), _LINK.sub("", line.strip()).strip(_EDGES))
+    found = [named.get("a", ""), named.get("b", "")] if named else [text.strip(_EDGES)]
+    return list(dict.fromkeys(name for name in found if name.strip()))
 
 
 def voted(valid: Sequence[bool | None], choices: Sequence[int | None]) -> int:
@@ -75,68 +90,85 @@ def voted(valid: Sequence[bool | None], choices: Sequence[int | None]) -> int:
     return 1 if score > 0 else 0
 
 
-def candidates_asked(query: Query, shown: Sequence[Demonstration]) -> str:
-    return (
-        f"{_numbered(shown)}\n\n{Template().question(query)}\n\nName the two most likely answers to this question in "
-        "view of the passages, each as short as it can be. Write only: (a) first answer (b) second answer"
-    )
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What every prompt about a query tells: the question and its passages, best first."""
 
+    query: Query
+    passages: Sequence[Demonstration]
+    task: Task
+    template: Template
 
-def summary_asked(query: Query, shown: Sequence[Demonstration], answer: str) -> str:
-    return (
-        f"{_numbered(shown)}\n\n{Template().question(query)}\nProposed answer: {answer}\n\nSum up what in the passages "
-        "supports this answer, in at most four sentences. Write only the summary."
-    )
+    def candidates(self) -> Request:
+        labels = "\nOne of: " + ", ".join(self.task.labels) if self.task.kind == "labels" else ""
+        return self._ask(
+            f"{self._numbered()}\n\n{self._question()}{labels}\n\nName the two most likely answers to this question in "
+            "view of the passages, each as short as it can be. Write only: (a) first answer (b) second answer",
+            ANSWER,
+            self.passages,
+        )
 
+    def summary(self, answer: str) -> Request:
+        return self._ask(
+            f"{self._numbered()}\n\n{self._question()}\nProposed answer: {answer}\n\nSum up what in the passages "
+            "supports this answer, in at most four sentences. Write only the summary.",
+            SUMMARY,
+            self.passages,
+        )
 
-def check_asked(query: Query, answer: str, summary: str) -> str:
-    return (
-        f"{Template().question(query)}\nProposed answer: {answer}\nSummary: {summary}\n\nDoes the summary really "
-        "support the proposed answer? Write True or False and nothing else."
-    )
+    def check(self, answer: str, summary: str) -> Request:
+        return self._ask(
+            f"{self._question()}\nProposed answer: {answer}\nSummary: {summary.strip()}\n\nDoes the summary really "
+            "support the proposed answer? Write True or False and nothing else.",
+            VERDICT,
+        )
 
+    def choice(self, summaries: Sequence[str]) -> Request:
+        first, second = (summary.strip() for summary in summaries)
+        return self._ask(
+            f"{self._question()}\n\nSummary 1: {first}\n\nSummary 2: {second}\n\n"
+            "Which summary tells more that helps to answer the question? Write 1 or 2 and nothing else.",
+            VERDICT,
+        )
 
-def choice_asked(query: Query, summaries: Sequence[str]) -> str:
-    return (
-        f"{Template().question(query)}\n\nSummary 1: {summaries[0]}\n\nSummary 2: {summaries[1]}\n\n"
-        "Which summary tells more that helps to answer the question? Write 1 or 2 and nothing else."
-    )
+    def _question(self) -> str:
+        return self.template.question(self.query)
 
+    def _numbered(self) -> str:
+        return "\n\n".join(
+            f"Passage #{i}:\n{self.template.question(d.as_query())}\nAnswer: {d.output}"
+            for i, d in enumerate(self.passages, 1)
+        )
 
-def _numbered(shown: Sequence[Demonstration]) -> str:
-    return "\n\n".join(
-        f"Passage #{i}:\n{Template().question(d.as_query())}\nAnswer: {d.output}" for i, d in enumerate(shown, 1)
-    )
-
-
-def _ask(query: Query, shown: Sequence[Demonstration], text: str, most: int = 64) -> Request:
-    return Request(Prompt((Message("user", text),), query, tuple(shown)), sampling=Sampling(max_tokens=most))
+    def _ask(self, text: str, most: int, shown: Sequence[Demonstration] = ()) -> Request:
+        return Request(Prompt((Message("user", text),), self.query, tuple(shown)), sampling=Sampling(max_tokens=most))
 
 
 def _passages(
     bench: Bench, shown: Sequence[Sequence[Demonstration]]
 ) -> tuple[list[tuple[Query, Sequence[Demonstration]]], list[int]]:
-    """Each query with as many passages as its longest prompt has room for, best first."""
+    """Each query with as many passages as its longest prompt and the reply have room for, best first."""
+    task, template, room = bench.selector.task, bench.settings.template, bench.room(SUMMARY)
+
+    def longest(query: Query, passages: Sequence[Demonstration]) -> Prompt:
+        told = Told(query, passages, task, template)
+        prompts = [told.candidates().prompt, told.summary("word " * ANSWER).prompt]
+        return max(prompts, key=bench.backend.count_tokens) if room else prompts[0]
+
     fitting: list[tuple[Query, Sequence[Demonstration]]] = []
     dropped = []
     for query, best_first in zip(bench.queries, shown, strict=True):
-        prompt, lost = fit_prompt(
-            query,
-            best_first,
-            lambda q, d: _ask(q, d, candidates_asked(q, d)).prompt,
-            bench.backend.count_tokens,
-            bench.room,
-        )
+        prompt, lost = fit_prompt(query, best_first, longest, bench.backend.count_tokens, room)
         fitting.append((query, prompt.demonstrations))
         dropped.append(lost)
     return fitting, dropped
 
 
-def _is_true(result: Result) -> bool | None:
-    match = _VERDICT.search(result.text) if isinstance(result, Answer) else None
+def _is_true(answer: Answer) -> bool | None:
+    match = _VERDICT.search(answer.text)
     return match.group(1).lower() == "true" if match else None
 
 
-def _chosen(result: Result) -> int | None:
-    match = _CHOICE.search(result.text) if isinstance(result, Answer) else None
+def _chosen(answer: Answer) -> int | None:
+    match = _CHOICE.search(answer.text)
     return int(match.group(1)) - 1 if match else None

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..llm.asking import prompt_for
+from ..llm.asking import prompt_for, request_for
 from ..llm.types import Answer, Request, Result
 from ..pool.answers import exact_match
 from ..pool.prompts import Message, Prompt, Template
@@ -38,14 +39,15 @@ def mdl(bench: Bench, seed: int) -> Dialogue:
         for chosen, at in zip(sets, places, strict=True):
             chosen.append([rows[i] for i in at])
     asked = [bench.prompts(chosen, "mdl") for chosen in sets]
-    results = yield Stage([Request(request.prompt, score=True) for requests, _ in asked for request in requests])
+    requests = [request for prompted, _ in asked for request in prompted]
+    results = yield Stage([replace(request, score=True) for request in requests])
     n = len(bench.queries)
     best = [int(np.argmin([entropy(results[s * n + i]) for s in range(SETS)])) for i in range(n)]
-    return Answered(
-        [sets[s][i] for i, s in enumerate(best)],
-        [asked[s][1][i] for i, s in enumerate(best)],
-        [results[s * n + i] for i, s in enumerate(best)],
-    )
+    shown = [sets[s][i] for i, s in enumerate(best)]
+    if not all(request.score for request in requests):  # the set is chosen by scores, the answer to be generated
+        return (yield from bench.answer(shown, "mdl"))
+    dropped = [asked[s][1][i] for i, s in enumerate(best)]
+    return Answered(shown, dropped, [results[s * n + i] for i, s in enumerate(best)])
 
 
 def mdr(bench: Bench, seed: int) -> Dialogue:
@@ -69,7 +71,9 @@ def cone(bench: Bench, seed: int) -> Dialogue:
     2024, ConE), the sum over the query's tokens."""
     found = _nearest(bench)
     shown = bench.demonstrations([rows for rows, _ in found])
-    asked = [query_after(query, shot) for query, shots in zip(bench.queries, shown, strict=True) for shot in shots]
+    template = bench.settings.template
+    pairs = [(query, shot) for query, shots in zip(bench.queries, shown, strict=True) for shot in shots]
+    asked = [query_after(query, shot, template) for query, shot in pairs]
     results = yield Stage(asked)
     chosen, at = [], 0
     for rows, _ in found:
@@ -94,15 +98,15 @@ def shares_of(result: Answer) -> NDArray[np.float64]:
     return np.asarray(shares / shares.sum(), np.float64)
 
 
-def query_after(query: Query, demonstration: Demonstration) -> Request:
+def query_after(query: Query, demonstration: Demonstration, template: Template) -> Request:
     """Scores the query as the next question after a demonstration."""
     messages = (
         Message("system", "Questions of one kind, each with its answer."),
-        Message("user", Template().question(demonstration.as_query())),
+        Message("user", template.question(demonstration.as_query())),
         Message("assistant", demonstration.output),
         Message("user", "Write the next question."),
     )
-    return Request(Prompt(messages, query, (demonstration,), (Template().question(query),)), score=True)
+    return Request(Prompt(messages, query, (demonstration,), (template.question(query),)), score=True)
 
 
 def _nearest(bench: Bench) -> list[tuple[list[int], list[float]]]:
@@ -116,7 +120,7 @@ def _own_answer(bench: Bench, shot: Demonstration) -> Request:
     prompt, _ = prompt_for(query, [], bench.selector.task, bench.settings)
     if not prompt.choices:
         prompt = Prompt(prompt.messages, query, (), (shot.output,))
-    return Request(prompt, score=True)
+    return replace(request_for(prompt, bench.settings, bench.capabilities), score=True)
 
 
 def _error(request: Request, result: Result) -> float:

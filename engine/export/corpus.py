@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -62,26 +62,39 @@ def export(
     nothing to export; `CurateError` when the file system refuses.
     """
     if plan.format not in FORMATS:
-        raise UsageError(f"unknown format '{plan.format}'", f"use one of: {', '.join(FORMATS)}")
+        raise UsageError(f"unknown format '{plan.format}'", f"use one of: {', '.join((*FORMATS, 'calibration'))}")
+    check_target(plan)
+    chosen = {split: _rows(workspace, plan, split) for split in (HF_SPLITS if plan.format == "hf" else (plan.split,))}
+    if not any(rows.size for rows in chosen.values()):
+        raise UsageError("nothing to export: no row passes the filters", "icl-curate sources")
+    token = cancel or CancelToken()
+
+    def write(temporary: Path) -> dict[str, Any]:
+        if plan.format == "hf":
+            digests = _write_folder(workspace, plan, chosen, temporary, report, token)
+        else:
+            writer = FILE_WRITERS[plan.format]
+            written = _write_file(workspace, plan, chosen[plan.split], writer, temporary, report, token)
+            digests = {plan.out.name: written}
+        return _manifest(workspace, plan, chosen, digests)
+
+    return publish(plan, write)
+
+
+def check_target(plan: ExportPlan) -> None:
+    """Raise `UsageError` when what stands at the target must not be overwritten."""
     if plan.out.exists() and not plan.force:
         raise UsageError(f"{plan.out} exists", "choose another name, or overwrite it with --force")
     if plan.out.is_dir() != (plan.format == "hf") and plan.out.exists():
         raise UsageError(f"{plan.out} is {'a folder' if plan.out.is_dir() else 'a file'}", "choose another name")
-    chosen = {split: _rows(workspace, plan, split) for split in (HF_SPLITS if plan.format == "hf" else (plan.split,))}
-    if not any(rows.size for rows in chosen.values()):
-        raise UsageError("nothing to export: no row passes the filters", "icl-curate sources")
+
+
+def publish(plan: ExportPlan, write: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
+    """Let ``write`` leave its work at a temporary path and return the manifest; then move both into place, whole."""
     temporary = plan.out.with_name(f".{plan.out.name}.{os.getpid()}.part")
-    cancel = cancel or CancelToken()
     try:
         plan.out.parent.mkdir(parents=True, exist_ok=True)
-        if plan.format == "hf":
-            digests = _write_folder(workspace, plan, chosen, temporary, report, cancel)
-        else:
-            writer = FILE_WRITERS[plan.format]
-            digests = {
-                plan.out.name: _write_file(workspace, plan, chosen[plan.split], writer, temporary, report, cancel)
-            }
-        manifest = _manifest(workspace, plan, chosen, digests)
+        manifest = write(temporary)
         _publish(plan, temporary, manifest)
     except OSError as error:
         raise CurateError(
@@ -137,6 +150,11 @@ def _write_file(
             report(Event("export", min(start + BATCH, rows.size), int(rows.size)))
 
     writer(batches(), path, task_of(workspace), plan.template)
+    return settled_digest(path)
+
+
+def settled_digest(path: Path) -> str:
+    """The SHA-256 of a finished file, once it is on the disk."""
     with path.open("rb+") as file:
         os.fsync(file.fileno())
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -24,6 +24,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import UsageError
@@ -70,11 +71,11 @@ class Job:
         return self.state in LIVE
 
 
-def jobs(workspace: Workspace) -> list[Job]:
-    """All jobs of a workspace, latest first."""
+def jobs(workspace: Workspace, ended: Mapping[int, Job] = MappingProxyType({})) -> list[Job]:
+    """All jobs of a workspace, latest first. Those known to have ended are not read again: they stay as they are."""
     found: list[Job] = []
     for number in numbers(home(workspace)):
-        job = read(home(workspace) / str(number))
+        job = ended.get(number) or read(home(workspace) / str(number))
         if job.state == "queued":
             before = [earlier.number for earlier in found if earlier.live]
             job = replace(job, behind=before[-1] if before else None)

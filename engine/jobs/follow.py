@@ -87,6 +87,8 @@ class Live:
         if event.task in STEPS and event.fields:
             self.steps.append({"done": event.done, **event.fields})
         self.spent |= {name: event.fields[name] for name in SPENT if name in event.fields}
+        if event.note and event.total is None:
+            return  # a remark, no progress
         before = self.tasks.get(event.task)
         if before is None or event.done < before.event.done or event.total != before.event.total:
             self._begun[event.task] = one  # begun anew, as asking is with every batch

@@ -37,17 +37,20 @@ def start(workspace: Workspace, arguments: Sequence[str], directory: Path | None
     """Queue a command (``["train", "ranker", …]``) and return at once. It runs in ``directory``, else in this one."""
     parent = home(workspace)
     parent.mkdir(exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=".new-", dir=parent))
-    with hold(draft) as lock:
-        there = str(directory or Path.cwd())
-        told = {"arguments": list(arguments), "directory": there, "created": time.time()}
-        (draft / JOB).write_text(json.dumps(told), encoding="utf-8")
-        folder = _numbered(parent, draft)
-        try:
+    there = str(directory or Path.cwd())
+    folder = Path(tempfile.mkdtemp(prefix=".new-", dir=parent))
+    try:
+        with hold(folder) as lock:
+            told = {"arguments": list(arguments), "directory": there, "created": time.time()}
+            (folder / JOB).write_text(json.dumps(told), encoding="utf-8")
+            folder = _numbered(parent, folder)
             _spawn(workspace, folder, arguments, there, lock.fileno())
-        except OSError as error:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise CurateError(f"cannot start a job: {error}", "icl-curate jobs") from error
+    except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise CurateError(f"cannot start a job: {error}", "icl-curate jobs") from error
+    except UsageError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     return find(workspace, int(folder.name))
 
 

@@ -63,6 +63,7 @@ def to_call(key: bytes, llm: str, answer: Answer) -> Call:
         answer.tokens_out,
         answer.latency,
         answer.attempts,
+        answer.entropies,
     )
 
 
@@ -83,6 +84,7 @@ def to_answer(call: Call) -> Answer:
         attempts=call.attempts,
         model=call.model,
         cached=True,
+        entropies=call.entropies,
     )
 
 

@@ -67,6 +67,7 @@ class _Drawn:
     generator: Any
     out: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    entropies: list[float] = field(default_factory=list)
     finish: str = ""
 
 
@@ -132,6 +133,7 @@ class LocalModel:
         return Capabilities(
             logprobs=True,
             scoring=True,
+            entropies=True,
             context_tokens=self.context_tokens,
             notes=tuple(notes),
             details={"latency": time.monotonic() - start, "device": str(self._model.device)},
@@ -529,8 +531,11 @@ class LocalModel:
 
     def _step(self, alive: Sequence[_Drawn], logits: torch.Tensor) -> None:
         """Choose the next token of each row, with its log-probability under the unchanged model."""
+        import torch
+
         logprobs = logits.float().log_softmax(-1)
         greedy = logprobs.argmax(-1).tolist()
+        entropies = torch.special.entr(logprobs.exp()).sum(-1).tolist()
         for r, d in enumerate(alive):
             row = logprobs[r]
             token = greedy[r] if d.sampling.temperature <= 0 else _sample(row, d.sampling, d.generator)
@@ -539,6 +544,7 @@ class LocalModel:
                 continue
             d.out.append(token)
             d.logprobs.append(float(row[token]))
+            d.entropies.append(entropies[r])
             if d.stops and _stopped(self._tokenizer.decode(d.out), d.stops) is not None:
                 d.finish = "stop"
             elif len(d.out) >= d.sampling.max_tokens:
@@ -564,6 +570,7 @@ class LocalModel:
             text=text.strip(),
             tokens=tuple(self._tokenizer.decode([token]) for token in d.out[:kept]),
             logprobs=tuple(d.logprobs[:kept]),
+            entropies=tuple(d.entropies[:kept]),
             finish=d.finish,
             tokens_in=len(d.ids),
             tokens_out=len(d.out),

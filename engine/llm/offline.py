@@ -29,6 +29,12 @@ where it stands (attention-sum reader, Kadlec et al. 2016, section 3), and a sha
 these", so that a document without the answer gives low probabilities: what calibration needs (paper 001, eq. 3).
 "unknown" is a candidate with logit UNKNOWN: the answer when nothing in the prompt is better, at a low probability.
 
+Calibration rounds (paper 001) give documents, demonstrations and earlier answers scores s from 0 (sure) to 100. The
+reader weighs a document's or demonstration's evidence by 1 − DOUBT · s/100, and an earlier answer changes the logit of
+that answer by EARLIER · (1 − s/50), the mean of s where it was given more than once. So it uses the scores as it is
+told to, by rule: it shows how rounds run and what document scores tell, not whether an LLM can read them. An earlier
+answer without a score tells it nothing.
+
 The order of the demonstrations makes no difference, except between candidates of exactly equal probability.
 
 How the constants were chosen, with all-MiniLM-L6-v2. PRIOR, WIDTH, COUNT, HINT, SPREAD: a compromise read off coarse
@@ -37,9 +43,10 @@ CommonsenseQA (0 and 8), with a look at PubMedQA (validation and 200 training ro
 validation split of NQ-open with its 8 nearest training questions. `FEATURES` and `FIT`: a conditional logit (ridge 1)
 on the first 400 *test* rows of NQ-open with a gold passage (its validation split has no passages) and the first 150
 rows of HotpotQA, read with all ten paragraphs and with each paragraph alone, "none of these" being right where the
-answer is not among the spans. UNKNOWN, ALTERNATIVE, POLAR, TYPICAL, SHAPE, SUPPORT: set by hand. The other half of
-HotpotQA was looked at while the features "document" and "linked" and the use of TYPICAL were decided: no constant
-was fitted on it, but its figures are not those of untouched data. `benchmarks/offline_reader.py` prints them all.
+answer is not among the spans. UNKNOWN, ALTERNATIVE, POLAR, TYPICAL, SHAPE, SUPPORT, DOUBT, EARLIER: set by hand. The
+other half of HotpotQA was looked at while the features "document" and "linked" and the use of TYPICAL were decided:
+no constant was fitted on it, but its figures are not those of untouched data. `benchmarks/offline_reader.py` prints
+them all.
 """
 
 from __future__ import annotations
@@ -60,14 +67,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..pool.prompts import Prompt
+from ..pool.prompts import Prompt, Said, documents_of
 from ..pool.records import Query
 from .types import Answer, Capabilities, Failure, Request, Result, Sampling
 
 Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 Vector = NDArray[np.float32]
 
-READER = 1
+READER = 2
 """Version of the reader's rules and constants; it is part of the cache key."""
 
 NOTES = (
@@ -84,6 +91,10 @@ WIDTH = 0.1
 COUNT = 0.02
 HINT = 5.0
 SPREAD = 0.05
+
+# Calibration rounds.
+DOUBT = 0.9
+EARLIER = 1.0
 
 # Open questions, in logits.
 UNKNOWN = -3.0
@@ -155,12 +166,11 @@ class Place(NamedTuple):
 _SENTENCE_END = re.compile(
     r"(?<=[.!?])(?<!\b[A-Z]\.)(?<!\bMr\.)(?<!\bDr\.)(?<!\bSt\.)(?<!\bJr\.)(?<!\bMrs\.)[\"')\]]*\s+(?=[\"'(\[]*[A-Z0-9])"
 )
-_BLANK_LINE = re.compile(r"\n\s*\n")
 
 
 def evidence_of(query: Query) -> tuple[Evidence, ...]:
     """The documents that belong to the query: the blocks of its context between blank lines, each fully trusted."""
-    return tuple(Evidence(block.strip()) for block in _BLANK_LINE.split(query.context) if block.strip())
+    return tuple(Evidence(document) for document in documents_of(query.context))
 
 
 @lru_cache(maxsize=20_000)
@@ -451,7 +461,9 @@ def closed_distribution(prompt: Prompt, lookup: Lookup, copies: bool) -> Distrib
         logits += HINT * sum(
             vote * _softmax(row / SPREAD) for row, vote in zip(likeness, foreign.values(), strict=True)
         )
+    shifts = _shifts(prompt.earlier)
     counts = COUNT * _softmax(logits) + votes
+    counts *= np.exp([shifts.get(_key(choice), 0.0) for choice in choices])
     if copies and foreign and not prompt.query.options:
         counts = np.concatenate([counts, list(foreign.values())])
         return Distribution((*choices, *foreign), counts / counts.sum())
@@ -465,7 +477,7 @@ def _votes(prompt: Prompt, question: Vector, lookup: Lookup) -> tuple[NDArray[np
     foreign: dict[str, float] = {}
     if prompt.demonstrations:
         index = _choice_index(prompt.choices)
-        kernel = _kernel(lookup([d.input for d in prompt.demonstrations]) @ question)
+        kernel = _kernel(lookup([d.input for d in prompt.demonstrations]) @ question) * _shot_trust(prompt)
         for demonstration, vote in zip(prompt.demonstrations, kernel.tolist(), strict=True):
             chosen = index.get(_key(demonstration.output))
             # what was right among other options may well be wrong among these
@@ -476,8 +488,33 @@ def _votes(prompt: Prompt, question: Vector, lookup: Lookup) -> tuple[NDArray[np
     return votes, foreign
 
 
+def trust(score: int | None) -> float:
+    """The weight of what is shown with an uncertainty score; 1 without one."""
+    return 1.0 if score is None else 1.0 - DOUBT * score / 100.0
+
+
+def _shot_trust(prompt: Prompt) -> NDArray[np.float64]:
+    """The weight of each demonstration, (demonstrations,)."""
+    return np.array([trust(score) for score in prompt.shot_scores or (None,) * len(prompt.demonstrations)])
+
+
+def _shifts(earlier: Sequence[Said]) -> dict[str, float]:
+    """What earlier answers with scores add to the logit of the same answer, by `_key`."""
+    scores: dict[str, list[int]] = {}
+    for said in earlier:
+        if said.score is not None:
+            scores.setdefault(_key(said.answer), []).append(said.score)
+    return {key: EARLIER * (1.0 - sum(given) / len(given) / 50.0) for key, given in scores.items()}
+
+
 def _sentences(prompt: Prompt) -> list[Sentence]:
-    return [sentence for evidence in evidence_of(prompt.query) for sentence in sentences_of(evidence)]
+    documents = evidence_of(prompt.query)
+    scores = prompt.document_scores or (None,) * len(documents)
+    return [
+        sentence
+        for document, score in zip(documents, scores, strict=True)
+        for sentence in sentences_of(Evidence(document.text, trust(score)))
+    ]
 
 
 def _support(choices: Sequence[str], sentences: Sequence[Sentence], cosines: Vector) -> NDArray[np.float64]:
@@ -505,8 +542,10 @@ def open_distribution(prompt: Prompt, lookup: Lookup) -> Distribution:
     if prompt.demonstrations:
         likeness = (lookup([d.input for d in prompt.demonstrations]) @ vector).astype(np.float64)
         places += [
-            Place(demonstration.output, COPY[0] + COPY[1] * cosine)
-            for demonstration, cosine in zip(prompt.demonstrations, likeness.tolist(), strict=True)
+            Place(demonstration.output, COPY[0] + COPY[1] * cosine + math.log(weight))
+            for demonstration, cosine, weight in zip(
+                prompt.demonstrations, likeness.tolist(), _shot_trust(prompt).tolist(), strict=True
+            )
         ]
         _learn_kind(asked, [d.output for d in prompt.demonstrations], _kernel(likeness))
     if _POLAR.match(question) and not alternatives:
@@ -517,7 +556,7 @@ def open_distribution(prompt: Prompt, lookup: Lookup) -> Distribution:
         places += [
             Place(span.text, logit + asked[span.kind]) for span, logit in zip(spans, logits.tolist(), strict=True)
         ]
-    return _pooled(places)
+    return _pooled(places, _shifts(prompt.earlier))
 
 
 def _learn_kind(fit: dict[str, float], outputs: Sequence[str], kernel: NDArray[np.float64]) -> None:
@@ -531,9 +570,9 @@ def _learn_kind(fit: dict[str, float], outputs: Sequence[str], kernel: NDArray[n
         fit[kind] += SHAPE * (weight - top) / total
 
 
-def _pooled(places: Sequence[Place]) -> Distribution:
-    """One candidate per text (written as where it scores best), its probability the sum over its places; logit 0
-    is kept for "none of these"."""
+def _pooled(places: Sequence[Place], shifts: Mapping[str, float]) -> Distribution:
+    """One candidate per text (written as where it scores best), its probability the sum over its places, shifted by
+    what earlier answers say of it; logit 0 is kept for "none of these"."""
     top = max(0.0, *(place.logit for place in places))
     best: dict[str, Place] = {}
     mass: dict[str, float] = {}
@@ -542,7 +581,7 @@ def _pooled(places: Sequence[Place]) -> Distribution:
         mass[key] = mass.get(key, 0.0) + math.exp(place.logit - top)
         if key not in best or place.logit > best[key].logit:
             best[key] = place
-    masses = np.array(list(mass.values()))
+    masses = np.array([value * math.exp(shifts.get(key, 0.0)) for key, value in mass.items()])
     return Distribution(tuple(p.text for p in best.values()), masses / (masses.sum() + math.exp(-top)))
 
 
@@ -615,7 +654,9 @@ class OfflineReader:
         return len(prompt.text.split())
 
     async def probe(self) -> Capabilities:
-        return Capabilities(logprobs=True, scoring=True, instructs=False, notes=NOTES, details=self.identity())
+        return Capabilities(
+            logprobs=True, scoring=True, entropies=True, instructs=False, notes=NOTES, details=self.identity()
+        )
 
     async def ask(self, requests: Sequence[Request]) -> list[Result]:
         """Answers in the requests' order; a request to score a prompt without choices gives a `Failure`.
@@ -668,7 +709,11 @@ class OfflineReader:
             )
         chosen = _draw(distribution, request.sampling, prompt)
         return _spoken(
-            distribution.texts[chosen], float(distribution.probabilities[chosen]), request.sampling, tokens_in
+            distribution.texts[chosen],
+            float(distribution.probabilities[chosen]),
+            entropy_of(distribution),
+            request.sampling,
+            tokens_in,
         )
 
 
@@ -690,14 +735,22 @@ def _draw(distribution: Distribution, sampling: Sampling, prompt: Prompt) -> int
     return int(order[min(int(np.searchsorted(cumulated, draw * cumulated[-1], side="right")), len(cumulated) - 1)])
 
 
-def _spoken(text: str, probability: float, sampling: Sampling, tokens_in: int) -> Answer:
-    """The answer word by word; each word has an equal part of log p(answer), whatever the temperature it was drawn
-    at, as servers report it."""
+def entropy_of(distribution: Distribution) -> float:
+    """In nats, "none of these" counted as one more answer."""
+    probabilities = np.append(distribution.probabilities, max(0.0, 1.0 - distribution.probabilities.sum()))
+    kept = probabilities[probabilities > 0.0]
+    return float(-(kept * np.log(kept)).sum())
+
+
+def _spoken(text: str, probability: float, entropy: float, sampling: Sampling, tokens_in: int) -> Answer:
+    """The answer word by word; each word has an equal part of log p(answer) and of the entropy, whatever the
+    temperature it was drawn at, as servers report it."""
     finish = "stop"
     for stop in filter(None, sampling.stop):
         text = text.split(stop, 1)[0]
     words = text.split()
     share = math.log(max(probability, _TINY)) / max(len(words), 1)
+    entropy /= max(len(words), 1)
     if len(words) > sampling.max_tokens:
         words, finish = words[: sampling.max_tokens], "length"
         text = " ".join(words)
@@ -705,6 +758,7 @@ def _spoken(text: str, probability: float, sampling: Sampling, tokens_in: int) -
         text,
         tokens=tuple(words),
         logprobs=(share,) * len(words),
+        entropies=(entropy,) * len(words),
         finish=finish,
         tokens_in=tokens_in,
         tokens_out=len(words),

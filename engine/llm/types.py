@@ -40,6 +40,7 @@ class Answer:
     """What came back.
 
     ``logprobs`` are natural logarithms, one for each of ``tokens``; both empty where the backend gives none.
+    ``entropies``, in nats, are those of the distributions the tokens were taken from, empty where these are not known.
     ``option_logprobs`` (scoring only) holds the per-token log-probabilities of each choice, in the prompt's order;
     ``text`` is then the best choice. ``latency`` is in seconds, of the attempt that succeeded.
     """
@@ -55,6 +56,7 @@ class Answer:
     attempts: int = 1
     model: str = ""
     cached: bool = False
+    entropies: tuple[float, ...] = ()
 
     @property
     def uncertainty(self) -> float | None:
@@ -117,6 +119,7 @@ class Capabilities:
     """What a backend was seen to do (probed, stored per LLM and server, checked before a plan runs).
 
     ``logprobs``: log-probabilities of generated tokens. ``scoring``: log-probabilities of given choices.
+    ``entropies``: entropies of the distributions that generated tokens were taken from.
     ``context_tokens``: longest prompt, None when not known. ``instructs``: follows free instructions (the
     embedded reader does not). ``notes``: lines for the user.
     """
@@ -125,6 +128,7 @@ class Capabilities:
     scoring: bool
     instructs: bool = True
     context_tokens: int | None = None
+    entropies: bool = False
     notes: tuple[str, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
 

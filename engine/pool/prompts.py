@@ -6,6 +6,7 @@ Three formats after paper 000, table 5: ``Q-A`` (question), ``QO-A`` (question a
 
 from __future__ import annotations
 
+import re
 import string
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +27,12 @@ FORMATS: Mapping[str, str] = {
     "SQ-A": "Statement: {context}\nQuestion: {input}",
 }
 CUE = "Answer:"
+_BLANK_LINE = re.compile(r"\n\s*\n")
+
+
+def documents_of(context: str) -> tuple[str, ...]:
+    """The documents of a context: its blocks between blank lines."""
+    return tuple(block.strip() for block in _BLANK_LINE.split(context) if block.strip())
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,18 +101,31 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
+class Said:
+    """An earlier answer to the prompt's own question, and the uncertainty score (0 to 100) it is shown with, if any."""
+
+    answer: str
+    score: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Prompt:
     """What is sent, and what it was made of.
 
     ``demonstrations`` stand in the order in which the LLM reads them. ``messages`` is the chat form, ending with
     the user's question; `text` is the same for a completion LLM. ``choices`` is the closed set the answer comes
-    from, empty for an open question.
+    from, empty for an open question. ``document_scores`` and ``shot_scores`` are the uncertainty scores (0 to 100,
+    None: shown without one) of the query's documents and of the demonstrations, ``earlier`` the answers to the query
+    so far; all three are empty outside calibration rounds.
     """
 
     messages: tuple[Message, ...]
     query: Query
     demonstrations: tuple[Demonstration, ...] = ()
     choices: tuple[str, ...] = ()
+    document_scores: tuple[int | None, ...] = ()
+    shot_scores: tuple[int | None, ...] = ()
+    earlier: tuple[Said, ...] = ()
 
     @property
     def text(self) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, fields
 from datetime import UTC, datetime
+from typing import Any
 
 import pyarrow as pa
 
@@ -31,6 +32,7 @@ class Call:
     tokens_out: int
     latency: float
     attempts: int
+    entropies: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,7 @@ _CALLS = pa.schema(
         ("tokens_out", pa.int64()),
         ("latency", pa.float64()),
         ("attempts", pa.int32()),
+        ("entropies", pa.list_(pa.float64())),
         ("asked_at", pa.timestamp("us")),
     ]
 )
@@ -97,17 +100,12 @@ def lookup(workspace: Workspace, keys: Iterable[bytes]) -> dict[bytes, Call]:
     return {row[0]: _call(row) for row in rows}
 
 
-def _call(row: tuple[object, ...]) -> Call:
-    key, llm, model, text, tokens, logprobs, options, *rest = row
+def _call(row: tuple[Any, ...]) -> Call:
+    key, llm, model, text, tokens, logprobs, options, finish, tokens_in, tokens_out, latency, attempts, entropies = row
+    scored = tuple(tuple(option) for option in options)
+    lists = (tuple(tokens), tuple(logprobs), scored)
     return Call(
-        bytes(key),  # type: ignore[call-overload]
-        llm,  # type: ignore[arg-type]
-        model,  # type: ignore[arg-type]
-        text,  # type: ignore[arg-type]
-        tuple(tokens),  # type: ignore[arg-type]
-        tuple(logprobs),  # type: ignore[arg-type]
-        tuple(tuple(option) for option in options),  # type: ignore[attr-defined]
-        *rest,  # type: ignore[arg-type]
+        bytes(key), llm, model, text, *lists, finish, tokens_in, tokens_out, latency, attempts, tuple(entropies)
     )
 
 
@@ -118,7 +116,7 @@ def record(workspace: Workspace, calls: Sequence[Call], failures: Sequence[Faile
     with workspace.write() as con:
         if calls:
             con.register("new_calls", _table(calls, _CALLS, now))
-            con.execute("INSERT INTO llm_calls SELECT * FROM new_calls ON CONFLICT DO NOTHING")
+            con.execute("INSERT INTO llm_calls BY NAME SELECT * FROM new_calls ON CONFLICT DO NOTHING")
             con.unregister("new_calls")
         if failures:
             con.register("new_failures", _table(failures, _FAILURES, now))

@@ -160,6 +160,53 @@ MIGRATIONS: tuple[str, ...] = (
         weight FLOAT NOT NULL         -- its distinctiveness, 1 for the most distinctive of the row
     );
     """,
+    # version 5: calibration
+    """
+    ALTER TABLE llm_calls ADD COLUMN entropies DOUBLE[] DEFAULT [];   -- of the tokens' distributions, nats
+    CREATE TABLE calibrations (       -- one query walked through rounds under one arm
+        run BIGINT NOT NULL,
+        arm VARCHAR NOT NULL,         -- full, or an ablation or baseline
+        place BIGINT NOT NULL,        -- of the query within the run
+        query BIGINT,                 -- its row; NULL for a query that is not indexed
+        input VARCHAR NOT NULL,
+        over VARCHAR NOT NULL,        -- documents or demonstrations
+        final INTEGER,                -- round of the final answer; NULL: no answer was had
+        failure VARCHAR NOT NULL
+    );
+    CREATE TABLE calibration_documents (
+        run BIGINT NOT NULL,
+        place BIGINT NOT NULL,
+        document INTEGER NOT NULL,    -- from 1, in the order of the prompt's numbers (best first for demonstrations)
+        id VARCHAR NOT NULL,
+        row BIGINT,                   -- of a demonstration
+        text VARCHAR NOT NULL,        -- as it was shown
+        relevant BOOLEAN,             -- where that is known
+        prompt VARCHAR NOT NULL,      -- JSON messages: the query with this document alone
+        answer VARCHAR,               -- NULL: none was had
+        uncertainty DOUBLE,
+        score DOUBLE                  -- 0 … 100 within the query
+    );
+    CREATE TABLE calibration_rounds (
+        run BIGINT NOT NULL,
+        arm VARCHAR NOT NULL,
+        place BIGINT NOT NULL,
+        round INTEGER NOT NULL,
+        prompt VARCHAR NOT NULL,      -- JSON messages
+        answer VARCHAR NOT NULL,
+        uncertainty DOUBLE NOT NULL,
+        score DOUBLE NOT NULL,        -- 0 … 100 about the set's mean
+        correct BOOLEAN, f1 DOUBLE    -- NULL where no reference is known
+    );
+    CREATE TABLE uncertainty_means (  -- of round 0 over a set of queries, so that a single query can be scored
+        llm VARCHAR NOT NULL,         -- the LLM's identity, JSON
+        estimator VARCHAR NOT NULL,
+        over VARCHAR NOT NULL,
+        mean DOUBLE NOT NULL,
+        answers BIGINT NOT NULL,
+        run BIGINT NOT NULL,
+        PRIMARY KEY (llm, estimator, over)
+    );
+    """,
 )
 
 VERSION = len(MIGRATIONS)

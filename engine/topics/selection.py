@@ -1,16 +1,21 @@
 """TopicK: demonstrations that add required topics which the LLM does not know (paper 004, section 3.2).
 
 No LLM is called. All demonstrations are scored by their kept strongest topics (eq. 6) and cosine; the best 300 are
-then chosen from one by one, their cumulative coverage (eq. 7) predicted anew for each choice. The term that eq. 7
-subtracts is the same for every candidate and vanishes in the z-score. Only the `REQUIRED` topics that weigh most for
-the query are predicted for the 300: the others together hardly move a score.
+then chosen from one by one by what they would cover together with those chosen before. Only the `REQUIRED` topics that
+weigh most for the query are predicted for the 300: the others together hardly move a score.
+
+What a set covers is a choice. The paper predicts it from the mean of the set's embeddings (eq. 7, ``pooled``); since
+the term it subtracts is the same for every candidate, the best addition is then whatever keeps that mean nearest to
+the query, and the picks repeat each other. The default, ``union``, takes a topic as covered unless every demonstration
+misses it, 1 − Π (1 − t̂_d): an addition gains what the others lack, and coverage grows as the paper's figure 4 wants.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +36,9 @@ REQUIRED = 256
 
 NAMED = 5
 """Topics named for each pick."""
+
+Coverage = Literal["union", "pooled", "alone"]
+"""What demonstrations cover together; ``alone``: each is judged by itself (the paper's ablation)."""
 
 _opened: weakref.WeakKeyDictionary[PoolView, Opened] = weakref.WeakKeyDictionary()
 
@@ -67,12 +75,12 @@ class Need:
 
 
 def topick(
-    view: PoolView, queries: Sequence[Query], k: int, *, knowledge: bool = True, cumulative: bool = True
+    view: PoolView, queries: Sequence[Query], k: int, *, knowledge: bool = True, coverage: Coverage = "union"
 ) -> list[list[Chosen]]:
     """The ``k`` demonstrations of each query, in the order they are picked.
 
-    Without ``knowledge`` every topic counts as equally known, without ``cumulative`` each pick is judged alone: the
-    paper's ablations (table 3). Raises `UsageError` before `train topics`, or when it stood on another encoder.
+    Without ``knowledge`` every topic counts as equally known (the paper's ablation, table 3). Raises `UsageError`
+    before `train topics`, or when it stood on another encoder.
     """
     opened = open_for(view)
     if not queries:
@@ -81,7 +89,7 @@ def topick(
     required = opened.model.predictor.predict(vectors)
     weights = required / opened.model.knowledge.share if knowledge else required
     with one_blas_thread():
-        return [_choose(view, opened, *each, k, cumulative) for each in zip(queries, vectors, weights, strict=True)]
+        return [_choose(view, opened, *each, k, coverage) for each in zip(queries, vectors, weights, strict=True)]
 
 
 def needs(view: PoolView, query: Query, count: int = 20) -> list[Need]:
@@ -129,38 +137,54 @@ def greedy(
     cosines: NDArray[np.float64],
     cosine: float,
     k: int,
-    cumulative: bool = True,
+    coverage: Coverage = "union",
 ) -> list[tuple[int, float, float, Floats]]:
     """Pick ``k`` of the candidates ``vectors`` (n, d), each by z(r) + λ·z(cos) among those not yet picked.
 
-    ``weights`` (t,) is t̂_x / t_LM (eq. 6), ``cosine`` λ. With ``cumulative`` r is that of eq. 7, the candidate pooled
-    with what is picked already, else that of the candidate alone. Gives for each pick its position, final score,
-    relevance Σ w·t̂ and t̂ of the `REQUIRED` topics in the order of `required_topics`.
+    ``weights`` (t,) is t̂_x / t_LM (eq. 6), ``cosine`` λ; r is Σ w·t̂ of a candidate together with what is picked
+    already. Gives for each pick its position, final score, r, and t̂ of the `required_topics` with it.
     """
     judged = required_topics(weights)
     w = weights[judged]
-    last, bias = predictor.last[judged], predictor.last_bias[judged]
     with one_blas_thread():
-        hidden = vectors @ predictor.first.T  # both are linear up to here: pooling commutes with them
-        straight = vectors @ last.T
-        deep = last @ predictor.second
-        shift = bias + last @ predictor.second_bias
-        pooled_hidden, pooled_straight = np.zeros_like(hidden[0]), np.zeros_like(straight[0])
+        together = {"union": _union, "pooled": _pooled, "alone": _alone}[coverage](predictor, vectors, judged)
         free = np.ones(len(vectors), np.bool_)
         picked: list[tuple[int, float, float, Floats]] = []
         while len(picked) < min(k, len(vectors)):
-            size = np.float32(len(picked) + 1 if cumulative else 1)
-            active = np.maximum((hidden + pooled_hidden) / size + predictor.first_bias, 0)
-            covered = sigmoid((straight + pooled_straight) / size + active @ deep.T + shift)
+            covered = together([best for best, *_ in picked])
             relevance = (covered @ w).astype(np.float64)
             scores = np.where(free, standardised(relevance, free) + cosine * standardised(cosines, free), -np.inf)
             best = int(top_k(scores, 1)[0])
             picked.append((best, float(scores[best]), float(relevance[best]), covered[best]))
             free[best] = False
-            if cumulative:
-                pooled_hidden = pooled_hidden + hidden[best]
-                pooled_straight = pooled_straight + straight[best]
     return picked
+
+
+Together = Callable[[list[int]], Floats]
+"""From positions already picked to t̂ (n, t) of each candidate with them."""
+
+
+def _union(predictor: Predictor, vectors: Floats, judged: NDArray[np.int64]) -> Together:
+    missed = 1 - _alone(predictor, vectors, judged)([])
+    return lambda picked: 1 - missed * missed[picked].prod(axis=0)
+
+
+def _pooled(predictor: Predictor, vectors: Floats, judged: NDArray[np.int64]) -> Together:
+    last = predictor.last[judged]
+    hidden, straight = vectors @ predictor.first.T, vectors @ last.T  # linear up to here: pooling commutes with them
+    deep, shift = last @ predictor.second, predictor.last_bias[judged] + last @ predictor.second_bias
+
+    def covered(picked: list[int]) -> Floats:
+        size = np.float32(len(picked) + 1)
+        active = np.maximum((hidden + hidden[picked].sum(axis=0)) / size + predictor.first_bias, 0)
+        return sigmoid((straight + straight[picked].sum(axis=0)) / size + active @ deep.T + shift)
+
+    return covered
+
+
+def _alone(predictor: Predictor, vectors: Floats, judged: NDArray[np.int64]) -> Together:
+    covered = _pooled(predictor, vectors, judged)([])
+    return lambda picked: covered
 
 
 def required_topics(weights: NDArray[np.float32]) -> NDArray[np.int64]:
@@ -178,7 +202,7 @@ def standardised(values: NDArray[np.float64], among: NDArray[np.bool_]) -> NDArr
 
 
 def _choose(
-    view: PoolView, opened: Opened, query: Query, vector: Floats, weights: Floats, k: int, cumulative: bool
+    view: PoolView, opened: Opened, query: Query, vector: Floats, weights: Floats, k: int, coverage: Coverage
 ) -> list[Chosen]:
     short = shortlist(view, opened, query, vector, weights, max(k, SHORTLIST))
     if not short.size or k < 1:
@@ -186,13 +210,13 @@ def _choose(
     rows = view.rows[short]
     vectors = view.vectors(rows)
     cosines = vectors.astype(np.float64) @ vector.astype(np.float64)
-    picked = greedy(opened.model.predictor, weights, vectors, cosines, opened.model.cosine, k, cumulative)
+    picked = greedy(opened.model.predictor, weights, vectors, cosines, opened.model.cosine, k, coverage)
     judged = required_topics(weights)
     before = np.zeros(len(judged), np.float32)
     chosen = []
     for position, score, relevance, covered in picked:
         gain = weights[judged] * (covered - before)
-        before = covered
+        before = before if coverage == "alone" else covered
         most = [t for t in top_k(gain, NAMED) if gain[t] > 0]
         adds = tuple((opened.model.names[judged[t]], float(gain[t])) for t in most)
         chosen.append(Chosen(int(rows[position]), score, relevance, float(cosines[position]), adds))

@@ -34,7 +34,7 @@ class Help(ModalScreen[None]):
             for title, about, actions in self._sections:
                 yield Static(Text.assemble((title, "title"), "  ", (about, "muted")), classes="heading")
                 yield Static(self._keys(actions))
-            yield Static(Text("esc closes · keys can be changed in keys.toml, see the README", "muted"), classes="keys")
+            yield Static(Text("esc closes · keys can be changed by these names in keys.toml", "muted"), classes="keys")
 
     def action_close(self) -> None:
         self.dismiss()
@@ -46,15 +46,18 @@ class Help(ModalScreen[None]):
         self.query_one(VerticalScroll).scroll_up(animate=False)
 
     def _keys(self, actions: Iterable[Action]) -> Table:
-        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+        table = Table(box=None, show_header=False, pad_edge=False, expand=True, padding=(0, 2, 0, 0))
         table.add_column(no_wrap=True, min_width=12)
         table.add_column(ratio=1)
+        names = self.app.size.width >= 90  # for keys.toml
+        if names:
+            table.add_column(no_wrap=True, style="muted", width=20)
         for action in actions:
             keys = self.app.keys_of(action)  # type: ignore[attr-defined]
             about = Text(action.about)
             if action.cli:
                 about.append(f"   {action.cli}", "muted")
-            table.add_row(Text(keys, "key"), about)
+            table.add_row(Text(keys, "key"), about, *([Text(action.name)] if names else []))
         return table
 
 

@@ -85,7 +85,7 @@ class Start(ModalScreen[list[str] | None]):
     def _submitted(self, event: Input.Submitted) -> None:
         if self.costed == event.value:
             self.dismiss(parsed(event.value))
-        else:
+        elif self._asked_for != event.value or self._asking is None or self._asking.is_finished:
             self._ask()
 
     def _ask(self) -> None:

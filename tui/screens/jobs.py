@@ -2,68 +2,34 @@
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from datetime import datetime
+import shlex
 from typing import Any, ClassVar
 
-from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Static
 
-from ...engine.jobs.folder import Job, jobs, log
+from ...engine.jobs.folder import Job, jobs
 from ...engine.jobs.follow import Live
 from ...engine.jobs.start import cancel, resume
 from ...engine.pool.display import display_line
-from ...engine.progress import Event
 from ...engine.store.workspace import Workspace
 from ..actions import Action, bindings
 from ..dialogs.confirm import Confirm
 from ..dialogs.start import propose
-from ..plain_jobs import duration, outcome, took
+from ..job_lines import COLUMNS, CURVES, Seen, figures, headline, job_line, log_lines, look_at
 from ..room import Empty, Room
 from ..widgets.logview import LogView
-from ..widgets.table import Column, Line, LineTable
-from ..widgets.trend import Trend, short
+from ..widgets.table import LineTable
+from ..widgets.trend import Trend
 
 LOOK = 0.5
 """Seconds between two looks at the jobs' folders."""
 
-COMMANDS = ("train sources", "train ranker", "train topics", "evaluate --methods zero,random,bm25,dense")
+COMMANDS = ("train sources", "train ranker", "train topics", "train all", "evaluate")
 """What a new job is proposed to be."""
-
-MOST_TASKS = 4
-"""Tasks of a running job that are shown, the latest."""
-
-CURVES = {"loss": "loss", "held_out_loss": "held-out", "sigma": "σ", "shots": "shots", "accuracy": "accuracy"}
-"""Figures of every step that are drawn, and their titles."""
-
-STYLES = {"queued": "muted", "running": "accent", "done": "good", "failed": "bad", "cancelled": "warn"}
-
-COLUMNS = (
-    Column("number", "#", 4, right=True, sortable=False),
-    Column("state", "state", 9, sortable=False),
-    Column("outcome", "", 26, grow=3, most=60, sortable=False),
-    Column("took", "took", 7, right=True, rank=1, sortable=False),
-    Column("left", "left", 7, right=True, rank=2, sortable=False),
-    Column("command", "command", 16, grow=5, rank=3, sortable=False),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A job, what its events tell, what came of it in a few words, and its log."""
-
-    job: Job
-    live: Live
-    outcome: str
-    log: str
 
 
 class JobsRoom(Room):
@@ -79,6 +45,7 @@ class JobsRoom(Room):
         Action(
             "jobs.resume", "r", "Resume", "Run its command again; pays only for the rest", "icl-curate jobs resume N"
         ),
+        Action("jobs.edit", "e", "Edit", "Change its command, see the cost, start that", footer=False),
         Action("jobs.log", "l", "Log", "To its log and back", "icl-curate jobs follow N"),
     )
     BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
@@ -128,10 +95,11 @@ class JobsRoom(Room):
 
     def read(self, workspace: Workspace) -> list[Seen] | Empty:
         found = []
-        for job in jobs(workspace):
+        ended = {number: seen.job for number, seen in self._known.items() if not seen.job.live}
+        for job in jobs(workspace, ended):
             seen = self._known.get(job.number)
             if seen is None or seen.job.live:
-                seen = self._known[job.number] = _seen(job, seen.live if seen else Live())
+                seen = self._known[job.number] = look_at(job, seen.live if seen else Live())
             found.append(seen)
         return found or Empty(
             "No jobs yet",
@@ -163,7 +131,7 @@ class JobsRoom(Room):
         numbers = [seen.job.number for seen in found]
         if self.selected not in numbers:
             self.selected = next((seen.job.number for seen in found if seen.job.state == "running"), numbers[0])
-        self.table.fill([_line(seen) for seen in found])
+        self.table.fill([job_line(seen) for seen in found])
         self.table.cursor = numbers.index(self.selected)
         self._tell_ends()
         self._show_current()
@@ -198,8 +166,8 @@ class JobsRoom(Room):
         seen = self.current
         if seen is None:
             return
-        self.query_one("#what", Static).update(_what(seen.job))
-        self.query_one("#now", Static).update(_now(seen, self.screen.has_class("-flat")))
+        self.query_one("#what", Static).update(headline(seen.job))
+        self.query_one("#now", Static).update(figures(seen, self.screen.has_class("-flat")))
         steps = seen.live.steps
         self.query_one("#curves").display = bool(steps)
         for name in CURVES:
@@ -207,12 +175,16 @@ class JobsRoom(Room):
             trend = self.query_one(f"#curve-{name}", Trend)
             trend.set_class(not values, "-unknown")
             trend.draw(values)
-        self.query_one(LogView).tell(_log(seen))
+        self.query_one(LogView).tell(log_lines(seen))
 
     # Actions.
 
     def action_new(self) -> None:
         propose(self, COMMANDS)
+
+    def action_edit(self) -> None:
+        if self.current:
+            propose(self, [shlex.join(self.current.job.arguments)])
 
     def action_cancel(self) -> None:
         if seen := self._stoppable():
@@ -254,106 +226,3 @@ class JobsRoom(Room):
         if job.live:
             self.notify(f"job {job.number}: finishing the calls in flight", timeout=4)
         self.reload()
-
-
-def _seen(job: Job, before: Live) -> Seen:
-    """Read on where ``before`` ended; what was shown already is left as it was."""
-    live = replace(
-        before, tasks=dict(before.tasks), steps=list(before.steps), notes=list(before.notes), spent=dict(before.spent)
-    )
-    live.read(job.folder)
-    return Seen(job, live, outcome(job, live), log(job))
-
-
-def _line(seen: Seen) -> Line:
-    job = seen.job
-    state = Text(job.state, STYLES[job.state])
-    if job.state == "queued":
-        told: Text | str = Text(f"after job {job.behind}" if job.behind else "starting", "muted")
-    elif job.state == "running":
-        told = _progress(seen, 10)
-    else:
-        told = Text(display_line(seen.outcome), "bad" if job.state == "failed" else "")
-    left = seen.live.remaining(time.time()) if job.state == "running" else None
-    command = job.command.removeprefix("icl-curate ")
-    return Line((Text(str(job.number)), state, told, took(job), "" if left is None else duration(left), command))
-
-
-def _progress(seen: Seen, width: int) -> Text:
-    latest = seen.live.latest
-    if latest is None:
-        return Text("starting", "muted")
-    if latest.event.done == latest.event.total:
-        return Text(f"{latest.event.task} done, going on", "muted")
-    return _gauge(latest.event, width)
-
-
-def _gauge(event: Event, width: int) -> Text:
-    """A bar, the share, and the units."""
-    told = Text()
-    if event.total:
-        full = round(event.done / event.total * width)
-        told.append("━" * full, "primary").append("─" * (width - full), "muted")
-        told.append(f" {event.done / event.total:4.0%} ")
-    told.append(f"{event.task} ", "muted")
-    return told.append(f"{event.done:,}" + (f" of {event.total:,}" if event.total is not None else ""))
-
-
-def _what(job: Job) -> Text:
-    told = Text.assemble((f"job {job.number} ", "title"), (job.state, STYLES[job.state]), "  ")
-    told.append(display_line(job.command))
-    for name, moment in (("started", job.started), ("ended", job.ended)):
-        if moment is not None:
-            told.append(f"  {name} {datetime.fromtimestamp(moment):%H:%M:%S}", "muted")
-    if job.error:
-        told.append("\n" + display_line(job.error, 400), "bad")
-        told.append("  " + display_line(job.fix, 200), "muted")
-    return told
-
-
-def _now(seen: Seen, alone: bool) -> Text:
-    """The tasks under way and the latest figures; those that curves show too only where it stands ``alone``."""
-    job, live = seen.job, seen.live
-    told = Text()
-    if job.state == "running":
-        for one in list(live.tasks.values())[-1 if alone else -MOST_TASKS :]:
-            told.append_text(_gauge(one.event, 24))
-            left = live.remaining(time.time()) if one is live.latest else None
-            told.append(f"  {duration(left)} left" if left is not None else "", "accent")
-            told.append("\n")
-    elif job.state == "done":
-        told.append(display_line(seen.outcome) + "\n")
-    step = live.steps[-1] if live.steps else {}
-    figures = [(title, short(step[name])) for name, title in CURVES.items() if alone and name in step]
-    spent = live.spent
-    if spent.get("calls"):
-        figures += [
-            ("calls", f"{spent['calls']:,.0f}"),
-            ("tokens", f"{spent['tokens_in']:,.0f} in {spent['tokens_out']:,.0f} out"),
-        ]
-    if spent.get("cost"):
-        figures.append(("cost", f"${spent['cost']:,.4f}"))
-    asked = live.tasks.get("ask")
-    for name in ("cached", "failed", "in_flight"):
-        if asked and asked.event.fields.get(name) and (job.state == "running" or name == "failed"):
-            figures.append((name.replace("_", " "), f"{asked.event.fields[name]:,.0f}"))
-    for i, (name, figure) in enumerate(figures):
-        told.append("  " if i else "")
-        told.append(f"{name} ", "muted").append(figure)
-    return told
-
-
-def _log(seen: Seen) -> Sequence[Text]:
-    """Notes with their times, then what the process wrote to stderr; not the error that stands above already."""
-    lines = [
-        Text.assemble((f"{datetime.fromtimestamp(moment):%H:%M:%S} ", "muted"), display_line(note, 2000))
-        for moment, note in seen.live.notes
-    ]
-    return lines + [Text(display_line(line, 2000), "muted") for line in seen.log.splitlines() if not _is_error(line)]
-
-
-def _is_error(line: str) -> bool:
-    with suppress(ValueError):
-        told = json.loads(line)
-        return isinstance(told, dict) and "error" in told
-    return False

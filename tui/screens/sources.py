@@ -150,6 +150,7 @@ class SourcesRoom(Room):
         columns, below = _columns(self.sources), self._below()
         table.arrange_columns(columns)
         table.fill([_line(s, columns, s.source in below) for s in self.sources])
+        table.styles.max_height = len(self.sources) + 2
         at = next((i for i, s in enumerate(self.sources) if s.source == here), None)
         if at is not None:
             table.cursor = at
@@ -261,8 +262,8 @@ class SourcesRoom(Room):
         gain = accuracy - points[0][2]
         told = Text.assemble(
             (self.estimator, "title"), (" below ", "muted"), (f"{threshold:.3f}", "accent"),
-            (" drops ", "muted"), f"{dropped:,}/{len(self.sources):,}", (" sources, ", "muted"), f"{size:,}",
-            (" rows: accuracy ", "muted"), f"{points[0][2]:.3f} → ",
+            (" drops ", "muted"), f"{dropped:,}/{len(self.sources):,}", (f" ({size:,} rows), accuracy ", "muted"),
+            f"{points[0][2]:.3f} → ",
             (f"{accuracy:.3f}", "good" if gain > 0 else "bad" if gain < 0 else ""),
         )  # fmt: skip
         told.append("\n")

@@ -64,6 +64,7 @@ class Curve(Widget):
         low, high = self._range()
         lines = []
         mark, star = points[self.at], self._drawn.star
+        steps = {(x // 2, y // 4) for x, y in points} if len(points) * 4 <= width else set()
         level = None if self._drawn.level is None else self._row(self._drawn.level) // 4
         for row in range(height):
             label = {0: f"{high:.3f}", height - 1: f"{low:.3f}"}.get(row, "")
@@ -75,6 +76,8 @@ class Curve(Widget):
                     line.append("●", "accent")
                 elif star is not None and here == (points[star][0] // 2, points[star][1] // 4):
                     line.append("◆", "good")
+                elif here in steps:
+                    line.append("•", "primary")
                 elif code:
                     line.append(chr(0x2800 + code), "primary")
                 elif column == mark[0] // 2:

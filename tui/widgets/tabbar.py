@@ -18,6 +18,7 @@ from ...engine.pool.display import display_line
 class TabBar(Widget):
     """The names of the tabs with the open one marked; where they do not all fit, those around it."""
 
+    DEFAULT_CSS = "TabBar { height: 1; text-wrap: nowrap; text-overflow: clip; }"
     COMPONENT_CLASSES: ClassVar = {"tabbar--open", "tabbar--key", "tabbar--note"}
 
     current: reactive[str] = reactive("")

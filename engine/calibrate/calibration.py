@@ -1,0 +1,309 @@
+"""Calibration carried out: what it costs, the walk within a budget, what is kept of it and told.
+
+All queries take a round together, so that their prompts are asked concurrently. A run that was stopped goes on by
+being started again: prompts follow from earlier answers alone and answers come from the call cache.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from ..errors import Cancelled, LLMError, UsageError
+from ..index.view import PoolView
+from ..llm import runner
+from ..llm.asking import llm_settings, room_for
+from ..llm.budget import Budget, Price
+from ..llm.cache import call_key, canonical
+from ..llm.types import Answer, Backend, Request, Result
+from ..pool.answers import is_correct, token_f1
+from ..pool.prompts import Prompt
+from ..pool.records import Query
+from ..progress import CancelToken, Event, Report, silent
+from ..settings import Settings
+from ..store import rounds as kept
+from ..store import runs
+from ..store.demonstrations import task_of
+from ..store.workspace import Workspace
+from ..version import VERSION
+from .documents import cases_for, encoder_scores, fitted
+from .prompts import OVERS, Case, Frame, alone_prompt, first_prompt
+from .reports import report_of
+from .rounds import ARMS, Chain, Turn, arms_named
+from .scores import estimator_named
+from .walk import CalibrationPlan, Walk, Walker
+
+TASK = "calibrate"
+SCORE_TOKENS = 16
+"""Room for what a score or an earlier answer adds to a prompt besides its text."""
+
+
+class Calibration:
+    """Calibration made ready: first prompts are known, nothing has been asked yet.
+
+    Raises `UsageError` for no queries, unknown arms or estimators, or an arm that needs reference answers where there
+    are none, and `LLMError` where the LLM lacks what the estimator needs, before anything is asked; with
+    ``rehearse`` not even a probe is sent.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        backend: Backend,
+        settings: Settings,
+        queries: Sequence[Query],
+        plan: CalibrationPlan,
+        report: Report = silent,
+        cancel: CancelToken | None = None,
+        *,
+        rehearse: bool = False,
+    ) -> None:
+        self.workspace, self.backend, self.settings, self.plan = workspace, backend, settings, plan
+        self.report, self.cancel = report, cancel or CancelToken()
+        self.arms = arms_named(plan.arms)
+        self.estimator = estimator_named(plan.estimator)
+        if not queries:
+            raise UsageError(
+                f"there are no {plan.split or 'queries'} queries to calibrate",
+                "icl-curate index POOL.jsonl --validation QUERIES.jsonl, or --validation-fraction 0.2",
+            )
+        if not all(query.input.strip() for query in queries):
+            raise UsageError("the query is empty", 'icl-curate calibrate "a question"')
+        if "oracle" in self.arms and not all(query.answers for query in queries):
+            raise UsageError("the arm 'oracle' needs reference answers", "--validation, or leave out the arm")
+        self.task = task_of(workspace)
+        self.frame = Frame(self.task, settings.template, settings.order)
+        self.capabilities = (runner.known if rehearse else runner.probe)(workspace, backend)
+        cases = cases_for(workspace, queries, self.task, settings, plan.over, report, self.cancel)
+        self.cases = self._fitted(cases)
+        self.llm = canonical(backend.identity())
+        known = {over: kept.mean_of(workspace, self.llm, plan.estimator, over) for over in OVERS}
+        self.stored_means: dict[str, float] = {over: found[0] for over, found in known.items() if found}
+        relevance: Sequence[tuple[float | None, ...]] = ()
+        if any(ARMS[arm].documents == "relevance" for arm in self.arms):
+            relevance = encoder_scores(PoolView(workspace, settings, report, self.cancel), self.cases)
+        self.walker = Walker(self.cases, self.frame, plan, settings, self.capabilities, relevance, self.stored_means)
+        if not rehearse:
+            self._check()
+        self.asked: dict[bytes, Result] = {}
+
+    # what it costs and what it gives
+
+    def cost(self, price: Price | None) -> runner.Plan:
+        """What is left to ask, exactly as far as cached answers lead; each later round counts as one prompt more."""
+        asked: list[Request] = []
+
+        def peek(requests: Sequence[Request]) -> Sequence[Result | None]:
+            asked.extend(requests)
+            return runner.cached(self.workspace, self.backend, requests)
+
+        walk = self.walker.walk(peek)
+        plan = runner.plan(self.workspace, self.backend, asked, price)
+        each = 1 + (self.plan.samples if self.estimator.needs == "samples" else 0)
+        more = sum(walk.unknown) * each
+        if not more:
+            return plan
+        low_in = high_in = 0
+        for case, unknown in zip(self.cases, walk.unknown, strict=True):
+            tokens = self.backend.count_tokens(first_prompt(case, self.frame)) if unknown else 0
+            low_in += unknown * each * tokens
+            high_in += unknown * each * (tokens + self._growth(case))
+        low = 0 if self.plan.settle is not None else more
+        low_in = 0 if self.plan.settle is not None else low_in
+        high_out = more * self.settings.max_tokens
+        return replace(
+            plan,
+            requests=plan.requests + more,
+            distinct=plan.distinct + more,
+            to_ask=plan.to_ask + more,
+            tokens_in=(plan.tokens_in[0] + low_in, plan.tokens_in[1] + high_in),
+            tokens_out=(plan.tokens_out[0] + low, plan.tokens_out[1] + high_out),
+            cost=(plan.cost[0] + price.cost(low_in, low), plan.cost[1] + price.cost(high_in, high_out))
+            if plan.cost and price
+            else plan.cost,
+        )
+
+    def run(self, budget: Budget) -> dict[str, Any]:
+        """Walk all queries, keep everything round by round; returns the ``calibrate --json`` contract."""
+        described = asdict(self.plan) | {
+            "arms": list(self.arms),
+            "queries": len(self.cases),
+            "k": self.settings.k,
+            "method": self.settings.method,
+            "seed": self.settings.seed,
+            "version": VERSION,
+        }
+        run = runs.start(self.workspace, kept.KIND, self.backend.spec, described)
+
+        def ask(requests: Sequence[Request]) -> Sequence[Result | None]:
+            self.cancel.check()
+            results = runner.ask(
+                self.workspace, self.backend, requests, llm_settings(self.settings), budget, self.report, self.cancel
+            )
+            identity = self.backend.identity()
+            for request, result in zip(requests, results, strict=True):
+                self.asked.setdefault(call_key(identity, request), result)
+            return results
+
+        try:
+            walk = self.walker.walk(ask, lambda walk, step: self._keep(run, walk, step))
+            summary = self._summary(run, walk)
+        except BaseException as error:
+            stopped = isinstance(error, (Cancelled, KeyboardInterrupt))
+            runs.finish(self.workspace, run, "interrupted" if stopped else "failed", {"error": str(error)})
+            raise
+        runs.finish(self.workspace, run, "done", {k: v for k, v in summary.items() if k != "queries"})
+        return summary
+
+    # made ready
+
+    def _growth(self, case: Case) -> int:
+        """Tokens that the last round's prompt may have more than the first."""
+        return SCORE_TOKENS * (4 + len(case.documents)) + self.plan.rounds * (self.settings.max_tokens + SCORE_TOKENS)
+
+    def _fitted(self, cases: Sequence[Case]) -> list[Case]:
+        room = room_for(self.settings, self.capabilities)
+        found = [fitted(case, self.frame, self.backend.count_tokens, room, self._growth(case)) for case in cases]
+        if cut := sum(was_cut for _, was_cut in found):
+            note = f"{cut:,} queries had more text than fits into {room:,} tokens: they were cut"
+            self.report(Event(TASK, note=note))
+        return [case for case, _ in found]
+
+    def _check(self) -> None:
+        needs = self.estimator.needs
+        given = {"logprobs": self.capabilities.logprobs, "entropies": self.capabilities.entropies, "samples": True}
+        sampled = any(ARMS[arm].samples for arm in self.arms)
+        scored = all(self.walker.request(first_prompt(case, self.frame)).score for case in self.cases)
+        if given[needs] or (scored and not sampled):
+            return
+        name = {"logprobs": "log-probabilities", "entropies": "entropies"}[needs]
+        raise LLMError(
+            f"calibration by '{self.plan.estimator}' needs {name} of answers, which {self.backend.spec} does not give",
+            "icl-curate calibrate … --uncertainty self-consistency (draws samples of every prompt), or --llm hf:PATH",
+        )
+
+    # what is kept and told
+
+    def _keep(self, run: int, walk: Walk, step: int) -> None:
+        self.report(Event(TASK, step, self.plan.rounds))
+        if step == 0:
+            rows = [
+                {
+                    "run": run,
+                    "place": place,
+                    "document": i + 1,
+                    "id": document.id,
+                    "row": document.demonstration.row if document.demonstration else None,
+                    "text": document.text,
+                    "relevant": document.relevant,
+                    "prompt": _messages(alone_prompt(case, self.frame, i)),
+                    "answer": spoken.text if spoken and spoken.uncertainty is not None else None,
+                    "uncertainty": spoken.uncertainty if spoken else None,
+                    "score": score,
+                }
+                for place, (case, said, scores) in enumerate(zip(self.cases, walk.alone, walk.scores, strict=True))
+                for i, (document, spoken, score) in enumerate(zip(case.documents, said, scores, strict=False))
+            ]
+            kept.append(self.workspace, "calibration_documents", rows)
+            self._keep_means(run, walk)
+        turns = [
+            {"run": run, "arm": arm, "place": place, "prompt": _messages(turn.prompt), **self._told_turn(chain, turn)}
+            for arm, chains in walk.chains.items()
+            for place, chain in enumerate(chains)
+            for turn in chain.turns[-1:]
+            if turn.round == step
+        ]
+        kept.append(self.workspace, "calibration_rounds", turns)
+
+    def _keep_means(self, run: int, walk: Walk) -> None:
+        if not self.plan.split:
+            return
+        answered: list[str] = [
+            case.over for case, chain in zip(self.cases, walk.chains[self.arms[0]], strict=True) if not chain.failure
+        ]
+        for over, mean in walk.means.items():
+            kept.save_mean(self.workspace, self.llm, self.plan.estimator, over, mean, answered.count(over), run)
+
+    def _summary(self, run: int, walk: Walk) -> dict[str, Any]:
+        rows = []
+        for arm, chains in walk.chains.items():
+            for place, chain in enumerate(chains):
+                final = chain.final(self.task)
+                query = chain.case.query
+                rows.append(
+                    {"run": run, "arm": arm, "place": place, "query": query.row, "input": query.input,
+                     "over": chain.case.over, "final": final.round if final else None, "failure": chain.failure}
+                )  # fmt: skip
+        kept.append(self.workspace, "calibrations", rows)
+        told = [self._told(i, walk) for i in range(len(self.cases))]
+        answers = [result for result in self.asked.values() if isinstance(result, Answer)]
+        failures = [chain.failure for chain in walk.chains[self.arms[0]] if chain.failure]
+        summary: dict[str, Any] = {
+            "run": run,
+            "llm": self.backend.spec,
+            "estimator": self.plan.estimator,
+            "task": self.task.kind,
+            "split": self.plan.split,
+            "calls": len(self.asked),
+            "cached_calls": sum(answer.cached for answer in answers),
+            "failures": len(self.asked) - len(answers),
+            "tokens_in": sum(answer.tokens_in for answer in answers),
+            "tokens_out": sum(answer.tokens_out for answer in answers),
+            "means": walk.means,
+        }
+        if not self.plan.split and len(self.cases) == 1:
+            if failures:
+                raise LLMError(
+                    f"{self.backend.spec} gave no answer: {failures[0]}",
+                    f"icl-curate llm check --llm {self.backend.spec}",
+                )
+            [only] = told
+            return summary | only | {"mean_known": only["over"] in self.stored_means}
+        reports = report_of(walk.chains, self.task, self.plan.rounds, self.settings.seed)
+        return summary | reports | {"queries": told}
+
+    def _told(self, i: int, walk: Walk) -> dict[str, Any]:
+        """One query under the first arm, as the contract of ``calibrate --json`` has it."""
+        case, chain = self.cases[i], walk.chains[self.arms[0]][i]
+        final = chain.final(self.task)
+        said = walk.alone[i] or [None] * len(case.documents)
+        scores = chain.scores or walk.scores[i] or (None,) * len(case.documents)
+        return {
+            "id": case.query.id,
+            "query": case.query.input,
+            "answers": list(case.query.answers),
+            "over": case.over,
+            "documents": [
+                {
+                    "id": document.id,
+                    "score": score,
+                    "text": document.text,
+                    "answer": spoken.text if spoken else None,
+                    "uncertainty": spoken.uncertainty if spoken else None,
+                    "relevant": document.relevant,
+                }
+                for document, spoken, score in zip(case.documents, said, scores, strict=True)
+            ],
+            "rounds": [self._told_turn(chain, turn) for turn in chain.turns],
+            "final": final.answer if final else None,
+            "final_round": final.round if final else None,
+            "failure": chain.failure,
+        }
+
+    def _told_turn(self, chain: Chain, turn: Turn) -> Mapping[str, Any]:
+        query = chain.case.query
+        known = bool(query.answers)
+        return {
+            "round": turn.round,
+            "answer": turn.answer,
+            "uncertainty": turn.uncertainty,
+            "score": turn.score,
+            "correct": is_correct(turn.answer, query.answers, self.task.choices(query)) if known else None,
+            "f1": token_f1(turn.answer, query.answers) if known else None,
+        }
+
+
+def _messages(prompt: Prompt) -> str:
+    return json.dumps([[message.role, message.content] for message in prompt.messages], ensure_ascii=False)

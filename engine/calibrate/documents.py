@@ -1,0 +1,155 @@
+"""What a query is answered from: its own documents or demonstrations of the pool, and which of these are relevant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+
+from ..errors import UsageError
+from ..index.view import PoolView
+from ..pool.answers import is_correct, normalise
+from ..pool.prompts import Prompt, documents_of
+from ..pool.records import Demonstration, Query, Split, Task
+from ..progress import CancelToken, Report, silent
+from ..select.selector import Selected, Selector
+from ..settings import Settings
+from ..store.demonstrations import active_rows, fetch, find, queries
+from ..store.workspace import Workspace
+from .prompts import Case, Document, Frame, Over, first_prompt, with_documents
+from .scores import document_scores
+
+Choice = Literal["auto", "documents", "demonstrations"]
+ROLES = "documents"
+"""Metadata field in which a query may say what each of its documents is; ``relevant`` is the one that counts."""
+
+
+def cases_for(
+    workspace: Workspace,
+    asked: Sequence[Query],
+    task: Task,
+    settings: Settings,
+    choice: Choice = "auto",
+    report: Report = silent,
+    cancel: CancelToken | None = None,
+) -> list[Case]:
+    """One case a query. ``auto`` takes the query's documents where it brings two or more, else demonstrations by
+    ``settings.method``. Raises `UsageError` where documents are asked for and a query brings none."""
+    own = [documents_of(query.context) for query in asked]
+    over = [_over(texts, choice) for texts in own]
+    for query, texts, kind in zip(asked, own, over, strict=True):
+        if kind == "documents" and not texts:
+            name = query.id or query.input
+            raise UsageError(f"the query '{name}' brings no documents", "icl-curate calibrate --over demonstrations")
+    pooled = [i for i, kind in enumerate(over) if kind == "demonstrations"]
+    selected: dict[int, list[Selected]] = {}
+    if pooled:
+        selector = Selector(workspace, settings=settings, report=report, cancel=cancel)
+        selected = dict(zip(pooled, selector.select_many([asked[i] for i in pooled]), strict=True))
+    metadata = {row.row: row.metadata for row in fetch(workspace, [q.row for q in asked if q.row is not None])}
+    cases = []
+    for i, query in enumerate(asked):
+        if i in selected:
+            documents = [_as_document(query, shot.demonstration, task) for shot in selected[i]]
+        else:
+            roles = metadata.get(-1 if query.row is None else query.row, {}).get(ROLES)
+            relevant = relevant_documents(query, own[i], roles)
+            documents = [Document(str(n), *pair) for n, pair in enumerate(zip(own[i], relevant, strict=True), 1)]
+        cases.append(with_documents(Case(query, (), over[i]), documents))
+    return cases
+
+
+def queries_of(workspace: Workspace, split: Split, limit: int | None = None) -> list[Query]:
+    """The queries of a split, in the order they were indexed; of the pool the active rows, asked as questions."""
+    if split != "pool":
+        return queries(workspace, split, limit)
+    return [row.as_query() for row in fetch(workspace, active_rows(workspace)[:limit])]
+
+
+def query_named(workspace: Workspace, text: str, options: Sequence[str] = (), context: str = "") -> Query:
+    """The indexed row whose id the text is, with its answers; else the text as a question of its own."""
+    if not options and not context:
+        try:
+            return find(workspace, text).as_query()
+        except UsageError:
+            pass
+    return Query(text, tuple(options), context)
+
+
+def _over(texts: Sequence[str], choice: Choice) -> Over:
+    if choice == "auto":
+        return "documents" if len(texts) > 1 else "demonstrations"
+    return choice
+
+
+def relevant_documents(query: Query, texts: Sequence[str], roles: Any = None) -> list[bool | None]:
+    """Which documents help: as the query's metadata say, else those in which an accepted answer stands word for word
+    (distant supervision, Karpukhin et al. 2020, section 4.2); None where no answer is known."""
+    if isinstance(roles, list) and len(roles) == len(texts):
+        return [role == "relevant" for role in roles]
+    accepted = [f" {normalise(answer)} " for answer in query.answers if normalise(answer)]
+    if not accepted:
+        return [None] * len(texts)
+    return [any(answer in f" {normalise(text)} " for answer in accepted) for text in texts]
+
+
+def _as_document(query: Query, shot: Demonstration, task: Task) -> Document:
+    """A demonstration is relevant when its output is an answer to the query."""
+    relevant = is_correct(shot.output, query.answers, task.choices(query)) if query.answers else None
+    return Document(shot.id, f"{shot.input} → {shot.output}", relevant, shot)
+
+
+def encoder_scores(view: PoolView, cases: Sequence[Case]) -> list[tuple[float | None, ...]]:
+    """Scores of documents from an external relevance model, the encoder: min-max of minus the cosine with the query
+    (paper 001, table 6)."""
+    texts = {document.text for case in cases for document in case.documents} | {case.query.input for case in cases}
+    order = sorted(texts)
+    vectors = view.encoder.encode(order, view.report, view.cancel)
+    place = {text: i for i, text in enumerate(order)}
+    found = []
+    for case in cases:
+        question = vectors[place[case.query.input]]
+        documents = vectors[[place[document.text] for document in case.documents]].reshape(-1, question.size)
+        found.append(document_scores((-(documents.astype(np.float64) @ question)).tolist()))
+    return found
+
+
+def fitted(
+    case: Case, frame: Frame, count_tokens: Callable[[Prompt], int], limit: int | None, spare: int
+) -> tuple[Case, bool]:
+    """The case cut so that its first prompt leaves ``spare`` of ``limit`` tokens for scores and earlier answers.
+
+    Documents are cut to a common number of words (the paper cuts them to 200 tokens), demonstrations lose the
+    weakest. Says whether anything was cut.
+    """
+    if limit is None or count_tokens(first_prompt(case, frame)) + spare <= limit:
+        return case, False
+    over_documents = case.over == "documents"
+    most = max((len(d.text.split()) for d in case.documents), default=0) if over_documents else len(case.documents)
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        if count_tokens(first_prompt(_cut(case, middle), frame)) + spare <= limit:
+            low = middle
+        else:
+            high = middle - 1
+    return _cut(case, low), True
+
+
+def _cut(case: Case, size: int) -> Case:
+    if case.over == "demonstrations":
+        return with_documents(case, case.documents[:size])
+    return with_documents(case, [replace(d, text=_words(d.text, size)) for d in case.documents])
+
+
+def _words(text: str, count: int) -> str:
+    """The first words of a text, its line breaks kept; at least one, so that no document vanishes."""
+    at = 0
+    for _ in range(max(count, 1)):
+        while at < len(text) and text[at].isspace():
+            at += 1
+        while at < len(text) and not text[at].isspace():
+            at += 1
+    return text[:at]

@@ -1,0 +1,126 @@
+"""The fine-tuning set that teaches a model to use uncertainty scores (paper 001, section 3.3), from rounds walked.
+
+An example's input is the reformulated input of the round whose answer was right, its target the right answer. A query
+right at round 0 gives round 1's input, so that the model also sees answers to keep; a query never right gives nothing.
+
+The paper names a substitution that keeps a model from altering what it was sure of and does not spell it out. Here: an
+earlier answer in the input that is surer than the average (a score below 50) and wrong is replaced by the reference
+answer, its score left as it is. So in every example a low score stands on a right answer, which the target keeps, and
+what the target corrects has a high one. Where the last of the sure answers was right in other accepted words, these
+words are the target: a right answer is not reworded.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import UsageError
+from ..pool.answers import is_correct
+from ..pool.prompts import Order, Said, Template
+from ..pool.records import Query, Split, Task
+from ..store import rounds as kept
+from ..store.demonstrations import fetch, task_of
+from ..store.workspace import Workspace
+from .prompts import Case, Document, Frame, round_prompt, with_documents
+from .scores import MIDDLE, shown
+
+ARM = "full"
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A conversation for training; ``id`` is the query's."""
+
+    id: str
+    messages: tuple[Mapping[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FineTuningSet:
+    """What a run yields. ``counts``: queries by what became of them, and answers substituted."""
+
+    run: int
+    examples: tuple[Example, ...]
+    counts: Mapping[str, int]
+
+
+def fine_tuning_set(
+    workspace: Workspace, split: Split, template: Template, order: Order = "best-last"
+) -> FineTuningSet:
+    """The set from the latest finished calibration of ``split``. No LLM is asked.
+
+    Raises `UsageError` where the split was never calibrated or no query of it ended right.
+    """
+    run = kept.latest(workspace, ARM, split)
+    if run is None:
+        raise UsageError(f"no {split} queries were calibrated yet", f"icl-curate calibrate --split {split}")
+    task = task_of(workspace)
+    frame = Frame(task, template, order)
+    walked = kept.walked(workspace, run, ARM)
+    rows = {row.row: row for row in fetch(workspace, [case.query for case in walked])}
+    shots = {
+        row.row: row for row in fetch(workspace, [d.row for c in walked for d in c.documents if d.row is not None])
+    }
+    examples = []
+    counts = Counter({"queries": len(walked), "kept_right": 0, "corrected": 0, "dropped": 0, "substituted": 0})
+    for case in walked:
+        query = rows[case.query].as_query()
+        right = next((turn.round for turn in case.rounds if turn.correct), None)
+        use = None if right is None else max(right, 1)
+        if use is None or use >= len(case.rounds):
+            counts["dropped"] += 1
+            continue
+        documents = [Document(d.id, d.text, None, shots[d.row] if d.row is not None else None) for d in case.documents]
+        again = with_documents(
+            Case(query, (), "documents" if case.over == "documents" else "demonstrations"), documents
+        )
+        earlier, substituted = substitute(query, case.rounds[:use], task)
+        counts["substituted"] += substituted
+        counts["kept_right" if right == 0 else "corrected"] += 1
+        prompt = round_prompt(again, frame, [shown(d.score) for d in case.documents], earlier)
+        turns = [{"role": m.role, "content": m.content} for m in prompt.messages]
+        turns.append({"role": "assistant", "content": target(query, earlier, task)})
+        examples.append(Example(query.id, tuple(turns)))
+    if not examples:
+        raise UsageError(f"none of the {len(walked):,} {split} queries ended right", "icl-curate calibrate --split …")
+    return FineTuningSet(run, tuple(examples), counts)
+
+
+def substitute(query: Query, earlier: Sequence[kept.KeptRound], task: Task) -> tuple[list[Said], int]:
+    """The earlier answers as the example shows them, and how many of them were substituted."""
+    choices = task.choices(query)
+    said = []
+    substituted = 0
+    for turn in earlier:
+        answer = turn.answer
+        if turn.score < MIDDLE and not is_correct(answer, query.answers, choices):
+            answer = query.answers[0]
+            substituted += 1
+        said.append(Said(answer, shown(turn.score)))
+    return said, substituted
+
+
+def target(query: Query, earlier: Sequence[Said], task: Task) -> str:
+    """The words of the last sure earlier answer, which is right after `substitute`; else the reference."""
+    sure = [said.answer for said in earlier if said.score is not None and said.score < MIDDLE]
+    if sure and is_correct(sure[-1], query.answers, task.choices(query)):
+        return sure[-1]
+    return query.answers[0]
+
+
+def columns() -> Mapping[str, Any]:
+    """The entry of LLaMA-Factory's ``dataset_info.json`` that reads the file; TRL and OpenAI need none."""
+    return {
+        "formatting": "sharegpt",
+        "columns": {"messages": "messages"},
+        "tags": {
+            "role_tag": "role",
+            "content_tag": "content",
+            "user_tag": "user",
+            "assistant_tag": "assistant",
+            "system_tag": "system",
+        },
+    }

@@ -1,0 +1,132 @@
+"""What the LLM reads in calibration rounds: documents or demonstrations and earlier answers, each with its score.
+
+The layout is that of paper 001, table 1. The first answer given is "Round 1" there, as in the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from ..pool.prompts import Message, Order, Prompt, Said, Template, build_prompt, instruction_for
+from ..pool.records import Demonstration, Query, Task
+
+Over = Literal["documents", "demonstrations"]
+OVERS: tuple[Over, ...] = ("documents", "demonstrations")
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """Something an answer may rest on: a block of the query's context, or a demonstration of the pool.
+
+    ``relevant`` is None where nobody knows whether it helps.
+    """
+
+    id: str
+    text: str
+    relevant: bool | None = None
+    demonstration: Demonstration | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A query and what it is answered from; demonstrations stand best first.
+
+    Over documents the query's ``context`` is theirs, blank lines between them.
+    """
+
+    query: Query
+    documents: tuple[Document, ...]
+    over: Over
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What all prompts of a run have in common."""
+
+    task: Task
+    template: Template = Template()
+    order: Order = "best-last"
+
+
+def first_prompt(case: Case, frame: Frame) -> Prompt:
+    """Round 0: everything, no scores. Over demonstrations this is the very prompt of `preview`."""
+    return round_prompt(case, frame)
+
+
+def alone_prompt(case: Case, frame: Frame, document: int) -> Prompt:
+    """The query with one of its documents."""
+    return round_prompt(with_documents(case, case.documents[document : document + 1]), frame)
+
+
+def round_prompt(case: Case, frame: Frame, scores: Sequence[int | None] = (), earlier: Sequence[Said] = ()) -> Prompt:
+    """The case with the ``scores`` of its documents, in their order, and the ``earlier`` answers with theirs."""
+    if case.over == "demonstrations":
+        return _over_demonstrations(case, frame, tuple(scores), tuple(earlier))
+    marks = tuple(scores) or (None,) * len(case.documents)
+    blocks = [
+        f"Document [{i}]{_mark(score)}: {document.text}"
+        for i, (document, score) in enumerate(zip(case.documents, marks, strict=True), 1)
+    ]
+    question = frame.template.question(replace(case.query, context=""))
+    user = "\n\n".join([*blocks, question + _previous(earlier)])
+    messages = (Message("system", _instruction(frame, "document", scores, earlier)), Message("user", user))
+    choices = frame.task.choices(case.query)
+    return Prompt(messages, case.query, (), choices, document_scores=tuple(scores), earlier=tuple(earlier))
+
+
+def _over_demonstrations(case: Case, frame: Frame, scores: tuple[int | None, ...], earlier: tuple[Said, ...]) -> Prompt:
+    shots = [document.demonstration for document in case.documents if document.demonstration is not None]
+    prompt = build_prompt(case.query, shots, frame.task, frame.template, frame.order)
+    if not scores and not earlier:
+        return prompt
+    marks = scores if frame.order == "best-first" else scores[::-1]
+    system, *turns, question = prompt.messages
+    for i, mark in enumerate(marks):
+        asked = turns[2 * i]
+        turns[2 * i] = replace(asked, content=f"Example [{i + 1}]{_mark(mark)}\n{asked.content}")
+    messages = (
+        replace(system, content=_instruction(frame, "example", scores, earlier)),
+        *turns,
+        replace(question, content=question.content + _previous(earlier)),
+    )
+    return replace(prompt, messages=messages, shot_scores=marks, earlier=earlier)
+
+
+def with_documents(case: Case, documents: Sequence[Document]) -> Case:
+    """The case with other documents."""
+    query = case.query
+    if case.over == "documents":
+        query = replace(query, context="\n\n".join(document.text for document in documents))
+    return replace(case, query=query, documents=tuple(documents))
+
+
+def _mark(score: int | None) -> str:
+    return "" if score is None else f" (Uncertainty Score: {score})"
+
+
+def _previous(earlier: Sequence[Said]) -> str:
+    if not earlier:
+        return ""
+    lines = [f"Round {i}: {said.answer}{_mark(said.score)}" for i, said in enumerate(earlier, 1)]
+    return "\n".join(["\nPrevious Generated Answer:", *lines])
+
+
+def _instruction(frame: Frame, name: str, scores: Sequence[int | None], earlier: Sequence[Said]) -> str:
+    lines = [frame.template.instruction or instruction_for(frame.task)]
+    if any(score is not None for score in scores):
+        lines.append(
+            f"The uncertainty score of each {name}, 0 to 100, says how far to trust it: the lower, the more likely it "
+            "leads to the right answer."
+        )
+    if any(said.score is not None for said in earlier):
+        lines.append(
+            "Earlier answers stand below the question with their uncertainty scores, 0 to 100: the lower, the surer. "
+            "Keep an answer that is right, correct one that is wrong."
+        )
+    elif earlier:
+        lines.append(
+            "Earlier answers stand below the question. Keep an answer that is right, correct one that is wrong."
+        )
+    return "\n".join(lines)

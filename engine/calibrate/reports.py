@@ -1,0 +1,198 @@
+"""What calibration did to a set of queries: accuracy round by round, turns between right and wrong, how well
+uncertainty tells one from the other (paper 001, figures 1, 3 and 4, section A.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..evaluate.statistics import bootstrap_interval, compare
+from ..pool.answers import is_correct, token_f1
+from ..pool.records import Task
+from .rounds import ARMS, Chain, Turn
+
+Floats = NDArray[np.float64]
+
+BINS = 10
+
+
+def report_of(chains: Mapping[str, Sequence[Chain]], task: Task, rounds: int, seed: int = 0) -> dict[str, Any]:
+    """``arms`` → figures of each, ``relevance`` of documents where it is known, with histograms of what figure 1a
+    shows. A query without any answer counts as wrong; queries whose reference answers are not known count nowhere."""
+    marked = {name: [c for c in arm if c.case.query.answers] for name, arm in chains.items()}
+    finals = {name: _marks(arm, [c.final(task) for c in arm], task)[0] for name, arm in marked.items()}
+    first = next(iter(marked))
+    arms = {}
+    for name, arm in marked.items() if marked[first] else ():
+        arms[name] = _arm(arm, task, rounds, seed)
+        if name != first:
+            arms[name]["versus"] = {"arm": first, **asdict(compare(finals[name], finals[first], seed))}
+    return {"arms": arms, "relevance": _relevance(chains[first]), "marked": len(marked[first])}
+
+
+def _arm(chains: Sequence[Chain], task: Task, rounds: int, seed: int) -> dict[str, Any]:
+    by_round = []
+    said = [[_at(chain, r) for chain in chains] for r in range(rounds + 1)]
+    for r, turns in enumerate(said):
+        if not any(turns):
+            continue
+        correct, f1 = _marks(chains, turns, task)
+        best, best_f1 = _marks(chains, [chain.final(task, r) for chain in chains], task)
+        uncertainty = np.array([turn.uncertainty for turn in turns if turn])
+        by_round.append(
+            {
+                "round": r,
+                "accuracy": float(correct.mean()),
+                "ci95": list(bootstrap_interval(correct, seed)),
+                "f1": float(f1.mean()),
+                "f1_ci95": list(bootstrap_interval(f1, seed)),
+                "final_accuracy": float(best.mean()),
+                "final_f1": float(best_f1.mean()),
+                "uncertainty": float(uncertainty.mean()),
+                "auroc": auroc(*_apart(chains, turns, task)),
+                "stopped": sum(turn is not None and turn.round < r for turn in turns),
+            }
+        )
+    finals = [chain.final(task) for chain in chains]
+    correct, f1 = _marks(chains, finals, task)
+    right, wrong = _apart(chains, finals, task)
+    return {
+        "about": ARMS[chains[0].arm].about,
+        "accuracy": float(correct.mean()),
+        "ci95": list(bootstrap_interval(correct, seed)),
+        "f1": float(f1.mean()),
+        "f1_ci95": list(bootstrap_interval(f1, seed)),
+        "auroc": auroc(right, wrong),
+        "failures": sum(bool(chain.failure) for chain in chains),
+        "rounds": by_round,
+        "transitions": _transitions(chains, said, task),
+        "reliability": reliability(finals_uncertainty(finals), correct[[turn is not None for turn in finals]]),
+        "right": histogram(right),
+        "wrong": histogram(wrong),
+    }
+
+
+def _at(chain: Chain, round: int) -> Turn | None:
+    """The answer at a round: the last one where the rounds had stopped."""
+    turns = [turn for turn in chain.turns if turn.round <= round]
+    return turns[-1] if turns else None
+
+
+def _marks(chains: Sequence[Chain], turns: Sequence[Turn | None], task: Task) -> tuple[Floats, Floats]:
+    """Right or wrong, and F1, each (n,)."""
+    correct, f1 = np.zeros(len(chains)), np.zeros(len(chains))
+    for i, (chain, turn) in enumerate(zip(chains, turns, strict=True)):
+        if turn is not None:
+            query = chain.case.query
+            correct[i] = is_correct(turn.answer, query.answers, task.choices(query))
+            f1[i] = token_f1(turn.answer, query.answers)
+    return correct, f1
+
+
+def finals_uncertainty(turns: Sequence[Turn | None]) -> Floats:
+    """Uncertainties of the answers that were had."""
+    return np.array([turn.uncertainty for turn in turns if turn is not None], np.float64)
+
+
+def _apart(chains: Sequence[Chain], turns: Sequence[Turn | None], task: Task) -> tuple[Floats, Floats]:
+    """Uncertainties of right and of wrong answers."""
+    correct, _ = _marks(chains, turns, task)
+    had = [turn is not None for turn in turns]
+    values, right = finals_uncertainty(turns), correct[had] == 1.0
+    return values[right], values[~right]
+
+
+def _transitions(chains: Sequence[Chain], said: Sequence[Sequence[Turn | None]], task: Task) -> list[dict[str, Any]]:
+    """For each round the four ways from the answer before to this one: how many, and the mean uncertainty of the
+    new answers (figure 4). Queries that had stopped are left out."""
+    found = []
+    for r in range(1, len(said)):
+        both = [i for i, t in enumerate(said[r]) if t is not None and t.round == r and said[r - 1][i] is not None]
+        kept = [chains[i] for i in both]
+        before, _ = _marks(kept, [said[r - 1][i] for i in both], task)
+        after, _ = _marks(kept, [said[r][i] for i in both], task)
+        uncertainty = finals_uncertainty([said[r][i] for i in both])
+        row: dict[str, Any] = {"round": r}
+        for name, was, now in (
+            ("right_right", 1, 1), ("right_wrong", 1, 0), ("wrong_right", 0, 1), ("wrong_wrong", 0, 0),
+        ):  # fmt: skip
+            turned = (before == was) & (after == now)
+            row[name] = {"queries": int(turned.sum()), "uncertainty": _mean(uncertainty[turned])}
+        found.append(row)
+    return found
+
+
+def _relevance(chains: Sequence[Chain]) -> dict[str, Any] | None:
+    """How the scores of relevant documents differ from the others' (figure 1a); None where nothing is known of it."""
+    groups: tuple[list[float], list[float]] = ([], [])
+    within = []
+    for chain in chains:
+        own: tuple[list[float], list[float]] = ([], [])
+        for document, score in zip(chain.case.documents, chain.scores, strict=False):
+            if score is not None and document.relevant is not None:
+                own[not document.relevant].append(score)
+        if all(own):
+            within.append(auroc(np.array(own[0]), np.array(own[1])))
+        for group, scores in zip(groups, own, strict=True):
+            group.extend(scores)
+    relevant, others = (np.array(group, np.float64) for group in groups)
+    if not relevant.size or not others.size:
+        return None
+    return {
+        "documents": int(relevant.size + others.size),
+        "auroc": auroc(relevant, others),
+        "auroc_within": _mean(np.array(within, np.float64)),
+        "queries_within": len(within),
+        "relevant": histogram(relevant / 100.0) | {"mean": float(relevant.mean())},
+        "others": histogram(others / 100.0) | {"mean": float(others.mean())},
+    }
+
+
+def auroc(low: Floats, high: Floats) -> float | None:
+    """The chance that a value of ``high`` exceeds one of ``low``, ties half: the area under the ROC curve of telling
+    wrong answers (or irrelevant documents) by their uncertainty. None where either is empty."""
+    if not low.size or not high.size:
+        return None
+    values, counts = np.unique(np.concatenate([low, high]), return_inverse=True)
+    below = np.concatenate([[0], np.cumsum(np.bincount(counts[: low.size], minlength=values.size))])
+    places = counts[low.size :]
+    wins = below[places] + 0.5 * (below[places + 1] - below[places])
+    return float(wins.sum() / (low.size * high.size))
+
+
+def reliability(uncertainty: Floats, correct: Floats, bins: int = BINS) -> dict[str, Any]:
+    """Confidence (1 − uncertainty) against accuracy in bins of equal width, and the expected calibration error: the
+    mean distance of the two, weighted by answers (Guo et al. 2017, eq. 3)."""
+    confidence = 1.0 - uncertainty
+    which = np.minimum((confidence * bins).astype(np.int64), bins - 1)
+    rows = []
+    error = 0.0
+    for b in range(bins):
+        inside = which == b
+        count = int(inside.sum())
+        if count:
+            error += count * abs(float(correct[inside].mean()) - float(confidence[inside].mean())) / len(which)
+        rows.append(
+            {
+                "from": b / bins,
+                "to": (b + 1) / bins,
+                "answers": count,
+                "confidence": _mean(confidence[inside]),
+                "accuracy": _mean(correct[inside]),
+            }
+        )
+    return {"bins": rows, "error": error if len(which) else None}
+
+
+def histogram(values: Floats, bins: int = BINS) -> dict[str, Any]:
+    """Counts of values in [0, 1] in bins of equal width."""
+    counts, _ = np.histogram(np.clip(values, 0.0, 1.0), bins, (0.0, 1.0))
+    return {"count": int(values.size), "bins": counts.tolist()}
+
+
+def _mean(values: Floats) -> float | None:
+    return float(values.mean()) if values.size else None

@@ -1,0 +1,128 @@
+"""A query walked through rounds: which scores it is shown, when it stops, which answer stands (paper 001, 3.2).
+
+`ARMS` lists the method itself, its ablations (tables 5 and 6) and the baselines it is held against.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ..errors import UsageError
+from ..pool.answers import is_correct
+from ..pool.prompts import Prompt, Said
+from ..pool.records import Query, Task
+from .prompts import Case, Frame, first_prompt, round_prompt
+from .scores import meaning, shown
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One way of calibrating. ``documents`` and ``answers``: where the scores that prompts show come from.
+
+    ``samples``: no rounds, the first prompt is asked again at a temperature. ``final``: the surest answer, that of
+    round 2 (where no scores are to be had: Huang et al. 2024, as the paper does), or the majority's.
+    """
+
+    about: str
+    documents: Literal["none", "uncertainty", "relevance", "oracle"] = "none"
+    answers: Literal["none", "uncertainty", "oracle"] = "none"
+    samples: bool = False
+    final: Literal["surest", "second", "vote"] = "surest"
+
+
+ARMS: Mapping[str, Arm] = {
+    "full": Arm("scores of documents and of earlier answers", "uncertainty", "uncertainty"),
+    "answers": Arm("scores of earlier answers alone", "none", "uncertainty"),
+    "plain": Arm("earlier answers, no scores", final="second"),
+    "relevance": Arm("document scores from the encoder", "relevance", "uncertainty"),
+    "oracle": Arm("scores from the known truth: the bound", "oracle", "oracle"),
+    "sampling": Arm("no rounds: as many samples, the surest stands", samples=True),
+    "vote": Arm("no rounds: as many samples, the majority stands", samples=True, final="vote"),
+}
+
+
+def arms_named(names: Sequence[str]) -> tuple[str, ...]:
+    """The names, once each, ``all`` standing for every arm; `UsageError` for an unknown one."""
+    chosen = list(ARMS) if "all" in names else list(dict.fromkeys(names))
+    if unknown := [name for name in chosen if name not in ARMS]:
+        raise UsageError(f"unknown arm '{unknown[0]}'", f"--arms with some of: {', '.join(ARMS)}, all")
+    return tuple(chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The answer of one round; ``score`` is 0 … 100 about the mean of the set."""
+
+    round: int
+    prompt: Prompt
+    answer: str
+    uncertainty: float
+    score: float
+
+
+@dataclass(slots=True)
+class Chain:
+    """The rounds of one query under one arm; ``scores`` are those of its documents, empty where none are shown."""
+
+    case: Case
+    arm: str
+    scores: tuple[float | None, ...] = ()
+    turns: list[Turn] = field(default_factory=list)
+    failure: str = ""
+    stopped: bool = False
+
+    def prompt(self, frame: Frame, seed: int) -> Prompt:
+        """What the next round asks."""
+        if ARMS[self.arm].samples:
+            return first_prompt(self.case, frame)
+        said = [Said(turn.answer, shown(self._told(turn, frame.task, seed))) for turn in self.turns]
+        return round_prompt(self.case, frame, tuple(map(shown, self.scores)), said)
+
+    def take(self, turn: Turn, task: Task, settle: float | None) -> None:
+        """Add a round's answer, and stop where it has settled: it says the same as the one before and its score moved
+        by ``settle`` points at most."""
+        self.turns.append(turn)
+        if settle is not None and len(self.turns) > 1:
+            before, now = self.turns[-2:]
+            choices = task.choices(self.case.query)
+            same = meaning(before.answer, choices) == meaning(now.answer, choices)
+            self.stopped = same and abs(before.score - now.score) <= settle
+
+    def final(self, task: Task, upto: int | None = None) -> Turn | None:
+        """The answer that stands after round ``upto`` (default: the last)."""
+        turns = [turn for turn in self.turns if upto is None or turn.round <= upto]
+        if not turns:
+            return None
+        rule = ARMS[self.arm].final
+        if rule == "second":
+            return turns[min(2, len(turns) - 1)]
+        if rule == "vote":
+            said = [meaning(turn.answer, task.choices(self.case.query)) for turn in turns]
+            return turns[said.index(Counter(said).most_common(1)[0][0])]
+        return min(turns, key=lambda turn: (turn.uncertainty, turn.round))
+
+    def _told(self, turn: Turn, task: Task, seed: int) -> float | None:
+        kind = ARMS[self.arm].answers
+        if kind == "oracle":
+            right = is_correct(turn.answer, self.case.query.answers, task.choices(self.case.query))
+            return oracle_score(right, seed, self.case.query, f"answer {meaning(turn.answer, ())}")
+        return turn.score if kind == "uncertainty" else None
+
+
+def oracle_scores(case: Case, seed: int) -> tuple[float | None, ...]:
+    """0 … 20 for relevant documents, 80 … 100 for the others (section 5.1); None where relevance is not known."""
+    return tuple(
+        None if d.relevant is None else oracle_score(d.relevant, seed, case.query, f"document {i}")
+        for i, d in enumerate(case.documents)
+    )
+
+
+def oracle_score(good: bool, seed: int, query: Query, what: str) -> float:
+    """Drawn from seed, query and thing alone."""
+    digest = hashlib.blake2b(f"{seed}\0{query.id}\0{query.input}\0{what}".encode(), digest_size=8).digest()
+    draw = 20.0 * int.from_bytes(digest) / 2**64
+    return draw if good else 80.0 + draw

@@ -1,0 +1,143 @@
+"""How unsure an LLM is of an answer, and the scores from 0 (sure) to 100 (unsure) that it is shown (paper 001, 3.1).
+
+The paper's eq. 1 writes the product of the tokens' probabilities itself; its eq. 3, its figures 1 and 4 and "the
+minimal uncertainty" mean one minus it, which is what `product` gives. Its eq. 2 prints the same denominator twice;
+`answer_score` reaches 0 at no uncertainty, 50 at the mean of the set and 100 at full uncertainty.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ..errors import UsageError
+from ..llm.types import Answer
+from ..pool.answers import choice_of, normalise
+
+Estimate = Callable[[Answer, Sequence[Answer], Sequence[str]], float | None]
+"""From an answer, further samples to the same prompt and the prompt's choices to an uncertainty in [0, 1].
+
+None where the answer brings too little to tell. An answer that says nothing is fully uncertain.
+"""
+
+Needs = Literal["logprobs", "entropies", "samples"]
+
+MIDDLE = 50.0
+NEUTRAL = 0.5
+"""The mean that leaves an uncertainty as it is: `answer_score` is then 100 times it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimator:
+    """A way of telling uncertainty, and what it needs of the LLM."""
+
+    of: Estimate
+    needs: Needs
+    about: str
+
+
+def product(answer: Answer, samples: Sequence[Answer], choices: Sequence[str]) -> float | None:
+    """1 − Π p over the answer's tokens (eq. 1 and 3), or 1 − the best option's share where options were scored."""
+    return _bounded(1.0 if _says_nothing(answer) else answer.uncertainty)
+
+
+def geometric(answer: Answer, samples: Sequence[Answer], choices: Sequence[str]) -> float | None:
+    """As `product` with the geometric mean of the probabilities, which does not grow with the answer's length."""
+    if _says_nothing(answer):
+        return 1.0
+    if answer.option_logprobs:
+        totals = [sum(option) for option in answer.option_logprobs]
+        shares = _softmax([total / len(o) for total, o in zip(totals, answer.option_logprobs, strict=True)])
+        return _bounded(1.0 - shares[totals.index(max(totals))])
+    if not answer.logprobs:
+        return None
+    return _bounded(1.0 - math.exp(sum(answer.logprobs) / len(answer.logprobs)))
+
+
+def entropy(answer: Answer, samples: Sequence[Answer], choices: Sequence[str]) -> float | None:
+    """1 − exp(−H), with H the mean entropy in nats of the distributions that the tokens were taken from (Fomicheva et
+    al. 2020), or that of the distribution over scored options."""
+    if _says_nothing(answer):
+        return 1.0
+    if answer.option_logprobs:
+        shares = _softmax([sum(option) for option in answer.option_logprobs])
+        return _bounded(1.0 - math.exp(sum(p * math.log(p) for p in shares if p > 0.0)))
+    if not answer.entropies:
+        return None
+    return _bounded(1.0 - math.exp(-sum(answer.entropies) / len(answer.entropies)))
+
+
+def self_consistency(answer: Answer, samples: Sequence[Answer], choices: Sequence[str]) -> float | None:
+    """1 − the share of samples that say the same as the answer (after Wang et al. 2022); needs no log-probabilities."""
+    if _says_nothing(answer):
+        return 1.0
+    if not samples:
+        return None
+    said = meaning(answer.text, choices)
+    return 1.0 - sum(meaning(sample.text, choices) == said for sample in samples) / len(samples)
+
+
+ESTIMATORS: Mapping[str, Estimator] = {
+    "product": Estimator(product, "logprobs", "1 − the product of the tokens' probabilities (the paper's)"),
+    "geometric": Estimator(geometric, "logprobs", "1 − their geometric mean: length-normalised"),
+    "entropy": Estimator(entropy, "entropies", "1 − exp(−mean token entropy)"),
+    "self-consistency": Estimator(self_consistency, "samples", "1 − the share of samples that agree"),
+}
+
+
+def estimator_named(name: str) -> Estimator:
+    """The estimator, or `UsageError` with the nearest name."""
+    if name in ESTIMATORS:
+        return ESTIMATORS[name]
+    near = difflib.get_close_matches(name, ESTIMATORS, 1)
+    hint = f", did you mean '{near[0]}'?" if near else ""
+    raise UsageError(f"unknown uncertainty '{name}'{hint}", f"use one of: {', '.join(ESTIMATORS)}")
+
+
+def meaning(answer: str, choices: Sequence[str]) -> str:
+    """What two answers have in common when they say the same: the option named, else the normalised text."""
+    chosen = choice_of(answer, choices) if choices else None
+    return choices[chosen] if chosen is not None else normalise(answer)
+
+
+def answer_score(uncertainty: float, mean: float) -> float:
+    """The score 0 to 100 of an answer, 50 at the mean uncertainty of the set (eq. 2)."""
+    if uncertainty < mean:
+        about = (uncertainty - mean) / mean
+    else:
+        about = (uncertainty - mean) / (1.0 - mean) if mean < 1.0 else 0.0
+    return 100.0 * (0.5 + 0.5 * about)
+
+
+def document_scores(uncertainties: Sequence[float | None]) -> tuple[float | None, ...]:
+    """Min-max within one query to 0 … 100 (eq. 3); 50 for all where they are equal, None where there is none."""
+    known = [value for value in uncertainties if value is not None]
+    low, high = min(known, default=0.0), max(known, default=0.0)
+    spread = high - low
+    return tuple(
+        None if value is None else 100.0 * ((value - low) / spread) if spread > 0.0 else MIDDLE
+        for value in uncertainties
+    )
+
+
+def shown(score: float | None) -> int | None:
+    """A score as prompts show it."""
+    return None if score is None else round(score)
+
+
+def _says_nothing(answer: Answer) -> bool:
+    return not answer.text.strip()
+
+
+def _bounded(value: float | None) -> float | None:
+    return None if value is None else min(max(value, 0.0), 1.0)
+
+
+def _softmax(logits: Sequence[float]) -> list[float]:
+    top = max(logits)
+    exponentials = [math.exp(logit - top) for logit in logits]
+    total = sum(exponentials)
+    return [value / total for value in exponentials]

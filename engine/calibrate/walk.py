@@ -1,0 +1,211 @@
+"""Queries walked through rounds together: one batch of prompts a round, answered through one function.
+
+Nothing here knows a workspace or a budget, so that a rehearsal with cached answers walks the very same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from types import MappingProxyType
+
+from ..llm.asking import request_for
+from ..llm.types import Answer, Capabilities, Request, Result, Sampling
+from ..pool.prompts import Prompt
+from ..settings import Settings
+from .documents import Choice
+from .prompts import Case, Frame, alone_prompt, first_prompt
+from .rounds import ARMS, Arm, Chain, Turn, arms_named, oracle_scores
+from .scores import NEUTRAL, answer_score, document_scores, estimator_named
+
+TEMPERATURE = 0.7
+"""Of samples (paper 001, section 5.2)."""
+
+SETTLED = 1.0
+"""Points that the score of an unchanged answer moves at most when it has settled."""
+
+Ask = Callable[[Sequence[Request]], Sequence[Result | None]]
+"""Answers in order; None where one is not to be had without asking."""
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationPlan:
+    """How to calibrate. ``split`` names the set that the queries are, empty for single ones.
+
+    ``settle``: points that an unchanged answer's score may move for the rounds to stop early; None: all ``rounds``.
+    ``samples``: drawn for each prompt where the estimator needs them.
+    """
+
+    rounds: int = 5
+    arms: tuple[str, ...] = ("full",)
+    estimator: str = "product"
+    over: Choice = "auto"
+    settle: float | None = None
+    samples: int = 5
+    split: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """An answer and how unsure it is; ``uncertainty`` None: no answer was had, ``failure`` says why."""
+
+    text: str
+    uncertainty: float | None
+    failure: str = ""
+
+
+@dataclass(slots=True)
+class Walk:
+    """Where a walk has arrived: what each case's documents said, the means by kind of case, the chains by arm.
+
+    ``unknown`` are prompts that cannot be built yet, as their number for each case.
+    """
+
+    alone: list[list[Spoken | None]]
+    scores: list[tuple[float | None, ...]]
+    means: dict[str, float]
+    chains: dict[str, list[Chain]]
+    unknown: list[int]
+
+
+class Walker:
+    """Walks cases the way a plan says. ``relevance``: external document scores of each case, where an arm shows them;
+    ``stored_means``: of sets walked before, by kind of case, for queries that are no set."""
+
+    def __init__(
+        self,
+        cases: Sequence[Case],
+        frame: Frame,
+        plan: CalibrationPlan,
+        settings: Settings,
+        capabilities: Capabilities,
+        relevance: Sequence[tuple[float | None, ...]] = (),
+        stored_means: Mapping[str, float] = MappingProxyType({}),
+    ) -> None:
+        self.cases, self.frame, self.plan, self.settings = cases, frame, plan, settings
+        self.capabilities, self.relevance, self.stored_means = capabilities, relevance, stored_means
+        self.arms, self.estimator = arms_named(plan.arms), estimator_named(plan.estimator)
+
+    def request(self, prompt: Prompt) -> Request:
+        """How a prompt of a round is asked."""
+        return request_for(prompt, self.settings, self.capabilities)
+
+    def walk(self, ask: Ask, after: Callable[[Walk, int], None] = lambda walk, step: None) -> Walk:
+        """All queries from round 0 to the last; ``after`` is called when a round is finished (0: also the documents).
+
+        Chains that meet an answer not to be had stop there; their further rounds are ``unknown``.
+        """
+        cases = self.cases
+        shows = any(ARMS[arm].documents == "uncertainty" for arm in self.arms)
+        alone = [alone_prompt(case, self.frame, i) for case in cases for i in range(len(case.documents) * shows)]
+        heard = self._hear([*(first_prompt(case, self.frame) for case in cases), *alone], ask)
+        firsts, rest = heard[: len(cases)], iter(heard[len(cases) :])
+        by_case = [[next(rest) for _ in case.documents] if alone else [] for case in cases]
+        scores = [document_scores([s.uncertainty if s else None for s in spoken]) for spoken in by_case]
+        # a mean is that of the whole set: without one answer of it no later prompt can be known
+        known = all(firsts) and all(all(spoken) for spoken in by_case)
+        walk = Walk(by_case, scores, self._means(firsts), {}, [0] * len(cases))
+        for arm in self.arms:
+            walk.chains[arm] = [self._chain(arm, i, firsts[i], walk) for i in range(len(cases))]
+        after(walk, 0)
+        walking = self._walking()
+        if not known:
+            walk.unknown = [self.plan.rounds * len(walking)] * len(cases)
+            return walk
+        for step in range(1, self.plan.rounds + 1):
+            self._step(walk, walking, step, ask)
+            after(walk, step)
+        return walk
+
+    def _walking(self) -> list[str]:
+        """The arms that ask: of those that draw samples one asks for all."""
+        samplers = [arm for arm in self.arms if ARMS[arm].samples]
+        return [arm for arm in self.arms if arm not in samplers[1:]]
+
+    def _step(self, walk: Walk, walking: Sequence[str], step: int, ask: Ask) -> None:
+        live = [(arm, i, c) for arm in walking for i, c in enumerate(walk.chains[arm]) if not (c.stopped or c.failure)]
+        prompts = [chain.prompt(self.frame, self.settings.seed) for _, _, chain in live]
+        draws = [step if ARMS[arm].samples else 0 for arm, _, _ in live]
+        for (arm, i, chain), prompt, spoken in zip(live, prompts, self._hear(prompts, ask, draws), strict=True):
+            if spoken is None:
+                chain.stopped = True
+                walk.unknown[i] += self.plan.rounds - step
+            elif spoken.uncertainty is None:
+                chain.failure = spoken.failure
+            else:
+                self._take(walk, chain, Turn(step, prompt, spoken.text, spoken.uncertainty, 0.0))
+                if ARMS[arm].samples:
+                    for other in self.arms:
+                        if other != arm and ARMS[other].samples:
+                            self._take(walk, walk.chains[other][i], chain.turns[-1])
+
+    def _take(self, walk: Walk, chain: Chain, turn: Turn) -> None:
+        turn = replace(turn, score=answer_score(turn.uncertainty, walk.means[chain.case.over]))
+        chain.take(turn, self.frame.task, None if ARMS[chain.arm].samples else self.plan.settle)
+
+    def _chain(self, arm: str, i: int, first: Spoken | None, walk: Walk) -> Chain:
+        case, rules = self.cases[i], ARMS[arm]
+        chain = Chain(case, arm, self._scores(rules, i, walk))
+        if first is None:
+            chain.stopped = True
+        elif first.uncertainty is None:
+            chain.failure = first.failure
+        else:
+            prompt = first_prompt(case, self.frame)
+            if not (rules.samples and self.request(prompt).score):  # a scored answer is no sample among samples
+                self._take(walk, chain, Turn(0, prompt, first.text, first.uncertainty, 0.0))
+        return chain
+
+    def _scores(self, rules: Arm, i: int, walk: Walk) -> tuple[float | None, ...]:
+        if rules.documents == "uncertainty":
+            return walk.scores[i]
+        if rules.documents == "relevance":
+            return self.relevance[i]
+        return oracle_scores(self.cases[i], self.settings.seed) if rules.documents == "oracle" else ()
+
+    def _means(self, firsts: Sequence[Spoken | None]) -> dict[str, float]:
+        """The mean uncertainty of round 0 over the set; for single queries that of a set walked before."""
+        if not self.plan.split:
+            return {case.over: self.stored_means.get(case.over, NEUTRAL) for case in self.cases}
+        values: dict[str, list[float]] = {case.over: [] for case in self.cases}
+        for case, spoken in zip(self.cases, firsts, strict=True):
+            if spoken is not None and spoken.uncertainty is not None:
+                values[case.over].append(spoken.uncertainty)
+        return {over: fmean(found) if found else NEUTRAL for over, found in values.items()}
+
+    # asking
+
+    def _hear(self, prompts: Sequence[Prompt], ask: Ask, draws: Sequence[int] = ()) -> list[Spoken | None]:
+        """One answer a prompt, with its uncertainty; a draw above 0 makes it the sample of that number."""
+        wanted = [
+            list(self._requests(prompt, draw))
+            for prompt, draw in zip(prompts, draws or [0] * len(prompts), strict=True)
+        ]
+        results = iter(ask([request for requests in wanted for request in requests]))
+        return [
+            self._judged(prompt, [next(results) for _ in requests])
+            for prompt, requests in zip(prompts, wanted, strict=True)
+        ]
+
+    def _requests(self, prompt: Prompt, draw: int) -> Iterator[Request]:
+        yield self._sample(prompt, draw) if draw else self.request(prompt)
+        if self.estimator.needs == "samples":
+            yield from (self._sample(prompt, i) for i in range(1, self.plan.samples + 1))
+
+    def _sample(self, prompt: Prompt, repeat: int) -> Request:
+        sampling = Sampling(
+            max_tokens=self.settings.max_tokens, temperature=TEMPERATURE, seed=self.settings.seed, repeat=repeat
+        )
+        return Request(prompt, False, sampling)
+
+    def _judged(self, prompt: Prompt, results: Sequence[Result | None]) -> Spoken | None:
+        if any(result is None for result in results):
+            return None
+        answer, *more = results
+        if not isinstance(answer, Answer):
+            return Spoken("", None, f"{answer.kind}: {answer.message}" if answer else "")
+        samples = [sample for sample in more if isinstance(sample, Answer)]
+        uncertainty = self.estimator.of(answer, samples, prompt.choices)
+        failure = "" if uncertainty is not None else f"no {self.estimator.needs} came with the answer"
+        return Spoken(answer.text, uncertainty, failure)

@@ -1,0 +1,168 @@
+"""Calibration rounds as they were walked: every prompt, answer and score, and the mean uncertainty of a set."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from .workspace import Workspace
+
+KIND = "calibrate"
+
+CASES = pa.schema(
+    [
+        ("run", pa.int64()),
+        ("arm", pa.string()),
+        ("place", pa.int64()),
+        ("query", pa.int64()),
+        ("input", pa.string()),
+        ("over", pa.string()),
+        ("final", pa.int32()),
+        ("failure", pa.string()),
+    ]
+)
+DOCUMENTS = pa.schema(
+    [
+        ("run", pa.int64()),
+        ("place", pa.int64()),
+        ("document", pa.int32()),
+        ("id", pa.string()),
+        ("row", pa.int64()),
+        ("text", pa.string()),
+        ("relevant", pa.bool_()),
+        ("prompt", pa.string()),
+        ("answer", pa.string()),
+        ("uncertainty", pa.float64()),
+        ("score", pa.float64()),
+    ]
+)
+ROUNDS = pa.schema(
+    [
+        ("run", pa.int64()),
+        ("arm", pa.string()),
+        ("place", pa.int64()),
+        ("round", pa.int32()),
+        ("prompt", pa.string()),
+        ("answer", pa.string()),
+        ("uncertainty", pa.float64()),
+        ("score", pa.float64()),
+        ("correct", pa.bool_()),
+        ("f1", pa.float64()),
+    ]
+)
+_TABLES = {"calibrations": CASES, "calibration_documents": DOCUMENTS, "calibration_rounds": ROUNDS}
+
+
+@dataclass(frozen=True, slots=True)
+class KeptDocument:
+    """A document as it was shown; ``row`` of a demonstration."""
+
+    id: str
+    row: int | None
+    text: str
+    score: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRound:
+    """An answer; ``messages`` are (role, content) pairs; ``correct`` is None where no reference was known."""
+
+    round: int
+    messages: tuple[tuple[str, str], ...]
+    answer: str
+    uncertainty: float
+    score: float
+    correct: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class KeptCase:
+    """An indexed query with its documents (best first for demonstrations) and rounds."""
+
+    query: int
+    over: str
+    documents: tuple[KeptDocument, ...]
+    rounds: tuple[KeptRound, ...]
+
+
+def append(workspace: Workspace, table: str, rows: Sequence[dict[str, Any]]) -> None:
+    """Add rows to ``calibrations``, ``calibration_documents`` or ``calibration_rounds``, in one transaction."""
+    if not rows:
+        return
+    with workspace.write() as con:
+        con.register("walked", pa.Table.from_pylist(list(rows), schema=_TABLES[table]))
+        con.execute(f"INSERT INTO {table} BY NAME SELECT * FROM walked")
+        con.unregister("walked")
+
+
+def save_mean(workspace: Workspace, llm: str, estimator: str, over: str, mean: float, answers: int, run: int) -> None:
+    """Keep the mean uncertainty of a set, unless a set with more answers is kept already."""
+    with workspace.write() as con:
+        con.execute(
+            """
+            INSERT INTO uncertainty_means VALUES ($llm, $estimator, $over, $mean, $answers, $run)
+                ON CONFLICT DO UPDATE SET mean = excluded.mean, answers = excluded.answers, run = excluded.run
+                WHERE excluded.answers >= uncertainty_means.answers
+            """,
+            {"llm": llm, "estimator": estimator, "over": over, "mean": mean, "answers": answers, "run": run},
+        )
+
+
+def mean_of(workspace: Workspace, llm: str, estimator: str, over: str) -> tuple[float, int, int] | None:
+    """Mean uncertainty, answers behind it and the run they are from; None where no set was walked."""
+    with workspace.read() as con:
+        row = con.execute(
+            "SELECT mean, answers, run FROM uncertainty_means WHERE llm = ? AND estimator = ? AND over = ?",
+            [llm, estimator, over],
+        ).fetchone()
+    return None if row is None else (float(row[0]), int(row[1]), int(row[2]))
+
+
+def latest(workspace: Workspace, arm: str, split: str) -> int | None:
+    """The latest finished run that walked queries of this split under this arm."""
+    with workspace.read() as con:
+        row = con.execute(
+            """
+            SELECT max(c.run) FROM calibrations c JOIN runs r USING (run) JOIN demonstrations d ON d.row = c.query
+             WHERE c.arm = ? AND d.split = ? AND r.status = 'done'
+               AND json_extract_string(r.settings, '$.split') = d.split
+            """,
+            [arm, split],
+        ).fetchone()
+    return None if row is None or row[0] is None else int(row[0])
+
+
+def walked(workspace: Workspace, run: int, arm: str) -> list[KeptCase]:
+    """The indexed queries of a run with their documents and rounds, in the run's order."""
+    with workspace.read() as con:
+        cases = con.execute(
+            """
+            SELECT place, query, over FROM calibrations WHERE run = ? AND arm = ? AND query IS NOT NULL ORDER BY place
+            """,
+            [run, arm],
+        ).fetchall()
+        documents = con.execute(
+            "SELECT place, id, row, text, score FROM calibration_documents WHERE run = ? ORDER BY place, document",
+            [run],
+        ).fetchall()
+        rounds = con.execute(
+            """
+            SELECT place, round, prompt, answer, uncertainty, score, correct FROM calibration_rounds
+             WHERE run = ? AND arm = ? ORDER BY place, round
+            """,
+            [run, arm],
+        ).fetchall()
+    shown: dict[int, list[KeptDocument]] = {}
+    for place, name, row, text, score in documents:
+        shown.setdefault(place, []).append(KeptDocument(name, row, text, score))
+    turns: dict[int, list[KeptRound]] = {}
+    for place, number, prompt, *rest in rounds:
+        messages = tuple((role, content) for role, content in json.loads(prompt))
+        turns.setdefault(place, []).append(KeptRound(number, messages, *rest))
+    return [
+        KeptCase(query, over, tuple(shown.get(place, ())), tuple(turns.get(place, ()))) for place, query, over in cases
+    ]

@@ -1,0 +1,142 @@
+"""Small pools for methods that ask the LLM while they select, and LLMs whose every reply a test decides."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
+from icl_curate.engine.index.build import IndexPlan, index_pool
+from icl_curate.engine.llm.budget import Budget
+from icl_curate.engine.llm.types import Answer, Backend, Capabilities, Request, Result
+from icl_curate.engine.pool.prompts import Prompt
+from icl_curate.engine.progress import CancelToken
+from icl_curate.engine.search.vectors import Vectors, folder_of
+from icl_curate.engine.settings import Settings
+from icl_curate.engine.store.workspace import Workspace
+
+ENCODER, WIDTH = "world", 16
+SETTINGS = Settings(encoder=ENCODER, llm="scripted", device="cpu", k=3)
+WORDS = [a + b for a in ("ar", "be", "cor", "du", "fel", "gim") for b in ("mon", "tas", "vi", "lok", "rup", "sen")]
+
+
+def make_world(
+    path: Path, pool: Sequence[Mapping[str, Any]], test: Sequence[Mapping[str, Any]], seed: int = 0
+) -> Workspace:
+    """Index rows, each with a random unit vector as its embedding."""
+    files = []
+    for name, rows in (("pool", pool), ("test", test)):
+        files.append(path.parent / f"{path.name}-{name}.jsonl")
+        files[-1].write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    workspace = Workspace.create(path)
+    index_pool(workspace, IndexPlan((str(files[0]),), test=(str(files[1]),)))
+    with workspace.read() as con:
+        rows_of = np.array([row for (row,) in con.execute("SELECT row FROM demonstrations ORDER BY row").fetchall()])
+    vectors = np.random.default_rng(seed).normal(size=(len(rows_of), WIDTH))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    Vectors.create(folder_of(path, ENCODER), ENCODER, WIDTH).write(rows_of, vectors.astype(np.float32))
+    return workspace
+
+
+Copy = Callable[[str], Workspace]
+
+
+def copier(built: Workspace, base: Path) -> Copy:
+    """Gives copies of a workspace: indexing one for each test would take most of its time."""
+
+    def copy(name: str) -> Workspace:
+        shutil.copytree(built.path, base / name)
+        return Workspace.open(base / name)
+
+    return copy
+
+
+def texts(count: int, seed: int, words: int = 4) -> list[str]:
+    """Different short texts over few words, so that BM25 has something to find."""
+    rng = random.Random(seed)
+    found: dict[str, None] = {}
+    while len(found) < count:
+        found[" ".join(rng.sample(WORDS, words))] = None
+    return list(found)
+
+
+GENERATES, SCORES = Capabilities(logprobs=False, scoring=False), Capabilities(logprobs=True, scoring=True)
+Say = Callable[[Request], "str | Result"]
+
+
+class Scripted:
+    """An LLM that says what the test's function says; it keeps what it was asked and can stop mid-way."""
+
+    spec, max_in_flight, batch_size = "scripted", 16, 1
+
+    def __init__(
+        self,
+        say: Say,
+        capabilities: Capabilities = GENERATES,
+        cancel: CancelToken | None = None,
+        stop_after: int | None = None,
+    ) -> None:
+        self.say, self.capabilities = say, capabilities
+        self.cancel, self.stop_after = cancel, stop_after
+        self.asked: list[Request] = []
+
+    def identity(self) -> Mapping[str, Any]:
+        return {"spec": self.spec}
+
+    def count_tokens(self, prompt: Prompt) -> int:
+        return len(prompt.text.split())
+
+    async def probe(self) -> Capabilities:
+        return self.capabilities
+
+    async def ask(self, requests: Sequence[Request]) -> list[Result]:
+        self.asked += requests
+        if self.cancel and self.stop_after is not None and len(self.asked) >= self.stop_after:
+            self.cancel.cancel()
+        said = [self.say(request) for request in requests]
+        return [Answer(reply, tokens_in=1, tokens_out=1) if isinstance(reply, str) else reply for reply in said]
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def evaluation(
+    workspace: Workspace,
+    backend: Backend,
+    *methods: str,
+    settings: Settings = SETTINGS,
+    limit: int | None = None,
+    **more: Any,
+) -> Evaluation:
+    """The methods on the test split under one seed."""
+    return Evaluation(workspace, backend, settings, EvaluationPlan(methods, seeds=1, limit=limit), **more)
+
+
+def evaluate(workspace: Workspace, backend: Backend, *methods: str, **more: Any) -> dict[str, Any]:
+    return evaluation(workspace, backend, *methods, **more).run(Budget())
+
+
+def outcomes(workspace: Workspace, run: int, method: str) -> dict[str, dict[str, Any]]:
+    """What was kept of a run, by the query's id; the shots as ids, best first."""
+    with workspace.read() as con:
+        ids = dict(con.execute("SELECT row, id FROM demonstrations").fetchall())
+        kept = con.execute(
+            "SELECT row, demonstrations, answer, failure, correct, dropped FROM evaluations"
+            " WHERE run = ? AND method = ?",
+            [run, method],
+        ).fetchall()
+    return {
+        ids[row]: {
+            "shots": [ids[shot] for shot in shots],
+            "answer": answer,
+            "failure": failure,
+            "correct": correct,
+            "dropped": dropped,
+        }
+        for row, shots, answer, failure, correct, dropped in kept
+    }

@@ -1,0 +1,125 @@
+"""Figures of a set against counting by hand, brute force and scikit-learn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from icl_curate.engine.calibrate.prompts import Case, Document
+from icl_curate.engine.calibrate.reports import auroc, histogram, reliability, report_of
+from icl_curate.engine.calibrate.rounds import Chain, Turn
+from icl_curate.engine.pool.prompts import Prompt
+from icl_curate.engine.pool.records import Query, Task
+from sklearn.metrics import roc_auc_score
+
+OPEN = Task("open")
+
+
+def chain(name: str, answers: str, uncertainties: list[float], scores: tuple[float | None, ...] = ()) -> Chain:
+    """Answers a letter a round; "r" is right. Two documents, the first relevant."""
+    query = Query(name, answers=("r",), id=name)
+    case = Case(query, (Document("1", "x", True), Document("2", "y", False)), "documents")
+    prompt = Prompt((), query)
+    turns = [Turn(i, prompt, a, u, 100 * u) for i, (a, u) in enumerate(zip(answers, uncertainties, strict=True))]
+    return Chain(case, "full", scores, turns)
+
+
+def figures(*chains: Chain, rounds: int = 2) -> dict[str, Any]:
+    return report_of({"full": list(chains)}, OPEN, rounds)
+
+
+def test_rounds_and_what_stands_after_each() -> None:
+    told = figures(
+        chain("a", "wrr", [0.9, 0.2, 0.8]),
+        chain("b", "rrw", [0.1, 0.4, 0.7]),
+        chain("c", "wwr", [0.3, 0.5, 0.6]),
+        chain("d", "r", [0.2]),  # stopped: its answer is carried on
+    )
+    arm = told["arms"]["full"]
+    assert [row["accuracy"] for row in arm["rounds"]] == [0.5, 0.75, 0.75]
+    assert [row["final_accuracy"] for row in arm["rounds"]] == [0.5, 0.75, 0.75]
+    assert [row["stopped"] for row in arm["rounds"]] == [0, 1, 1]
+    assert arm["rounds"][1]["uncertainty"] == pytest.approx((0.2 + 0.4 + 0.5 + 0.2) / 4)
+    assert arm["accuracy"] == 0.75  # finals: a at round 1, b and c at 0, d
+    assert arm["auroc"] == 1.0  # 0.2, 0.1, 0.2 right; 0.3 wrong
+
+
+def test_transitions_with_the_mean_uncertainty_of_the_new_answers() -> None:
+    told = figures(
+        chain("a", "wrr", [0.9, 0.2, 0.8]),
+        chain("b", "rrw", [0.1, 0.4, 0.7]),
+        chain("c", "wwr", [0.3, 0.5, 0.6]),
+        chain("d", "r", [0.2]),
+    )
+    first, second = told["arms"]["full"]["transitions"]
+    assert first == {
+        "round": 1,
+        "right_right": {"queries": 1, "uncertainty": 0.4},
+        "right_wrong": {"queries": 0, "uncertainty": None},
+        "wrong_right": {"queries": 1, "uncertainty": 0.2},
+        "wrong_wrong": {"queries": 1, "uncertainty": 0.5},
+    }
+    assert [second[way]["queries"] for way in ("right_right", "right_wrong", "wrong_right", "wrong_wrong")] == [
+        1,
+        1,
+        1,
+        0,
+    ]
+
+
+def test_a_query_without_answers_counts_as_wrong_and_one_without_reference_not_at_all() -> None:
+    silent, unknown = chain("a", "", []), chain("b", "r", [0.1])
+    unknown.case = Case(Query("b"), (), "documents")
+    told = figures(silent, chain("c", "r", [0.1]), unknown, rounds=0)
+    assert told["marked"] == 2
+    assert told["arms"]["full"]["accuracy"] == 0.5
+    assert figures(unknown)["arms"] == {}
+
+
+def test_document_scores_of_relevant_and_other_documents() -> None:
+    told = figures(
+        chain("a", "r", [0.1], (0.0, 100.0)),
+        chain("b", "r", [0.1], (80.0, 20.0)),
+        chain("c", "r", [0.1], (None, 100.0)),
+    )["relevance"]
+    assert told["documents"] == 5
+    assert told["auroc"] == pytest.approx((3 + 2) / 6)  # 0 below all three, 80 below two
+    assert (told["auroc_within"], told["queries_within"]) == (0.5, 2)
+    assert (told["relevant"]["bins"][0], told["relevant"]["bins"][8], told["others"]["bins"][9]) == (1, 1, 2)
+
+
+def test_auroc_equals_brute_force_and_scikit_learn() -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(40):
+        low = rng.integers(0, 6, rng.integers(1, 12)) / 5
+        high = rng.integers(0, 6, rng.integers(1, 12)) / 5
+        pairs = [(h > w) + 0.5 * (h == w) for h in high for w in low]
+        found = auroc(low, high)
+        assert found == pytest.approx(np.mean(pairs))
+        labels = [0] * len(low) + [1] * len(high)
+        assert found == pytest.approx(roc_auc_score(labels, np.concatenate([low, high])))
+    assert auroc(np.array([]), np.array([0.5])) is None
+
+
+def test_reliability_bins_and_expected_calibration_error() -> None:
+    uncertainty = np.array([0.05, 0.15, 0.95, 0.92, 0.0])  # confidence 0.95, 0.85, 0.05, 0.08, 1
+    told = reliability(uncertainty, np.array([1.0, 0.0, 0.0, 1.0, 1.0]))
+    assert [row["answers"] for row in told["bins"]] == [2, 0, 0, 0, 0, 0, 0, 0, 1, 2]
+    assert told["bins"][0]["accuracy"] == 0.5
+    assert told["bins"][9]["confidence"] == pytest.approx(0.975)
+    by_hand = (2 * abs(0.5 - 0.065) + 1 * abs(0.0 - 0.85) + 2 * abs(1.0 - 0.975)) / 5
+    assert told["error"] == pytest.approx(by_hand)
+
+
+def test_histograms_keep_every_value() -> None:
+    assert histogram(np.array([0.0, 0.099, 0.1, 1.0, 1.0000001]))["bins"] == [2, 1, 0, 0, 0, 0, 0, 0, 0, 2]
+
+
+def test_arms_are_compared_with_the_first_in_pairs() -> None:
+    one, two = [chain(str(i), "r", [0.1]) for i in range(6)], [chain(str(i), "w", [0.1]) for i in range(6)]
+    for c in two:
+        c.arm = "plain"
+    versus = report_of({"full": one, "plain": two}, OPEN, 0)["arms"]["plain"]["versus"]
+    assert (versus["arm"], versus["difference"], versus["test"]) == ("full", -1.0, "mcnemar")
+    assert versus["p"] == pytest.approx(2 * 0.5**6)
