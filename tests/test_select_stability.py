@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import run_command
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.budget import Budget, Price
 from icl_curate.engine.llm.types import Answer, Capabilities, Failure, Request, Result
@@ -18,6 +19,7 @@ from icl_curate.engine.pool.records import Demonstration, Query, Task
 from icl_curate.engine.select.stability import Inquiry, Shown
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
+from servers import Server
 
 SHOTS = tuple(Demonstration(i, f"d{i}", f"in{i}", f"out{i}", "s") for i in range(4))
 SETTINGS = Settings(llm="scripted", max_tokens=8)
@@ -158,3 +160,25 @@ def test_without_variants_only_the_whole_prompt_is_asked(workspace: Workspace) -
     turned = replace(SETTINGS, order="best-first")
     Inquiry(workspace, backend, turned, task, queries[:1], variants=False).run(Budget())
     assert backend.asked == [("in2", "in1", "in0")] * 2 + [("in0", "in1", "in2")]
+
+
+def test_the_command_says_its_cost_and_keeps_its_contract(tmp_path: Path) -> None:
+    pool = tmp_path / "pool.jsonl"
+    pool.write_text(
+        "".join(json.dumps({"id": f"d{i}", "input": f"word{i} x", "output": f"o{i}"}) + "\n" for i in range(9))
+    )
+    found = Workspace.create(tmp_path / "w")
+    index_pool(found, IndexPlan((str(pool),), encoder=None))
+    with Server() as server:
+        asked = ["preview", "x word1 word2", "-m", "bm25", "-k", 2, "-w", found.path, "--llm", "openai:stub"]
+        asked += ["--base-url", server.url, "--stability"]
+        plan = run_command(*asked, "--dry-run", "--json").json
+        assert (plan["dry_run"], plan["to_ask"]) == (True, 4)
+        assert not server.calls
+        done = run_command(*asked, "--json").json
+        assert len(server.asked("x word1")) == 4
+        shown = run_command(*asked)
+        assert len(server.asked("x word1")) == 4
+    assert [shot["id"] for shot in done["demonstrations"]] == [one["id"] for one in done["stability"]["without"]]
+    assert {"answer", "kept", "of", "turned", "uncertainty"} <= set(done["stability"])
+    assert f"{done['stability']['kept']} of 3 changed prompts" in shown.out

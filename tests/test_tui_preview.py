@@ -19,13 +19,15 @@ from icl_curate.tui.screens.preview import PreviewRoom
 from icl_curate.tui.themes import named_styles
 from icl_curate.tui.widgets.reader import Reader
 from icl_curate.tui.widgets.side import Side
+from reviewing import is_safe, said, session, text_of, until
 from rich.console import Console
 from rich.theme import Theme
+from servers import Server, answer_to
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
-from .screens import HOSTILE, driven, is_safe, screen_text, until
-from .servers import Server, answer_to
+HOSTILE = "label [/foo] [bold]\x1b[31mred\x1b]0;title\x07 \x9b2J \u202eturned\u2066 日本語 e\u0301"
+"""Short, so that inputs do not count as repeats of each other for its sake."""
 
 SHOTS = 4
 
@@ -70,7 +72,7 @@ def settled(room: PreviewRoom, query: str) -> bool:
     )
 
 
-def text_of(app: ReviewApp, selector: str) -> str:
+def laid_out(app: ReviewApp, selector: str) -> str:
     """What a reader holds, laid out wide."""
     console = Console(width=200, color_system=None, theme=Theme(named_styles(app.theme_variables)))
     shown = app.screen.query_one(selector, Reader).query_one(Static).content
@@ -86,7 +88,7 @@ def test_selections_are_those_of_the_selector_for_typed_and_indexed_queries(tmp_
     def wanted(query: Query | str, method: str, k: int = SHOTS) -> list[str]:
         return [shot.demonstration.id for shot in Selector(workspace, method, k).select(query)]
 
-    async def session(app: ReviewApp, pilot: Pilot[None], said: list[str]) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         room = app.query_one(PreviewRoom)
         await until(pilot, lambda: settled(room, asked[0].input))
         for query in (asked[1], asked[2], asked[3]):  # the last one holds a megabyte
@@ -95,7 +97,7 @@ def test_selections_are_those_of_the_selector_for_typed_and_indexed_queries(tmp_
             assert ids(room.side(0)) == wanted(query, "bm25")
             assert ids(room.side(1)) == wanted(query, "random")
             await pilot.pause()
-            assert is_safe(screen_text(app))
+            assert is_safe(text_of(app))
         await pilot.press("plus", "plus")
         await until(pilot, lambda: len(ids(room.side(1))) == SHOTS + 2)
         assert ids(room.side(0)) == wanted(asked[3], "bm25", SHOTS + 2)
@@ -107,7 +109,7 @@ def test_selections_are_those_of_the_selector_for_typed_and_indexed_queries(tmp_
         assert ids(room.side(0)) == wanted("word7 card", "bm25", SHOTS + 1)
         await pilot.press("enter")
         assert app.focused is room.side(0).table
-        why = text_of(app, "#why")
+        why = laid_out(app, "#why")
         seen = room.side(0).chosen
         assert seen is not None
         assert seen.seen is not None
@@ -121,20 +123,20 @@ def test_selections_are_those_of_the_selector_for_typed_and_indexed_queries(tmp_
         await until(pilot, lambda: room.query_asked and room.query_asked.id in ("q3", "q5"))
         assert room.typed == ""
 
-    driven(workspace, session)
+    session(workspace.path, script)
 
 
 def test_shots_of_both_sides_name_each_other_and_what_cannot_select_says_why(tmp_path: Path) -> None:
     workspace = index(tmp_path)
 
-    async def session(app: ReviewApp, pilot: Pilot[None], said: list[str]) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         room = app.query_one(PreviewRoom)
         await until(pilot, lambda: ids(room.side(1)))
         await pilot.press("l", "m")
         assert isinstance(app.screen, Choose)
         await pilot.press(*"dense", "enter")
         await until(pilot, lambda: room.side(1).chosen and room.side(1).chosen.error)
-        text = screen_text(app)
+        text = text_of(app)
         assert "have no vectors" in text
         assert "icl-curate index --encoder" in text
         assert len(ids(room.side(0))) == SHOTS
@@ -146,23 +148,22 @@ def test_shots_of_both_sides_name_each_other_and_what_cannot_select_says_why(tmp
             assert f"#{place + 1}" in [str(cell) for cell in line.cells]
         await pilot.press("m", *"zero", "enter")
         await until(pilot, lambda: room.side(1).method == "zero" and room.side(1).chosen)
-        assert "the LLM answers from what it knows" in screen_text(app)
+        assert "the LLM answers from what it knows" in text_of(app)
         await pilot.press("t")
-        await until(pilot, lambda: said)
-        assert said[-1] == "there is no demonstration to leave out"
+        await until(pilot, lambda: "there is no demonstration to leave out" in said(app))
 
-    driven(workspace, session)
+    session(workspace.path, script)
 
 
 def test_the_llm_is_asked_once_its_cost_was_agreed_to(tmp_path: Path, server: Server) -> None:
     workspace = index(tmp_path, server)
 
-    async def session(app: ReviewApp, pilot: Pilot[None], said: list[str]) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         room = app.query_one(PreviewRoom)
         await until(pilot, lambda: ids(room.side(1)))
         await pilot.press("a")
-        await until(pilot, lambda: isinstance(app.screen, Confirm))
-        text = screen_text(app)
+        await until(pilot, lambda: isinstance(app.screen, Confirm) and "cost" in text_of(app))
+        text = text_of(app)
         assert "Ask openai:stub?" in text
         assert "to ask: 2" in text
         assert "cost: $" in text
@@ -185,8 +186,7 @@ def test_the_llm_is_asked_once_its_cost_was_agreed_to(tmp_path: Path, server: Se
         assert not isinstance(app.screen, Confirm)
         assert len(server.calls) == calls
         await pilot.press("t")
-        await until(pilot, lambda: isinstance(app.screen, Confirm))
-        assert f"to ask: {SHOTS + 1}" in screen_text(app)
+        await until(pilot, lambda: isinstance(app.screen, Confirm) and f"to ask: {SHOTS + 1}" in text_of(app))
         await pilot.press("y")
         heard = lambda: room.side(0).chosen.heard  # type: ignore[union-attr]  # noqa: E731
         await until(pilot, lambda: heard().others)
@@ -195,19 +195,19 @@ def test_the_llm_is_asked_once_its_cost_was_agreed_to(tmp_path: Path, server: Se
         texts = {one.answer.text for one in (found.whole, *found.others)}
         assert len(texts) == SHOTS + 2  # the server answers every prompt in other words
         assert found.kept == 0
-        assert f"0 of {SHOTS + 1}" in text_of(app, "#more")
-        assert text_of(app, "#more").count("changes the answer") == SHOTS + 1
+        assert f"0 of {SHOTS + 1}" in laid_out(app, "#more")
+        assert laid_out(app, "#more").count("changes the answer") == SHOTS + 1
         await pilot.press("p")
-        assert "the exact prompt" in text_of(app, "#more")
-        assert is_safe(text_of(app, "#more"))
+        assert "the exact prompt" in laid_out(app, "#more")
+        assert is_safe(laid_out(app, "#more"))
         await pilot.press("y")
         copied = json.loads(app.clipboard)
         assert [message["content"] for message in copied] == [m.content for m in found.whole.prompt.messages]
         await pilot.press("q")
 
-    driven(workspace, session)
+    session(workspace.path, script)
 
-    async def again(app: ReviewApp, pilot: Pilot[None], said: list[str]) -> None:
+    async def again(app: ReviewApp, pilot: Pilot[None]) -> None:
         room = app.query_one(PreviewRoom)
         calls = len(server.calls)
         await until(pilot, lambda: room.side(0).chosen and room.side(0).chosen.heard)
@@ -218,77 +218,76 @@ def test_the_llm_is_asked_once_its_cost_was_agreed_to(tmp_path: Path, server: Se
         assert room.shown_pane == "prompt"
         assert len(server.calls) == calls
 
-    driven(workspace, again)
+    session(workspace.path, again)
 
 
 def test_an_llm_that_fails_is_told_and_may_be_asked_again(tmp_path: Path, server: Server) -> None:
     workspace = index(tmp_path, server)
     server.api_key = "another"
 
-    async def session(app: ReviewApp, pilot: Pilot[None], said: list[str]) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         room = app.query_one(PreviewRoom)
         await until(pilot, lambda: ids(room.side(1)))
         for _ in range(2):
-            said.clear()
+            app.clear_notifications()
             await pilot.press("a")
             await until(pilot, lambda: isinstance(app.screen, Confirm))
             await pilot.press("y")
-            await until(pilot, lambda: said)
-            assert "key" in said[-1].lower()
-        assert "shots" in screen_text(app)
+            await until(pilot, lambda: "key" in said(app).lower())
+        assert "shots" in text_of(app)
 
-    driven(workspace, session)
+    session(workspace.path, script)
 
 
 def test_pruning_here_selects_anew_and_undo_brings_it_back(tmp_path: Path) -> None:
     workspace = index(tmp_path)
 
-    async def session(app: ReviewApp, pilot: Pilot[None], said: list[str]) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         room = app.query_one(PreviewRoom)
         await until(pilot, lambda: ids(room.side(0)))
         before = ids(room.side(0))
         await pilot.press("j", "x")
         await until(pilot, lambda: ids(room.side(0)) != before and len(ids(room.side(0))) == SHOTS)
         assert before[1] not in ids(room.side(0))
-        assert "prune" in said[-1]
+        assert "prune" in said(app)
         await pilot.press("u")
         await until(pilot, lambda: ids(room.side(0)) == before)
 
-    driven(workspace, session)
+    session(workspace.path, script)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (40, 12)])
 def test_small_terminals_show_shots_and_reasons(tmp_path: Path, size: tuple[int, int]) -> None:
     workspace = index(tmp_path)
 
-    async def session(app: ReviewApp, pilot: Pilot[None], said: list[str]) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         room = app.query_one(PreviewRoom)
         await until(pilot, lambda: ids(room.side(1)))
         await pilot.pause()
-        assert "bm25" in screen_text(app)
-        assert "o0" in screen_text(app)
+        assert "bm25" in text_of(app)
+        assert "o0" in text_of(app)
         await pilot.press("l")
         await pilot.pause()
-        assert "random" in screen_text(app)
+        assert "random" in text_of(app)
         await pilot.press("d")
-        await until(pilot, lambda: "word" in text_of(app, "#preview Detail") and "input" in screen_text(app))
+        await until(pilot, lambda: "word" in laid_out(app, "#preview Detail") and "input" in text_of(app))
         await pilot.press("p")
-        await until(pilot, lambda: "exact prompt" in screen_text(app))
-        assert is_safe(screen_text(app))
+        await until(pilot, lambda: "exact prompt" in text_of(app))
+        assert is_safe(text_of(app))
         await pilot.press("escape")
-        await until(pilot, lambda: "exact prompt" not in screen_text(app))
+        await until(pilot, lambda: "exact prompt" not in text_of(app))
         assert isinstance(app.focused, type(room.side(1).table))
 
-    driven(workspace, session, size)
+    session(workspace.path, script, size)
 
 
 def test_an_empty_pool_says_what_to_run(tmp_path: Path) -> None:
     workspace = Workspace.create(tmp_path / "w")
     (workspace.path / "review.json").write_text(json.dumps({"tab": "preview"}))
 
-    async def session(app: ReviewApp, pilot: Pilot[None], said: list[str]) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         room = app.query_one(PreviewRoom)
         await until(pilot, lambda: room.nothing)
         assert room.to_copy().startswith("icl-curate index")
 
-    driven(workspace, session)
+    session(workspace.path, script)

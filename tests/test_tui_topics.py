@@ -15,11 +15,13 @@ from icl_curate.tui.dialogs.start import Start
 from icl_curate.tui.screens.demos import DemosRoom
 from icl_curate.tui.screens.preview import PreviewRoom
 from icl_curate.tui.screens.topics import TopicsRoom
+from reviewing import HOSTILE as TEXTS
+from reviewing import is_safe, said, session, text_of, until
+from test_topics_pool import LOST, SUBJECTS, _train, _world
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from .screens import HOSTILE, driven, is_safe, screen_text, until
-from .test_topics_pool import LOST, SUBJECTS, _train, _world
+HOSTILE = " ".join(text for text in TEXTS if len(text) < 100 and "\n" not in text)
 
 
 @pytest.fixture
@@ -45,12 +47,12 @@ def test_gaps_stand_on_top_and_show_what_is_behind_them(workspace: Workspace) ->
     gaps = [gap.topic for gap in survey.gaps()]
     assert gaps
 
-    async def session(app: ReviewApp, pilot: Pilot[None], said: list[str]) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         room = app.query_one(TopicsRoom)
         await until(pilot, lambda: room.shown)
         assert [topic.topic for topic in room.topics][: len(gaps)] == gaps
         assert len(room.topics) == len(survey.model.names)
-        assert "a gap" in screen_text(app)
+        assert "a gap" in text_of(app)
         await pilot.press("f")
         assert [topic.topic for topic in room.topics] == gaps
         await pilot.press("y")
@@ -69,29 +71,29 @@ def test_gaps_stand_on_top_and_show_what_is_behind_them(workspace: Workspace) ->
         assert app.focused is room.table
         await until(pilot, lambda: room.shown and "[/foo" in room.shown.topic)
         await pilot.pause()
-        assert is_safe(screen_text(app))
-        assert "[/foo]" in screen_text(app)
+        assert is_safe(text_of(app))
+        assert "[/foo]" in text_of(app)
         assert room.shown is not None
         behind = survey.behind(room.topics[0].topic)
         assert [row.row for row in room.shown.demonstrations] == [row for row, _ in behind.demonstrations]
         assert [row.row for row in room.shown.queries] == [row for row, _ in behind.queries]
         await pilot.press("slash", *"nothing")
-        await until(pilot, lambda: "no such topic" in screen_text(app))
+        await until(pilot, lambda: "no such topic" in text_of(app))
         room.query_one(Input).value = ""
         await pilot.press("escape", "q")
 
-    driven(workspace, session)
+    session(workspace.path, script)
 
-    async def again(app: ReviewApp, pilot: Pilot[None], said: list[str]) -> None:
+    async def again(app: ReviewApp, pilot: Pilot[None]) -> None:
         room = app.query_one(TopicsRoom)
         await until(pilot, lambda: room.topics)
         assert (room.sort, room.descending) == ("knows", True)
 
-    driven(workspace, again)
+    session(workspace.path, again)
 
 
 def test_from_a_topic_to_its_queries_and_demonstrations_and_back(workspace: Workspace) -> None:
-    async def session(app: ReviewApp, pilot: Pilot[None], said: list[str]) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         room = app.query_one(TopicsRoom)
         await until(pilot, lambda: room.shown and room.shown.queries)
         assert room.shown is not None
@@ -107,37 +109,37 @@ def test_from_a_topic_to_its_queries_and_demonstrations_and_back(workspace: Work
         demos = app.query_one(DemosRoom)
         await until(pilot, lambda: app.room is demos and demos.current == first.row)
         await pilot.press("4", "escape", "d", "x")
-        await until(pilot, lambda: any("prune" in one for one in said))
+        await until(pilot, lambda: "prune" in said(app))
         await until(pilot, lambda: room.shown and first.row not in [row.row for row in room.shown.demonstrations])
         assert fetch(workspace, [first.row])[0].id == first.id  # taken out, not deleted
         await pilot.press("u")
         await until(pilot, lambda: room.shown and first.row in [row.row for row in room.shown.demonstrations])
 
-    driven(workspace, session)
+    session(workspace.path, script)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (40, 12)])
 def test_small_terminals_show_gaps_and_what_is_behind(workspace: Workspace, size: tuple[int, int]) -> None:
-    async def session(app: ReviewApp, pilot: Pilot[None], said: list[str]) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         room = app.query_one(TopicsRoom)
         await until(pilot, lambda: room.shown and room.shown.queries)
         assert room.shown is not None
-        assert room.topics[0].topic in screen_text(app)
+        assert room.topics[0].topic in text_of(app)
         await pilot.press("enter")
-        await until(pilot, lambda: "queries need it" in screen_text(app))
+        await until(pilot, lambda: "queries need it" in text_of(app))
         await pilot.press("d")
-        await until(pilot, lambda: "cover it most" in screen_text(app))
+        await until(pilot, lambda: "cover it most" in text_of(app))
         await pilot.press("escape")
         await until(pilot, lambda: app.focused is room.table)
 
-    driven(workspace, session, size)
+    session(workspace.path, script, size)
 
 
 def test_without_topics_n_proposes_to_learn_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = _world(tmp_path / "w", monkeypatch)
     (found.path / "review.json").write_text(json.dumps({"tab": "topics"}))
 
-    async def session(app: ReviewApp, pilot: Pilot[None], said: list[str]) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         room = app.query_one(TopicsRoom)
         await until(pilot, lambda: room.nothing)
         assert room.to_copy() == "icl-curate train topics"
@@ -146,4 +148,4 @@ def test_without_topics_n_proposes_to_learn_them(tmp_path: Path, monkeypatch: py
         assert app.screen.query_one(Input).value == "train topics"
         await pilot.press("escape")
 
-    driven(found, session)
+    session(found.path, script)

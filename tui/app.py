@@ -42,7 +42,7 @@ ROOMS = {
     "demos": "demos.DemosRoom",
     "topics": "topics.TopicsRoom",
     "preview": "preview.PreviewRoom",
-    "calibrate": "placeholder.CalibrateRoom",
+    "calibrate": "calibrate.CalibrateRoom",
     "evaluate": "evaluate.EvaluateRoom",
     "jobs": "jobs.JobsRoom",
 }
@@ -166,7 +166,7 @@ class ReviewApp(App[None], Deciding):
     @property
     def rooms(self) -> list[Room]:
         """The tabs; none yet right after the start."""
-        return list(self.query_one(ContentSwitcher).children)  # type: ignore[arg-type]
+        return [room for switcher in self.query(ContentSwitcher) for room in switcher.children]  # type: ignore[misc]
 
     @property
     def room(self) -> Room | None:

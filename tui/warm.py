@@ -24,6 +24,12 @@ class Warm:
         self._lock = threading.Lock()
         self._views: dict[Settings, tuple[object, PoolView]] = {}
         self._backend: tuple[Settings, Backend] | None = None
+        self.asked = False
+        """The LLM has been asked for something in this session."""
+
+    def may_look(self, settings: Settings) -> bool:
+        """Whether earlier answers can be looked up without loading a model just for that."""
+        return self.asked or not settings.llm.startswith("hf:")
 
     def selector(self, workspace: Workspace, settings: Settings) -> Selector:
         """A selector for ``settings.method`` over the pool as it is now; the methods share what they search in."""

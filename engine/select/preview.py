@@ -8,12 +8,14 @@ from typing import Any
 from ..errors import LLMError, UsageError
 from ..index.artefacts import encode_for_reader
 from ..llm.asking import backend_for, prompt_for
-from ..llm.budget import Budget
-from ..llm.types import Answer
+from ..llm.budget import Budget, Price
+from ..llm.runner import Plan
+from ..llm.types import Answer, Backend
 from ..pool.prompts import Prompt
 from ..pool.records import Query
 from ..progress import CancelToken, Report, silent
 from ..settings import Settings
+from ..store.demonstrations import task_of
 from ..store.workspace import Workspace
 from ..topics.selection import Need
 from ..topics.selection import needs as topics_needed
@@ -111,6 +113,37 @@ def preview(
         raise LLMError(f"{settings.llm} gave no answer: {heard.failure}", f"icl-curate llm check --llm {settings.llm}")
     method = selector.settings.method
     return Preview(query, method, tuple(shots), heard.prompt, tuple(notes), settings.llm, heard.answer, needs, words)
+
+
+class PreviewStability:
+    """``preview --stability`` made ready: demonstrations are selected, nothing has been asked yet. Raises as `preview`
+    does; with ``rehearse`` not even a probe is sent."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        backend: Backend,
+        query: Query,
+        settings: Settings,
+        report: Report = silent,
+        cancel: CancelToken | None = None,
+        *,
+        rehearse: bool = False,
+    ) -> None:
+        self.seen = preview(workspace, query, settings, report=report, cancel=cancel)
+        self.llm = settings.llm
+        shown = Shown(query, tuple(shot.demonstration for shot in self.seen.shots))
+        task = task_of(workspace)
+        self.inquiry = Inquiry(workspace, backend, settings, task, [shown], report, cancel, rehearse=rehearse)
+
+    def cost(self, price: Price | None) -> Plan:
+        """What is left to ask."""
+        return self.inquiry.cost(price)
+
+    def run(self, budget: Budget) -> dict[str, Any]:
+        """Ask; the contract of ``preview --json`` with ``stability``."""
+        [found] = self.inquiry.run(budget)
+        return self.seen.as_json() | {"llm": self.llm, "stability": found.as_json()}
 
 
 def _words(selector: Selector, query: Query, shot: Selected) -> tuple[tuple[str, float], ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..llm import runner
 from ..llm.asking import llm_settings, prompt_for, request_for, room_for
@@ -49,10 +50,11 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Stability:
-    """The answer to the ``whole`` prompt, and to the prompts that differ from it: ``without`` each shot, in the order
-    of the shots, and with their order ``turned`` (None for fewer than two). Both are empty where they were not asked
-    for. ``dropped`` of the weakest shots did not fit into ``room`` tokens."""
+    """The answer to the ``whole`` prompt of ``shots``, best first, and to the prompts that differ from it: ``without``
+    each shot, in their order, and with that ``turned`` (None for fewer than two). Both are empty where they were not
+    asked for. ``dropped`` of the weakest shots did not fit into ``room`` tokens and are not among the shots."""
 
+    shots: tuple[Demonstration, ...]
     whole: Heard
     without: tuple[Heard, ...] = ()
     turned: Heard | None = None
@@ -67,6 +69,15 @@ class Stability:
     def kept(self) -> int:
         """Of the `others`, those that answer the same."""
         return sum(heard.same for heard in self.others)
+
+    def as_json(self) -> dict[str, Any]:
+        """The answer, and those to the changed prompts with whether they say the same."""
+        left = [
+            {"id": shot.id, "source": shot.source, **_told(heard), "adds": self.adds(i)}
+            for i, (shot, heard) in enumerate(zip(self.shots, self.without, strict=False))
+        ]
+        turned = _told(self.turned) if self.turned else None
+        return {**_told(self.whole), "kept": self.kept, "of": len(self.others), "without": left, "turned": turned}
 
     def adds(self, place: int) -> float | None:
         """What the shot at ``place`` adds to the probability of the answer; None where that is not known."""
@@ -99,7 +110,7 @@ class Inquiry:
         self.capabilities = (runner.known if rehearse else runner.probe)(workspace, backend)
         self.room = room_for(settings, self.capabilities)
         self.asked = [self._prompts(one, variants) for one in shown]
-        """For each query its prompts, the whole one first, and how many shots did not fit."""
+        """For each query the shots that fit, its prompts, the whole one first, and how many shots did not fit."""
 
     def cost(self, price: Price | None) -> runner.Plan:
         """What is left to ask."""
@@ -110,15 +121,15 @@ class Inquiry:
         of these has none."""
         answers = iter(runner.known_answers(self.workspace, self.backend, self._requests()))
         found: list[Stability | None] = []
-        for prompts, dropped in self.asked:
+        for shots, prompts, dropped in self.asked:
             whole, *others = [next(answers) for _ in prompts]
             given = [answer for answer in others if answer is not None]
             if whole is None:
                 found.append(None)
             elif len(given) < len(others):
-                found.append(self._judged(prompts[:1], dropped, iter([whole])))
+                found.append(self._judged(shots, prompts[:1], dropped, iter([whole])))
             else:
-                found.append(self._judged(prompts, dropped, iter([whole, *given])))
+                found.append(self._judged(shots, prompts, dropped, iter([whole, *given])))
         return found
 
     def run(self, budget: Budget) -> list[Stability]:
@@ -127,14 +138,14 @@ class Inquiry:
         results = iter(
             runner.ask(self.workspace, self.backend, self._requests(), settings, budget, self.report, self.cancel)
         )
-        return [self._judged(prompts, dropped, results) for prompts, dropped in self.asked]
+        return [self._judged(*asked, results) for asked in self.asked]
 
     def _requests(self) -> list[Request]:
         return [
-            request_for(prompt, self.settings, self.capabilities) for prompts, _ in self.asked for prompt in prompts
+            request_for(prompt, self.settings, self.capabilities) for _, prompts, _ in self.asked for prompt in prompts
         ]
 
-    def _prompts(self, shown: Shown, variants: bool) -> tuple[list[Prompt], int]:
+    def _prompts(self, shown: Shown, variants: bool) -> tuple[tuple[Demonstration, ...], list[Prompt], int]:
         whole, dropped = prompt_for(shown.query, shown.shots, self.task, self.settings, self.backend, self.room)
         shots = shown.shots[: len(shown.shots) - dropped]
         prompts = [whole]
@@ -144,15 +155,27 @@ class Inquiry:
             if len(shots) > 1:
                 turned = replace(self.settings, order=ORDERS[1 - ORDERS.index(self.settings.order)])
                 prompts.append(prompt_for(shown.query, shots, self.task, turned)[0])
-        return prompts, dropped
+        return shots, prompts, dropped
 
-    def _judged(self, prompts: Sequence[Prompt], dropped: int, results: Iterator[Result]) -> Stability:
+    def _judged(
+        self, shots: tuple[Demonstration, ...], prompts: Sequence[Prompt], dropped: int, results: Iterator[Result]
+    ) -> Stability:
         heard = [_heard(prompt, next(results)) for prompt in prompts]
         said = heard[0].answer
         whole, *others = [_compared(one, said) for one in heard]
-        shots = len(whole.prompt.demonstrations)
-        turned = others[shots] if len(others) > shots else None
-        return Stability(whole, tuple(others[:shots]), turned, dropped, self.room)
+        turned = others[len(shots)] if len(others) > len(shots) else None
+        return Stability(shots, whole, tuple(others[: len(shots)]), turned, dropped, self.room)
+
+
+def _told(heard: Heard) -> dict[str, Any]:
+    answer = heard.answer
+    return {
+        "answer": answer.text if answer else None,
+        "failure": heard.failure,
+        "right": heard.right,
+        "same": heard.same,
+        "uncertainty": answer.uncertainty if answer else None,
+    }
 
 
 def _heard(prompt: Prompt, result: Result) -> Heard:

@@ -21,7 +21,6 @@ from textual.widgets import Input, Static
 from ...engine.errors import CurateError
 from ...engine.llm.asking import price_of
 from ...engine.llm.budget import Budget
-from ...engine.llm.runner import Plan
 from ...engine.pool.display import display_line
 from ...engine.pool.records import Query
 from ...engine.progress import CancelToken
@@ -37,15 +36,16 @@ from ...engine.store.workspace import Workspace
 from .. import reasons
 from ..actions import Action, bindings
 from ..dialogs.choose import Choose
-from ..dialogs.confirm import Confirm
-from ..plain import plan_rows
-from ..room import Empty, Room
+from ..inquire import AskingRoom
+from ..room import Empty
 from ..widgets.detail import Detail, look_up
 from ..widgets.reader import Reader
 from ..widgets.side import Chosen, Side
 from ..widgets.table import LineTable
-from ..work import later, told
-from .evaluate import TRAINED
+from ..work import later
+
+TRAINED = {"train-ranker": "ranker", "train-promptpg": "promptpg", "train-topics": "topick"}
+"""Methods that a finished run of a kind brings."""
 
 PANES = ("why", "shot", "prompt", "stability")
 """What the lower half shows beside the reasons."""
@@ -67,7 +67,7 @@ class Found:
     ledger: Mapping[int, Standing]
 
 
-class PreviewRoom(Room):
+class PreviewRoom(AskingRoom):
     NAME = "preview"
     TITLE = "Preview"
     ABOUT = "Which demonstrations a query gets, why, and what the LLM makes of them."
@@ -105,8 +105,6 @@ class PreviewRoom(Room):
         self.shown_pane = "why"
         self._row: int | None = None
         self._turn = 0
-        self._asking: CancelToken | None = None
-        self._asked_before = False
 
     def compose_body(self) -> ComposeResult:
         with Horizontal(id="querybar"):
@@ -125,10 +123,6 @@ class PreviewRoom(Room):
         self._typed_soon = later(self, 0.2, self._select)
         self._look_soon = later(self, 0.06, self._look)
         self._pane(self.shown_pane)
-
-    def on_unmount(self) -> None:
-        if self._asking:
-            self._asking.cancel()
 
     def side(self, place: int | None = None) -> Side:
         """One of the two; by default the one looked at."""
@@ -317,7 +311,12 @@ class PreviewRoom(Room):
         if not typed and not found.validation.size:
             self._tell_which()
             return
-        settings, methods, place, with_answers = self.settings, tuple(self.methods), self.place, self._may_look()
+        settings, methods, place, with_answers = (
+            self.settings,
+            tuple(self.methods),
+            self.place,
+            self.review.warm().may_look(self.settings),
+        )
         self._turn += 1
         for i, method in enumerate(methods):
             self.side(i).head(method, "selecting …")
@@ -348,10 +347,6 @@ class PreviewRoom(Room):
             except CurateError:  # what was never asked is simply not known
                 heard = None
         return Chosen(seen, took, heard)
-
-    def _may_look(self) -> bool:
-        """Whether earlier answers can be looked up without loading a model for it."""
-        return self._asked_before or not self.settings.llm.startswith("hf:")
 
     def _selected(self, query: Query, chosen: Sequence[Chosen]) -> None:
         self.query_asked = query
@@ -385,8 +380,7 @@ class PreviewRoom(Room):
     def _opened(self) -> None:
         if self.shown_pane == "why":
             self._pane("shot")
-        reader = self.query_one(Detail) if self.shown_pane == "shot" else self.query_one("#more", Reader)
-        self.call_after_refresh(reader.focus)
+        self.call_after_refresh(self._reader.focus)
 
     def action_pane(self, name: str) -> None:
         """Show it, or go back where it is shown."""
@@ -398,6 +392,16 @@ class PreviewRoom(Room):
         for pane in PANES:
             self.set_class(pane == name, f"-{pane}")
         self._explain()
+        self.call_after_refresh(self._refocus)
+
+    def _refocus(self) -> None:
+        """Where there was no room for what had the focus, what came in its place has it."""
+        if self.screen.focused is None and self.display:
+            (self._reader if self.shown_pane != "why" else self.start()).focus()
+
+    @property
+    def _reader(self) -> Reader:
+        return self.query_one(Detail) if self.shown_pane == "shot" else self.query_one("#more", Reader)
 
     def _explain(self) -> None:
         chosen, at = self.side().chosen, self.side().current
@@ -425,13 +429,12 @@ class PreviewRoom(Room):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "back":
-            return bool(self._asking) or not isinstance(self.screen.focused, LineTable)
+            beside = self.shown_pane != "why" or not isinstance(self.screen.focused, LineTable)
+            return bool(self.asking) or beside
         return super().check_action(action, parameters)
 
     def action_back(self) -> None:
-        if self._asking:
-            self._asking.cancel()
-            self.notify("stopping: calls in flight are finished and kept", timeout=4)
+        self.stop()
         self._pane("why")
         self.start().focus()
 
@@ -449,44 +452,33 @@ class PreviewRoom(Room):
             self._inquire([self.active], variants=True)
 
     def _inquire(self, places: Sequence[int], variants: bool) -> None:
-        """Say what asking costs, ask once the user agrees (at once where it costs nothing), show the answers."""
-        if self._asking:
-            self.notify("the LLM is being asked; escape stops it")
-            return
-        asked = [(i, chosen) for i in places if (chosen := self.side(i).chosen) and chosen.seen]
+        """Ask for these sides, the cost first, and show the answers."""
+        asked = [i for i in places if (chosen := self.side(i).chosen) and chosen.seen]
         if not asked:
             return
         settings, turn = self.settings, self._turn
-        shown = [Shown(chosen.seen.query, tuple(chosen.shots)) for _, chosen in asked if chosen.seen]
-        self._asked_before = True
+        found = [self.side(i).chosen for i in asked]
+        shown = [Shown(one.seen.query, tuple(one.shots)) for one in found if one and one.seen]
 
-        def inquiry(rehearse: bool, cancel: CancelToken | None = None) -> Inquiry:
+        def inquiry(cancel: CancelToken | None = None) -> Inquiry:
             workspace, warm = self.review.opened(), self.review.warm()
-            task = warm.selector(workspace, settings).task
-            backend = warm.backend(workspace, settings)
+            task, backend = warm.selector(workspace, settings).task, warm.backend(workspace, settings)
+            rehearse = cancel is None
             return Inquiry(
                 workspace, backend, settings, task, shown, cancel=cancel, variants=variants, rehearse=rehearse
             )
 
-        def go() -> None:
-            self._asking = cancel = CancelToken()
-            for i, _ in asked:
+        def begun() -> None:
+            for i in asked:
                 self.side(i).head(self.methods[i], f"asking {display_line(settings.llm, 30)} …")
-            self.in_thread("ask", lambda: inquiry(False, cancel).run(Budget(price=price_of(settings))), answered)
 
-        def answered(heard: Sequence[Stability]) -> None:
-            self._asking = None
-            if turn == self._turn:
-                self._heard([i for i, _ in asked], heard)
-
-        def costed(plan: Plan) -> None:
-            if not plan.to_ask or plan.cost == (0.0, 0.0):
-                go()
-                return
-            lines = [f"{name}: {value}" for name, value in plan_rows(asdict(plan))]
-            self.app.push_screen(Confirm(f"Ask {settings.llm}?", lines), lambda yes: go() if yes else None)
-
-        self.in_thread("cost", lambda: inquiry(True).cost(price_of(settings)), costed)
+        self.inquire(
+            settings.llm,
+            lambda: inquiry().cost(price_of(settings)),
+            lambda cancel: inquiry(cancel).run(Budget(price=price_of(settings))),
+            lambda heard: self._heard(asked, heard) if turn == self._turn else None,
+            begun,
+        )
 
     def _heard(self, places: Sequence[int], heard: Sequence[Stability]) -> None:
         for i, found in zip(places, heard, strict=True):
@@ -510,14 +502,12 @@ class PreviewRoom(Room):
         self._explain()
 
     def failed(self, kind: str, error: CurateError) -> None:
-        if kind == "ask":
-            self._asking = None
+        super().failed(kind, error)
+        self.ended()
+
+    def ended(self) -> None:
         for i in (0, 1):
             self.side(i).head(self.methods[i])
-        if kind == "ask":
-            self.app.notify(told(error), severity="error", timeout=8, markup=False)
-        else:
-            super().failed(kind, error)
 
     # Decisions.
 
