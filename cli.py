@@ -337,15 +337,22 @@ def preview(
     context: Annotated[str, typer.Option(help="A passage that belongs to the query.")] = "",
     explain: Annotated[bool, typer.Option("--explain", help="Take every score apart and show the prompt.")] = False,
     answer: Annotated[bool, typer.Option("--answer", help="Ask the LLM.")] = False,
+    stability: Annotated[
+        bool, typer.Option("--stability", help="Ask it also without each demonstration and with their order turned.")
+    ] = False,
     llm: LLMOption = None,
     base_url: BaseURLOption = None,
     order: OrderOption = None,
     seed: SeedOption = None,
     device: DeviceOption = None,
+    max_calls: MaxCallsOption = None,
+    max_cost: MaxCostOption = None,
+    dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show which demonstrations a query gets, why, and with --answer what the LLM makes of them."""
+    """Show which demonstrations a query gets, why, and with --answer or --stability what the LLM makes of them."""
     from .engine.pool.records import Query
+    from .engine.select.preview import PreviewStability
     from .engine.select.preview import preview as look
 
     settings = _settings(
@@ -353,6 +360,22 @@ def preview(
     )
     text = sys.stdin.read().strip() if query == "-" else query
     asked = Query(text, tuple(options or ()), context)
+    if stability:
+        store = _open(workspace)
+
+        def ready(backend: Backend, report: Report, cancel: CancelToken) -> PreviewStability:
+            return PreviewStability(store, backend, asked, settings, report, cancel, rehearse=dry_run)
+
+        done = _carry_out(ready, store, settings, max_calls, max_cost, dry_run, as_json)
+        if done is None:
+            return
+        if as_json:
+            _print_json(done)
+            return
+        from .tui.plain import show_stability
+
+        show_stability(done)
+        return
     with _narrated() as (report, cancel):
         seen = look(_open(workspace), asked, settings, answer=answer, report=report, cancel=cancel)
     if as_json:

@@ -161,3 +161,22 @@ def test_top_many_is_top_for_each_query() -> None:
 
 def test_option_letters_stay_out() -> None:
     assert bm25.tokenise("Which? (A) a Cat (b) the dog (AB)") == ["which", "a", "cat", "the", "dog", "ab"]
+
+
+@settings(deadline=None, max_examples=60)
+@given(texts_of_words, st.lists(st.sampled_from(WORDS), max_size=8).map(" ".join), st.sets(st.integers(0, 11)))
+def test_words_taken_apart_make_up_the_score(texts: list[str], query: str, gone: set[int]) -> None:
+    active = np.array([i not in gone for i in range(len(texts))])
+    if not active.any():
+        return
+    index = bm25.build(np.arange(len(texts)), texts).restricted(active)
+    for at, row in enumerate(index.rows.tolist()):
+        words = index.words(query, row)
+        assert sum(added for _, added in words) == pytest.approx(index.scores(query)[at], abs=1e-12)
+        asked = bm25.tokenise(query)
+        for word, added in words:
+            assert added == pytest.approx(index.scores(word)[at] * asked.count(word), abs=1e-12)
+            assert word in bm25.tokenise(texts[row])
+    for row in np.flatnonzero(~active).tolist():
+        with pytest.raises(KeyError):
+            index.words(query, row)

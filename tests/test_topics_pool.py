@@ -28,7 +28,7 @@ from icl_curate.engine.store.workspace import Workspace
 from icl_curate.engine.topics import kept, mining, selection
 from icl_curate.engine.topics.coverage import coverage_curves
 from icl_curate.engine.topics.match import core_request, topics_in
-from icl_curate.engine.topics.report import gaps, topics
+from icl_curate.engine.topics.report import FLOOR, TOP, Survey, gaps, topics
 from icl_curate.engine.topics.train import TopicPlan, TopicTraining
 
 SUBJECTS = {
@@ -343,6 +343,37 @@ def test_planted_gaps_are_found_and_named(tmp_path: Path, monkeypatch: pytest.Mo
         assert gap.coverage < 0.5 and gap.knowledge < 0.5
         assert all(subject_of(text) in LOST for _, text in gap.examples)
     assert [gap.severity for gap in found] == sorted((gap.severity for gap in found), reverse=True)
+
+
+def test_behind_a_topic_stand_the_rows_that_cover_and_need_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = _world(tmp_path / "w", monkeypatch, LOST)
+    _train(workspace)
+    decide(workspace, "prune", "source", ["garden-desk"])
+    survey = Survey(workspace, SETTINGS)
+    view, asked = PoolView(workspace, SETTINGS), queries(workspace, "validation")
+    needs = survey.model.predictor.predict(view.embed(asked))
+    covers = survey.model.predictor.predict(view.vectors(active_rows(workspace)))
+    bar = np.sort(needs, axis=1)[:, -min(TOP, needs.shape[1])]
+    for standing in survey.topics():
+        at = survey.model.names.index(standing.topic)
+        behind = survey.behind(standing.topic, limit=10)
+        needing = {q.row: needs[i, at] for i, q in enumerate(asked) if needs[i, at] >= max(bar[i], FLOOR)}
+        assert dict(behind.queries) == pytest.approx(needing)
+        assert len(needing) == standing.queries
+        weights = [weight for _, weight in behind.demonstrations]
+        assert weights == sorted(weights, reverse=True)
+        place = {row: i for i, row in enumerate(active_rows(workspace).tolist())}
+        for row, weight in behind.demonstrations:
+            assert weight == pytest.approx(covers[place[row], at], abs=2e-3)
+        assert len(behind.core) == standing.active
+        assert behind.core <= set(place)
+    by_name = {standing.topic: standing for standing in survey.topics()}
+    for gap in survey.gaps(limit=1000):
+        standing = by_name[gap.topic]
+        found = (standing.queries, standing.covered, standing.severity)
+        assert found == (gap.queries, gap.coverage, gap.severity)
+    with pytest.raises(KeyError):
+        survey.behind("no such topic")
 
 
 def test_a_gap_opens_when_a_source_is_pruned_and_closes_when_it_is_restored(

@@ -35,14 +35,15 @@ if TYPE_CHECKING:
     from ..engine.store.decisions import Change
     from ..engine.store.workspace import Workspace
     from .room import Room
+    from .warm import Warm
 
 ROOMS = {
     "overview": "overview.OverviewRoom",
     "sources": "sources.SourcesRoom",
     "demos": "demos.DemosRoom",
-    "topics": "placeholder.TopicsRoom",
-    "preview": "placeholder.PreviewRoom",
-    "calibrate": "placeholder.CalibrateRoom",
+    "topics": "topics.TopicsRoom",
+    "preview": "preview.PreviewRoom",
+    "calibrate": "calibrate.CalibrateRoom",
     "evaluate": "evaluate.EvaluateRoom",
     "jobs": "jobs.JobsRoom",
 }
@@ -94,6 +95,7 @@ class ReviewApp(App[None], Deciding):
         super().__init__()
         self.folder = folder.resolve()
         self._workspace: Workspace | None = None
+        self._warm: Warm | None = None
         self._memory = memory.load(self.folder)
         self._fingerprint: tuple[tuple[int, int], ...] = ()
         self._clashes: set[str] = set()
@@ -117,6 +119,13 @@ class ReviewApp(App[None], Deciding):
         from ..engine.settings import resolve
 
         return resolve(self.folder, {}).settings
+
+    def warm(self) -> Warm:
+        from .warm import Warm
+
+        if self._warm is None:
+            self._warm = Warm()
+        return self._warm
 
     def visit(self, name: str) -> Room:
         from .room import Room
@@ -161,7 +170,7 @@ class ReviewApp(App[None], Deciding):
     @property
     def rooms(self) -> list[Room]:
         """The tabs; none yet right after the start."""
-        return list(self.query_one(ContentSwitcher).children)  # type: ignore[arg-type]
+        return [room for switcher in self.query(ContentSwitcher) for room in switcher.children]  # type: ignore[misc]
 
     @property
     def room(self) -> Room | None:

@@ -143,6 +143,33 @@ def show_needs(seen: Preview) -> None:
     show_table(["", "adds>"], picks)
 
 
+def show_stability(done: Mapping[str, Any]) -> None:
+    """The answer to a prompt, and to the prompt without each demonstration and in turned order."""
+    found = done["stability"]
+    shown = {shot["id"]: shot for shot in done["demonstrations"]}
+    rows: list[list[Any]] = [["as selected", found["answer"] or found["failure"], _sure(found), None, "", ""]]
+    for i, one in enumerate(found["without"], 1):
+        added = one["adds"]
+        rows.append(
+            [
+                f"without {i}", one["answer"] or one["failure"], _sure(one),
+                None if added is None else f"{added:+.3f}", "" if one["same"] else "changes", shown[one["id"]]["input"],
+            ]
+        )  # fmt: skip
+    if found["turned"]:
+        one = found["turned"]
+        same = "" if one["same"] else "changes"
+        rows.append(["order turned", one["answer"] or one["failure"], _sure(one), None, same, ""])
+    note = (
+        f"{found['kept']} of {found['of']} changed prompts keep the answer of {done['llm']}; adds: to its probability"
+    )
+    show_table(["", "answer", "sure", "adds", "", "left out>"], rows, note=note)
+
+
+def _sure(told: Mapping[str, Any]) -> float | None:
+    return None if told["uncertainty"] is None else 1.0 - told["uncertainty"]
+
+
 def show_plan(plan: Plan, name: str = "") -> None:
     """What a run would ask and cost."""
     show_table(["", ""], plan_rows(asdict(plan)), title=name)

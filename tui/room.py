@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -37,6 +37,9 @@ from ..engine.store.workspace import Workspace
 from .actions import Action
 from .work import Working
 
+if TYPE_CHECKING:
+    from .warm import Warm
+
 RETRY = 2.0
 """Seconds until a locked workspace is tried again."""
 
@@ -52,6 +55,9 @@ class Review(Protocol):
 
     def settings(self) -> Settings:
         """Settings as the command line would resolve them. For threads: reads files."""
+
+    def warm(self) -> Warm:
+        """The pool's indexes and the LLM, kept open. For threads."""
 
     def decide(
         self,

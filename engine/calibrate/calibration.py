@@ -22,6 +22,7 @@ from ..pool.answers import is_correct, token_f1
 from ..pool.prompts import Prompt
 from ..pool.records import Query
 from ..progress import CancelToken, Event, Report, silent
+from ..select.selector import Selector
 from ..settings import Settings
 from ..store import rounds as kept
 from ..store import runs
@@ -45,7 +46,7 @@ class Calibration:
 
     Raises `UsageError` for no queries, unknown arms or estimators, or an arm that needs reference answers where there
     are none, and `LLMError` where the LLM lacks what the estimator needs, before anything is asked; with
-    ``rehearse`` not even a probe is sent.
+    ``rehearse`` not even a probe is sent. A warm process passes its own ``selector``.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Calibration:
         cancel: CancelToken | None = None,
         *,
         rehearse: bool = False,
+        selector: Selector | None = None,
     ) -> None:
         self.workspace, self.backend, self.settings, self.plan = workspace, backend, settings, plan
         self.report, self.cancel = report, cancel or CancelToken()
@@ -76,7 +78,7 @@ class Calibration:
         self.task = task_of(workspace)
         self.frame = Frame(self.task, settings.template, settings.order)
         self.capabilities = (runner.known if rehearse else runner.probe)(workspace, backend)
-        cases = cases_for(workspace, queries, self.task, settings, plan.over, report, self.cancel)
+        cases = cases_for(workspace, queries, self.task, settings, plan.over, report, self.cancel, selector)
         self.cases = self._fitted(cases)
         self.llm = canonical(backend.identity())
         known = {over: kept.mean_of(workspace, self.llm, plan.estimator, over) for over in OVERS}
@@ -97,7 +99,7 @@ class Calibration:
 
         def peek(requests: Sequence[Request]) -> Sequence[Result | None]:
             asked.extend(requests)
-            return runner.cached(self.workspace, self.backend, requests)
+            return self._peek(requests)
 
         walk = self.walker.walk(peek)
         plan = runner.plan(self.workspace, self.backend, asked, price)
@@ -125,6 +127,44 @@ class Calibration:
             else plan.cost,
         )
 
+    def look(self) -> dict[str, Any]:
+        """What earlier answers tell of the first query, as ``calibrate --json`` has it, and each round's messages as
+        ``prompts``; nothing is asked or kept."""
+        return self._seen(self.walker.walk(self._peek))
+
+    def cost_of_step(self, price: Price | None) -> runner.Plan:
+        """What `step` would ask; nothing where all rounds are walked."""
+        wanted: list[Request] = []
+
+        def peek(requests: Sequence[Request]) -> Sequence[Result | None]:
+            known = self._peek(requests)
+            if not wanted and None in known:
+                wanted.extend(requests)
+            return known
+
+        self.walker.walk(peek)
+        return runner.plan(self.workspace, self.backend, wanted, price)
+
+    def step(self, budget: Budget) -> dict[str, Any]:
+        """Ask the next round of the first query and no further; the answers are kept in the call cache alone. Returns
+        what `look` does from then on."""
+        done = False
+
+        def ask(requests: Sequence[Request]) -> Sequence[Result | None]:
+            nonlocal done
+            known = self._peek(requests)
+            if done or None not in known:
+                return known
+            done = True
+            return self._ask(requests, budget)
+
+        return self._seen(self.walker.walk(ask))
+
+    def _seen(self, walk: Walk) -> dict[str, Any]:
+        """The first query, with the messages of each round's prompt."""
+        turns = walk.chains[self.arms[0]][0].turns
+        return self._told(0, walk) | {"prompts": [turn.prompt.messages for turn in turns]}
+
     def run(self, budget: Budget) -> dict[str, Any]:
         """Walk all queries, keep everything round by round; returns the ``calibrate --json`` contract."""
         described = asdict(self.plan) | {
@@ -137,18 +177,10 @@ class Calibration:
         }
         run = runs.start(self.workspace, kept.KIND, self.backend.spec, described)
 
-        def ask(requests: Sequence[Request]) -> Sequence[Result | None]:
-            self.cancel.check()
-            results = runner.ask(
-                self.workspace, self.backend, requests, llm_settings(self.settings), budget, self.report, self.cancel
-            )
-            identity = self.backend.identity()
-            for request, result in zip(requests, results, strict=True):
-                self.asked.setdefault(call_key(identity, request), result)
-            return results
-
         try:
-            walk = self.walker.walk(ask, lambda walk, step: self._keep(run, walk, step))
+            walk = self.walker.walk(
+                lambda requests: self._ask(requests, budget), lambda walk, step: self._keep(run, walk, step)
+            )
             summary = self._summary(run, walk)
         except BaseException as error:
             stopped = isinstance(error, (Cancelled, KeyboardInterrupt))
@@ -156,6 +188,21 @@ class Calibration:
             raise
         runs.finish(self.workspace, run, "done", {k: v for k, v in summary.items() if k != "queries"})
         return summary
+
+    # asking
+
+    def _peek(self, requests: Sequence[Request]) -> Sequence[Result | None]:
+        return runner.known_answers(self.workspace, self.backend, requests)
+
+    def _ask(self, requests: Sequence[Request], budget: Budget) -> Sequence[Result | None]:
+        self.cancel.check()
+        results = runner.ask(
+            self.workspace, self.backend, requests, llm_settings(self.settings), budget, self.report, self.cancel
+        )
+        identity = self.backend.identity()
+        for request, result in zip(requests, results, strict=True):
+            self.asked.setdefault(call_key(identity, request), result)
+        return results
 
     # made ready
 

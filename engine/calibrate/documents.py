@@ -34,6 +34,7 @@ def cases_for(
     choice: Choice = "auto",
     report: Report = silent,
     cancel: CancelToken | None = None,
+    selector: Selector | None = None,
 ) -> list[Case]:
     """One case a query. ``auto`` takes the query's documents where it brings two or more, else demonstrations by
     ``settings.method``. Raises `UsageError` where documents are asked for and a query brings none."""
@@ -46,7 +47,7 @@ def cases_for(
     pooled = [i for i, kind in enumerate(over) if kind == "demonstrations"]
     selected: dict[int, list[Selected]] = {}
     if pooled:
-        selector = Selector(workspace, settings=settings, report=report, cancel=cancel)
+        selector = selector or Selector(workspace, settings=settings, report=report, cancel=cancel)
         selected = dict(zip(pooled, selector.select_many([asked[i] for i in pooled]), strict=True))
     metadata = {row.row: row.metadata for row in fetch(workspace, [q.row for q in asked if q.row is not None])}
     cases = []

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ..errors import UsageError
-from ..pool.answers import is_correct
+from ..pool.answers import is_correct, meaning
 from ..pool.prompts import Prompt, Said
 from ..pool.records import Query, Task
 from .prompts import Case, Frame, first_prompt, round_prompt
-from .scores import meaning, shown
+from .scores import shown
 
 
 @dataclass(frozen=True, slots=True)

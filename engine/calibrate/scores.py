@@ -15,7 +15,7 @@ from typing import Literal
 
 from ..errors import UsageError
 from ..llm.types import Answer
-from ..pool.answers import choice_of, normalise
+from ..pool.answers import meaning
 
 Estimate = Callable[[Answer, Sequence[Answer], Sequence[str]], float | None]
 """From an answer, further samples to the same prompt and the prompt's choices to an uncertainty in [0, 1].
@@ -95,12 +95,6 @@ def estimator_named(name: str) -> Estimator:
     near = difflib.get_close_matches(name, ESTIMATORS, 1)
     hint = f", did you mean '{near[0]}'?" if near else ""
     raise UsageError(f"unknown uncertainty '{name}'{hint}", f"use one of: {', '.join(ESTIMATORS)}")
-
-
-def meaning(answer: str, choices: Sequence[str]) -> str:
-    """What two answers have in common when they say the same: the option named, else the normalised text."""
-    chosen = choice_of(answer, choices) if choices else None
-    return choices[chosen] if chosen is not None else normalise(answer)
 
 
 def answer_score(uncertainty: float, mean: float) -> float:

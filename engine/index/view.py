@@ -38,6 +38,13 @@ class PoolView:
         self.workspace, self.settings = workspace, settings
         self.report, self.cancel = report, cancel
 
+    def renewed(self) -> PoolView:
+        """The pool as it is now; an encoder that is loaded stays loaded."""
+        view = PoolView(self.workspace, self.settings, self.report, self.cancel)
+        if "encoder" in self.__dict__:
+            view.encoder = self.encoder
+        return view
+
     @property
     def preselect(self) -> int:
         return self.settings.preselect

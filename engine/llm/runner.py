@@ -88,15 +88,6 @@ def plan(workspace: Workspace, backend: Backend, requests: Sequence[Request], pr
     )
 
 
-def cached(workspace: Workspace, backend: Backend, requests: Sequence[Request]) -> list[Answer | None]:
-    """The answers that are in the cache, in order; None for those that would have to be asked. No call is made."""
-    _adopt_stored(workspace, backend)
-    identity = backend.identity()
-    keys = [cache.call_key(identity, request) for request in requests]
-    found = {key: cache.to_answer(call) for key, call in calls.lookup(workspace, keys).items()}
-    return [found.get(key) for key in keys]
-
-
 def _distinct(backend: Backend, requests: Iterable[Request]) -> dict[bytes, Request]:
     identity = backend.identity()
     return {cache.call_key(identity, request): request for request in requests}

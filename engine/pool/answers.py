@@ -90,6 +90,12 @@ def choice_of(answer: str, options: Sequence[str]) -> int | None:
     return named[0] if len(named) == 1 else None
 
 
+def meaning(answer: str, options: Sequence[str] = ()) -> str:
+    """What two answers have in common when they say the same: the option named, else the normalised text."""
+    chosen = choice_of(answer, options) if options else None
+    return options[chosen] if chosen is not None else normalise(answer)
+
+
 def _fold(text: str) -> str:
     """Normalised for comparing option names: ``card_arrival`` and ``card arrival`` are one, "a" stays a name."""
     return normalise(re.sub(r"[_\-/]", " ", text)) or text.strip().lower()

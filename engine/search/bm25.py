@@ -187,6 +187,24 @@ class BM25Index:
         report(Event("bm25", len(queries), len(queries)))
         return found
 
+    def words(self, query: str, row: int) -> list[tuple[str, float]]:
+        """What each word of the query adds to a row's score, most first, repeats together; words that add nothing are
+        left out. `KeyError` for a row that is not here."""
+        at = int(np.searchsorted(self.rows, row))
+        if at == len(self.rows) or self.rows[at] != row:
+            raise KeyError(row)
+        added: dict[str, float] = {}
+        for word in tokenise(query):
+            term = self._vocabulary.number(word)
+            span = slice(*self._postings.starts[term : term + 2]) if term >= 0 else slice(0, 0)
+            documents = self._postings.documents[span]
+            place = int(np.searchsorted(documents, at))
+            if place < len(documents) and documents[place] == at:
+                count = self._postings.counts[span][place]
+                weight = self._idf[term] * (count * (K1 + 1) / (count + self._norm[at]))
+                added[word] = added.get(word, 0.0) + float(weight)
+        return sorted(added.items(), key=lambda item: -item[1])
+
     def _weights_of(self, term: int) -> NDArray[np.float64]:
         """What each posting of the term adds to its document's score.
 

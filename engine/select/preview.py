@@ -7,23 +7,27 @@ from typing import Any
 
 from ..errors import LLMError, UsageError
 from ..index.artefacts import encode_for_reader
-from ..llm import runner
-from ..llm.asking import backend_for, llm_settings, prompt_for, request_for, room_for
-from ..llm.types import Answer, Failure
+from ..llm.asking import backend_for, prompt_for
+from ..llm.budget import Budget, Price
+from ..llm.runner import Plan
+from ..llm.types import Answer, Backend
 from ..pool.prompts import Prompt
 from ..pool.records import Query
 from ..progress import CancelToken, Report, silent
 from ..settings import Settings
+from ..store.demonstrations import task_of
 from ..store.workspace import Workspace
 from ..topics.selection import Need
 from ..topics.selection import needs as topics_needed
 from .selector import Selected, Selector
+from .stability import Inquiry, Shown
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
     """What a query gets; ``notes`` are said aloud (a short pool, shots that did not fit), ``needs`` are the topics it
-    requires most (``topick`` alone)."""
+    requires most (``topick`` alone). ``words``: for each shot what each word of the query adds to its BM25, where that
+    is a part of its score."""
 
     query: Query
     method: str
@@ -33,6 +37,7 @@ class Preview:
     llm: str = ""
     answer: Answer | None = None
     needs: tuple[Need, ...] = ()
+    words: tuple[tuple[tuple[str, float], ...], ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """The ``preview --json`` contract; ``answer`` and ``uncertainty`` where the LLM was asked."""
@@ -48,8 +53,9 @@ class Preview:
                     "score": shot.score,
                     "parts": dict(shot.parts),
                     **({"adds": [{"topic": t, "gain": g} for t, g in shot.adds]} if shot.adds else {}),
+                    **({"words": [{"word": w, "adds": a} for w, a in words]} if words else {}),
                 }
-                for shot in self.shots
+                for shot, words in zip(self.shots, self.words or [()] * len(self.shots), strict=True)
             ],
             "prompt": [asdict(message) for message in self.prompt.messages],
             "notes": list(self.notes),
@@ -92,17 +98,55 @@ def preview(
     if len(shots) < selector.settings.k and selector.settings.method != "zero":
         notes.append(f"only {len(shots)} of {selector.settings.k} demonstrations: the active pool has no more")
     needs = tuple(topics_needed(selector.view, query)) if selector.settings.method == "topick" else ()
+    words = tuple(_words(selector, query, shot) for shot in shots)
     if not answer:
         prompt, _ = prompt_for(query, demonstrations, selector.task, settings)
-        return Preview(query, selector.settings.method, tuple(shots), prompt, tuple(notes), needs=needs)
+        return Preview(query, selector.settings.method, tuple(shots), prompt, tuple(notes), needs=needs, words=words)
     with backend_for(settings, encode_for_reader(workspace, settings)) as backend:
-        capabilities = runner.probe(workspace, backend)
-        room = room_for(settings, capabilities)
-        prompt, dropped = prompt_for(query, demonstrations, selector.task, settings, backend, room)
-        if dropped:
-            notes.append(f"{dropped} of the weakest demonstrations did not fit into {room} tokens")
-        request = request_for(prompt, settings, capabilities)
-        result = runner.ask(workspace, backend, [request], llm_settings(settings), report=report, cancel=cancel)[0]
-    if isinstance(result, Failure):
-        raise LLMError(f"{settings.llm} gave no answer: {result.message}", f"icl-curate llm check --llm {settings.llm}")
-    return Preview(query, selector.settings.method, tuple(shots), prompt, tuple(notes), settings.llm, result, needs)
+        shown = Shown(query, tuple(demonstrations))
+        inquiry = Inquiry(workspace, backend, settings, selector.task, [shown], report, cancel, variants=False)
+        [found] = inquiry.run(Budget())
+    if found.dropped:
+        notes.append(f"{found.dropped} of the weakest demonstrations did not fit into {found.room} tokens")
+    heard = found.whole
+    if heard.answer is None:
+        raise LLMError(f"{settings.llm} gave no answer: {heard.failure}", f"icl-curate llm check --llm {settings.llm}")
+    method = selector.settings.method
+    return Preview(query, method, tuple(shots), heard.prompt, tuple(notes), settings.llm, heard.answer, needs, words)
+
+
+class PreviewStability:
+    """``preview --stability`` made ready: demonstrations are selected, nothing has been asked yet. Raises as `preview`
+    does; with ``rehearse`` not even a probe is sent."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        backend: Backend,
+        query: Query,
+        settings: Settings,
+        report: Report = silent,
+        cancel: CancelToken | None = None,
+        *,
+        rehearse: bool = False,
+    ) -> None:
+        self.seen = preview(workspace, query, settings, report=report, cancel=cancel)
+        self.llm = settings.llm
+        shown = Shown(query, tuple(shot.demonstration for shot in self.seen.shots))
+        task = task_of(workspace)
+        self.inquiry = Inquiry(workspace, backend, settings, task, [shown], report, cancel, rehearse=rehearse)
+
+    def cost(self, price: Price | None) -> Plan:
+        """What is left to ask."""
+        return self.inquiry.cost(price)
+
+    def run(self, budget: Budget) -> dict[str, Any]:
+        """Ask; the contract of ``preview --json`` with ``stability``."""
+        [found] = self.inquiry.run(budget)
+        return self.seen.as_json() | {"llm": self.llm, "stability": found.as_json()}
+
+
+def _words(selector: Selector, query: Query, shot: Selected) -> tuple[tuple[str, float], ...]:
+    if "bm25" not in shot.parts:
+        return ()
+    return tuple(selector.view.lexical.words(query.input, shot.demonstration.row))

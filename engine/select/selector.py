@@ -46,7 +46,8 @@ class Selector:
 
     ``workspace`` is a `Workspace` or its path; ``method`` and ``k`` override the configured ones, as does any
     further `Settings` field given by name. Raises `UsageError` for an unknown method or setting, `WorkspaceError`
-    where there is no workspace. The pool is read once, at the first selection; `refresh` reads it again.
+    where there is no workspace. The pool is read once, at the first selection; `refresh` reads it again. Selectors of
+    several methods may share one ``view``.
 
         selector = Selector(".icl-curate", method="dpp", k=8)
         for shot in selector.select("my card was declined"):
@@ -60,6 +61,7 @@ class Selector:
         k: int | None = None,
         *,
         settings: Settings | None = None,
+        view: PoolView | None = None,
         report: Report = silent,
         cancel: CancelToken | None = None,
         **overrides: Any,
@@ -70,7 +72,7 @@ class Selector:
         if self.settings.k < 0:
             raise UsageError(f"k is {self.settings.k}", "use 0 or more shots")
         self.method = method_named(self.settings.method)
-        self.view = PoolView(self.workspace, self.settings, report, cancel)
+        self.view = view or PoolView(self.workspace, self.settings, report, cancel)
         self._task: Task | None = None
         self._fetched: dict[int, Demonstration] = {}
 
@@ -113,5 +115,5 @@ class Selector:
 
     def refresh(self) -> None:
         """Read the pool again: after an index run or a decision."""
-        self.view = PoolView(self.workspace, self.settings, self.view.report, self.view.cancel)
+        self.view = self.view.renewed()
         self._task = None

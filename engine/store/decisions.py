@@ -156,7 +156,7 @@ def _append(
         SELECT ? + generate_subscripts(targets, 1) - 1, ?, ?, ?, ?, ?, unnest(targets), ?
           FROM (SELECT CAST(? AS VARCHAR[]) AS targets)
         """,
-        [_next(con, "seq"), batch, _now(), who or _me(), action, scope, reason, list(targets)],
+        [_next(con, "seq"), batch, _now(), who or me(), action, scope, reason, list(targets)],
     )
 
 
@@ -206,7 +206,8 @@ def _now() -> datetime:
     return datetime.now(UTC).replace(tzinfo=None)
 
 
-def _me() -> str:
+def me() -> str:
+    """Who is deciding, as the system knows them."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's user may have no name

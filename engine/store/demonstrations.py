@@ -95,6 +95,20 @@ def active_rows(workspace: Workspace) -> NDArray[np.int64]:
         return _numbers(con, "SELECT row FROM active ORDER BY row")
 
 
+def standing(workspace: Workspace) -> tuple[object, ...]:
+    """What changes whenever rows, decisions, the encoder or trained models do, and not when answers are cached."""
+    with workspace.read() as con:
+        found = con.execute(
+            """
+            SELECT (SELECT max(seq) FROM decisions),
+                   (SELECT max(greatest(indexed_at, retired_at)) FROM demonstrations),
+                   (SELECT value FROM meta WHERE key = 'encoder'),
+                   (SELECT max(run) FROM runs WHERE status = 'done' AND kind LIKE 'train-%')
+            """
+        ).fetchone()
+    return tuple(found or ())
+
+
 def groups(workspace: Workspace) -> NDArray[np.int64]:
     """For each row number the first row of its duplicate group (itself where it repeats nothing), (rows,)."""
     with workspace.read() as con:

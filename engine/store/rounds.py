@@ -136,6 +136,32 @@ def latest(workspace: Workspace, arm: str, split: str) -> int | None:
     return None if row is None or row[0] is None else int(row[0])
 
 
+@dataclass(frozen=True, slots=True)
+class Final:
+    """The answer that stood at the end of a query's rounds; ``correct`` is None where no reference was known."""
+
+    round: int
+    answer: str
+    uncertainty: float
+    correct: bool | None
+
+
+def finals(workspace: Workspace, llm: str, arm: str = "full") -> dict[int, Final]:
+    """By the query's row what stood at the end of its latest finished run with this LLM."""
+    with workspace.read() as con:
+        rows = con.execute(
+            """
+            SELECT c.query, t.round, t.answer, t.uncertainty, t.correct
+              FROM calibrations c JOIN runs r USING (run)
+              JOIN calibration_rounds t ON (t.run, t.arm, t.place, t.round) = (c.run, c.arm, c.place, c.final)
+             WHERE r.llm = ? AND c.arm = ? AND r.status = 'done' AND c.query IS NOT NULL
+            QUALIFY row_number() OVER (PARTITION BY c.query ORDER BY c.run DESC) = 1
+            """,
+            [llm, arm],
+        ).fetchall()
+    return {query: Final(*row) for query, *row in rows}
+
+
 def walked(workspace: Workspace, run: int, arm: str) -> list[KeptCase]:
     """The indexed queries of a run with their documents and rounds, in the run's order."""
     with workspace.read() as con:

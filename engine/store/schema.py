@@ -207,6 +207,19 @@ MIGRATIONS: tuple[str, ...] = (
         PRIMARY KEY (llm, estimator, over)
     );
     """,
+    # version 6: what people said of calibrated answers
+    """
+    CREATE TABLE calibration_reviews ( -- append-only; the last word on a query and LLM wins
+        seq BIGINT NOT NULL,
+        reviewed_at TIMESTAMP NOT NULL,
+        who VARCHAR NOT NULL,
+        llm VARCHAR NOT NULL,
+        query BIGINT NOT NULL,        -- its row
+        round INTEGER,                -- of the answer accepted; NULL: none is
+        answer VARCHAR NOT NULL,
+        note VARCHAR NOT NULL
+    );
+    """,
 )
 
 VERSION = len(MIGRATIONS)

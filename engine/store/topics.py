@@ -52,3 +52,13 @@ def supply(workspace: Workspace, run: int) -> list[tuple[int, str, int, int]]:
             [run],
         ).fetchall()
     return found
+
+
+def core_rows(workspace: Workspace, run: int, topic: int) -> list[int]:
+    """Demonstrations of the active pool that a topic is core to, by row number."""
+    with workspace.read() as con:
+        found = con.execute(
+            "SELECT row FROM topic_links SEMI JOIN active USING (row) WHERE run = ? AND topic = ? ORDER BY row",
+            [run, topic],
+        ).fetchall()
+    return [row for (row,) in found]

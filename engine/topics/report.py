@@ -55,7 +55,11 @@ class Gap:
 @dataclass(frozen=True, slots=True)
 class TopicStanding:
     """A topic as ``topics`` shows it: core to ``demonstrations`` of the pool, ``active`` of them not pruned;
-    ``coverage`` is Σ t̂ over the active pool; ``sources`` supply it, (name, active demonstrations), most first."""
+    ``coverage`` is Σ t̂ over the active pool; ``sources`` supply it, (name, active demonstrations), most first.
+
+    ``queries`` validation queries need it; ``covered`` and ``severity`` are those of `Gap`, ``covered`` None where no
+    query needs it.
+    """
 
     topic: str
     demonstrations: int
@@ -64,73 +68,131 @@ class TopicStanding:
     observations: float
     coverage: float
     sources: tuple[tuple[str, int], ...]
+    queries: int = 0
+    covered: float | None = None
+    severity: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """What stands behind a topic: rows with their t̂, strongest first. ``core``: of the ``demonstrations``, those that
+    the topic is core to. ``queries`` are the validation queries that need it."""
+
+    demonstrations: tuple[tuple[int, float], ...]
+    core: frozenset[int]
+    queries: tuple[tuple[int, float], ...]
+
+
+class Survey:
+    """The topics of the run that selection uses over the active pool as it is now; asks no LLM, loads no encoder.
+
+    A query needs its `TOP` strongest topics as far as they reach `FLOOR`. Raises `UsageError` before training.
+    """
+
+    def __init__(self, workspace: Workspace, settings: Settings) -> None:
+        self.workspace = workspace
+        self.model = load(workspace, latest(workspace, settings.llm))
+        view = PoolView(workspace, settings)
+        self.covered = covering(self.model, view)
+        self.asked = queries(workspace, "validation")
+        size = len(self.model.names)
+        self.predicted = np.zeros((0, size), np.float32)
+        if self.asked:
+            self.predicted = self.model.predictor.predict(view.embed(self.asked))
+        self.needed = needed_topics(self.predicted) if self.asked else np.zeros((0, size), np.bool_)
+        self.count = self.needed.sum(axis=0)
+        strength = (self.predicted * self.needed).sum(axis=0) / np.maximum(self.count, 1)
+        best = _best_covering(self.covered, size, max(settings.k, 1))
+        self.coverage = np.clip(best / np.maximum(strength, 1e-9), 0.0, 1.0)
+        unknown = (1 - self.model.knowledge.share) * (1 - self.coverage)
+        self.severity = (self.count >= LEAST) * self.count * unknown
+
+    def topics(self) -> list[TopicStanding]:
+        """All of them, those core to most demonstrations first."""
+        names, knowledge = self.model.names, self.model.knowledge
+        amounts = _amounts(self.covered, len(names))
+        sources: dict[int, list[tuple[str, int]]] = {}
+        sizes = np.zeros((len(names), 2), np.int64)
+        for topic, source, every, active in store.supply(self.workspace, self.model.run):
+            sizes[topic] += (every, active)
+            if active:
+                sources.setdefault(topic, []).append((source, active))
+        found = [
+            TopicStanding(
+                name,
+                int(sizes[i, 0]),
+                int(sizes[i, 1]),
+                float(knowledge.share[i]),
+                float(knowledge.observations[i]),
+                float(amounts[i]),
+                tuple(sources.get(i, ())),
+                int(self.count[i]),
+                float(self.coverage[i]) if self.count[i] else None,
+                float(self.severity[i]),
+            )
+            for i, name in enumerate(names)
+        ]
+        return sorted(found, key=lambda standing: (-standing.active, -standing.demonstrations, standing.topic))
+
+    def gaps(self, limit: int = 20, examples: int = 3) -> list[Gap]:
+        """The ``limit`` gravest gaps, by ``severity``."""
+        found: list[tuple[int, list[int]]] = []
+        for topic in np.argsort(-self.severity, kind="stable").tolist():
+            if self.severity[topic] <= 0:
+                break
+            own = self.needed[:, topic]
+            same = next((gap for gap in found if (own & self.needed[:, gap[0]]).sum() >= ALIKE * own.sum()), None)
+            if same:
+                same[1].append(topic)
+            elif len(found) < limit:
+                found.append((topic, []))
+        names, knowledge = self.model.names, self.model.knowledge
+        return [
+            Gap(
+                names[topic],
+                int(self.count[topic]),
+                float(knowledge.share[topic]),
+                float(knowledge.observations[topic]),
+                float(self.coverage[topic]),
+                float(self.severity[topic]),
+                tuple(names[t] for t in related[:5]),
+                _examples(self.asked, self.predicted[:, topic] * self.needed[:, topic], examples),
+            )
+            for topic, related in found
+        ]
+
+    def behind(self, name: str, limit: int = 100) -> Behind:
+        """The ``limit`` active demonstrations that cover a topic most, and the queries that need it. `KeyError` for a
+        name that is no topic."""
+        try:
+            topic = self.model.names.index(name)
+        except ValueError:
+            raise KeyError(name) from None
+        at, place = np.nonzero(self.covered.topics == topic)
+        weight = self.covered.weights[at, place].astype(np.float64)
+        order = np.argsort(-weight, kind="stable")[:limit]
+        shown = [(int(self.covered.rows[at[i]]), float(weight[i])) for i in order.tolist()]
+        needing = np.flatnonzero(self.needed[:, topic])
+        needing = needing[np.argsort(-self.predicted[needing, topic], kind="stable")]
+        return Behind(
+            tuple(shown),
+            frozenset(store.core_rows(self.workspace, self.model.run, topic)),
+            tuple(
+                (row, float(self.predicted[i, topic]))
+                for i in needing.tolist()
+                if (row := self.asked[i].row) is not None
+            ),
+        )
 
 
 def topics(workspace: Workspace, settings: Settings) -> list[TopicStanding]:
     """Topics of the run that selection uses, those core to most demonstrations first. `UsageError` before training."""
-    model = load(workspace, latest(workspace, settings.llm))
-    amounts = _amounts(covering(model, PoolView(workspace, settings)), len(model.names))
-    sources: dict[int, list[tuple[str, int]]] = {}
-    sizes = np.zeros((len(model.names), 2), np.int64)
-    for topic, source, every, active in store.supply(workspace, model.run):
-        sizes[topic] += (every, active)
-        if active:
-            sources.setdefault(topic, []).append((source, active))
-    found = [
-        TopicStanding(
-            name,
-            int(sizes[i, 0]),
-            int(sizes[i, 1]),
-            float(model.knowledge.share[i]),
-            float(model.knowledge.observations[i]),
-            float(amounts[i]),
-            tuple(sources.get(i, ())),
-        )
-        for i, name in enumerate(model.names)
-    ]
-    return sorted(found, key=lambda standing: (-standing.active, -standing.demonstrations, standing.topic))
+    return Survey(workspace, settings).topics()
 
 
 def gaps(workspace: Workspace, settings: Settings, limit: int = 20, examples: int = 3) -> list[Gap]:
-    """The ``limit`` gravest gaps of the active pool, by ``severity``; asks no LLM and loads no encoder.
-
-    A query needs its `TOP` strongest topics as far as they reach `FLOOR`. Raises `UsageError` before training.
-    """
-    model = load(workspace, latest(workspace, settings.llm))
-    view = PoolView(workspace, settings)
-    asked = queries(workspace, "validation")
-    if not asked:
-        return []
-    predicted = model.predictor.predict(view.embed(asked))
-    needed = needed_topics(predicted)
-    count = needed.sum(axis=0)
-    strength = (predicted * needed).sum(axis=0) / np.maximum(count, 1)
-    best = _best_covering(covering(model, view), len(model.names), max(settings.k, 1))
-    coverage = np.clip(best / np.maximum(strength, 1e-9), 0.0, 1.0)
-    severity = (count >= LEAST) * count * (1 - model.knowledge.share) * (1 - coverage)
-    found: list[tuple[int, list[int]]] = []
-    for topic in np.argsort(-severity, kind="stable").tolist():
-        if severity[topic] <= 0:
-            break
-        own = needed[:, topic]
-        same = next((gap for gap in found if (own & needed[:, gap[0]]).sum() >= ALIKE * own.sum()), None)
-        if same:
-            same[1].append(topic)
-        elif len(found) < limit:
-            found.append((topic, []))
-    return [
-        Gap(
-            model.names[topic],
-            int(count[topic]),
-            float(model.knowledge.share[topic]),
-            float(model.knowledge.observations[topic]),
-            float(coverage[topic]),
-            float(severity[topic]),
-            tuple(model.names[t] for t in related[:5]),
-            _examples(asked, predicted[:, topic] * needed[:, topic], examples),
-        )
-        for topic, related in found
-    ]
+    """The ``limit`` gravest gaps of the active pool, by ``severity``. Raises `UsageError` before training."""
+    return Survey(workspace, settings).gaps(limit, examples)
 
 
 def needed_topics(predicted: Floats, top: int = TOP, floor: float = FLOOR) -> NDArray[np.bool_]:

@@ -238,6 +238,10 @@ class DemosRoom(Room):
         """As another tab asks for it: the rows of one source."""
         self.clear(replace(self.asked, filter=Filter(source=source), only=""))
 
+    def show_row(self, name: str) -> None:
+        """As another tab asks for it: the demonstration of this id."""
+        self.clear(Asked(Filter(search=name)))
+
     # Pages and details.
 
     def reload(self) -> None:

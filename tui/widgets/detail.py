@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from rich.text import Text
-from textual.app import ComposeResult
-from textual.binding import BindingType
-from textual.containers import VerticalScroll
-from textual.widgets import Static
 
 from ...engine.pool.display import display_line, display_text
 from ...engine.pool.records import Demonstration
@@ -20,7 +15,7 @@ from ...engine.store.decisions import Entry, last_word
 from ...engine.store.demonstrations import fetch
 from ...engine.store.ledger import Flip
 from ...engine.store.workspace import Workspace
-from ..actions import Action, bindings
+from .reader import Reader
 
 MOST = 6_000
 """Characters of a text that are laid out; the rest is counted."""
@@ -55,35 +50,13 @@ def look_up(workspace: Workspace, row: int, standing: Standing | None) -> Seen |
     )
 
 
-class Detail(VerticalScroll, can_focus=True, inherit_bindings=False):
+class Detail(Reader):
     """Shows `Seen`."""
 
     TITLE = "Demonstration"
-    ACTIONS = (
-        Action("detail.down", "j,down", "Down", "One line down", footer=False, call="scroll_by(1)"),
-        Action("detail.up", "k,up", "Up", "One line up", footer=False, call="scroll_by(-1)"),
-        Action("detail.page_down", "ctrl+d,pagedown", "Down", "One screen down", footer=False, call="page(1)"),
-        Action("detail.page_up", "ctrl+u,pageup", "Up", "One screen up", footer=False, call="page(-1)"),
-        Action("detail.top", "g,home", "Top", "To the top", footer=False, call="edge(False)"),
-        Action("detail.bottom", "G,end", "Bottom", "To the bottom", footer=False, call="edge(True)"),
-    )
-    BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
-
-    def compose(self) -> ComposeResult:
-        yield Static(markup=False)
 
     def tell(self, seen: Seen | None) -> None:
-        self.query_one(Static).update(_text(seen) if seen else Text())
-        self.scroll_home(animate=False)
-
-    def action_scroll_by(self, by: int) -> None:
-        self.scroll_relative(y=by, animate=False)
-
-    def action_edge(self, bottom: bool) -> None:
-        self.scroll_to(y=self.max_scroll_y if bottom else 0, animate=False)
-
-    def action_page(self, by: int) -> None:
-        self.scroll_relative(y=by * max(1, self.size.height - 2), animate=False)
+        self.read(_text(seen) if seen else Text())
 
 
 def _text(seen: Seen) -> Text:

@@ -1,0 +1,203 @@
+"""How much an answer hangs on its demonstrations: asked as selected, without each of them, and in turned order.
+
+Zhao et al. 2021 and Lu et al. 2022 show how far the choice and the order of shots alone move answers; here that is
+looked at for one query.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..llm import runner
+from ..llm.asking import llm_settings, prompt_for, request_for, room_for
+from ..llm.budget import Budget, Price
+from ..llm.types import Answer, Backend, Request, Result
+from ..pool.answers import is_correct, meaning
+from ..pool.prompts import ORDERS, Prompt
+from ..pool.records import Demonstration, Query, Task
+from ..progress import CancelToken, Report, silent
+from ..settings import Settings
+from ..store.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A query and the demonstrations it is shown, best first."""
+
+    query: Query
+    shots: tuple[Demonstration, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A prompt and what came back; without an ``answer`` the ``failure`` says why.
+
+    ``right`` is None where no reference is known. ``same``: it says what the answer to the whole prompt says.
+    ``support`` is the probability of that answer here: its share where choices were scored; else, where the same was
+    said, that of the tokens; None where it is not known.
+    """
+
+    prompt: Prompt
+    answer: Answer | None
+    failure: str = ""
+    right: bool | None = None
+    same: bool = False
+    support: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stability:
+    """The answer to the ``whole`` prompt of ``shots``, best first, and to the prompts that differ from it: ``without``
+    each shot, in their order, and with that ``turned`` (None for fewer than two). Both are empty where they were not
+    asked for. ``dropped`` of the weakest shots did not fit into ``room`` tokens and are not among the shots."""
+
+    shots: tuple[Demonstration, ...]
+    whole: Heard
+    without: tuple[Heard, ...] = ()
+    turned: Heard | None = None
+    dropped: int = 0
+    room: int | None = None
+
+    @property
+    def others(self) -> tuple[Heard, ...]:
+        return (*self.without, *([self.turned] if self.turned else []))
+
+    @property
+    def kept(self) -> int:
+        """Of the `others`, those that answer the same."""
+        return sum(heard.same for heard in self.others)
+
+    def as_json(self) -> dict[str, Any]:
+        """The answer, and those to the changed prompts with whether they say the same."""
+        left = [
+            {"id": shot.id, "source": shot.source, **_told(heard), "adds": self.adds(i)}
+            for i, (shot, heard) in enumerate(zip(self.shots, self.without, strict=False))
+        ]
+        turned = _told(self.turned) if self.turned else None
+        return {**_told(self.whole), "kept": self.kept, "of": len(self.others), "without": left, "turned": turned}
+
+    def adds(self, place: int) -> float | None:
+        """What the shot at ``place`` adds to the probability of the answer; None where that is not known."""
+        before, after = self.without[place].support, self.whole.support
+        return None if before is None or after is None else after - before
+
+
+class Inquiry:
+    """Queries with their demonstrations, made ready to be asked; nothing has been asked yet.
+
+    ``variants``: also without each shot and in turned order. With ``rehearse`` not even a probe is sent. Raises
+    `UsageError` where the LLM cannot answer as the settings want, `LLMError` where it cannot be reached.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        backend: Backend,
+        settings: Settings,
+        task: Task,
+        shown: Sequence[Shown],
+        report: Report = silent,
+        cancel: CancelToken | None = None,
+        *,
+        variants: bool = True,
+        rehearse: bool = False,
+    ) -> None:
+        self.workspace, self.backend, self.settings, self.task = workspace, backend, settings, task
+        self.report, self.cancel = report, cancel
+        self.capabilities = (runner.known if rehearse else runner.probe)(workspace, backend)
+        self.room = room_for(settings, self.capabilities)
+        self.asked = [self._prompts(one, variants) for one in shown]
+        """For each query the shots that fit, its prompts, the whole one first, and how many shots did not fit."""
+
+    def cost(self, price: Price | None) -> runner.Plan:
+        """What is left to ask."""
+        return runner.plan(self.workspace, self.backend, self._requests(), price)
+
+    def known(self) -> list[Stability | None]:
+        """What earlier answers tell, without asking: None where the whole prompt has none, without variants where one
+        of these has none."""
+        answers = iter(runner.known_answers(self.workspace, self.backend, self._requests()))
+        found: list[Stability | None] = []
+        for shots, prompts, dropped in self.asked:
+            whole, *others = [next(answers) for _ in prompts]
+            given = [answer for answer in others if answer is not None]
+            if whole is None:
+                found.append(None)
+            elif len(given) < len(others):
+                found.append(self._judged(shots, prompts[:1], dropped, iter([whole])))
+            else:
+                found.append(self._judged(shots, prompts, dropped, iter([whole, *given])))
+        return found
+
+    def run(self, budget: Budget) -> list[Stability]:
+        """Ask everything; one result for each query. Raises as `runner.ask` does."""
+        settings = llm_settings(self.settings)
+        results = iter(
+            runner.ask(self.workspace, self.backend, self._requests(), settings, budget, self.report, self.cancel)
+        )
+        return [self._judged(*asked, results) for asked in self.asked]
+
+    def _requests(self) -> list[Request]:
+        return [
+            request_for(prompt, self.settings, self.capabilities) for _, prompts, _ in self.asked for prompt in prompts
+        ]
+
+    def _prompts(self, shown: Shown, variants: bool) -> tuple[tuple[Demonstration, ...], list[Prompt], int]:
+        whole, dropped = prompt_for(shown.query, shown.shots, self.task, self.settings, self.backend, self.room)
+        shots = shown.shots[: len(shown.shots) - dropped]
+        prompts = [whole]
+        if variants:
+            fewer = [shots[:i] + shots[i + 1 :] for i in range(len(shots))]
+            prompts += [prompt_for(shown.query, left, self.task, self.settings)[0] for left in fewer]
+            if len(shots) > 1:
+                turned = replace(self.settings, order=ORDERS[1 - ORDERS.index(self.settings.order)])
+                prompts.append(prompt_for(shown.query, shots, self.task, turned)[0])
+        return shots, prompts, dropped
+
+    def _judged(
+        self, shots: tuple[Demonstration, ...], prompts: Sequence[Prompt], dropped: int, results: Iterator[Result]
+    ) -> Stability:
+        heard = [_heard(prompt, next(results)) for prompt in prompts]
+        said = heard[0].answer
+        whole, *others = [_compared(one, said) for one in heard]
+        turned = others[len(shots)] if len(others) > len(shots) else None
+        return Stability(shots, whole, tuple(others[: len(shots)]), turned, dropped, self.room)
+
+
+def _told(heard: Heard) -> dict[str, Any]:
+    answer = heard.answer
+    return {
+        "answer": answer.text if answer else None,
+        "failure": heard.failure,
+        "right": heard.right,
+        "same": heard.same,
+        "uncertainty": answer.uncertainty if answer else None,
+    }
+
+
+def _heard(prompt: Prompt, result: Result) -> Heard:
+    if not isinstance(result, Answer):
+        return Heard(prompt, None, f"{result.kind}: {result.message}")
+    known = prompt.query.answers
+    return Heard(prompt, result, "", is_correct(result.text, known, prompt.choices) if known else None)
+
+
+def _compared(heard: Heard, said: Answer | None) -> Heard:
+    """With what the answer to the whole prompt is worth here."""
+    if heard.answer is None or said is None:
+        return heard
+    choices = heard.prompt.choices
+    wanted = meaning(said.text, choices)
+    same = meaning(heard.answer.text, choices) == wanted
+    support: float | None = None
+    if heard.answer.option_logprobs and wanted in choices:
+        totals = [sum(option) for option in heard.answer.option_logprobs]
+        top = max(totals)
+        shares = [math.exp(total - top) for total in totals]
+        support = shares[choices.index(wanted)] / sum(shares)
+    elif same and heard.answer.uncertainty is not None:
+        support = 1.0 - heard.answer.uncertainty
+    return replace(heard, same=same, support=support)

@@ -1,0 +1,57 @@
+"""What people said of calibrated answers: one accepted, a note, or both; an append-only list, the last word wins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from .decisions import me
+from .workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """The last word on a query's answers by one LLM. ``round`` is that of the answer accepted, None where none is."""
+
+    query: int
+    round: int | None
+    answer: str
+    note: str
+    who: str
+    reviewed_at: datetime
+
+
+def review(workspace: Workspace, llm: str, query: int, round: int | None, answer: str, note: str) -> None:
+    """Add a word on the answers of ``llm`` (a spec) to the query of this row. Without answer and note it takes the
+    earlier ones back."""
+    with workspace.write() as con:
+        con.execute(
+            """
+            INSERT INTO calibration_reviews
+            SELECT coalesce(max(seq), 0) + 1, $moment, $who, $llm, $query, $round, $answer, $note
+              FROM calibration_reviews
+            """,
+            {
+                "moment": datetime.now(UTC).replace(tzinfo=None),
+                "who": me(),
+                "llm": llm,
+                "query": query,
+                "round": round,
+                "answer": answer,
+                "note": note,
+            },
+        )
+
+
+def reviews(workspace: Workspace, llm: str) -> dict[int, Review]:
+    """By the query's row what stands now; queries on which all was taken back are left out."""
+    with workspace.read() as con:
+        rows = con.execute(
+            """
+            SELECT query, round, answer, note, who, reviewed_at FROM calibration_reviews WHERE llm = ?
+            QUALIFY row_number() OVER (PARTITION BY query ORDER BY seq DESC) = 1
+            """,
+            [llm],
+        ).fetchall()
+    found = [Review(*row) for row in rows]
+    return {one.query: one for one in found if one.round is not None or one.note}

@@ -1,0 +1,40 @@
+"""A line of one's own."""
+
+from __future__ import annotations
+
+from rich.text import Text
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input, Static
+
+from ...engine.pool.display import display_line
+from ..actions import Action, bindings
+
+
+class Note(ModalScreen[str | None]):
+    """Returns the line as it stands at enter, None where it was left as it is."""
+
+    ACTIONS = (Action("note.cancel", "escape", "Cancel", "Leave it as it is"),)
+    BINDINGS = bindings(ACTIONS)
+
+    def __init__(self, title: str, line: str = "") -> None:
+        super().__init__()
+        self._title, self._line = title, line
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog note"):
+            yield Static(Text(display_line(self._title), "bold"))
+            yield Input(display_line(self._line), select_on_focus=False)
+            yield Static(
+                Text.assemble(("enter", "key"), " keep it, empty takes it back   ", ("esc", "key"), " cancel"),
+                classes="keys",
+            )
+
+    @on(Input.Submitted)
+    def _keep(self, event: Input.Submitted) -> None:
+        self.dismiss(event.value.strip())
+
+    def action_cancel(self) -> None:
+        self.dismiss(None)

@@ -1,0 +1,175 @@
+"""Why a demonstration was chosen, what the LLM reads, how much its answer hangs on each shot: as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ..engine.pool.display import display_line, display_text
+from ..engine.pool.prompts import Prompt
+from ..engine.pool.records import Query
+from ..engine.select.preview import Preview
+from ..engine.select.stability import Heard, Stability
+from ..engine.topics.selection import Need
+from .plain import FAINT, LEAST_NEEDS
+from .widgets.side import said
+from .widgets.table import stroke
+
+MOST = 6_000
+"""Characters of a text that are laid out; the rest is counted."""
+
+WIDTH = 16
+"""Cells of a bar."""
+
+MEANT = {
+    "cosine": "embeddings of query and input",
+    "bm25": "shared words, rare ones most",
+    "relevance": "required topics covered, unknown ones most",
+    "policy": "share of the learnt policy",
+    "det_ratio": "how far it widens the picks' span",
+    "coverage_gain": "words of the query newly covered",
+}
+"""What a part of a score is, in words."""
+
+SCORED = {
+    "topick": "z(relevance) + λ · z(cosine) among the candidates left",
+    "ranker": "share of the learnt policy among the first by BM25",
+    "promptpg": "share of the learnt policy among the first by BM25",
+    "random": "drawn at random: there is no score",
+}
+"""How a method makes the score of several parts, or of none."""
+
+
+def why(seen: Preview, place: int) -> RenderableType:
+    """The score of the shot at ``place`` taken apart."""
+    shot = seen.shots[place]
+    told: list[RenderableType] = [
+        Text.assemble(
+            (f"why #{place + 1}  ", "primary"), ("score ", "muted"), (f"{shot.score:.4f}", "title"),
+            (f"  {SCORED.get(seen.method, '')}", "muted"),
+        )
+    ]  # fmt: skip
+    spans = {name: max(abs(other.parts.get(name, 0.0)) for other in seen.shots) or 1.0 for name in shot.parts}
+    parts = [
+        (name.replace("_", " "), value, abs(value) / spans[name], MEANT.get(name, ""))
+        for name, value in shot.parts.items()
+    ]
+    told.append(_bars(parts))
+    if seen.words and seen.words[place]:
+        told.append(Text("\nwords of the query that it shares", "primary"))
+        most = seen.words[place][0][1]
+        told.append(_bars([(display_line(word, 24), added, added / most, "") for word, added in seen.words[place]]))
+    if shot.adds:
+        told.append(Text("\nwhat it adds to the picks before it", "primary"))
+        most = shot.adds[0][1]
+        told.append(_bars([(display_line(topic, 40), added, added / most, "") for topic, added in shot.adds]))
+    if seen.needs:
+        told.append(Text("\ntopics the query requires", "primary"))
+        told.append(_needs(seen))
+    return Group(*told)
+
+
+def _bars(rows: Sequence[tuple[str, float, float, str]]) -> Table:
+    """Names, values, bars and what they mean."""
+    table = _grid("muted", "", "", "muted")
+    for name, value, share, about in rows:
+        table.add_row(Text(name), Text(f"{value:+.3f}", justify="right"), stroke(share, WIDTH, "primary"), Text(about))
+    return table
+
+
+def _needs(seen: Preview) -> Table:
+    """Required topics, how far the LLM knows them, and the picks that add to them."""
+    strong = [need for i, need in enumerate(seen.needs) if i < LEAST_NEEDS or need.required >= FAINT]
+    table = _grid("", "", "", "", "", "")
+    table.add_row(*(Text(head, "muted") for head in ("", "needed", "", "known", "", "added by")))
+    for need in strong:
+        table.add_row(
+            Text(display_line(need.topic, 40)),
+            Text(f"{need.required:.2f}", justify="right"), stroke(need.required, 6, "accent"),
+            Text(f"{need.knowledge:.2f}", justify="right"),
+            stroke(need.knowledge, 6, "good" if need.knowledge >= 0.5 else "bad"),
+            _adders(seen, need),
+        )  # fmt: skip
+    return table
+
+
+def _adders(seen: Preview, need: Need) -> Text:
+    found = [
+        f"#{place} {gain:+.2f}"
+        for place, shot in enumerate(seen.shots, 1)
+        for topic, gain in shot.adds
+        if topic == need.topic and gain >= 0.005
+    ]
+    return Text(", ".join(found)) if found else Text("none of them", "muted")
+
+
+def question(query: Query, wanted: bool = True) -> Text:
+    """The query itself and what is wanted of it."""
+    told = Text(display_line(query.input, 600))
+    if query.answers and wanted:
+        told.append("  → ", "muted").append(display_line(query.answers[0], 80), "good")
+    return told
+
+
+def prompt(sent: Prompt) -> Text:
+    """Exactly what the LLM reads, turn by turn."""
+    letters = sum(len(message.content) for message in sent.messages)
+    told = Text.assemble(("the exact prompt", "primary"))
+    told.append(f"  {len(sent.messages)} messages, {letters:,} characters, y copies it", "muted")
+    for message in sent.messages:
+        told.append(f"\n\n{message.role}\n", "accent").append_text(cut(message.content))
+    return told
+
+
+def stability(heard: Stability | None, shots: int, llm: str) -> RenderableType:
+    """The answers to the prompt as it is, without each shot, and in turned order."""
+    if heard is None or not heard.others:
+        count = shots + (shots > 1)
+        told = Text.assemble(("answer stability", "primary"), "\n\n")
+        if not shots:
+            return told.append("there is no demonstration to leave out", "muted")
+        about = f" asks {display_line(llm, 30)} again without each demonstration"
+        about += ", and with their order turned" if shots > 1 else ""
+        return told.append("t", "key").append(f"{about}: {count} prompts, the cost first", "muted")
+    kept, all_ = heard.kept, len(heard.others)
+    head = Text.assemble(
+        ("answer stability  ", "primary"), (f"{kept} of {all_}", "good" if kept == all_ else "warn"),
+        (" changed prompts keep the answer", "muted"),
+    )  # fmt: skip
+    table = _grid("muted", "", "", "")
+    table.add_row(*(Text(cell, "muted") for cell in ("", "answer", "adds", "")))
+    table.add_row(Text("as selected"), said(heard.whole, bar=False), Text(), Text())
+    for place, other in enumerate(heard.without):
+        table.add_row(Text(f"without #{place + 1}"), said(other, bar=False), _added(heard.adds(place)), _changed(other))
+    if heard.turned:
+        table.add_row(Text("order turned"), said(heard.turned, bar=False), Text(), _changed(heard.turned))
+    note = Text("\nadds: probability of the answer with the demonstration, less that without it", "muted")
+    return Group(head, Text(), table, note)
+
+
+def _added(value: float | None) -> Text:
+    if value is None:
+        return Text("–", "muted")
+    return Text(f"{value:+.2f}", "good" if value >= 0.05 else "bad" if value <= -0.05 else "muted", justify="right")
+
+
+def _changed(heard: Heard) -> Text:
+    if heard.answer is None:
+        return Text("no answer", "bad")
+    return Text() if heard.same else Text("changes the answer", "warn")
+
+
+def cut(value: str) -> Text:
+    """A text made safe, at most so much of it as can be laid out."""
+    told = Text(display_text(value[:MOST]))
+    return told.append(f"\n… {len(value) - MOST:,} more characters", "warn") if len(value) > MOST else told
+
+
+def _grid(*styles: str) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for style in styles:
+        table.add_column(style=style, overflow="ellipsis", no_wrap=True)
+    return table

@@ -1,0 +1,184 @@
+"""What one selection method shows a query: its demonstrations with their scores, and the LLM's answer to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.widgets import Static
+
+from ...engine.errors import CurateError
+from ...engine.pool.answers import is_correct
+from ...engine.pool.display import display_line
+from ...engine.pool.records import Demonstration
+from ...engine.select.preview import Preview
+from ...engine.select.stability import Heard, Stability
+from .table import Bar, Column, Line, LineTable, stroke
+
+CUT = 300
+"""Characters of a text that a table is given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A selection, the seconds it took, and what the LLM is known to answer to it; or why there is none."""
+
+    seen: Preview | None
+    took: float = 0.0
+    heard: Stability | None = None
+    error: CurateError | None = None
+
+    @property
+    def shots(self) -> Sequence[Demonstration]:
+        return [shot.demonstration for shot in self.seen.shots] if self.seen else []
+
+
+class Side(Vertical):
+    """One half of the comparison."""
+
+    def __init__(self, place: int) -> None:
+        super().__init__(id=f"side-{place}", classes="side")
+        self.chosen: Chosen | None = None
+        self.method = ""
+        self.settled = False
+        """Indexes are loaded: from the second selection on its time is that of a warm process."""
+
+    def compose(self) -> ComposeResult:
+        yield Static(classes="method")
+        yield LineTable(())
+        yield Static(classes="answer")
+
+    @property
+    def table(self) -> LineTable:
+        return self.query_one(LineTable)
+
+    @property
+    def current(self) -> int | None:
+        """The place of the demonstration under the cursor."""
+        return self.table.cursor if self.chosen and self.chosen.shots else None
+
+    def head(self, method: str, told: str = "") -> None:
+        """The line above: the method, and ``told`` or how the selection went."""
+        if method != self.method:
+            self.method, self.chosen = method, None
+        line = Text.assemble((method, "title"))
+        chosen = self.chosen
+        if told:
+            line.append(f"  {told}", "accent")
+        elif chosen and chosen.seen:
+            count = len(chosen.seen.shots)
+            line.append(f"  {count} shot{'' if count == 1 else 's'}", "muted")
+            line.append(f", {chosen.took * 1000:,.0f} ms" if self.settled else "", "muted")
+            for note in chosen.seen.notes:
+                line.append(f"  {display_line(note)}", "warn")
+        self.query_one(".method", Static).update(line)
+
+    def tell(self, chosen: Chosen, other: Chosen | None, llm: str) -> None:
+        """Show a selection; ``other`` is what stands beside it."""
+        self.settled, self.chosen = self.chosen is not None, chosen
+        self.head(self.method)
+        table = self.table
+        answer = self.query_one(".answer", Static)
+        if chosen.seen is None:
+            table.message = "no selection"
+            table.fill([])
+            error = chosen.error
+            told = (
+                Text.assemble((display_line(error.what), "bad"), "\n", (display_line(error.fix), "accent"))
+                if error
+                else Text()
+            )
+            answer.update(told)
+            return
+        table.message = "no demonstrations: the LLM answers from what it knows"
+        columns = _columns(chosen, other)
+        table.arrange_columns(columns)
+        table.fill(_lines(chosen, other, columns))
+        answer.update(_answer(chosen.heard, llm))
+
+
+def _columns(chosen: Chosen, other: Chosen | None) -> list[Column]:
+    assert chosen.seen is not None
+    names = list(dict.fromkeys(name for shot in chosen.seen.shots for name in shot.parts))
+    parts = names if len(names) > 1 else []  # a score of one part is that part
+    return [
+        Column("place", "", 2, right=True, sortable=False),
+        Column("score", "score", 6, right=True, sortable=False),
+        Column("bar", "", 6, rank=9, sortable=False),
+        *(
+            Column(name, name.replace("_", " "), max(7, len(name)), right=True, rank=6 + i, sortable=False)
+            for i, name in enumerate(parts)
+        ),
+        *([Column("other", "also", 4, rank=3, sortable=False)] if other and other.shots else []),
+        *([Column("without", "without", 10, grow=1, most=22, rank=1, sortable=False)] if _asked(chosen) else []),
+        Column("source", "source", 8, grow=1, most=18, rank=4, sortable=False),
+        Column("input", "input", 24, grow=6, sortable=False),
+        Column("output", "output", 12, grow=2, most=28, sortable=False),
+    ]
+
+
+def _asked(chosen: Chosen) -> bool:
+    return bool(chosen.heard and chosen.heard.without)
+
+
+def _lines(chosen: Chosen, other: Chosen | None, columns: Sequence[Column]) -> list[Line]:
+    assert chosen.seen is not None
+    elsewhere = {shot.row: place for place, shot in enumerate(other.shots, 1)} if other else {}
+    top = max((abs(shot.score) for shot in chosen.seen.shots), default=0.0) or 1.0
+    query, choices = chosen.seen.query, chosen.seen.prompt.choices
+    lines = []
+    for place, shot in enumerate(chosen.seen.shots):
+        shown = shot.demonstration
+        right = bool(query.answers) and is_correct(shown.output, query.answers, choices)
+        values: dict[str, object] = {
+            "place": Text(str(place + 1), "muted"),
+            "score": shot.score,
+            "bar": Bar(max(0.0, shot.score) / top, "primary"),
+            "other": Text(f"#{elsewhere[shown.row]}" if shown.row in elsewhere else "", "muted"),
+            "without": _without(chosen.heard, place),
+            "source": display_line(shown.source, CUT),
+            "input": display_line(shown.input, CUT),
+            "output": Text(display_line(shown.output, CUT), "good" if right else ""),
+        }
+        values |= shot.parts
+        lines.append(Line(tuple(values.get(column.name) for column in columns)))
+    return lines
+
+
+def _without(heard: Stability | None, place: int) -> Text:
+    if heard is None or place >= len(heard.without):
+        return Text()
+    other = heard.without[place]
+    if other.answer is None:
+        return Text(display_line(other.failure, CUT), "bad")
+    return Text("keeps", "muted") if other.same else Text(f"→ {display_line(other.answer.text, CUT)}", "warn")
+
+
+def _answer(heard: Stability | None, llm: str) -> Text:
+    """The LLM's answer in a line."""
+    name = display_line(llm, 30) + (", a stand-in" if llm == "offline" else "")
+    if heard is None:
+        return Text.assemble(("a", "key"), (f" asks {name}", "muted"))
+    told = Text.assemble((display_line(llm, 30), "primary"), "  ").append_text(said(heard.whole))
+    if heard.others:
+        style = "good" if heard.kept == len(heard.others) else "warn"
+        told.append(f"  stable {heard.kept}/{len(heard.others)}", style)
+    return told
+
+
+def said(heard: Heard, bar: bool = True) -> Text:
+    """An answer, right or wrong where that is known, and how sure."""
+    if heard.answer is None:
+        return Text.assemble((display_line(heard.failure, CUT), "bad"))
+    style = {True: "good", False: "bad", None: "bold"}[heard.right]
+    told = Text.assemble((display_line(heard.answer.text, CUT) or "(nothing)", style))
+    told.append({True: " ✓", False: " ✗", None: ""}[heard.right], style)
+    if heard.answer.uncertainty is not None:
+        sure = 1.0 - heard.answer.uncertainty
+        told.append(f"  sure {sure:.2f} ", "muted")
+        if bar:
+            told.append_text(stroke(sure, 8, "primary"))
+    return told
