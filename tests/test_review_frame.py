@@ -389,6 +389,21 @@ def test_the_terminal_is_given_back_clean(taught: Path, how: str) -> None:
     assert json.loads((taught / "review.json").read_text())["tab"] == "overview"
 
 
+def test_it_ends_with_its_terminal(taught: Path) -> None:
+    """A window that was closed leaves no process behind that waits for it."""
+    terminal = Terminal(taught)
+    terminal.wait_for(b"icl-curate")
+    os.close(terminal.fd)
+    deadline = time.monotonic() + 60
+    while (found := os.waitpid(terminal.pid, os.WNOHANG))[0] == 0:
+        if time.monotonic() > deadline:
+            os.kill(terminal.pid, signal.SIGKILL)
+            os.waitpid(terminal.pid, 0)
+            pytest.fail("it outlived its terminal")
+        time.sleep(0.1)
+    assert os.waitstatus_to_exitcode(found[1]) in (128 + signal.SIGHUP, -signal.SIGHUP)
+
+
 def test_without_a_workspace_it_ends_with_5(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path / "none")
     assert terminal.ended() == 5

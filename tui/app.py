@@ -9,6 +9,7 @@ import asyncio
 import importlib
 import os
 import signal
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -50,6 +51,9 @@ ROOMS = {
 
 WATCH = 1.0
 """Seconds between two looks at whether somebody changed the workspace."""
+
+PATIENCE = 5.0
+"""Seconds that SIGTERM gives the app to end the ordinary way."""
 
 FRAME = (
     *(
@@ -310,12 +314,31 @@ class ReviewApp(App[None], Deciding):
         self.keep()
 
     def _die_tidily(self) -> None:
-        """SIGTERM and SIGHUP end the app the ordinary way, so that the terminal is given back clean."""
+        """SIGTERM and SIGHUP end the app the ordinary way, so that the terminal is given back clean; where the terminal
+        is gone, or does not take the rest, at once.
+
+        Python's own handlers: they run even while the app waits for a terminal that takes nothing any more.
+        """
         if os.name == "nt" or self.is_web or self.is_headless:
             return
         loop = asyncio.get_running_loop()
+
+        def ended(number: int, frame: object) -> None:
+            if not os.isatty(0):
+                self._vanish(number)
+            late = threading.Timer(PATIENCE, os._exit, (128 + number,))
+            late.daemon = True
+            late.start()
+            loop.call_soon_threadsafe(self._killed, number)
+
         for number in (signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self._killed, number)
+            signal.signal(number, ended)
+        self.set_interval(WATCH, lambda: None if os.isatty(0) else self._vanish(signal.SIGHUP))
+
+    def _vanish(self, number: int) -> None:
+        """End without drawing: a terminal that is gone would be waited for without end."""
+        self.save()
+        os._exit(128 + number)
 
     def _killed(self, number: int) -> None:
         self.save()

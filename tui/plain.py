@@ -179,6 +179,8 @@ def plan_rows(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What a run would ask and cost, by name, from the fields of a `Plan`."""
     cost, tokens_in, tokens_out = plan["cost"], plan["tokens_in"], plan["tokens_out"]
     price = "not known: set price_in and price_out" if cost is None else f"${cost[0]:.4f} to ${cost[1]:.4f}"
+    if cost is not None and cost[1] == 0.0:
+        price = "nothing"
     return [
         ("prompts", f"{plan['requests']:,}, {plan['distinct']:,} of them different"),
         ("answered before", f"{plan['cached']:,}"),

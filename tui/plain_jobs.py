@@ -10,6 +10,7 @@ from typing import Any
 
 from ..engine.jobs.folder import Job, result
 from ..engine.jobs.follow import Live
+from .calibration import show_calibration, show_calibrations
 from .plain import show_evaluation, show_ranker, show_table, show_text, show_training
 from .topic_tables import show_topic_training
 
@@ -23,10 +24,15 @@ def _show_parts(done: Mapping[str, Any]) -> None:
             show(done[name])
 
 
+def _show_calibration(done: Mapping[str, Any]) -> None:
+    (show_calibrations if "arms" in done else show_calibration)(done)
+
+
 RESULTS: dict[tuple[str, ...], Callable[[Mapping[str, Any]], None]] = {
     ("evaluate",): show_evaluation,
     **{("train", name): show for name, show in PARTS.items()},
     ("train", "all"): _show_parts,
+    ("calibrate",): _show_calibration,
 }
 """How the commands that can be jobs show what came out."""
 

@@ -155,9 +155,8 @@ class Room(Vertical, Working):
         self.in_thread("load", lambda: self.read(self.review.opened()), self._loaded)
 
     def take_focus(self) -> None:
-        widget = self.query_one(Nothing) if self.nothing else self.start()
-        if widget is not None:
-            widget.focus()
+        """Focus goes to the tab's first widget, or nowhere: left on a tab that is hidden, keys would act there."""
+        self.screen.set_focus(self.query_one(Nothing) if self.nothing else self.start())
 
     def to_copy(self) -> str:
         return self.nothing.command if self.nothing else self.copied()
@@ -174,14 +173,14 @@ class Room(Vertical, Working):
 
     def _loaded(self, found: Any) -> None:
         self._trouble("")
-        had_focus = self.screen.focused is None or self in self.screen.focused.ancestors
+        had_focus = self.display and (self.screen.focused is None or self in self.screen.focused.ancestors)
         was, self.nothing = self.nothing, found if isinstance(found, Empty) else None
         self.set_class(self.nothing is not None, "-empty")
         if self.nothing:
             self.query_one(Nothing).tell(self.nothing)
         else:
             self.show(found)
-        if had_focus and (was is None) != (self.nothing is None):
+        if had_focus and ((was is None) != (self.nothing is None) or self.screen.focused is None):
             self.call_after_refresh(self.take_focus)
 
     def _trouble(self, told: str) -> None:

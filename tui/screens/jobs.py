@@ -28,7 +28,7 @@ from ..widgets.trend import Trend
 LOOK = 0.5
 """Seconds between two looks at the jobs' folders."""
 
-COMMANDS = ("train sources", "train ranker", "train topics", "train all", "evaluate")
+COMMANDS = ("train sources", "train ranker", "train topics", "train all", "evaluate", "calibrate --validation")
 """What a new job is proposed to be."""
 
 

@@ -162,10 +162,10 @@ def _answer(heard: Stability | None, llm: str) -> Text:
     name = display_line(llm, 30) + (", a stand-in" if llm == "offline" else "")
     if heard is None:
         return Text.assemble(("a", "key"), (f" asks {name}", "muted"))
-    told = Text.assemble((display_line(llm, 30), "primary"), "  ").append_text(said(heard.whole))
+    told = Text.assemble((display_line(llm, 30), "primary"), "  ").append_text(said(heard.whole, bar=False))
     if heard.others:
         style = "good" if heard.kept == len(heard.others) else "warn"
-        told.append(f"  stable {heard.kept}/{len(heard.others)}", style)
+        told.append(f" stable {heard.kept}/{len(heard.others)}", style)
     return told
 
 
