@@ -15,7 +15,7 @@ from ..engine.select.preview import Preview
 from ..engine.select.stability import Heard, Stability
 from ..engine.topics.selection import Need
 from .plain import FAINT, LEAST_NEEDS
-from .widgets.side import said
+from .widgets.side import verdict
 from .widgets.table import stroke
 
 MOST = 6_000
@@ -24,7 +24,7 @@ MOST = 6_000
 WIDTH = 16
 """Cells of a bar."""
 
-LEAST = 8
+LEAST = 12
 """Cells that a text keeps where there is little room."""
 
 MEANT = {
@@ -87,18 +87,18 @@ def _bars(rows: Sequence[tuple[str, float, float, str]]) -> Table:
 def _needs(seen: Preview) -> Table:
     """Required topics, how far the LLM knows them, and the picks that add to them."""
     strong = [need for i, need in enumerate(seen.needs) if i < LEAST_NEEDS or need.required >= FAINT]
-    rows = [tuple(_muted(head) for head in ("", "needed", "", "known", "", "added by"))]
-    for need in strong:
-        rows.append(
-            (
-                Text(display_line(need.topic, 40)),
-                _figure(f"{need.required:.2f}"), stroke(need.required, 6, "accent"),
-                _figure(f"{need.knowledge:.2f}"),
-                stroke(need.knowledge, 6, "good" if need.knowledge >= 0.5 else "bad"),
-                _adders(seen, need),
-            )
-        )  # fmt: skip
-    return _grid(rows, (0, 5))
+    heads = tuple(_muted(head) for head in ("", "needed", "", "known", "", "added by"))
+    rows = [
+        (
+            Text(display_line(need.topic, 40)),
+            _figure(f"{need.required:.2f}"), stroke(need.required, 6, "accent"),
+            _figure(f"{need.knowledge:.2f}"),
+            stroke(need.knowledge, 6, "good" if need.knowledge >= 0.5 else "bad"),
+            _adders(seen, need),
+        )
+        for need in strong
+    ]  # fmt: skip
+    return _grid([heads, *rows], (0, 5))
 
 
 def _muted(value: str) -> Text:
@@ -152,15 +152,21 @@ def stability(heard: Stability | None, shots: int, llm: str) -> RenderableType:
         ("answer stability  ", "primary"), (f"{kept} of {all_}", "good" if kept == all_ else "warn"),
         (" changed prompts keep the answer", "muted"),
     )  # fmt: skip
-    rows = [tuple(map(_muted, ("", "answer", "adds", "")))]
-    rows.append((_muted("as selected"), said(heard.whole, bar=False), Text(), Text()))
+    rows = [tuple(map(_muted, ("", "answer", "sure", "adds", "")))]
+    rows.append((_muted("as selected"), verdict(heard.whole), _sure(heard.whole), Text(), Text()))
     for place, other in enumerate(heard.without):
         name = _muted(f"without #{place + 1}")
-        rows.append((name, said(other, bar=False), _added(heard.adds(place)), _changed(other)))
+        rows.append((name, verdict(other), _sure(other), _added(heard.adds(place)), _changed(other)))
     if heard.turned:
-        rows.append((_muted("order turned"), said(heard.turned, bar=False), Text(), _changed(heard.turned)))
+        turned = heard.turned
+        rows.append((_muted("order turned"), verdict(turned), _sure(turned), Text(), _changed(turned)))
     note = Text("\nadds: probability of the answer with the demonstration, less that without it", "muted")
-    return Group(head, Text(), _grid(rows, (1, 3)), note)
+    return Group(head, Text(), _grid(rows, (1, 4)), note)
+
+
+def _sure(heard: Heard) -> Text:
+    unsure = heard.answer.uncertainty if heard.answer else None
+    return Text() if unsure is None else _figure(f"{1.0 - unsure:.2f}")
 
 
 def _added(value: float | None) -> Text:
