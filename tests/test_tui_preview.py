@@ -221,6 +221,29 @@ def test_the_llm_is_asked_once_its_cost_was_agreed_to(tmp_path: Path, server: Se
     session(workspace.path, again)
 
 
+def test_what_is_asked_for_while_a_selection_is_under_way_is_asked_of_that_selection(
+    tmp_path: Path, server: Server
+) -> None:
+    workspace = index(tmp_path, server)
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        room = app.query_one(PreviewRoom)
+        await until(pilot, lambda: ids(room.side(1)))
+        room.action_step(1)
+        room.action_ask()  # before the second query's demonstrations are there
+        await until(pilot, lambda: isinstance(app.screen, Confirm) and "cost" in text_of(app))
+        await pilot.press("y")
+        await until(pilot, lambda: all(side.chosen and side.chosen.heard for side in room.query(Side)))
+        assert len(server.asked("word1 word3")) == 2
+        assert not server.asked("word0 word2")
+        for side in room.query(Side):
+            assert side.chosen is not None
+            assert side.chosen.heard is not None
+            assert side.chosen.heard.whole.prompt.query.id == "q1"
+
+    session(workspace.path, script)
+
+
 def test_an_llm_that_fails_is_told_and_may_be_asked_again(tmp_path: Path, server: Server) -> None:
     workspace = index(tmp_path, server)
     server.api_key = "another"

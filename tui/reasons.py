@@ -15,7 +15,7 @@ from ..engine.select.preview import Preview
 from ..engine.select.stability import Heard, Stability
 from ..engine.topics.selection import Need
 from .plain import FAINT, LEAST_NEEDS
-from .widgets.side import said
+from .widgets.side import verdict
 from .widgets.table import stroke
 
 MOST = 6_000
@@ -23,6 +23,9 @@ MOST = 6_000
 
 WIDTH = 16
 """Cells of a bar."""
+
+LEAST = 12
+"""Cells that a text keeps where there is little room."""
 
 MEANT = {
     "cosine": "embeddings of query and input",
@@ -74,26 +77,36 @@ def why(seen: Preview, place: int) -> RenderableType:
 
 def _bars(rows: Sequence[tuple[str, float, float, str]]) -> Table:
     """Names, values, bars and what they mean."""
-    table = _grid("muted", "", "", "muted")
-    for name, value, share, about in rows:
-        table.add_row(Text(name), Text(f"{value:+.3f}", justify="right"), stroke(share, WIDTH, "primary"), Text(about))
-    return table
+    cells = [
+        (_muted(name), _figure(f"{value:+.3f}"), stroke(share, WIDTH, "primary"), _muted(about))
+        for name, value, share, about in rows
+    ]
+    return _grid(cells, (0, 3))
 
 
 def _needs(seen: Preview) -> Table:
     """Required topics, how far the LLM knows them, and the picks that add to them."""
     strong = [need for i, need in enumerate(seen.needs) if i < LEAST_NEEDS or need.required >= FAINT]
-    table = _grid("", "", "", "", "", "")
-    table.add_row(*(Text(head, "muted") for head in ("", "needed", "", "known", "", "added by")))
-    for need in strong:
-        table.add_row(
+    heads = tuple(_muted(head) for head in ("", "needed", "", "known", "", "added by"))
+    rows = [
+        (
             Text(display_line(need.topic, 40)),
-            Text(f"{need.required:.2f}", justify="right"), stroke(need.required, 6, "accent"),
-            Text(f"{need.knowledge:.2f}", justify="right"),
+            _figure(f"{need.required:.2f}"), stroke(need.required, 6, "accent"),
+            _figure(f"{need.knowledge:.2f}"),
             stroke(need.knowledge, 6, "good" if need.knowledge >= 0.5 else "bad"),
             _adders(seen, need),
-        )  # fmt: skip
-    return table
+        )
+        for need in strong
+    ]  # fmt: skip
+    return _grid([heads, *rows], (0, 5))
+
+
+def _muted(value: str) -> Text:
+    return Text.assemble((value, "muted"))
+
+
+def _figure(value: str) -> Text:
+    return Text(value, justify="right")
 
 
 def _adders(seen: Preview, need: Need) -> Text:
@@ -139,15 +152,21 @@ def stability(heard: Stability | None, shots: int, llm: str) -> RenderableType:
         ("answer stability  ", "primary"), (f"{kept} of {all_}", "good" if kept == all_ else "warn"),
         (" changed prompts keep the answer", "muted"),
     )  # fmt: skip
-    table = _grid("muted", "", "", "")
-    table.add_row(*(Text(cell, "muted") for cell in ("", "answer", "adds", "")))
-    table.add_row(Text("as selected"), said(heard.whole, bar=False), Text(), Text())
+    rows = [tuple(map(_muted, ("", "answer", "sure", "adds", "")))]
+    rows.append((_muted("as selected"), verdict(heard.whole), _sure(heard.whole), Text(), Text()))
     for place, other in enumerate(heard.without):
-        table.add_row(Text(f"without #{place + 1}"), said(other, bar=False), _added(heard.adds(place)), _changed(other))
+        name = _muted(f"without #{place + 1}")
+        rows.append((name, verdict(other), _sure(other), _added(heard.adds(place)), _changed(other)))
     if heard.turned:
-        table.add_row(Text("order turned"), said(heard.turned, bar=False), Text(), _changed(heard.turned))
+        turned = heard.turned
+        rows.append((_muted("order turned"), verdict(turned), _sure(turned), Text(), _changed(turned)))
     note = Text("\nadds: probability of the answer with the demonstration, less that without it", "muted")
-    return Group(head, Text(), table, note)
+    return Group(head, Text(), _grid(rows, (1, 4)), note)
+
+
+def _sure(heard: Heard) -> Text:
+    unsure = heard.answer.uncertainty if heard.answer else None
+    return Text() if unsure is None else _figure(f"{1.0 - unsure:.2f}")
 
 
 def _added(value: float | None) -> Text:
@@ -168,8 +187,13 @@ def cut(value: str) -> Text:
     return told.append(f"\n… {len(value) - MOST:,} more characters", "warn") if len(value) > MOST else told
 
 
-def _grid(*styles: str) -> Table:
+def _grid(rows: Sequence[Sequence[Text]], flexible: Sequence[int]) -> Table:
+    """Cells in columns; where there is too little room the ``flexible`` ones give way, figures and bars never."""
     table = Table.grid(padding=(0, 2, 0, 0))
-    for style in styles:
-        table.add_column(style=style, overflow="ellipsis", no_wrap=True)
+    for i in range(len(rows[0]) if rows else 0):
+        widest = max(row[i].cell_len for row in rows)
+        least = min(widest, LEAST) if i in flexible else widest
+        table.add_column(overflow="ellipsis", no_wrap=True, min_width=least)
+    for row in rows:
+        table.add_row(*row)
     return table

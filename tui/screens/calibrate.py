@@ -21,7 +21,6 @@ from ...engine.calibrate.walk import CalibrationPlan
 from ...engine.llm.asking import price_of
 from ...engine.llm.budget import Budget
 from ...engine.pool.display import display_line
-from ...engine.pool.prompts import Message
 from ...engine.pool.records import Query
 from ...engine.progress import CancelToken
 from ...engine.settings import Settings
@@ -32,20 +31,29 @@ from ...engine.store.rounds import Final, finals
 from ...engine.store.workspace import Workspace
 from .. import reasons
 from ..actions import Action, bindings
+from ..calibration_lines import (
+    DOCUMENTS,
+    QUEUE,
+    ROUNDS,
+    Told,
+    document_in_full,
+    document_line,
+    prompt_of_round,
+    queued,
+    round_line,
+    stands,
+)
 from ..dialogs.note import Note
 from ..dialogs.start import propose
 from ..inquire import AskingRoom
 from ..room import Empty
 from ..widgets.reader import Reader
-from ..widgets.table import Bar, Column, Line, LineTable, stroke
+from ..widgets.table import LineTable, stroke
 from ..work import later
 
 PLAN = CalibrationPlan()
 FILTERS = ("all", "open", "accepted", "noted")
 PAGE = 60
-CUT = 300
-Told = Mapping[str, Any]
-"""A query's documents and rounds, as ``calibrate --json`` has them, with the prompts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +192,10 @@ class CalibrateRoom(AskingRoom):
 
         def put(page: Sequence[Listed]) -> None:
             if rows is self.rows and self.found is not None:
-                self.queue.put(first, [_queued(row, self.found) for row in page])
+                self.queue.put(
+                    first,
+                    [queued(row, self.found.finals.get(row.row), self.found.reviews.get(row.row)) for row in page],
+                )
 
         def read() -> list[Listed]:
             workspace = self.review.opened()
@@ -286,10 +297,10 @@ class CalibrateRoom(AskingRoom):
             return
         self.query_one("#asked-for", Static).update(reasons.question(query))
         said = found.reviews.get(query.row if query.row is not None else -1)
-        self.query_one("#documents", LineTable).fill([_document(one) for one in told["documents"]] if told else [])
+        self.query_one("#documents", LineTable).fill([document_line(one) for one in told["documents"]] if told else [])
         self.rounds.message = "not asked yet: s asks the first round, r all of them"
-        self.rounds.fill([_round(turn, told, said) for turn in told["rounds"]] if told else [])
-        self.query_one("#stands", Static).update(_stands(told, said))
+        self.rounds.fill([round_line(turn, told, said) for turn in told["rounds"]] if told else [])
+        self.query_one("#stands", Static).update(stands(told, said, PLAN.rounds))
         self._show_text()
 
     @on(LineTable.Moved, "#documents")
@@ -304,9 +315,9 @@ class CalibrateRoom(AskingRoom):
             reader.read(Text())
         elif self._prompt and told["prompts"]:
             at = min(self.rounds.cursor, len(told["prompts"]) - 1)
-            reader.read(_prompt(told["rounds"][at]["round"], told["prompts"][at]))
+            reader.read(prompt_of_round(told["rounds"][at]["round"], told["prompts"][at]))
         elif told["documents"]:
-            reader.read(_in_full(told["documents"][min(documents.cursor, len(told["documents"]) - 1)]))
+            reader.read(document_in_full(told["documents"][min(documents.cursor, len(told["documents"]) - 1)]))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "back":
@@ -334,8 +345,13 @@ class CalibrateRoom(AskingRoom):
 
     # Asking.
 
+    @property
+    def _shown(self) -> bool:
+        """What stands on the screen is the query under the cursor."""
+        return self.case is not None and self.case.row == self.current
+
     def action_step(self) -> None:
-        if self.told and len(self.told["rounds"]) > PLAN.rounds:
+        if self._shown and self.told and len(self.told["rounds"]) > PLAN.rounds:
             self.notify(f"all {PLAN.rounds} rounds are walked")
             return
         self._ask(lambda ready, price: ready.cost_of_step(price), lambda ready, budget: ready.step(budget))
@@ -359,7 +375,7 @@ class CalibrateRoom(AskingRoom):
             )
 
         def came(told: Told) -> None:
-            if self.current == row:
+            if self._shown and self.current == row:
                 self.told = told
                 self._show_case()
                 self.rounds.cursor = len(told["rounds"]) - 1
@@ -382,7 +398,7 @@ class CalibrateRoom(AskingRoom):
     # What people say of it.
 
     def action_accept(self) -> None:
-        row, told, found = self.current, self.told, self.found
+        row, told, found = self.current, self.told if self._shown else None, self.found
         if row is None or found is None or told is None or not told["rounds"]:
             self.notify("there is no answer to accept yet: s asks the first round")
             return
@@ -416,109 +432,3 @@ class CalibrateRoom(AskingRoom):
             self.reload()
 
         self.in_thread("say", lambda: review(self.review.opened(), llm, row, number, answer, note), done)
-
-
-QUEUE = (
-    Column("query", "query", 16, grow=3, sortable=False),
-    Column("answer", "stands", 10, grow=1, most=20, rank=1, sortable=False),
-    Column("unsure", "unsure", 6, right=True, rank=2, sortable=False),
-)
-DOCUMENTS = (
-    Column("id", "", 4, most=12, grow=1, sortable=False),
-    Column("score", "score", 5, right=True, sortable=False),
-    Column("bar", "trusted", 8, rank=2, sortable=False),
-    Column("alone", "alone it answers", 12, grow=2, most=28, sortable=False),
-    Column("relevant", "", 8, rank=1, sortable=False),
-    Column("text", "document", 16, grow=6, rank=3, sortable=False),
-)
-ROUNDS = (
-    Column("round", "round", 5, right=True, sortable=False),
-    Column("score", "score", 5, right=True, sortable=False),
-    Column("bar", "sure", 8, rank=2, sortable=False),
-    Column("uncertainty", "unsure", 6, right=True, rank=1, sortable=False),
-    Column("answer", "answer", 16, grow=4, most=48, sortable=False),
-    Column("state", "", 5, sortable=False),
-)
-
-
-def _queued(row: Listed, found: Found) -> Line:
-    final, said = found.finals.get(row.row), found.reviews.get(row.row)
-    sign = (" ", "")
-    if said is not None:
-        sign = ("✓", "good") if said.round is not None else ("✎", "accent")
-    style = {True: "good", False: "bad", None: ""}[final.correct if final else None]
-    answer = final.answer if final else said.answer if said else ""
-    return Line(
-        (
-            display_line(row.input, CUT),
-            Text(display_line(answer, CUT), style),
-            f"{final.uncertainty:.2f}" if final else "",
-        ),
-        sign=sign,
-    )
-
-
-def _document(one: Mapping[str, Any]) -> Line:
-    score = one["score"]
-    relevant = {True: Text("relevant", "good"), False: Text(), None: Text()}[one["relevant"]]
-    return Line(
-        (
-            one["id"],
-            None if score is None else f"{score:.0f}",
-            "" if score is None else Bar(1.0 - score / 100.0, "primary"),
-            display_line(one["answer"] or "", CUT),
-            relevant,
-            Text(display_line(one["text"], CUT), "muted"),
-        )
-    )
-
-
-def _round(turn: Mapping[str, Any], told: Told, said: Review | None) -> Line:
-    style = {True: "good", False: "bad", None: ""}[turn["correct"]]
-    mark = {True: " ✓", False: " ✗", None: ""}[turn["correct"]]
-    accepted = said is not None and said.round == turn["round"] and said.answer == turn["answer"]
-    return Line(
-        (
-            Text(str(turn["round"])),
-            f"{turn['score']:.0f}",
-            Bar(1.0 - turn["uncertainty"], "primary"),
-            turn["uncertainty"],
-            Text(display_line(turn["answer"], CUT) + mark, style),
-            Text("final" if turn["round"] == told["final_round"] else "", "accent"),
-        ),
-        sign=("✓", "good") if accepted else (" ", ""),
-    )
-
-
-def _stands(told: Told | None, said: Review | None) -> Text:
-    """What stands, what was accepted, and the note."""
-    line = Text()
-    if told and told["failure"]:
-        line.append(display_line(told["failure"], CUT), "bad")
-    elif told and told["final"] is not None:
-        left = PLAN.rounds + 1 - len(told["rounds"])
-        line.append("stands  ", "muted").append(display_line(told["final"], 80), "title")
-        line.append(f"  round {told['final_round']}, the surest of {len(told['rounds'])}", "muted")
-        line.append(f"; {left} more to ask" if left else "", "muted")
-    if said and said.round is not None:
-        who = f" by {display_line(said.who, 20)}, {said.reviewed_at:%Y-%m-%d %H:%M}"
-        line.append("\n✓ accepted  ", "good").append(display_line(said.answer, 80)).append(who, "muted")
-    if said and said.note:
-        line.append("\n✎ ", "accent").append(display_line(said.note, CUT))
-    return line
-
-
-def _in_full(one: Mapping[str, Any]) -> Text:
-    told = Text.assemble(("document ", "primary"), (display_line(one["id"], 40), "title"))
-    if one["answer"] is not None:
-        told.append("  alone it answers ", "muted").append(display_line(one["answer"], 80))
-        if one["uncertainty"] is not None:
-            told.append(f"  unsure {one['uncertainty']:.3f}", "muted")
-    return told.append("\n\n").append_text(reasons.cut(one["text"]))
-
-
-def _prompt(number: int, messages: Sequence[Message]) -> Text:
-    told = Text.assemble(("the exact prompt of round ", "primary"), (str(number), "title"), ("  y copies it", "muted"))
-    for message in messages:
-        told.append(f"\n\n{message.role}\n", "accent").append_text(reasons.cut(message.content))
-    return told

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
@@ -104,7 +104,9 @@ class PreviewRoom(AskingRoom):
         """The side looked at."""
         self.shown_pane = "why"
         self._row: int | None = None
-        self._turn = 0
+        self._selecting = False
+        self._afterwards: Callable[[], None] | None = None
+        """What was asked for while a selection was under way."""
 
     def compose_body(self) -> ComposeResult:
         with Horizontal(id="querybar"):
@@ -317,7 +319,7 @@ class PreviewRoom(AskingRoom):
             self.place,
             self.review.warm().may_look(self.settings),
         )
-        self._turn += 1
+        self._selecting, self._afterwards = True, None
         for i, method in enumerate(methods):
             self.side(i).head(method, "selecting …")
 
@@ -349,11 +351,13 @@ class PreviewRoom(AskingRoom):
         return Chosen(seen, took, heard)
 
     def _selected(self, query: Query, chosen: Sequence[Chosen]) -> None:
-        self.query_asked = query
+        self.query_asked, self._selecting = query, False
         self._tell_which()
         for i in (0, 1):
             self.side(i).tell(chosen[i], chosen[1 - i], self.settings.llm)
         self._explain()
+        if self._afterwards is not None:
+            self._afterwards()
 
     def _tell_which(self) -> None:
         count = int(self.found.validation.size) if self.found else 0
@@ -445,7 +449,7 @@ class PreviewRoom(AskingRoom):
 
     def action_stability(self) -> None:
         self._pane("stability")
-        chosen = self.side().chosen
+        chosen = None if self._selecting else self.side().chosen
         if chosen and chosen.seen and not chosen.shots:
             self.notify("there is no demonstration to leave out")
         elif not (chosen and chosen.heard and chosen.heard.others):
@@ -453,10 +457,13 @@ class PreviewRoom(AskingRoom):
 
     def _inquire(self, places: Sequence[int], variants: bool) -> None:
         """Ask for these sides, the cost first, and show the answers."""
+        if self._selecting:  # what the sides show is not what will be there
+            self._afterwards = lambda: self._inquire(places, variants)
+            return
         asked = [i for i in places if (chosen := self.side(i).chosen) and chosen.seen]
         if not asked:
             return
-        settings, turn = self.settings, self._turn
+        settings = self.settings
         found = [self.side(i).chosen for i in asked]
         shown = [Shown(one.seen.query, tuple(one.shots)) for one in found if one and one.seen]
 
@@ -476,14 +483,14 @@ class PreviewRoom(AskingRoom):
             settings.llm,
             lambda: inquiry().cost(price_of(settings)),
             lambda cancel: inquiry(cancel).run(Budget(price=price_of(settings))),
-            lambda heard: self._heard(asked, heard) if turn == self._turn else None,
+            lambda heard: self._heard(asked, found, heard),
             begun,
         )
 
-    def _heard(self, places: Sequence[int], heard: Sequence[Stability]) -> None:
-        for i, found in zip(places, heard, strict=True):
-            chosen = self.side(i).chosen
-            assert chosen is not None
+    def _heard(self, places: Sequence[int], asked: Sequence[Chosen | None], heard: Sequence[Stability]) -> None:
+        for i, chosen, found in zip(places, asked, heard, strict=True):
+            if chosen is None or self.side(i).chosen is not chosen:
+                continue  # something else stands there by now; the answer is in the cache
             if not found.others and chosen.heard and chosen.heard.others:
                 found = chosen.heard  # a whole answer that is known already takes nothing away
             if found.dropped:
@@ -503,6 +510,8 @@ class PreviewRoom(AskingRoom):
 
     def failed(self, kind: str, error: CurateError) -> None:
         super().failed(kind, error)
+        if kind == "select":
+            self._selecting, self._afterwards = False, None
         self.ended()
 
     def ended(self) -> None:

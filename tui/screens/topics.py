@@ -314,7 +314,7 @@ COLUMNS = (
     Column("covered", "covered", 8, right=True),
     Column("covered-bar", "", 6, rank=4, grow=1, most=20, sortable=False),
     Column("severity", "severity", 9, right=True, rank=2),
-    Column("core", "core to", 8, right=True, rank=3),
+    Column("core", "core to", 8, right=True, rank=6),
     Column("pruned", "pruned", 7, right=True, rank=7),
     Column("sources", "sources", 16, grow=2, rank=5, sortable=False),
 )

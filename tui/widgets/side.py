@@ -16,7 +16,7 @@ from ...engine.pool.display import display_line
 from ...engine.pool.records import Demonstration
 from ...engine.select.preview import Preview
 from ...engine.select.stability import Heard, Stability
-from .table import Bar, Column, Line, LineTable, stroke
+from .table import Bar, Column, Line, LineTable
 
 CUT = 300
 """Characters of a text that a table is given."""
@@ -162,23 +162,19 @@ def _answer(heard: Stability | None, llm: str) -> Text:
     name = display_line(llm, 30) + (", a stand-in" if llm == "offline" else "")
     if heard is None:
         return Text.assemble(("a", "key"), (f" asks {name}", "muted"))
-    told = Text.assemble((display_line(llm, 30), "primary"), "  ").append_text(said(heard.whole))
+    told = Text.assemble((display_line(llm, 30), "primary"), "  ").append_text(verdict(heard.whole))
+    unsure = heard.whole.answer.uncertainty if heard.whole.answer else None
+    told.append("" if unsure is None else f"  sure {1.0 - unsure:.2f}", "muted")
     if heard.others:
         style = "good" if heard.kept == len(heard.others) else "warn"
         told.append(f"  stable {heard.kept}/{len(heard.others)}", style)
     return told
 
 
-def said(heard: Heard, bar: bool = True) -> Text:
-    """An answer, right or wrong where that is known, and how sure."""
+def verdict(heard: Heard) -> Text:
+    """An answer, right or wrong where that is known."""
     if heard.answer is None:
         return Text.assemble((display_line(heard.failure, CUT), "bad"))
     style = {True: "good", False: "bad", None: "bold"}[heard.right]
-    told = Text.assemble((display_line(heard.answer.text, CUT) or "(nothing)", style))
-    told.append({True: " ✓", False: " ✗", None: ""}[heard.right], style)
-    if heard.answer.uncertainty is not None:
-        sure = 1.0 - heard.answer.uncertainty
-        told.append(f"  sure {sure:.2f} ", "muted")
-        if bar:
-            told.append_text(stroke(sure, 8, "primary"))
-    return told
+    mark = {True: " ✓", False: " ✗", None: ""}[heard.right]
+    return Text.assemble((display_line(heard.answer.text, CUT) or "(nothing)", style), (mark, style))
