@@ -22,7 +22,7 @@ types: $(VENV)/ready
 	MYPYPATH=$(VENV)/types $(BIN)/mypy -p icl_curate.engine -p icl_curate.tui -m icl_curate.cli -m icl_curate
 
 pytest: $(VENV)/ready
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 # torch first and alone: a range asked for by another package would fetch the CUDA build.
 $(VENV)/ready: pyproject.toml constraints.txt

@@ -18,25 +18,25 @@ Row = dict[str, Any]
 
 def test_from_training_to_pruning_and_back(run: Run, support: Path) -> None:
     where = ("-w", support)
-    small = ("-n", 60, "-b", 20)
+    small = ("-n", 100, "-b", 20)
     dry = run("train", "sources", *small, *where, "--dry-run", "--json")
-    assert (dry.code, dry.json["requests"], dry.json["cached"]) == (0, 1200, 0)
+    assert (dry.code, dry.json["requests"], dry.json["cached"]) == (0, 2000, 0)
     untrained = {s["source"]: s for s in run("sources", *where, "--json").json["sources"]}
     assert {s["weight"] for s in untrained.values()} == {s["hits"] for s in untrained.values()} == {None}
 
     trained = run("train", "sources", *small, *where, "--json")
     assert trained.code == 0, trained.err
     told = trained.json
-    assert (told["schema_version"], told["llm"], told["calls"], told["failures"]) == (1, "offline", 1200, 0)
+    assert (told["schema_version"], told["llm"], told["calls"], told["failures"]) == (1, "offline", 2000, 0)
     assert told["tokens_in"] > told["tokens_out"] > 0
     assert 0 <= told["cached_calls"] <= told["calls"] - dry.json["distinct"]
     again = run("train", "sources", *small, *where, "--json").json
-    assert (again["cached_calls"], again["run"]) == (1200, told["run"] + 1)
+    assert (again["cached_calls"], again["run"]) == (2000, told["run"] + 1)
     assert again["metrics"] == told["metrics"]
 
     listed = run("sources", *where, "--json").json["sources"]
     assert {s["source"]: s["demonstrations"] for s in listed} == {name: t["rows"] for name, t in TRUTH.items()}
-    assert sum(s["hits"] or 0 for s in listed) == 1200
+    assert sum(s["hits"] or 0 for s in listed) == 2000
     assert all(s["kept"] for s in listed)
     scores = told["metrics"]["sources"]
     for s in listed:
