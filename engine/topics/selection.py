@@ -15,7 +15,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,9 @@ from ..search.ranking import positions_of, top_k
 from ..search.threads import one_blas_thread
 from .kept import Covered, TopicModel, latest, load, strongest
 from .predictor import Floats, Predictor, sigmoid
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 SHORTLIST = 300
 """Candidates kept after the first pick (paper 004, section 3.2.2)."""
@@ -45,12 +48,11 @@ _opened: weakref.WeakKeyDictionary[PoolView, Opened] = weakref.WeakKeyDictionary
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A topic model beside the active rows: ``covered`` has them all, in the order of `PoolView.rows`; ``weights``
-    are its weights as float32."""
+    """A topic model beside the active rows; ``covered`` is a sparse matrix of their strongest t̂, (rows, topics), in the
+    order of `PoolView.rows`."""
 
     model: TopicModel
-    covered: Covered
-    weights: Floats
+    covered: csr_array
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +111,7 @@ def open_for(view: PoolView) -> Opened:
                 f"the topics were learnt on {model.encoder}, the workspace is set to {stored.encoder}",
                 f"icl-curate index --encoder {model.encoder}, or train topics on {stored.encoder}",
             )
-        covered = covering(model, view)
-        _opened[view] = Opened(model, covered, covered.weights.astype(np.float32))
+        _opened[view] = Opened(model, _matrix(covering(model, view), len(model.names)))
     return _opened[view]
 
 
@@ -128,6 +129,16 @@ def covering(model: TopicModel, view: PoolView) -> Covered:
             np.concatenate([kept.weights, fresh.weights])[order],
         )
     return kept.of(rows)
+
+
+def _matrix(covered: Covered, topics: int) -> csr_array:
+    """A product with it takes a third of the time that gathering the topics' weights does."""
+    from scipy.sparse import csr_array
+
+    rows, width = covered.topics.shape
+    starts = np.arange(0, rows * width + 1, max(width, 1))[: rows + 1]
+    cells = (covered.weights.ravel().astype(np.float32), covered.topics.ravel(), starts)
+    return csr_array(cells, shape=(rows, topics))
 
 
 def greedy(
@@ -228,7 +239,7 @@ def shortlist(
 ) -> NDArray[np.int64]:
     """Positions in `PoolView.rows` of the ``count`` best by eq. 6 and cosine, the query's own repeats left out."""
     cosines = view.nearest.scores(vector).astype(np.float64)
-    relevance = np.einsum("nt,nt->n", weights[opened.covered.topics], opened.weights).astype(np.float64)
+    relevance = (opened.covered @ weights).astype(np.float64)
     free = np.ones(len(cosines), np.bool_)
     free[positions_of(view.rows, view.excluded(query))] = False
     if not free.any():
