@@ -288,8 +288,8 @@ def test_rows_indexed_after_training_can_be_picked(tmp_path: Path, monkeypatch: 
     Vectors.open(folder_of(workspace.path, "words")).write(np.array([row]), Words().encode([text]))
     view = PoolView(workspace, SETTINGS)
     assert row in [c.row for c in selection.topick(view, [Query("tug boat small anchor chain")], 5)[0]]
-    covered = kept.load(workspace, kept.latest(workspace)).covered
-    assert row not in covered.rows and row in selection.open_for(view).covered.rows
+    model = kept.load(workspace, kept.latest(workspace))
+    assert row not in model.covered.rows and row in selection.covering(model, view).rows
 
 
 def test_topick_covers_at_least_as_much_as_chance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

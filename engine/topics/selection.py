@@ -15,7 +15,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -149,7 +149,7 @@ def greedy(
     cosine: float,
     k: int,
     coverage: Coverage = "union",
-) -> list[tuple[int, float, float, Floats]]:
+) -> list[tuple[int, float, float, NDArray[np.floating[Any]]]]:
     """Pick ``k`` of the candidates ``vectors`` (n, d), each by z(r) + λ·z(cos) among those not yet picked.
 
     ``weights`` (t,) is t̂_x / t_LM (eq. 6), ``cosine`` λ; r is Σ w·t̂ of a candidate together with what is picked
@@ -160,10 +160,10 @@ def greedy(
     with one_blas_thread():
         together = {"union": _union, "pooled": _pooled, "alone": _alone}[coverage](predictor, vectors, judged)
         free = np.ones(len(vectors), np.bool_)
-        picked: list[tuple[int, float, float, Floats]] = []
+        picked: list[tuple[int, float, float, NDArray[np.floating[Any]]]] = []
         while len(picked) < min(k, len(vectors)):
             covered = together([best for best, *_ in picked])
-            relevance = (covered @ w).astype(np.float64)
+            relevance = np.asarray(covered @ w, np.float64)
             scores = np.where(free, standardised(relevance, free) + cosine * standardised(cosines, free), -np.inf)
             best = int(top_k(scores, 1)[0])
             picked.append((best, float(scores[best]), float(relevance[best]), covered[best]))
@@ -171,31 +171,38 @@ def greedy(
     return picked
 
 
-Together = Callable[[list[int]], Floats]
+Together = Callable[[list[int]], NDArray[np.floating[Any]]]
 """From positions already picked to t̂ (n, t) of each candidate with them."""
 
 
 def _union(predictor: Predictor, vectors: Floats, judged: NDArray[np.int64]) -> Together:
-    missed = 1 - _alone(predictor, vectors, judged)([])
+    # what is missed, not 1 − t̂, and in float64: where little is missing yet, single precision would lose it
+    missed = sigmoid(-_pooled_logits(predictor, vectors, judged)([])).astype(np.float64)
     return lambda picked: 1 - missed * missed[picked].prod(axis=0)
 
 
 def _pooled(predictor: Predictor, vectors: Floats, judged: NDArray[np.int64]) -> Together:
+    logits = _pooled_logits(predictor, vectors, judged)
+    return lambda picked: sigmoid(logits(picked))
+
+
+def _alone(predictor: Predictor, vectors: Floats, judged: NDArray[np.int64]) -> Together:
+    covered = sigmoid(_pooled_logits(predictor, vectors, judged)([]))
+    return lambda picked: covered
+
+
+def _pooled_logits(predictor: Predictor, vectors: Floats, judged: NDArray[np.int64]) -> Callable[[list[int]], Floats]:
+    """From positions picked to the logits (n, t) of the mean embedding of each candidate with them."""
     last = predictor.last[judged]
     hidden, straight = vectors @ predictor.first.T, vectors @ last.T  # linear up to here: pooling commutes with them
     deep, shift = last @ predictor.second, predictor.last_bias[judged] + last @ predictor.second_bias
 
-    def covered(picked: list[int]) -> Floats:
+    def logits(picked: list[int]) -> Floats:
         size = np.float32(len(picked) + 1)
         active = np.maximum((hidden + hidden[picked].sum(axis=0)) / size + predictor.first_bias, 0)
-        return sigmoid((straight + straight[picked].sum(axis=0)) / size + active @ deep.T + shift)
+        return np.asarray((straight + straight[picked].sum(axis=0)) / size + active @ deep.T + shift)
 
-    return covered
-
-
-def _alone(predictor: Predictor, vectors: Floats, judged: NDArray[np.int64]) -> Together:
-    covered = _pooled(predictor, vectors, judged)([])
-    return lambda picked: covered
+    return logits
 
 
 def required_topics(weights: NDArray[np.float32]) -> NDArray[np.int64]:
