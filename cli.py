@@ -136,10 +136,12 @@ def index(
     encode: Annotated[bool, typer.Option("--encode/--no-encode", help="Compute embeddings.")] = True,
     near_duplicate: Annotated[float | None, typer.Option(help="Jaccard from which inputs repeat.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Any bad row is an error.")] = False,
+    background: BackgroundOption = False,
+    dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Read a pool into the workspace: check, find duplicates and leaks, encode what is new."""
-    from .engine.index.build import IndexPlan, index_pool
+    from .engine.index.build import IndexPlan, index_pool, rehearse_index
     from .engine.store.workspace import Workspace
 
     settings = _settings(workspace, as_json, encoder=encoder, device=device, near_duplicate=near_duplicate)
@@ -156,17 +158,21 @@ def index(
         encoder=settings.encoder if encode else None,
         device=settings.device,
     )
-    with _narrated() as (report, cancel):
-        done = index_pool(Workspace.create(workspace), plan, report, cancel)
-    if as_json:
-        _print_json(done.as_json())
+    if background and not dry_run:
+        _start_job(Workspace.create(workspace), as_json)
         return
-    from .tui.plain import show_table
+    with _narrated() as (report, cancel):
+        if dry_run:
+            done = rehearse_index(workspace, plan, report, cancel)
+        else:
+            done = index_pool(Workspace.create(workspace), plan, report, cancel)
+    told = {"dry_run": dry_run, **done.as_json()}
+    if as_json:
+        _print_json(told)
+        return
+    from .tui.pool_tables import show_index
 
-    show_table(["", ""], done.lines())
-    if done.skipped:
-        rows = [[s.file, s.line, s.reason] for s in done.skipped[:20]]
-        show_table(["skipped in", "line", "why>"], rows, note=_more(len(done.skipped), 20, "index --json"))
+    show_index(told)
 
 
 @app.command()
@@ -532,6 +538,8 @@ def export(
     source: Annotated[list[str] | None, typer.Option("--source", help="Only these sources; repeatable.")] = None,
     deduplicate: Annotated[bool, typer.Option("--deduplicate", help="Only the first of each duplicate group.")] = False,
     force: ForceOption = False,
+    background: BackgroundOption = False,
+    dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Write the active pool with a manifest that says what was taken out and why, or what calibration teaches."""
@@ -541,17 +549,24 @@ def export(
 
     settings = _settings(workspace, as_json)
     chosen = _split(split or ("validation" if format == FORMAT else "pool"))
-    plan = ExportPlan(out, format or format_of(out), chosen, tuple(source or ()), deduplicate, settings.template, force)
+    plan = ExportPlan(
+        out, format or format_of(out), chosen, tuple(source or ()), deduplicate, settings.template, force, dry_run
+    )
+    if background and not dry_run:
+        _start_job(_open(workspace), as_json)
+        return
     with _narrated() as (report, cancel):
         if format == FORMAT:
             manifest = export_calibration(_open(workspace), plan, settings.order)
         else:
             manifest = write(_open(workspace), plan, report, cancel)
+    told = {"out": str(out), "manifest": str(manifest_path(plan)), **manifest}
     if as_json:
-        _print_json(manifest)
+        _print_json(told)
         return
-    written = ", ".join(f"{count:,} {split}" for split, count in manifest["counts"]["exported"].items() if count)
-    _say(f"wrote {out} ({written}); manifest: {manifest_path(plan)}")
+    from .tui.pool_tables import show_export
+
+    show_export(told)
 
 
 @app.command()
@@ -1144,7 +1159,7 @@ def _carry_out_all(
     """Open the LLM, then do the parts one after the other within one budget; what came out, by part.
 
     With ``dry_run`` only their cost is said, with ``background`` a job is started; nothing comes back then. Of several
-    parts one that the pool does not allow is left out, and said.
+    parts one that the pool does not allow is left out, and said; it is an error where none is left.
     """
     if background and not dry_run:
         _start_job(workspace, as_json)
@@ -1159,6 +1174,7 @@ def _carry_out_all(
     budget = Budget(max_calls, max_cost, price)
     done: dict[str, dict[str, Any]] = {}
     costs: dict[str, Plan] = {}
+    refused: list[UsageError] = []
     with (
         _narrated() as (report, cancel),
         backend_for(settings, encode_for_reader(workspace, settings)) as backend,
@@ -1167,7 +1183,8 @@ def _carry_out_all(
             try:
                 work = ready(backend, report, cancel)
             except UsageError as error:
-                if len(parts) == 1:
+                refused.append(error)
+                if len(refused) == len(parts):
                     raise
                 report(Event(name, note=f"{name} left out: {error.what}"))
                 continue

@@ -28,7 +28,6 @@ from .deciding import Deciding, counted
 from .dialogs.help import Help, sections
 from .themes import THEMES, named_styles
 from .widgets.tabbar import TabBar
-from .work import later
 
 if TYPE_CHECKING:
     from ..engine.settings import Settings
@@ -50,7 +49,7 @@ ROOMS = {
 """The tabs in their order: their names, and where in ``screens`` their classes are."""
 
 WATCH = 1.0
-"""Seconds between two looks at whether somebody changed the workspace."""
+"""Seconds between two looks at whether somebody changed the workspace, and whether there is something to remember."""
 
 PATIENCE = 5.0
 """Seconds that SIGTERM gives the app to end the ordinary way."""
@@ -103,16 +102,14 @@ class ReviewApp(App[None], Deciding):
             self.register_theme(theme)
         known = self._memory.theme in self.available_themes
         self.theme = self._memory.theme if known else THEMES[0].name
-        self.keep = later(self, 0.5, self.save)
-        """Call it when something worth remembering has changed."""
 
     # What rooms may ask; see `room.Review`.
 
-    def opened(self) -> Workspace:
+    def opened(self, create: bool = False) -> Workspace:
         from ..engine.store.workspace import Workspace
 
         if self._workspace is None:
-            self._workspace = Workspace.open(self.folder)
+            self._workspace = Workspace.create(self.folder) if create else Workspace.open(self.folder)
         return self._workspace
 
     def settings(self) -> Settings:
@@ -136,7 +133,6 @@ class ReviewApp(App[None], Deciding):
         if room.stale:
             room.reload()
         room.take_focus()
-        self.keep()
         return room
 
     # The frame.
@@ -165,6 +161,7 @@ class ReviewApp(App[None], Deciding):
         await self.query_one(ContentSwitcher).mount_all(made)
         self.theme_changed_signal.subscribe(self, lambda _: self._recoloured())
         self.set_interval(WATCH, self.look_again)
+        self.set_interval(WATCH, self.save)
         self.visit(self.query_one(TabBar).current)
 
     @property
@@ -202,12 +199,17 @@ class ReviewApp(App[None], Deciding):
             self.notify(f"keys.toml gives one key to {names}", severity="warning", markup=False)
 
     def save(self) -> None:
-        """Remember how things stand, where the folder can be written."""
-        if not self.rooms:
+        """Remember how things stand, where there is a folder that can be written."""
+        bars = self.query(TabBar)  # none while the app is taken down
+        if not bars or not self.rooms or not self.folder.is_dir():
             return
         rooms = {room.NAME: room.remember() for room in self.rooms}
+        now = memory.Memory(bars.first().current, self.theme, rooms)
+        if now == self._memory:
+            return
+        self._memory = now
         try:
-            memory.save(self.folder, memory.Memory(self.query_one(TabBar).current, self.theme, rooms))
+            memory.save(self.folder, now)
         except OSError as error:
             self.log(f"not remembered: {error}")
 
@@ -311,7 +313,6 @@ class ReviewApp(App[None], Deciding):
     def _recoloured(self) -> None:
         self._name_colours()
         self._outdated()
-        self.keep()
 
     def _die_tidily(self) -> None:
         """SIGTERM and SIGHUP end the app the ordinary way, so that the terminal is given back clean; where the terminal
