@@ -20,13 +20,14 @@ from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding
 from textual.dom import DOMNode
 from textual.screen import Screen
-from textual.widgets import ContentSwitcher, Footer
+from textual.widgets import ContentSwitcher
 
 from . import memory
 from .actions import Action, bindings, keymap
 from .deciding import Deciding, counted
 from .dialogs.help import Help, sections
 from .themes import THEMES, named_styles
+from .widgets.keybar import KeyBar
 from .widgets.tabbar import TabBar
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ class ReviewApp(App[None], Deciding):
     def compose(self) -> ComposeResult:
         yield TabBar([(name, name.capitalize()) for name in ROOMS])
         yield ContentSwitcher()
-        yield Footer(show_command_palette=False)
+        yield KeyBar([action.run for action in FRAME if action.footer])
 
     def on_mount(self) -> None:
         self._name_colours()

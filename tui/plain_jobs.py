@@ -101,6 +101,11 @@ def _in_short(done: Mapping[str, Any]) -> str:
         return f"best epoch {metrics['best']['epoch']}" + ("" if accuracy is None else f", held-out {accuracy:.3f}")
     if isinstance(metrics, dict) and "average_precision" in metrics:
         return f"{metrics['topics']:,} topics, average precision {metrics['average_precision']:.3f}"
+    arms = done.get("arms")
+    if isinstance(arms, dict) and arms:
+        name, arm = next(iter(arms.items()))
+        first, last = arm["rounds"][0]["accuracy"] if arm.get("rounds") else None, arm["accuracy"]
+        return f"{name}: " + (f"{first:.3f} → {last:.3f}" if first is not None else f"{last:.3f}")
     parts = [_in_short(done[name]) for name in PARTS if isinstance(done.get(name), dict)]
     return "; ".join(parts) or (f"run {done['run']}" if "run" in done else "")
 
