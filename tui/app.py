@@ -67,9 +67,18 @@ FRAME = (
     Action("frame.copy", "y", "Copy", "Copy what is selected, over SSH too", footer=False),
     Action("frame.reload", "f5,ctrl+r", "Reload", "Read the workspace again", footer=False),
     Action("frame.help", "question_mark,f1", "Help", "Keys of the focused part", "icl-curate --help"),
+    Action("frame.run", "exclamation_mark", "Run", "Any icl-curate command, with what it says", footer=False),
     Action("frame.palette", "colon", "Commands", "Find any command by name", call="command_palette"),
     Action("frame.leave", "q", "Quit", "Leave; decisions are kept"),
 )
+
+
+VERBS = (
+    ("config", "Every setting, its value and where it came from"),
+    ("llm check", "Can the LLM be reached, what can it do, is its price known"),
+    ("audit ", "Source importance from recorded retrievals, no LLM"),
+)
+"""Commands that no tab has; the palette runs them."""
 
 
 def import_rooms() -> list[type[Room]]:
@@ -190,6 +199,8 @@ class ReviewApp(App[None], Deciding):
             if action.name != "frame.palette":
                 title = f"Go to {action.label}" if action.name.startswith("go.") else action.label
                 yield SystemCommand(title, _help(action), self._doer(action, None))
+        for verb, about in VERBS:
+            yield SystemCommand(f"Run {verb}", about, lambda verb=verb: self.action_run(verb))
         yield SystemCommand("Theme", "Change the colours", self.action_change_theme)
         yield SystemCommand("Screenshot", "Save an SVG", lambda: self.set_timer(0.1, self.deliver_screenshot))
 
@@ -260,6 +271,11 @@ class ReviewApp(App[None], Deciding):
 
     def action_help(self) -> None:
         self.push_screen(Help(sections(self.focused or self.room, FRAME)))
+
+    def action_run(self, command: str = "") -> None:
+        from .dialogs.run import Run
+
+        self.push_screen(Run(self.folder, command))
 
     def action_leave(self) -> None:
         self.save()
