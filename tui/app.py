@@ -156,7 +156,7 @@ class ReviewApp(App[None], Deciding):
         self._name_colours()
         self._fingerprint = self._looks()
         bar = self.query_one(TabBar)
-        bar.note = str(self.folder)
+        bar.note = _short(self.folder)
         bar.current = self._memory.tab if self._memory.tab in ROOMS else next(iter(ROOMS))
         self._die_tidily()
         self.call_after_refresh(lambda: self.in_thread("rooms", import_rooms, self._furnish))
@@ -365,3 +365,11 @@ class ReviewApp(App[None], Deciding):
 
 def _help(action: Action) -> str:
     return f"{action.about} · {action.cli}" if action.cli else action.about
+
+
+def _short(folder: Path) -> str:
+    """A folder as people name it: from here, from home, or in full."""
+    for base, name in ((Path.cwd(), ""), (Path.home(), "~/")):
+        if folder.is_relative_to(base):
+            return f"{name}{folder.relative_to(base)}"
+    return str(folder)
