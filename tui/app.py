@@ -108,6 +108,8 @@ class ReviewApp(App[None], Deciding):
         self._memory = memory.load(self.folder)
         self._fingerprint: tuple[tuple[int, int], ...] = ()
         self._clashes: set[str] = set()
+        self.late: threading.Timer | None = None
+        """Ends the process where the app does not end after SIGTERM; to be cancelled once it has ended."""
         for theme in THEMES:
             self.register_theme(theme)
         known = self._memory.theme in self.available_themes
@@ -344,9 +346,9 @@ class ReviewApp(App[None], Deciding):
         def ended(number: int, frame: object) -> None:
             if not os.isatty(0):
                 self._vanish(number)
-            late = threading.Timer(PATIENCE, os._exit, (128 + number,))
-            late.daemon = True
-            late.start()
+            self.late = threading.Timer(PATIENCE, os._exit, (128 + number,))
+            self.late.daemon = True
+            self.late.start()
             loop.call_soon_threadsafe(self._killed, number)
 
         for number in (signal.SIGTERM, signal.SIGHUP):

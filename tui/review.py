@@ -26,6 +26,9 @@ def review(path: Path) -> int:
 
     app = ReviewApp(path)
     app.run()
+    if app.late is not None:
+        app.late.cancel()
+        app.late.join()
     return app.return_code or 0
 
 
