@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from icl_curate.engine.index.build import IndexPlan, index_pool
+from icl_curate.engine.store.decisions import decide, history
+from icl_curate.engine.store.demonstrations import active_rows, fetch
 from icl_curate.engine.store.reviews import reviews
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
@@ -112,6 +114,7 @@ def test_steps_and_runs_say_their_cost_and_are_paid_once(tmp_path: Path, server:
 
 def test_answers_are_accepted_noted_and_the_queue_follows(tmp_path: Path, server: Server) -> None:
     workspace = index(tmp_path, server)
+    decide(workspace, "prune", "demonstration", [fetch(workspace, active_rows(workspace)[:1])[0].id])
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         room = app.query_one(CalibrateRoom)
@@ -138,6 +141,25 @@ def test_answers_are_accepted_noted_and_the_queue_follows(tmp_path: Path, server
         await until(pilot, lambda: reviews(workspace, LLM)[row].note)
         assert reviews(workspace, LLM)[row].round == 0  # a note leaves what was accepted
         await until(pilot, lambda: "look [/b] again" in text_of(app))
+        await pilot.press("u")  # in this tab the latest word, then the one before, is taken back; no pruning
+        await until(pilot, lambda: not reviews(workspace, LLM)[row].note)
+        assert reviews(workspace, LLM)[row].round == 0
+        await until(pilot, lambda: "look [/b] again" not in text_of(app))
+        await pilot.press("u")
+        await until(pilot, lambda: row not in reviews(workspace, LLM))
+        await pilot.press("a")
+        await until(pilot, lambda: f"1 of {QUERIES} accepted" in text_of(app))
+        await pilot.press("e")
+        await until(pilot, lambda: isinstance(app.screen, Note))
+        app.screen.query_one(Input).value = "look [/b] again"
+        await pilot.press("enter")
+        await until(pilot, lambda: "look [/b] again" in text_of(app))
+        await pilot.press("a", "u", "a", "a", "u")  # faster than the disk: each acts on what the one before did
+        await until(pilot, lambda: not room._queue("say"))
+        assert (reviews(workspace, LLM)[row].round, reviews(workspace, LLM)[row].note) == (None, "look [/b] again")
+        await pilot.press("u")
+        await until(pilot, lambda: reviews(workspace, LLM)[row].round == 0)
+        assert [entry.action for entry in history(workspace)] == ["prune"]
         await pilot.press("escape", "n")
         await until(pilot, lambda: room.current != row)
         await pilot.press("f")

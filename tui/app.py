@@ -255,7 +255,8 @@ class ReviewApp(App[None], Deciding):
         self._step(-1)
 
     def action_undo(self) -> None:
-        self.take_back()
+        if self.room is None or not self.room.undo_here():
+            self.take_back()
 
     def action_history(self) -> None:
         from .dialogs.history import History

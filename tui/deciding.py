@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from textual.app import App
 
-from ..engine.errors import CurateError
 from .dialogs.confirm import Confirm
-from .work import Working, told
+from .work import Working
 
 if TYPE_CHECKING:
     from ..engine.store.decisions import Action as Verb
@@ -26,11 +24,6 @@ Work = Callable[["Workspace"], "tuple[Change, bool]"]
 class Deciding(Working):
     """The app's hand on `store.decisions`. What is decided while an earlier decision is still being written waits for
     it, so that ``x`` and then ``u`` never change places."""
-
-    def __init__(self, **named: Any) -> None:
-        super().__init__(**named)
-        self._waiting: deque[tuple[Work, Callable[[Change, bool], None]]] = deque()
-        self._writing = False
 
     def opened(self, create: bool = False) -> Workspace:
         raise NotImplementedError
@@ -68,9 +61,9 @@ class Deciding(Working):
 
         def confirmed(yes: bool | None) -> None:
             if yes:
-                self._in_turn(lambda workspace: work(workspace, True), made)
+                self._decide(lambda workspace: work(workspace, True), made)
 
-        self._in_turn(lambda workspace: work(workspace, False), made)
+        self._decide(lambda workspace: work(workspace, False), made)
 
     def take_back(self, then: Callable[[], None] | None = None) -> None:
         """Undo the latest decision, then call ``then``."""
@@ -85,39 +78,10 @@ class Deciding(Working):
             if then is not None:
                 then()
 
-        self._in_turn(work, made)
+        self._decide(work, made)
 
-    def _in_turn(self, work: Work, then: Callable[[Change, bool], None]) -> None:
-        self._waiting.append((work, then))
-        if not self._writing:
-            self._next()
-
-    def _next(self) -> None:
-        if not self._waiting:
-            self._writing = False
-            return
-        self._writing = True
-        work, then = self._waiting.popleft()
-
-        def carry_out() -> tuple[Change, bool] | CurateError:
-            try:
-                return work(self.opened())
-            except CurateError as error:
-                return error
-
-        def came(result: tuple[Change, bool] | CurateError) -> None:
-            if isinstance(result, CurateError):
-                self.app.notify(told(result), severity="error", timeout=8, markup=False)
-            else:
-                then(*result)
-            self._next()
-
-        self.in_thread("decide", carry_out, came)
-
-    def failed(self, kind: str, error: CurateError) -> None:
-        super().failed(kind, error)
-        if kind == "decide":
-            self._next()
+    def _decide(self, work: Work, then: Callable[[Change, bool], None]) -> None:
+        self.in_turn("decide", lambda: work(self.opened()), lambda made: then(*made))
 
 
 def counted(count: int, what: str) -> str:

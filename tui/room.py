@@ -132,6 +132,10 @@ class Room(Vertical, Working):
         """The text that ``y`` copies; empty: nothing."""
         return ""
 
+    def undo_here(self) -> bool:
+        """Take back the latest thing done in this tab that is no decision on the pool; was there one?"""
+        return False
+
     def start(self) -> Widget | None:
         """The widget that takes focus when the tab is opened; by default the first that can."""
         body = self.query_one(".body")

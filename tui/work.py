@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from inspect import isawaitable
 from typing import Any, TypeVar
@@ -33,6 +34,7 @@ class Working(DOMNode):
     `in_thread` runs ``work`` off the event loop and then calls ``then(result)``, a function or coroutine, on it. Of
     one ``kind`` only the latest counts: what an older one still brings is dropped, since a thread cannot be stopped.
     `CurateError`s go to `failed`; any other exception does too, told as one, so that no thread ever ends the app.
+    `in_turn` is for what must all be done, in the order in which it was asked for: writing.
     """
 
     def in_thread(self, kind: str, work: Callable[[], T], then: Callable[[T], object]) -> None:
@@ -40,16 +42,37 @@ class Working(DOMNode):
         turn = turns[kind] = turns.get(kind, 0) + 1
 
         def carry_out() -> None:
-            try:
-                done = Done(kind, turn, then, result=work())
-            except CurateError as error:
-                done = Done(kind, turn, then, error=error)
-            except Exception as error:
-                problem = CurateError(f"{type(error).__name__}: {error}", "please report this with what you did")
-                done = Done(kind, turn, then, error=problem)
-            self.post_message(done)
+            result, error = _tried(work)
+            self.post_message(Done(kind, turn, then, result, error))
 
         self.run_worker(carry_out, name=f"{self.id}:{kind}", group=kind, thread=True, exit_on_error=False)
+
+    def in_turn(self, kind: str, work: Callable[[], T], then: Callable[[T], object]) -> None:
+        waiting = self._queue(kind)
+        waiting.append((work, then))
+        if len(waiting) == 1:
+            self._next(kind)
+
+    def _next(self, kind: str) -> None:
+        waiting = self._queue(kind)
+        if not waiting:
+            return
+        work, then = waiting[0]
+
+        def came(tried: tuple[Any, CurateError | None]) -> None:
+            waiting.popleft()
+            result, error = tried
+            if error is not None:
+                self.failed(kind, error)
+            else:
+                then(result)
+            self._next(kind)
+
+        self.in_thread(kind, lambda: _tried(work), came)
+
+    def _queue(self, kind: str) -> deque[tuple[Callable[[], Any], Callable[[Any], object]]]:
+        queues: dict[str, deque[Any]] = self.__dict__.setdefault("_queues_by_kind", {})
+        return queues.setdefault(kind, deque())
 
     def forget(self, kind: str) -> None:
         """Whatever work of this kind is still under way: its result no longer matters."""
@@ -73,6 +96,16 @@ class Working(DOMNode):
     def _turns(self) -> dict[str, int]:
         found: dict[str, int] = self.__dict__.setdefault("_turns_by_kind", {})
         return found
+
+
+def _tried(work: Callable[[], T]) -> tuple[T | None, CurateError | None]:
+    """What the work gave, or why it gave nothing."""
+    try:
+        return work(), None
+    except CurateError as error:
+        return None, error
+    except Exception as error:
+        return None, CurateError(f"{type(error).__name__}: {error}", "please report this with what you did")
 
 
 def later(node: DOMNode, seconds: float, call: Callable[[], None]) -> Callable[[], None]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,6 +26,7 @@ from ...engine.pool.records import Query
 from ...engine.progress import CancelToken
 from ...engine.settings import Settings
 from ...engine.store.browse import listed, matching, pruned_rows
+from ...engine.store.decisions import me
 from ...engine.store.demonstrations import Filter, Listed, fetch, standing
 from ...engine.store.reviews import Review, review, reviews
 from ...engine.store.rounds import Final, finals
@@ -97,6 +99,8 @@ class CalibrateRoom(AskingRoom):
         self._row: int | None = None
         self._prompt = False
         self._of: tuple[object, ...] = ()
+        self._said: list[tuple[int, Review | None]] = []
+        """What stood on a query before each word on it in this session, the latest last."""
 
     def compose_body(self) -> ComposeResult:
         with Horizontal(id="progress"):
@@ -423,12 +427,29 @@ class CalibrateRoom(AskingRoom):
 
         self.app.push_screen(Note("Note on this query", said.note if said else ""), noted)
 
+    def undo_here(self) -> bool:
+        if not self._said:
+            return False
+        row, before = self._said.pop()
+        stood = (before.round, before.answer, before.note) if before else (None, "", "")
+        self._put_down(row, *stood, "took the latest word on an answer back")
+        return True
+
     def _say(self, row: int, number: int | None, answer: str, note: str, told: str) -> None:
         assert self.found is not None
+        self._said.append((row, self.found.reviews.get(row)))
+        self._put_down(row, number, answer, note, told)
+
+    def _put_down(self, row: int, number: int | None, answer: str, note: str, told: str) -> None:
+        assert self.found is not None
         llm = self.found.settings.llm
+        now = {key: said for key, said in self.found.reviews.items() if key != row}
+        if number is not None or note:
+            now[row] = Review(row, number, answer, note, me(), datetime.now(UTC).replace(tzinfo=None))
+        self.found = replace(self.found, reviews=now)  # the next key may come before it is written
 
         def done(_: None) -> None:
             self.notify(told, markup=False, timeout=3)
             self.reload()
 
-        self.in_thread("say", lambda: review(self.review.opened(), llm, row, number, answer, note), done)
+        self.in_turn("say", lambda: review(self.review.opened(), llm, row, number, answer, note), done)
