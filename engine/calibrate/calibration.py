@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from ..errors import Cancelled, LLMError, UsageError
+from ..errors import LLMError, UsageError
 from ..index.view import PoolView
 from ..llm import runner
 from ..llm.asking import llm_settings, room_for
@@ -175,18 +175,12 @@ class Calibration:
             "seed": self.settings.seed,
             "version": VERSION,
         }
-        run = runs.start(self.workspace, kept.KIND, self.backend.spec, described)
-
-        try:
+        with runs.recorded(self.workspace, kept.KIND, self.backend.spec, described) as record:
             walk = self.walker.walk(
-                lambda requests: self._ask(requests, budget), lambda walk, step: self._keep(run, walk, step)
+                lambda requests: self._ask(requests, budget), lambda walk, step: self._keep(record.run, walk, step)
             )
-            summary = self._summary(run, walk)
-        except BaseException as error:
-            stopped = isinstance(error, (Cancelled, KeyboardInterrupt))
-            runs.finish(self.workspace, run, "interrupted" if stopped else "failed", {"error": str(error)})
-            raise
-        runs.finish(self.workspace, run, "done", {k: v for k, v in summary.items() if k != "queries"})
+            summary = self._summary(record.run, walk)
+            record.summary = {k: v for k, v in summary.items() if k != "queries"}
         return summary
 
     # asking

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ..errors import Cancelled, UsageError
+from ..errors import UsageError
 from ..llm import runner
 from ..llm.asking import llm_settings
 from ..llm.budget import Budget, Price
@@ -129,18 +129,12 @@ class Evaluation:
         """Ask what is not cached, mark every answer, keep the outcomes, and compare."""
         arms = self.begin()
         described = self._describe(arms)
-        run = runs.start(self.workspace, "evaluate", self.backend.spec, described)
-        try:
+        with runs.recorded(self.workspace, "evaluate", self.backend.spec, described) as record:
             play(arms, lambda stages: self._ask(stages, budget))
-        except BaseException as error:
-            stopped = isinstance(error, (Cancelled, KeyboardInterrupt))
-            runs.finish(self.workspace, run, "interrupted" if stopped else "failed", {"error": str(error)})
-            raise
-        marked = [_marked(arm, self.queries, self.selector.task) for arm in arms]
-        for each in marked:
-            runs.add_evaluations(self.workspace, _outcome_table(run, each, self.queries))
-        summary = {"run": run, **described, **self._table(marked)}
-        runs.finish(self.workspace, run, "done", summary)
+            marked = [_marked(arm, self.queries, self.selector.task) for arm in arms]
+            for each in marked:
+                runs.add_evaluations(self.workspace, _outcome_table(record.run, each, self.queries))
+            record.summary = summary = {"run": record.run, **described, **self._table(marked)}
         return summary
 
     def begin(self) -> list[Arm]:

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ..errors import Cancelled, UsageError
+from ..errors import UsageError
 from ..index.view import PoolView
 from ..llm import runner
 from ..llm.asking import llm_settings, prompt_for, request_for, room_for
@@ -206,9 +206,8 @@ class RankerTraining:
             "version": VERSION,
         }
         started = time.perf_counter()
-        run = runs.start(self.workspace, KINDS[plan.method], self.backend.spec, described)
-        try:
-            course = self._learn(run, budget)
+        with runs.recorded(self.workspace, KINDS[plan.method], self.backend.spec, described) as record:
+            course = self._learn(record.run, budget)
             assert course.best is not None
             head = Head(
                 plan.method,
@@ -219,13 +218,8 @@ class RankerTraining:
                 self.settings.seed,
                 described,
             )
-            save(folder_of(self.workspace, run), course.best, head)
-        except BaseException as error:
-            stopped = isinstance(error, (Cancelled, KeyboardInterrupt))
-            runs.finish(self.workspace, run, "interrupted" if stopped else "failed", {"error": str(error)})
-            raise
-        summary = self._summary(run, course, time.perf_counter() - started)
-        runs.finish(self.workspace, run, "done", summary)
+            save(folder_of(self.workspace, record.run), course.best, head)
+            record.summary = summary = self._summary(record.run, course, time.perf_counter() - started)
         return summary
 
     # what is learnt on, and what judges

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import Cancelled, UsageError
+from ..errors import UsageError
 from ..index.view import PoolView, Ranked
 from ..llm import runner
 from ..llm.asking import llm_settings, prompt_for, request_for
@@ -84,8 +84,7 @@ class SourceTraining:
     def run(self, budget: Budget) -> dict[str, Any]:
         """Ask what is not cached, learn, keep trials and scores; returns the ``train --json`` contract."""
         described = asdict(self.plan) | {"k": self.settings.k, "version": VERSION, "queries": len(self.queries)}
-        run = runs.start(self.workspace, trials.KIND, self.backend.spec, described)
-        try:
+        with runs.recorded(self.workspace, trials.KIND, self.backend.spec, described) as record:
             results = runner.ask(
                 self.workspace,
                 self.backend,
@@ -95,7 +94,7 @@ class SourceTraining:
                 self.report,
                 self.cancel,
             )
-            found = self._trials(run, results)
+            found = self._trials(record.run, results)
             lists = lists_of(found)
             choice = choose(lists, self.settings.k, seed=self.settings.seed, report=self.report, cancel=self.cancel)
             scores = {
@@ -103,12 +102,7 @@ class SourceTraining:
                 for name in DEFAULT_ESTIMATORS
             }
             trials.save(self.workspace, found, scores)
-        except BaseException as error:
-            stopped = isinstance(error, (Cancelled, KeyboardInterrupt))
-            runs.finish(self.workspace, run, "interrupted" if stopped else "failed", {"error": str(error)})
-            raise
-        summary = self._summary(run, results, lists, choice, scores)
-        runs.finish(self.workspace, run, "done", summary)
+            record.summary = summary = self._summary(record.run, results, lists, choice, scores)
         return summary
 
     def _rank(self) -> list[Ranked]:

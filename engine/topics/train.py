@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import Cancelled
 from ..index.view import PoolView
 from ..llm import runner
 from ..llm.asking import llm_settings, prompt_for, request_for
@@ -110,14 +109,8 @@ class TopicTraining:
             "queries": len(self.asked),
             "version": VERSION,
         }
-        run = runs.start(self.workspace, store.KIND, self.backend.spec, described)
-        try:
-            summary = self._learn(run, budget, described)
-        except BaseException as error:
-            stopped = isinstance(error, (Cancelled, KeyboardInterrupt))
-            runs.finish(self.workspace, run, "interrupted" if stopped else "failed", {"error": str(error)})
-            raise
-        runs.finish(self.workspace, run, "done", summary)
+        with runs.recorded(self.workspace, store.KIND, self.backend.spec, described) as record:
+            record.summary = summary = self._learn(record.run, budget, described)
         return summary
 
     # made ready
