@@ -77,7 +77,7 @@ class Calibration:
             raise UsageError("the arm 'oracle' needs reference answers", "--validation, or leave out the arm")
         self.task = task_of(workspace)
         self.frame = Frame(self.task, settings.template, settings.order)
-        self.capabilities = (runner.known if rehearse else runner.probe)(workspace, backend)
+        self.capabilities = runner.capabilities(workspace, backend, rehearse=rehearse)
         cases = cases_for(workspace, queries, self.task, settings, plan.over, report, self.cancel, selector)
         self.cases = self._fitted(cases)
         self.llm = canonical(backend.identity())

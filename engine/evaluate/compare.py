@@ -98,8 +98,7 @@ class Evaluation:
             raise UsageError(
                 f"there are no {plan.split} queries", f"icl-curate index POOL.jsonl --{plan.split} QUERIES.jsonl"
             )
-        free = backend.spec == "offline"  # its probe costs nothing and goes nowhere
-        self.capabilities = (runner.known if rehearse and not free else runner.probe)(workspace, backend)
+        self.capabilities = runner.capabilities(workspace, backend, rehearse=rehearse)
         self.selector = Selector(workspace, "zero", settings=settings, report=report, cancel=self.cancel)
         self.bench = Bench(self.selector, backend, settings, self.capabilities, self.queries, report)
         for name in self.methods:

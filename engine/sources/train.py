@@ -73,7 +73,7 @@ class SourceTraining:
                 "icl-curate index POOL.jsonl --validation QUERIES.jsonl, or --validation-fraction 0.2",
             )
         self.task = task_of(workspace)
-        self.capabilities = (runner.known if rehearse else runner.probe)(workspace, backend)
+        self.capabilities = runner.capabilities(workspace, backend, rehearse=rehearse)
         self.ranked = self._rank()
         self.requests = self._requests()
 

@@ -85,8 +85,7 @@ class TopicTraining:
         self.workspace, self.backend, self.settings, self.plan = workspace, backend, settings, plan
         self.report, self.cancel = report, cancel or CancelToken()
         self.started = time.perf_counter()
-        free = backend.spec == "offline"  # its probe costs nothing and goes nowhere
-        self.capabilities = (runner.known if rehearse and not free else runner.probe)(workspace, backend)
+        self.capabilities = runner.capabilities(workspace, backend, rehearse=rehearse)
         self.view = PoolView(workspace, settings, report, self.cancel)
         self.notes = self._notes()
         self.by_llm = plan.llm_topics and self.capabilities.instructs
