@@ -14,10 +14,11 @@ from typing import Any
 from ..errors import LLMError, UsageError
 from ..index.view import PoolView
 from ..llm import runner
+from ..llm.account import account_of
 from ..llm.asking import llm_settings, room_for
 from ..llm.budget import Budget, Price
 from ..llm.cache import call_key, canonical
-from ..llm.types import Answer, Backend, Request, Result
+from ..llm.types import Backend, Request, Result
 from ..pool.answers import is_correct, token_f1
 from ..pool.prompts import Prompt
 from ..pool.records import Query
@@ -279,7 +280,6 @@ class Calibration:
                 )  # fmt: skip
         kept.append(self.workspace, "calibrations", rows)
         told = [self._told(i, walk) for i in range(len(self.cases))]
-        answers = [result for result in self.asked.values() if isinstance(result, Answer)]
         failures = [chain.failure for chain in walk.chains[self.arms[0]] if chain.failure]
         summary: dict[str, Any] = {
             "run": run,
@@ -287,11 +287,7 @@ class Calibration:
             "estimator": self.plan.estimator,
             "task": self.task.kind,
             "split": self.plan.split,
-            "calls": len(self.asked),
-            "cached_calls": sum(answer.cached for answer in answers),
-            "failures": len(self.asked) - len(answers),
-            "tokens_in": sum(answer.tokens_in for answer in answers),
-            "tokens_out": sum(answer.tokens_out for answer in answers),
+            **asdict(account_of(self.asked.values())),
             "means": walk.means,
         }
         if not self.plan.split and len(self.cases) == 1:

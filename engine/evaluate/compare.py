@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ..errors import UsageError
 from ..llm import runner
+from ..llm.account import account_of
 from ..llm.asking import llm_settings
 from ..llm.budget import Budget, Price
 from ..llm.types import Answer, Backend, Request, Result
@@ -201,8 +202,6 @@ class Evaluation:
     def _row(self, marked: list[_Marked], easy: NDArray[np.bool_]) -> dict[str, Any]:
         items = _items(marked)
         per_seed = [float(m.correct.mean()) for m in marked]
-        heard = [result for m in marked for result in m.arm.heard]
-        answers = [result for result in heard if isinstance(result, Answer)]
         row: dict[str, Any] = {
             "accuracy": float(items.mean()),
             "std": plain.stdev(per_seed) if len(per_seed) > 1 else 0.0,
@@ -210,12 +209,8 @@ class Evaluation:
             "easy": _mean(items[easy]),
             "hard": _mean(items[~easy]),
             "seeds": len(marked),
-            "calls": len(heard),
-            "cached_calls": sum(answer.cached for answer in answers),
-            "failures": len(heard) - len(answers),
+            **asdict(account_of([result for m in marked for result in m.arm.heard])),
             "shots": float(np.mean([shots for m in marked for shots in m.shots])),
-            "tokens_in": sum(answer.tokens_in for answer in answers),
-            "tokens_out": sum(answer.tokens_out for answer in answers),
         }
         if learnt(self.selector.view):
             curves = [coverage_curves(self.selector.view, self.queries, m.answered.shown) for m in marked]

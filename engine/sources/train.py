@@ -17,6 +17,7 @@ import numpy as np
 from ..errors import UsageError
 from ..index.view import PoolView, Ranked
 from ..llm import runner
+from ..llm.account import account_of
 from ..llm.asking import llm_settings, prompt_for, request_for
 from ..llm.budget import Budget, Price
 from ..llm.types import Answer, Backend, Request, Result
@@ -152,16 +153,11 @@ class SourceTraining:
         choice: Choice,
         scores: Mapping[str, Mapping[str, float]],
     ) -> dict[str, Any]:
-        answers = [result for result in results if isinstance(result, Answer)]
         setting = choice.best.setting
         return {
             "run": run,
             "llm": self.backend.spec,
-            "calls": len(results),
-            "cached_calls": sum(answer.cached for answer in answers),
-            "failures": len(results) - len(answers),
-            "tokens_in": sum(answer.tokens_in for answer in answers),
-            "tokens_out": sum(answer.tokens_out for answer in answers),
+            **asdict(account_of(results)),
             "metrics": {
                 "queries": len(lists),
                 "sources": {name: {kind: scores[kind][name] for kind in scores} for name in lists.names},

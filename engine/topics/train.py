@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ..index.view import PoolView
 from ..llm import runner
+from ..llm.account import account_of
 from ..llm.asking import llm_settings, prompt_for, request_for
 from ..llm.budget import Budget, Price
 from ..llm.types import Answer, Backend, Request, Result
@@ -291,15 +292,10 @@ class TopicTraining:
         return self.view.rows[places[pool]], core.topics[pool], self.targets.weights[pool]
 
     def _summary(self, run: int, results: Sequence[Result], metrics: dict[str, Any]) -> dict[str, Any]:
-        answers = [result for result in results if isinstance(result, Answer)]
         return {
             "run": run,
             "llm": self.backend.spec,
-            "calls": len(results),
-            "cached_calls": sum(answer.cached for answer in answers),
-            "failures": len(results) - len(answers),
-            "tokens_in": sum(answer.tokens_in for answer in answers),
-            "tokens_out": sum(answer.tokens_out for answer in answers),
+            **asdict(account_of(results)),
             "metrics": metrics,
         }
 
