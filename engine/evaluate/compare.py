@@ -32,7 +32,7 @@ from ..settings import Settings
 from ..store import runs
 from ..store.demonstrations import queries as queries_of
 from ..store.workspace import Workspace
-from ..topics.coverage import coverage_curves, learnt
+from ..topics.coverage import coverage_curves, learnt, required_topics
 from ..version import VERSION
 from .asked import ASKED
 from .dialogue import Answered, Arm, Bench, Dialogue, Stage, play
@@ -187,9 +187,11 @@ class Evaluation:
             name: compare(items[name], items[other], self.settings.seed) for name, other in versus.items() if other
         }
         adjusted = dict(zip(pairs, holm([pair.p for pair in pairs.values()]), strict=True))
+        view = self.selector.view
+        required = required_topics(view, self.queries) if learnt(view) else None
         methods: dict[str, Any] = {}
         for name, own in by_method.items():
-            methods[name] = self._row(own, easy)
+            methods[name] = self._row(own, easy) | self._coverage(own, required)
             if name in pairs:
                 methods[name]["versus"] = {"method": versus[name], **asdict(pairs[name]), "p_holm": adjusted[name]}
         return {
@@ -212,15 +214,18 @@ class Evaluation:
             **asdict(account_of([result for m in marked for result in m.arm.heard])),
             "shots": float(np.mean([shots for m in marked for shots in m.shots])),
         }
-        if learnt(self.selector.view):
-            curves = [coverage_curves(self.selector.view, self.queries, m.answered.shown) for m in marked]
-            row["topic_coverage"], row["topic_redundancy"] = (
-                np.mean(column, axis=0).tolist() for column in zip(*curves, strict=True)
-            )
         if self.selector.task.kind == "open":
             row["em"] = row["accuracy"]
             row["f1"] = float(np.mean([m.f1.mean() for m in marked]))
         return row
+
+    def _coverage(self, marked: list[_Marked], required: NDArray[np.float32] | None) -> dict[str, list[float]]:
+        """What the shots cover of the topics that the queries require; nothing where no topics are learnt."""
+        if required is None:
+            return {}
+        curves = [coverage_curves(self.selector.view, required, m.answered.shown) for m in marked]
+        coverage, redundancy = (np.mean(column, axis=0).tolist() for column in zip(*curves, strict=True))
+        return {"topic_coverage": coverage, "topic_redundancy": redundancy}
 
 
 def metric_of(task: Task) -> str:
