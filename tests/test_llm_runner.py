@@ -18,7 +18,7 @@ import pytest
 from icl_curate.engine.errors import BudgetError, Cancelled, LLMError
 from icl_curate.engine.llm import cache, failures, runner
 from icl_curate.engine.llm.budget import Budget, Price
-from icl_curate.engine.llm.offline import OfflineReader
+from icl_curate.engine.llm.offline.reader import OfflineReader
 from icl_curate.engine.llm.openai_server import OpenAIServer
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Answer, Capabilities, Failure, Request, Result, Sampling
