@@ -6,12 +6,15 @@ imports what it uses in its body, so that ``--help``, ``--version`` and ``status
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, Protocol
 
@@ -85,8 +88,57 @@ JobArgument = Annotated[int | None, typer.Argument(help="Number of the job (defa
 ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite what exists.")]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Kept in the history.")]
 
+
+@dataclass(frozen=True)
+class LLMOptions:
+    """Settings about the LLM, by their names; None where nothing was typed."""
+
+    llm: LLMOption = None
+    base_url: BaseURLOption = None
+    answers: AnswersOption = None
+    seed: SeedOption = None
+    device: DeviceOption = None
+    concurrency: ConcurrencyOption = None
+    price_in: PriceInOption = None
+    price_out: PriceOutOption = None
+
+
+@dataclass(frozen=True)
+class PaidOptions:
+    """What work that asks the LLM may spend, where it is done, and how it is told."""
+
+    max_calls: MaxCallsOption = None
+    max_cost: MaxCostOption = None
+    background: BackgroundOption = False
+    dry_run: DryRunOption = False
+    as_json: JsonOption = False
+
+
+NO_LLM_OPTIONS, NO_PAID_OPTIONS = LLMOptions(), PaidOptions()
 DEFAULT_WORKSPACE = Path(".icl-curate")
 SCHEMA_VERSION = 1
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command take a group of options as one parameter: Typer is shown the fields of the group in its place."""
+    plain = inspect.signature(command, eval_str=True).parameters
+    kinds = {name: parameter.annotation for name, parameter in plain.items()}
+    groups = {name: kind for name, kind in kinds.items() if isinstance(kind, type) and is_dataclass(kind)}
+
+    @wraps(command)
+    def spread(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+        command(**given)
+
+    shown: list[inspect.Parameter] = []
+    for name, parameter in plain.items():
+        group = groups.get(name)
+        shown += inspect.signature(group, eval_str=True).parameters.values() if group else [parameter]
+    keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in shown]
+    spread.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+    spread.__annotations__ = {}
+    return spread
 
 
 def _version(value: bool) -> None:
@@ -136,10 +188,12 @@ def index(
     encode: Annotated[bool, typer.Option("--encode/--no-encode", help="Compute embeddings.")] = True,
     near_duplicate: Annotated[float | None, typer.Option(help="Jaccard from which inputs repeat.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Any bad row is an error.")] = False,
+    background: BackgroundOption = False,
+    dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Read a pool into the workspace: check, find duplicates and leaks, encode what is new."""
-    from .engine.index.build import IndexPlan, index_pool
+    from .engine.index.build import IndexPlan, index_pool, rehearse_index
     from .engine.store.workspace import Workspace
 
     settings = _settings(workspace, as_json, encoder=encoder, device=device, near_duplicate=near_duplicate)
@@ -156,17 +210,21 @@ def index(
         encoder=settings.encoder if encode else None,
         device=settings.device,
     )
-    with _narrated() as (report, cancel):
-        done = index_pool(Workspace.create(workspace), plan, report, cancel)
-    if as_json:
-        _print_json(done.as_json())
+    if background and not dry_run:
+        _start_job(Workspace.create(workspace), as_json)
         return
-    from .tui.plain import show_table
+    with _narrated() as (report, cancel):
+        if dry_run:
+            done = rehearse_index(workspace, plan, report, cancel)
+        else:
+            done = index_pool(Workspace.create(workspace), plan, report, cancel)
+    told = {"dry_run": dry_run, **done.as_json()}
+    if as_json:
+        _print_json(told)
+        return
+    from .tui.pool_tables import show_index
 
-    show_table(["", ""], done.lines())
-    if done.skipped:
-        rows = [[s.file, s.line, s.reason] for s in done.skipped[:20]]
-        show_table(["skipped in", "line", "why>"], rows, note=_more(len(done.skipped), 20, "index --json"))
+    show_index(told)
 
 
 @app.command()
@@ -366,7 +424,7 @@ def preview(
         def ready(backend: Backend, report: Report, cancel: CancelToken) -> PreviewStability:
             return PreviewStability(store, backend, asked, settings, report, cancel, rehearse=dry_run)
 
-        done = _carry_out(ready, store, settings, max_calls, max_cost, dry_run, as_json)
+        done = _carry_out(ready, store, settings, PaidOptions(max_calls, max_cost, False, dry_run, as_json))
         if done is None:
             return
         if as_json:
@@ -387,6 +445,7 @@ def preview(
 
 
 @app.command()
+@grouped
 def evaluate(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     methods: Annotated[
@@ -402,38 +461,24 @@ def evaluate(
     seeds: Annotated[int, typer.Option(help="Seeds for methods that draw at random.", min=1)] = 3,
     split: Annotated[str, typer.Option(help="validation or test.")] = "test",
     limit: Annotated[int | None, typer.Option("--limit", "-n", help="First queries only.")] = None,
-    llm: LLMOption = None,
-    base_url: BaseURLOption = None,
     order: OrderOption = None,
-    answers: AnswersOption = None,
-    seed: SeedOption = None,
-    device: DeviceOption = None,
-    concurrency: ConcurrencyOption = None,
-    max_calls: MaxCallsOption = None,
-    max_cost: MaxCostOption = None,
-    price_in: PriceInOption = None,
-    price_out: PriceOutOption = None,
-    background: BackgroundOption = False,
-    dry_run: DryRunOption = False,
-    as_json: JsonOption = False,
+    llm: LLMOptions = NO_LLM_OPTIONS,
+    paid: PaidOptions = NO_PAID_OPTIONS,
 ) -> None:
     """Compare selection methods on one table. Stop it at any time: run again, it goes on and pays nothing twice."""
     from .engine.evaluate.compare import Evaluation, EvaluationPlan
 
-    settings = _settings(
-        workspace, as_json, k=k, llm=llm, base_url=base_url, order=order, answers=answers, seed=seed, device=device,
-        concurrency=concurrency, price_in=price_in, price_out=price_out,
-    )  # fmt: skip
+    settings = _settings(workspace, paid.as_json, k=k, order=order, **asdict(llm))
     plan = EvaluationPlan(tuple(m.strip() for m in methods.split(",") if m.strip()), seeds, _query_split(split), limit)
     store = _open(workspace)
 
     def ready(backend: Backend, report: Report, cancel: CancelToken) -> Evaluation:
-        return Evaluation(store, backend, settings, plan, report, cancel, rehearse=dry_run)
+        return Evaluation(store, backend, settings, plan, report, cancel, rehearse=paid.dry_run)
 
-    table = _carry_out(ready, store, settings, max_calls, max_cost, dry_run, as_json, background)
+    table = _carry_out(ready, store, settings, paid)
     if table is None:
         return
-    if as_json:
+    if paid.as_json:
         _print_json(table)
         return
     from .tui.plain import show_evaluation
@@ -442,6 +487,7 @@ def evaluate(
 
 
 @app.command()
+@grouped
 def calibrate(
     query: Annotated[
         str | None, typer.Argument(help="A question, the id of an indexed query, or - to read one from stdin.")
@@ -467,20 +513,9 @@ def calibrate(
     k: ShotsOption = None,
     options: Annotated[list[str] | None, typer.Option("--option", help="An answer option; repeatable.")] = None,
     context: Annotated[str, typer.Option(help="Documents of the query, blank lines between them.")] = "",
-    llm: LLMOption = None,
-    base_url: BaseURLOption = None,
     order: OrderOption = None,
-    answers: AnswersOption = None,
-    seed: SeedOption = None,
-    device: DeviceOption = None,
-    concurrency: ConcurrencyOption = None,
-    max_calls: MaxCallsOption = None,
-    max_cost: MaxCostOption = None,
-    price_in: PriceInOption = None,
-    price_out: PriceOutOption = None,
-    dry_run: DryRunOption = False,
-    background: BackgroundOption = False,
-    as_json: JsonOption = False,
+    llm: LLMOptions = NO_LLM_OPTIONS,
+    paid: PaidOptions = NO_PAID_OPTIONS,
 ) -> None:
     """Answer in rounds: the LLM sees how unsure it was of each document and of its earlier answers (paper 001)."""
     from .engine.calibrate.calibration import Calibration
@@ -488,10 +523,7 @@ def calibrate(
     from .engine.calibrate.walk import SETTLED, CalibrationPlan
     from .engine.errors import UsageError
 
-    settings = _settings(
-        workspace, as_json, method=method, k=k, llm=llm, base_url=base_url, order=order, answers=answers, seed=seed,
-        device=device, concurrency=concurrency, price_in=price_in, price_out=price_out,
-    )  # fmt: skip
+    settings = _settings(workspace, paid.as_json, method=method, k=k, order=order, **asdict(llm))
     chosen: Any = "validation" if validation else _split(split) if split else ""
     if bool(query) == bool(chosen) or (validation and split):
         raise UsageError("name one query or one set of queries", 'icl-curate calibrate "a question", or --validation')
@@ -505,12 +537,12 @@ def calibrate(
     plan = CalibrationPlan(rounds, names, uncertainty, over, SETTLED if stop_early else None, split=chosen)
 
     def ready(backend: Backend, report: Report, cancel: CancelToken) -> Calibration:
-        return Calibration(store, backend, settings, asked, plan, report, cancel, rehearse=dry_run)
+        return Calibration(store, backend, settings, asked, plan, report, cancel, rehearse=paid.dry_run)
 
-    done = _carry_out(ready, store, settings, max_calls, max_cost, dry_run, as_json, background)
+    done = _carry_out(ready, store, settings, paid)
     if done is None:
         return
-    if as_json:
+    if paid.as_json:
         _print_json(done)
         return
     from .tui.calibration import show_calibration, show_calibrations
@@ -532,6 +564,8 @@ def export(
     source: Annotated[list[str] | None, typer.Option("--source", help="Only these sources; repeatable.")] = None,
     deduplicate: Annotated[bool, typer.Option("--deduplicate", help="Only the first of each duplicate group.")] = False,
     force: ForceOption = False,
+    background: BackgroundOption = False,
+    dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Write the active pool with a manifest that says what was taken out and why, or what calibration teaches."""
@@ -541,17 +575,24 @@ def export(
 
     settings = _settings(workspace, as_json)
     chosen = _split(split or ("validation" if format == FORMAT else "pool"))
-    plan = ExportPlan(out, format or format_of(out), chosen, tuple(source or ()), deduplicate, settings.template, force)
+    plan = ExportPlan(
+        out, format or format_of(out), chosen, tuple(source or ()), deduplicate, settings.template, force, dry_run
+    )
+    if background and not dry_run:
+        _start_job(_open(workspace), as_json)
+        return
     with _narrated() as (report, cancel):
         if format == FORMAT:
             manifest = export_calibration(_open(workspace), plan, settings.order)
         else:
             manifest = write(_open(workspace), plan, report, cancel)
+    told = {"out": str(out), "manifest": str(manifest_path(plan)), **manifest}
     if as_json:
-        _print_json(manifest)
+        _print_json(told)
         return
-    written = ", ".join(f"{count:,} {split}" for split, count in manifest["counts"]["exported"].items() if count)
-    _say(f"wrote {out} ({written}); manifest: {manifest_path(plan)}")
+    from .tui.pool_tables import show_export
+
+    show_export(told)
 
 
 @app.command()
@@ -621,43 +662,30 @@ def llm_check(
 
 
 @train_app.command("sources")
+@grouped
 def train_sources(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     depth: Annotated[int, typer.Option("--depth", "-b", help="Demonstrations tried for each query.", min=2)] = 50,
     ranking: Annotated[str, typer.Option(help="What ranks them: dense or bm25.")] = "dense",
     k: ShotsOption = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", help="First validation queries only.")] = None,
-    llm: LLMOption = None,
-    base_url: BaseURLOption = None,
-    answers: AnswersOption = None,
-    seed: SeedOption = None,
-    device: DeviceOption = None,
-    concurrency: ConcurrencyOption = None,
-    max_calls: MaxCallsOption = None,
-    max_cost: MaxCostOption = None,
-    price_in: PriceInOption = None,
-    price_out: PriceOutOption = None,
-    background: BackgroundOption = False,
-    dry_run: DryRunOption = False,
-    as_json: JsonOption = False,
+    llm: LLMOptions = NO_LLM_OPTIONS,
+    paid: PaidOptions = NO_PAID_OPTIONS,
 ) -> None:
     """Which sources help and which hurt: the LLM answers validation queries with single demonstrations (paper 003)."""
     from .engine.sources.train import SourcePlan, SourceTraining
 
-    settings = _settings(
-        workspace, as_json, k=k, llm=llm, base_url=base_url, answers=answers, seed=seed, device=device,
-        concurrency=concurrency, price_in=price_in, price_out=price_out,
-    )  # fmt: skip
+    settings = _settings(workspace, paid.as_json, k=k, **asdict(llm))
     store = _open(workspace)
     plan = SourcePlan(depth, ranking, limit)
 
     def ready(backend: Backend, report: Report, cancel: CancelToken) -> SourceTraining:
-        return SourceTraining(store, backend, settings, plan, report, cancel, rehearse=dry_run)
+        return SourceTraining(store, backend, settings, plan, report, cancel, rehearse=paid.dry_run)
 
-    done = _carry_out(ready, store, settings, max_calls, max_cost, dry_run, as_json, background)
+    done = _carry_out(ready, store, settings, paid)
     if done is None:
         return
-    if as_json:
+    if paid.as_json:
         _print_json(done)
         return
     from .engine.store.trials import standings
@@ -668,6 +696,7 @@ def train_sources(
 
 
 @train_app.command("ranker")
+@grouped
 def train_ranker(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     method: Annotated[
@@ -682,34 +711,20 @@ def train_ranker(
     ] = None,
     k: ShotsOption = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", help="First validation queries only.")] = None,
-    llm: LLMOption = None,
-    base_url: BaseURLOption = None,
-    answers: AnswersOption = None,
     order: OrderOption = None,
-    seed: SeedOption = None,
-    device: DeviceOption = None,
-    concurrency: ConcurrencyOption = None,
-    max_calls: MaxCallsOption = None,
-    max_cost: MaxCostOption = None,
-    price_in: PriceInOption = None,
-    price_out: PriceOutOption = None,
-    background: BackgroundOption = False,
-    dry_run: DryRunOption = False,
-    as_json: JsonOption = False,
+    llm: LLMOptions = NO_LLM_OPTIONS,
+    paid: PaidOptions = NO_PAID_OPTIONS,
 ) -> None:
     """Learn to rank demonstrations from the LLM's right and wrong answers, and book every flip (paper 000)."""
     from .engine.ranker.train import RankerPlan, RankerTraining
 
-    settings = _settings(
-        workspace, as_json, k=k, llm=llm, base_url=base_url, answers=answers, order=order, seed=seed, device=device,
-        concurrency=concurrency, price_in=price_in, price_out=price_out,
-    )  # fmt: skip
+    settings = _settings(workspace, paid.as_json, k=k, order=order, **asdict(llm))
     store = _open(workspace)
     if taken_from is not None:
         from .engine.ranker.ranked import import_ranker
 
         run = import_ranker(store, taken_from, settings)
-        if as_json:
+        if paid.as_json:
             _print_json({"run": run, "from": str(taken_from)})
         else:
             _say(f"run {run}: the ranker of {taken_from}; next: icl-curate evaluate --methods bm25,ranker")
@@ -717,12 +732,12 @@ def train_ranker(
     plan = RankerPlan(method, epochs, batch, rate=rate, rouge=rouge, limit=limit)
 
     def ready(backend: Backend, report: Report, cancel: CancelToken) -> RankerTraining:
-        return RankerTraining(store, backend, settings, plan, report, cancel, rehearse=dry_run)
+        return RankerTraining(store, backend, settings, plan, report, cancel, rehearse=paid.dry_run)
 
-    done = _carry_out(ready, store, settings, max_calls, max_cost, dry_run, as_json, background)
+    done = _carry_out(ready, store, settings, paid)
     if done is None:
         return
-    if as_json:
+    if paid.as_json:
         _print_json(done)
         return
     from .tui.plain import show_ranker
@@ -731,6 +746,7 @@ def train_ranker(
 
 
 @train_app.command("topics")
+@grouped
 def train_topics(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     topics: Annotated[str, typer.Option("--topics", help="Your own list, one topic a line, instead of mining.")] = "",
@@ -742,37 +758,23 @@ def train_topics(
     questions: Annotated[int, typer.Option(help="Demonstrations asked without shots.", min=0)] = 1_000,
     cosine: Annotated[float, typer.Option("--lambda", help="Weight of similarity beside topics.")] = 1.0,
     epochs: Annotated[int, typer.Option(help="Passes over the examples, at most.", min=1)] = 30,
-    llm: LLMOption = None,
-    base_url: BaseURLOption = None,
-    answers: AnswersOption = None,
-    seed: SeedOption = None,
-    device: DeviceOption = None,
-    concurrency: ConcurrencyOption = None,
-    max_calls: MaxCallsOption = None,
-    max_cost: MaxCostOption = None,
-    price_in: PriceInOption = None,
-    price_out: PriceOutOption = None,
-    background: BackgroundOption = False,
-    dry_run: DryRunOption = False,
-    as_json: JsonOption = False,
+    llm: LLMOptions = NO_LLM_OPTIONS,
+    paid: PaidOptions = NO_PAID_OPTIONS,
 ) -> None:
     """Which topics the pool has, which the LLM knows, and which demonstrations cover them (paper 004)."""
     from .engine.topics.train import TopicPlan, TopicTraining
 
-    settings = _settings(
-        workspace, as_json, llm=llm, base_url=base_url, answers=answers, seed=seed, device=device,
-        concurrency=concurrency, price_in=price_in, price_out=price_out,
-    )  # fmt: skip
+    settings = _settings(workspace, paid.as_json, **asdict(llm))
     store = _open(workspace)
     plan = TopicPlan(topics, size, llm_topics, sample, questions, cosine=cosine, epochs=epochs)
 
     def ready(backend: Backend, report: Report, cancel: CancelToken) -> TopicTraining:
-        return TopicTraining(store, backend, settings, plan, report, cancel, rehearse=dry_run)
+        return TopicTraining(store, backend, settings, plan, report, cancel, rehearse=paid.dry_run)
 
-    done = _carry_out(ready, store, settings, max_calls, max_cost, dry_run, as_json, background)
+    done = _carry_out(ready, store, settings, paid)
     if done is None:
         return
-    if as_json:
+    if paid.as_json:
         _print_json(done)
         return
     from .tui.topic_tables import show_topic_training
@@ -781,43 +783,30 @@ def train_topics(
 
 
 @train_app.command("all")
+@grouped
 def train_all(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     k: ShotsOption = None,
-    llm: LLMOption = None,
-    base_url: BaseURLOption = None,
-    answers: AnswersOption = None,
     order: OrderOption = None,
-    seed: SeedOption = None,
-    device: DeviceOption = None,
-    concurrency: ConcurrencyOption = None,
-    max_calls: MaxCallsOption = None,
-    max_cost: MaxCostOption = None,
-    price_in: PriceInOption = None,
-    price_out: PriceOutOption = None,
-    background: BackgroundOption = False,
-    dry_run: DryRunOption = False,
-    as_json: JsonOption = False,
+    llm: LLMOptions = NO_LLM_OPTIONS,
+    paid: PaidOptions = NO_PAID_OPTIONS,
 ) -> None:
     """Sources, ranker and topics one after the other, as set by default, within one budget."""
     from .engine.ranker.train import RankerTraining
     from .engine.sources.train import SourceTraining
     from .engine.topics.train import TopicTraining
 
-    settings = _settings(
-        workspace, as_json, k=k, llm=llm, base_url=base_url, answers=answers, order=order, seed=seed, device=device,
-        concurrency=concurrency, price_in=price_in, price_out=price_out,
-    )  # fmt: skip
+    settings = _settings(workspace, paid.as_json, k=k, order=order, **asdict(llm))
     store = _open(workspace)
     parts: dict[str, Callable[[Backend, Report, CancelToken], _Ready]] = {
-        "sources": lambda b, r, c: SourceTraining(store, b, settings, report=r, cancel=c, rehearse=dry_run),
-        "ranker": lambda b, r, c: RankerTraining(store, b, settings, report=r, cancel=c, rehearse=dry_run),
-        "topics": lambda b, r, c: TopicTraining(store, b, settings, report=r, cancel=c, rehearse=dry_run),
+        "sources": lambda b, r, c: SourceTraining(store, b, settings, report=r, cancel=c, rehearse=paid.dry_run),
+        "ranker": lambda b, r, c: RankerTraining(store, b, settings, report=r, cancel=c, rehearse=paid.dry_run),
+        "topics": lambda b, r, c: TopicTraining(store, b, settings, report=r, cancel=c, rehearse=paid.dry_run),
     }
-    done = _carry_out_all(parts, store, settings, max_calls, max_cost, dry_run, as_json, background)
+    done = _carry_out_all(parts, store, settings, paid)
     if not done:
         return
-    if as_json:
+    if paid.as_json:
         _print_json(done)
         return
     from .tui.plain import show_ranker, show_text, show_training
@@ -1120,14 +1109,10 @@ def _carry_out(
     ready: Callable[[Backend, Report, CancelToken], _Ready],
     workspace: Workspace,
     settings: Settings,
-    max_calls: int | None,
-    max_cost: float | None,
-    dry_run: bool,
-    as_json: bool,
-    background: bool = False,
+    paid: PaidOptions,
 ) -> dict[str, Any] | None:
     """Do one piece of work within the budget, or say what it would cost, or leave it to a job; as `_carry_out_all`."""
-    done = _carry_out_all({"": ready}, workspace, settings, max_calls, max_cost, dry_run, as_json, background)
+    done = _carry_out_all({"": ready}, workspace, settings, paid)
     return done[""] if done else None
 
 
@@ -1135,19 +1120,15 @@ def _carry_out_all(
     parts: Mapping[str, Callable[[Backend, Report, CancelToken], _Ready]],
     workspace: Workspace,
     settings: Settings,
-    max_calls: int | None,
-    max_cost: float | None,
-    dry_run: bool,
-    as_json: bool,
-    background: bool = False,
+    paid: PaidOptions,
 ) -> dict[str, dict[str, Any]]:
     """Open the LLM, then do the parts one after the other within one budget; what came out, by part.
 
-    With ``dry_run`` only their cost is said, with ``background`` a job is started; nothing comes back then. Of several
-    parts one that the pool does not allow is left out, and said.
+    In a dry run only their cost is said, in the background a job is started; nothing comes back then. Of several
+    parts one that the pool does not allow is left out, and said; it is an error where none is left.
     """
-    if background and not dry_run:
-        _start_job(workspace, as_json)
+    if paid.background and not paid.dry_run:
+        _start_job(workspace, paid.as_json)
         return {}
     from .engine.errors import UsageError
     from .engine.index.artefacts import encode_for_reader
@@ -1156,9 +1137,10 @@ def _carry_out_all(
     from .engine.progress import Event
 
     price = price_of(settings)
-    budget = Budget(max_calls, max_cost, price)
+    budget = Budget(paid.max_calls, paid.max_cost, price)
     done: dict[str, dict[str, Any]] = {}
     costs: dict[str, Plan] = {}
+    refused: list[UsageError] = []
     with (
         _narrated() as (report, cancel),
         backend_for(settings, encode_for_reader(workspace, settings)) as backend,
@@ -1167,16 +1149,17 @@ def _carry_out_all(
             try:
                 work = ready(backend, report, cancel)
             except UsageError as error:
-                if len(parts) == 1:
+                refused.append(error)
+                if len(refused) == len(parts):
                     raise
                 report(Event(name, note=f"{name} left out: {error.what}"))
                 continue
-            if dry_run:
+            if paid.dry_run:
                 costs[name] = work.cost(price)
             else:
                 done[name] = work.run(budget)
-    if dry_run:
-        _show_costs(costs, as_json)
+    if paid.dry_run:
+        _show_costs(costs, paid.as_json)
     return done
 
 
@@ -1268,8 +1251,6 @@ def _narrator() -> AbstractContextManager[Report]:
 
 
 def _plain(record: Any) -> dict[str, Any]:
-    from dataclasses import asdict
-
     return asdict(record)
 
 

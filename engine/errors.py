@@ -38,6 +38,10 @@ class WorkspaceError(CurateError):
     exit_code = 5
 
 
+class NoWorkspaceError(WorkspaceError):
+    """There is none yet."""
+
+
 class Cancelled(CurateError):
     """The user stopped the work; what was finished is kept."""
 

@@ -18,6 +18,8 @@ from icl_curate.engine.export.corpus import ExportPlan, manifest_path
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.pool.prompts import Template
 from icl_curate.engine.store import rounds as kept
+from icl_curate.engine.store import runs
+from icl_curate.engine.store.reviews import review
 from icl_curate.engine.store.workspace import Workspace
 
 from .calibrate_world import SETTINGS, Said, Scripted, workspace_of
@@ -54,7 +56,14 @@ def test_each_query_gives_the_input_of_the_round_that_came_right(workspace: Work
     done = walk(workspace)
     found = fine_tuning_set(workspace, "validation", Template())
     assert found.run == done["run"]
-    assert found.counts == {"queries": 4, "kept_right": 1, "corrected": 2, "dropped": 1, "substituted": 1}
+    assert found.counts == {
+        "queries": 4,
+        "kept_right": 1,
+        "corrected": 2,
+        "dropped": 1,
+        "substituted": 1,
+        "accepted": 0,
+    }
     examples = {example.id: example.messages for example in found.examples}
     assert list(examples) == ["kept", "mended", "swapped"]
     rounds = {
@@ -77,6 +86,27 @@ def test_a_sure_answer_that_was_wrong_is_substituted(workspace: Workspace) -> No
         "Previous Generated Answer:\nRound 1: yes indeed (Uncertainty Score: 6)"
     )
     assert swapped.messages[-1]["content"] == "yes indeed"
+
+
+def test_an_answer_a_person_accepted_is_the_right_one(workspace: Workspace) -> None:
+    walk(workspace)
+    row_of = {q.id: q.row for q in queries_of(workspace, "validation")}
+    llm = runs.runs(workspace, "calibrate")[0].llm
+    before = {e.id: e for e in fine_tuning_set(workspace, "validation", Template()).examples}
+    review(workspace, llm, row_of["never"], 1, "no", "the reference is out of date")
+    review(workspace, llm, row_of["mended"], 1, "maybe", "")
+    review(workspace, llm, row_of["swapped"], None, "", "only a note")
+    review(workspace, "another", row_of["kept"], 2, "no", "of another LLM")
+    found = fine_tuning_set(workspace, "validation", Template())
+    after = {e.id: e for e in found.examples}
+    assert found.counts["accepted"] == 2
+    assert found.counts["dropped"] == 0
+    assert after["never"].messages[-1]["content"] == "no"
+    assert after["mended"].messages[-1]["content"] == "maybe"
+    assert "Round 2" not in after["mended"].messages[1]["content"]  # it came right a round earlier
+    assert (after["kept"], after["swapped"]) == (before["kept"], before["swapped"])
+    review(workspace, llm, row_of["never"], None, "", "")
+    assert "never" not in {e.id for e in fine_tuning_set(workspace, "validation", Template()).examples}
 
 
 def test_an_example_never_corrects_what_has_a_low_score(workspace: Workspace) -> None:

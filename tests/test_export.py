@@ -116,6 +116,22 @@ def test_filters_that_leave_nothing_are_an_error(store: Workspace, tmp_path: Pat
 
 
 @pytest.mark.parametrize("format", ["jsonl", "hf"])
+def test_a_dry_run_counts_what_would_be_written_and_writes_nothing(
+    store: Workspace, tmp_path: Path, format: str
+) -> None:
+    decide(store, "prune", "demonstration", ["a"])
+    plan = ExportPlan(tmp_path / "out", format, deduplicate=True)
+    before = set(tmp_path.iterdir())
+    told = export(store, replace(plan, dry_run=True))
+    assert set(tmp_path.iterdir()) == before
+    written = export(store, plan)
+    assert told["counts"]["exported"] == written["counts"]["exported"]
+    assert told["counts"]["exported"]["pool"] == 2
+    with pytest.raises(UsageError, match="exists"):
+        export(store, replace(plan, dry_run=True))
+
+
+@pytest.mark.parametrize("format", ["jsonl", "hf"])
 def test_what_stood_there_stays_when_writing_fails(
     store: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str
 ) -> None:

@@ -10,12 +10,13 @@ import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from icl_curate.engine.errors import Cancelled, UsageError
-from icl_curate.engine.index.build import IndexPlan, IndexReport, index_pool
+from icl_curate.engine.index.build import IndexPlan, IndexReport, index_pool, rehearse_index
 from icl_curate.engine.progress import CancelToken, Event
 from icl_curate.engine.store.demonstrations import active_rows, fetch, find, groups, queries, task_of
 from icl_curate.engine.store.workspace import Workspace
@@ -136,6 +137,37 @@ def test_any_history_ends_where_a_fresh_index_ends(tmp_path: Path) -> None:
         with history.read() as con:
             numbers = [row for (row,) in con.execute("SELECT row FROM demonstrations ORDER BY row").fetchall()]
         assert numbers == list(range(len(numbers)))
+
+
+def test_a_rehearsal_tells_what_the_run_then_does_and_changes_nothing(tmp_path: Path) -> None:
+    draw = random.Random(6)
+    universe = made(30)
+    path = tmp_path / "w"
+    for step in range(6):
+        rows: list[Any] = [row | {"output": f"o{draw.randint(0, 1)}"} for row in draw.sample(universe, 12)]
+        rows += [rows[0], "{rotten"] if step % 2 else []
+        pool = put(tmp_path / "pool.jsonl", rows)
+        asked = put(tmp_path / f"queries{step}.jsonl", made(3, 100 + step))
+        encoder = "all-MiniLM-L6-v2" if step in (0, 5) else None  # in between texts gather that have no vector
+        plan = IndexPlan(paths=(pool,), validation=(asked,), validation_fraction=0.2, encoder=encoder)
+        before = state(Workspace.open(path)) if path.exists() else None
+        told = rehearse_index(path, plan)
+        assert (state(Workspace.open(path)) if path.exists() else None) == before
+        done = index_pool(Workspace.create(path), plan)
+        assert done.duplicates is not None
+        found = replace(done, duplicates=None, leaking=None, skipped=[])
+        assert replace(told, skipped=[]) == found
+        assert [(Path(s.file).name, s.line) for s in told.skipped] == [(s.file, s.line) for s in done.skipped]
+        again = rehearse_index(path, plan)
+        assert (again.added, again.retired, again.revived, again.encoded, again.unchanged_files) == (0, 0, 0, 0, 2)
+
+
+def test_a_rehearsal_of_bad_files_raises_what_the_run_would(tmp_path: Path) -> None:
+    bad = put(tmp_path / "bad.jsonl", ['{"input": "no output"}'])
+    for plan in (IndexPlan(paths=(bad,)), IndexPlan(), IndexPlan(paths=(str(tmp_path / "none.jsonl"),))):
+        with pytest.raises(UsageError):
+            rehearse_index(tmp_path / "w", plan)
+    assert not (tmp_path / "w").exists()
 
 
 def test_files_not_named_stay_as_they_are(store: Workspace, tmp_path: Path) -> None:

@@ -138,6 +138,20 @@ def test_a_session_is_remembered(taught: Path) -> None:
     session(taught, second)
 
 
+def test_what_changed_is_remembered_before_the_end(taught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await go(app, pilot, "demos")
+        await pilot.press("s")
+
+        def kept() -> Any:
+            told = json.loads((taught / "review.json").read_text()) if (taught / "review.json").exists() else {}
+            return told.get("tab"), told.get("rooms", {}).get("demos", {}).get("sort")
+
+        await until(pilot, lambda: kept() == ("demos", "effect"))
+
+    session(taught, script)
+
+
 @pytest.mark.parametrize(
     "kept",
     [
@@ -404,7 +418,11 @@ def test_it_ends_with_its_terminal(taught: Path) -> None:
     assert os.waitstatus_to_exitcode(found[1]) in (128 + signal.SIGHUP, -signal.SIGHUP)
 
 
-def test_without_a_workspace_it_ends_with_5(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path / "none")
-    assert terminal.ended() == 5
-    assert b"no workspace" in terminal.seen and b"\x1b[?1049h" not in terminal.seen
+def test_without_a_workspace_it_says_how_one_is_made_and_makes_none(tmp_path: Path) -> None:
+    folder = tmp_path / "none"
+    terminal = Terminal(folder)
+    terminal.wait_for(b"no workspace")
+    terminal.wait_for(b"icl-curate index POOL.jsonl")
+    os.write(terminal.fd, b"q")
+    assert terminal.ended() == 0
+    assert not folder.exists()

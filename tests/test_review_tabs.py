@@ -18,6 +18,7 @@ from icl_curate.engine.store.demonstrations import Filter
 from icl_curate.engine.store.overview import overview
 from icl_curate.engine.store.trials import standings
 from icl_curate.engine.store.workspace import Workspace
+from icl_curate.tui import demos_found
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.confirm import Confirm
 from icl_curate.tui.screens.overview import ago
@@ -317,6 +318,43 @@ def test_thirty_thousand_rows_are_paged_and_few_of_them_held(tmp_path: Path) -> 
         assert np.array_equal(demos.rows, wanted)
 
     session(tmp_path, script)
+
+
+def test_the_first_matches_of_a_large_pool_do_not_wait_for_the_others(
+    taught: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demos_found, "PART", 20)
+    shown: list[tuple[bool, list[int], str]] = []
+    made = Workspace.open(taught)
+    with made.read() as con:
+        wanted = con.execute(
+            "SELECT row FROM demonstrations WHERE split = 'pool' AND contains(input, 'kind') ORDER BY row"
+        ).fetchnumpy()["row"]
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        demos = await go(app, pilot, "demos")
+        show = demos.show
+
+        def showing(found: Any) -> None:
+            show(found)
+            shown.append((found.whole, found.rows.tolist(), str(demos.query_one("#asked").render())))
+
+        monkeypatch.setattr(demos, "show", showing)
+        await pilot.press("slash", *"kind")
+        await until(pilot, lambda: shown and shown[-1][0])
+        (first, some, told), (last, every, told_last) = shown[-2:]
+        assert (first, last) == (False, True)
+        assert some == [row for row in wanted if row < 20]
+        assert every == wanted.tolist()
+        assert f"{len(some)}+ rows" in told
+        assert f"{len(every)} rows" in told_last
+        await pilot.press("enter", *"jjj")
+        here = demos.current
+        demos.reload()
+        await settled(pilot)
+        assert demos.current == here == wanted[3]
+
+    session(taught, script)
 
 
 def test_browsing_stops_when_told(taught: Path) -> None:

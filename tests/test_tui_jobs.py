@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.jobs import folder as folders
 from icl_curate.engine.jobs import start as starting
 from icl_curate.engine.jobs.child import Recorder
@@ -19,10 +21,12 @@ from icl_curate.engine.jobs.lock import hold
 from icl_curate.engine.progress import Event
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
-from icl_curate.tui.dialogs.start import Start
+from icl_curate.tui.dialogs.start import Start, propose
+from icl_curate.tui.plain_jobs import rehearsed
 from icl_curate.tui.screens.evaluate import EvaluateRoom
 from icl_curate.tui.screens.jobs import JobsRoom
 from icl_curate.tui.widgets.logview import LogView
+from icl_curate.tui.widgets.paths import Paths
 from icl_curate.tui.widgets.trend import Trend
 from reviewing import HOSTILE as TEXTS
 from reviewing import is_safe, said, session, text_of, until
@@ -94,6 +98,45 @@ def test_a_job_is_started_once_its_cost_is_known(workspace: Workspace, server: S
         assert {name for name, _ in app.query_one(EvaluateRoom).rows} == {"zero", "bm25"}
 
     session(workspace.path, script)
+
+
+@pytest.mark.parametrize("command", ["train all", "index", "export out.csv"])
+def test_every_kind_of_work_is_rehearsed(workspace: Workspace, command: str, tmp_path: Path) -> None:
+    (tmp_path / "validation.jsonl").write_text((tmp_path / "test.jsonl").read_text().replace("query", "asked"))
+    encoder = "all-MiniLM-L6-v2" if command == "train all" else None
+    index_pool(workspace, IndexPlan(validation=(str(tmp_path / "validation.jsonl"),), encoder=encoder))
+    told = run_command(*command.split(), "-w", workspace.path, "--dry-run", "--json").json
+    wanted = [value for _, value in rehearsed(told)]
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        propose(app.query_one(JobsRoom), [command])
+        await until(pilot, lambda: isinstance(app.screen, Start) and app.screen.costed == command)
+        shown = text_of(app)
+        assert wanted
+        assert all(value in shown for value in wanted)
+
+    session(workspace.path, script)
+    assert not folders.jobs(workspace)
+
+
+def test_file_names_are_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "deep").mkdir()
+    for name in ("deep/a.txt", "deep/b.csv", "apple.md", "two words.jsonl", ".hidden"):
+        (tmp_path / name).touch()
+
+    def offered(typed: str) -> str | None:
+        return asyncio.run(Paths().get_suggestion(typed))
+
+    assert offered("index ") == "index apple.md"
+    assert offered("index d") == "index deep/"
+    assert offered("index deep/") == "index deep/b.csv"  # what can be indexed goes first
+    assert offered("index deep/a") == "index deep/a.txt"
+    assert offered(f"index {tmp_path}/de") == f"index {tmp_path}/deep/"
+    assert offered("index .h") == "index .hidden"
+    assert [offered(t) for t in ("index", "index two", "index --s", "index none/", "index ~nobody-at-all/x")] == [
+        None
+    ] * 5
 
 
 def test_cancel_and_resume_by_keys(workspace: Workspace, server: Server) -> None:

@@ -20,15 +20,15 @@ from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding
 from textual.dom import DOMNode
 from textual.screen import Screen
-from textual.widgets import ContentSwitcher, Footer
+from textual.widgets import ContentSwitcher
 
 from . import memory
 from .actions import Action, bindings, keymap
 from .deciding import Deciding, counted
 from .dialogs.help import Help, sections
 from .themes import THEMES, named_styles
+from .widgets.keybar import KeyBar
 from .widgets.tabbar import TabBar
-from .work import later
 
 if TYPE_CHECKING:
     from ..engine.settings import Settings
@@ -50,7 +50,7 @@ ROOMS = {
 """The tabs in their order: their names, and where in ``screens`` their classes are."""
 
 WATCH = 1.0
-"""Seconds between two looks at whether somebody changed the workspace."""
+"""Seconds between two looks at whether somebody changed the workspace, and whether there is something to remember."""
 
 PATIENCE = 5.0
 """Seconds that SIGTERM gives the app to end the ordinary way."""
@@ -67,9 +67,18 @@ FRAME = (
     Action("frame.copy", "y", "Copy", "Copy what is selected, over SSH too", footer=False),
     Action("frame.reload", "f5,ctrl+r", "Reload", "Read the workspace again", footer=False),
     Action("frame.help", "question_mark,f1", "Help", "Keys of the focused part", "icl-curate --help"),
+    Action("frame.run", "exclamation_mark", "Run", "Any icl-curate command, with what it says", footer=False),
     Action("frame.palette", "colon", "Commands", "Find any command by name", call="command_palette"),
     Action("frame.leave", "q", "Quit", "Leave; decisions are kept"),
 )
+
+
+VERBS = (
+    ("config", "Every setting, its value and where it came from"),
+    ("llm check", "Can the LLM be reached, what can it do, is its price known"),
+    ("audit ", "Source importance from recorded retrievals, no LLM"),
+)
+"""Commands that no tab has; the palette runs them."""
 
 
 def import_rooms() -> list[type[Room]]:
@@ -99,20 +108,20 @@ class ReviewApp(App[None], Deciding):
         self._memory = memory.load(self.folder)
         self._fingerprint: tuple[tuple[int, int], ...] = ()
         self._clashes: set[str] = set()
+        self.late: threading.Timer | None = None
+        """Ends the process where the app does not end after SIGTERM; to be cancelled once it has ended."""
         for theme in THEMES:
             self.register_theme(theme)
         known = self._memory.theme in self.available_themes
         self.theme = self._memory.theme if known else THEMES[0].name
-        self.keep = later(self, 0.5, self.save)
-        """Call it when something worth remembering has changed."""
 
     # What rooms may ask; see `room.Review`.
 
-    def opened(self) -> Workspace:
+    def opened(self, create: bool = False) -> Workspace:
         from ..engine.store.workspace import Workspace
 
         if self._workspace is None:
-            self._workspace = Workspace.open(self.folder)
+            self._workspace = Workspace.create(self.folder) if create else Workspace.open(self.folder)
         return self._workspace
 
     def settings(self) -> Settings:
@@ -136,7 +145,6 @@ class ReviewApp(App[None], Deciding):
         if room.stale:
             room.reload()
         room.take_focus()
-        self.keep()
         return room
 
     # The frame.
@@ -144,13 +152,13 @@ class ReviewApp(App[None], Deciding):
     def compose(self) -> ComposeResult:
         yield TabBar([(name, name.capitalize()) for name in ROOMS])
         yield ContentSwitcher()
-        yield Footer(show_command_palette=False)
+        yield KeyBar([action.run for action in FRAME if action.footer])
 
     def on_mount(self) -> None:
         self._name_colours()
         self._fingerprint = self._looks()
         bar = self.query_one(TabBar)
-        bar.note = str(self.folder)
+        bar.note = _short(self.folder)
         bar.current = self._memory.tab if self._memory.tab in ROOMS else next(iter(ROOMS))
         self._die_tidily()
         self.call_after_refresh(lambda: self.in_thread("rooms", import_rooms, self._furnish))
@@ -165,6 +173,7 @@ class ReviewApp(App[None], Deciding):
         await self.query_one(ContentSwitcher).mount_all(made)
         self.theme_changed_signal.subscribe(self, lambda _: self._recoloured())
         self.set_interval(WATCH, self.look_again)
+        self.set_interval(WATCH, self.save)
         self.visit(self.query_one(TabBar).current)
 
     @property
@@ -192,6 +201,8 @@ class ReviewApp(App[None], Deciding):
             if action.name != "frame.palette":
                 title = f"Go to {action.label}" if action.name.startswith("go.") else action.label
                 yield SystemCommand(title, _help(action), self._doer(action, None))
+        for verb, about in VERBS:
+            yield SystemCommand(f"Run {verb}", about, lambda verb=verb: self.action_run(verb))
         yield SystemCommand("Theme", "Change the colours", self.action_change_theme)
         yield SystemCommand("Screenshot", "Save an SVG", lambda: self.set_timer(0.1, self.deliver_screenshot))
 
@@ -202,12 +213,17 @@ class ReviewApp(App[None], Deciding):
             self.notify(f"keys.toml gives one key to {names}", severity="warning", markup=False)
 
     def save(self) -> None:
-        """Remember how things stand, where the folder can be written."""
-        if not self.rooms:
+        """Remember how things stand, where there is a folder that can be written."""
+        bars = self.query(TabBar)  # none while the app is taken down
+        if not bars or not self.rooms or not self.folder.is_dir():
             return
         rooms = {room.NAME: room.remember() for room in self.rooms}
+        now = memory.Memory(bars.first().current, self.theme, rooms)
+        if now == self._memory:
+            return
+        self._memory = now
         try:
-            memory.save(self.folder, memory.Memory(self.query_one(TabBar).current, self.theme, rooms))
+            memory.save(self.folder, now)
         except OSError as error:
             self.log(f"not remembered: {error}")
 
@@ -257,6 +273,11 @@ class ReviewApp(App[None], Deciding):
 
     def action_help(self) -> None:
         self.push_screen(Help(sections(self.focused or self.room, FRAME)))
+
+    def action_run(self, command: str = "") -> None:
+        from .dialogs.run import Run
+
+        self.push_screen(Run(self.folder, command))
 
     def action_leave(self) -> None:
         self.save()
@@ -311,7 +332,6 @@ class ReviewApp(App[None], Deciding):
     def _recoloured(self) -> None:
         self._name_colours()
         self._outdated()
-        self.keep()
 
     def _die_tidily(self) -> None:
         """SIGTERM and SIGHUP end the app the ordinary way, so that the terminal is given back clean; where the terminal
@@ -326,9 +346,9 @@ class ReviewApp(App[None], Deciding):
         def ended(number: int, frame: object) -> None:
             if not os.isatty(0):
                 self._vanish(number)
-            late = threading.Timer(PATIENCE, os._exit, (128 + number,))
-            late.daemon = True
-            late.start()
+            self.late = threading.Timer(PATIENCE, os._exit, (128 + number,))
+            self.late.daemon = True
+            self.late.start()
             loop.call_soon_threadsafe(self._killed, number)
 
         for number in (signal.SIGTERM, signal.SIGHUP):
@@ -347,3 +367,11 @@ class ReviewApp(App[None], Deciding):
 
 def _help(action: Action) -> str:
     return f"{action.about} · {action.cli}" if action.cli else action.about
+
+
+def _short(folder: Path) -> str:
+    """A folder as people name it: from here, from home, or in full."""
+    for base, name in ((Path.cwd(), ""), (Path.home(), "~/")):
+        if folder.is_relative_to(base):
+            return f"{name}{folder.relative_to(base)}"
+    return str(folder)

@@ -27,7 +27,7 @@ QUEUE = (
     Column("unsure", "unsure", 6, right=True, rank=2, sortable=False),
 )
 DOCUMENTS = (
-    Column("id", "", 4, most=12, grow=1, sortable=False),
+    Column("id", "", 6, most=16, grow=1, sortable=False, tail=True),
     Column("score", "score", 5, right=True, sortable=False),
     Column("bar", "trusted", 8, rank=2, sortable=False),
     Column("alone", "alone it answers", 12, grow=2, most=28, sortable=False),

@@ -32,7 +32,7 @@ class Deciding(Working):
         self._waiting: deque[tuple[Work, Callable[[Change, bool], None]]] = deque()
         self._writing = False
 
-    def opened(self) -> Workspace:
+    def opened(self, create: bool = False) -> Workspace:
         raise NotImplementedError
 
     def decided(self, change: Change) -> None:

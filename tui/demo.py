@@ -42,6 +42,7 @@ from .plain import (
     show_training,
     show_tuned,
 )
+from .pool_tables import index_rows
 from .topic_tables import show_gaps, show_topic_training
 
 SAMPLE = Path(__file__).parents[1] / "sample_data" / "support"
@@ -100,7 +101,7 @@ class _Session:
         indexed = index_pool(self.store, plan, self.report, self.cancel)
         self.told["index"] = indexed.as_json()
         if self._step("index the pool", "index pool/*.jsonl --validation validation.jsonl --test test.jsonl"):
-            show_table(["", ""], indexed.lines())
+            show_table(["", ""], index_rows(self.told["index"]))
             rows = [[s.source, s.demonstrations, s.duplicates] for s in standings(self.store)]
             show_table(["source", "demonstrations", "duplicates"], rows)
 

@@ -6,6 +6,7 @@ as markup.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -47,8 +48,9 @@ QUIET_SECONDS = 30.0
 
 
 def stdout() -> Console:
-    """Where data goes. Off a terminal nothing is cut to a width."""
-    return Console(width=None if sys.stdout.isatty() else 200, highlight=False, soft_wrap=not sys.stdout.isatty())
+    """Where data goes. Off a terminal nothing is cut to a width, unless the environment's COLUMNS asks for one."""
+    fitted = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console(width=None if fitted else 200, highlight=False, soft_wrap=not fitted)
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str = "", note: str = "") -> None:

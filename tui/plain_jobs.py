@@ -11,7 +11,8 @@ from typing import Any
 from ..engine.jobs.folder import Job, result
 from ..engine.jobs.follow import Live
 from .calibration import show_calibration, show_calibrations
-from .plain import show_evaluation, show_ranker, show_table, show_text, show_training
+from .plain import plan_rows, show_evaluation, show_ranker, show_table, show_text, show_training
+from .pool_tables import export_rows, exported, index_rows, show_export, show_index
 from .topic_tables import show_topic_training
 
 PARTS = {"sources": show_training, "ranker": show_ranker, "topics": show_topic_training}
@@ -33,8 +34,21 @@ RESULTS: dict[tuple[str, ...], Callable[[Mapping[str, Any]], None]] = {
     **{("train", name): show for name, show in PARTS.items()},
     ("train", "all"): _show_parts,
     ("calibrate",): _show_calibration,
+    ("index",): show_index,
+    ("export",): show_export,
 }
 """How the commands that can be jobs show what came out."""
+
+
+def rehearsed(told: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What a command that can be a job would do and cost, by name, from what its ``--dry-run --json`` told."""
+    if "to_ask" in told:
+        return plan_rows(told)
+    if "counts" in told:
+        return export_rows(told)
+    if "added" in told:
+        return index_rows(told)
+    return [(f"{part}: {name}", value) for part in PARTS if part in told for name, value in plan_rows(told[part])]
 
 
 def show_jobs(found: Sequence[Job]) -> None:
@@ -72,6 +86,11 @@ def outcome(job: Job, live: Live) -> str:
 def _in_short(done: Mapping[str, Any]) -> str:
     """The one figure of a result that says most."""
     methods, metrics = done.get("methods"), done.get("metrics")
+    if "counts" in done:
+        return f"wrote {done['out']}: {exported(done)}"
+    if "added" in done:
+        figures = f"{done['demonstrations']:,} demonstrations, {done['added']:,} added, {done['retired']:,} retired"
+        return figures + (f", {len(done['skipped']):,} skipped" if done["skipped"] else "")
     if isinstance(methods, dict) and methods:
         best = max(methods, key=lambda name: methods[name]["accuracy"])
         return f"best of {len(methods)}: {best} {methods[best]['accuracy']:.3f}"
@@ -82,6 +101,11 @@ def _in_short(done: Mapping[str, Any]) -> str:
         return f"best epoch {metrics['best']['epoch']}" + ("" if accuracy is None else f", held-out {accuracy:.3f}")
     if isinstance(metrics, dict) and "average_precision" in metrics:
         return f"{metrics['topics']:,} topics, average precision {metrics['average_precision']:.3f}"
+    arms = done.get("arms")
+    if isinstance(arms, dict) and arms:
+        name, arm = next(iter(arms.items()))
+        first, last = arm["rounds"][0]["accuracy"] if arm.get("rounds") else None, arm["accuracy"]
+        return f"{name}: " + (f"{first:.3f} → {last:.3f}" if first is not None else f"{last:.3f}")
     parts = [_in_short(done[name]) for name in PARTS if isinstance(done.get(name), dict)]
     return "; ".join(parts) or (f"run {done['run']}" if "run" in done else "")
 

@@ -1,4 +1,4 @@
-"""What a command would cost, asked of a process of its own: nothing heavy is loaded here, and it can be stopped."""
+"""What a command would do and cost, asked of a process of its own: it can be stopped, and nothing is loaded here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..engine.errors import CurateError, UsageError
 from ..engine.jobs.folder import complaint
 from ..engine.jobs.start import PROGRAM, environment
 
-COMMANDS = (("train",), ("evaluate",), ("calibrate",))
+COMMANDS = ("index", "train", "evaluate", "calibrate", "export")
 """What may run as a job."""
 
 
@@ -26,8 +26,8 @@ def parsed(typed: str) -> list[str]:
         raise UsageError(f"cannot read the command: {error}", "close the quotation mark") from error
     if words[:1] == ["icl-curate"]:
         words = words[1:]
-    if not any(tuple(words[: len(command)]) == command for command in COMMANDS):
-        raise UsageError(f"'{words[0] if words else ''}' is no long work", "train … or evaluate …")
+    if not words or words[0] not in COMMANDS:
+        raise UsageError(f"'{words[0] if words else ''}' is no long work", f"one of: {', '.join(COMMANDS)}")
     return words
 
 

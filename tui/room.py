@@ -28,7 +28,7 @@ from textual.containers import Vertical
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from ..engine.errors import CurateError, WorkspaceError
+from ..engine.errors import CurateError, NoWorkspaceError, WorkspaceError
 from ..engine.pool.display import display_text
 from ..engine.settings import Settings
 from ..engine.store.decisions import Action as Verb
@@ -50,8 +50,9 @@ class Review(Protocol):
     folder: Path
     """Where the workspace lies."""
 
-    def opened(self) -> Workspace:
-        """The workspace, checked and migrated once. For threads: it may wait for another process."""
+    def opened(self, create: bool = False) -> Workspace:
+        """The workspace, checked and migrated once; made, if need be, to ``create`` it. For threads: it may wait for
+        another process. Raises `NoWorkspaceError` where there is none."""
 
     def settings(self) -> Settings:
         """Settings as the command line would resolve them. For threads: reads files."""
@@ -162,6 +163,9 @@ class Room(Vertical, Working):
         return self.nothing.command if self.nothing else self.copied()
 
     def failed(self, kind: str, error: CurateError) -> None:
+        if kind == "load" and isinstance(error, NoWorkspaceError):
+            self._loaded(Empty(error.what, "It is made when a pool is indexed: i in Overview does it.", error.fix))
+            return
         again = isinstance(error, WorkspaceError)
         if kind != "load" and not again:
             super().failed(kind, error)

@@ -8,21 +8,24 @@ earlier answer in the input that is surer than the average (a score below 50) an
 answer, its score left as it is. So in every example a low score stands on a right answer, which the target keeps, and
 what the target corrects has a high one. Where the last of the sure answers was right in other accepted words, these
 words are the target: a right answer is not reworded.
+
+An answer that a person accepted in review is the query's right answer, whatever its reference says.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import UsageError
-from ..pool.answers import is_correct
+from ..pool.answers import choice_of, is_correct
 from ..pool.prompts import Order, Said, Template
 from ..pool.records import Query, Split, Task
 from ..store import rounds as kept
 from ..store.demonstrations import fetch, task_of
+from ..store.reviews import reviews
 from ..store.workspace import Workspace
 from .prompts import Case, Document, Frame, round_prompt, with_documents
 from .scores import MIDDLE, shown
@@ -40,7 +43,8 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class FineTuningSet:
-    """What a run yields. ``counts``: queries by what became of them, and answers substituted."""
+    """What a run yields. ``counts``: queries by what became of them, answers substituted, and queries whose answer a
+    person accepted."""
 
     run: int
     examples: tuple[Example, ...]
@@ -54,9 +58,11 @@ def fine_tuning_set(
 
     Raises `UsageError` where the split was never calibrated or no query of it ended right.
     """
-    run = kept.latest(workspace, ARM, split)
-    if run is None:
+    latest = kept.latest(workspace, ARM, split)
+    if latest is None:
         raise UsageError(f"no {split} queries were calibrated yet", f"icl-curate calibrate --split {split}")
+    run, llm = latest
+    accepted = {row: said.answer for row, said in reviews(workspace, llm).items() if said.round is not None}
     task = task_of(workspace)
     frame = Frame(task, template, order)
     walked = kept.walked(workspace, run, ARM)
@@ -65,10 +71,17 @@ def fine_tuning_set(
         row.row: row for row in fetch(workspace, [d.row for c in walked for d in c.documents if d.row is not None])
     }
     examples = []
-    counts = Counter({"queries": len(walked), "kept_right": 0, "corrected": 0, "dropped": 0, "substituted": 0})
+    outcomes = ("kept_right", "corrected", "dropped", "substituted", "accepted")
+    counts = Counter({"queries": len(walked), **dict.fromkeys(outcomes, 0)})
     for case in walked:
         query = rows[case.query].as_query()
-        right = next((turn.round for turn in case.rounds if turn.correct), None)
+        choices = task.choices(query)
+        if case.query in accepted:
+            answer = accepted[case.query]
+            named = choice_of(answer, choices) if choices else None
+            query = replace(query, answers=(answer if named is None else choices[named],))
+            counts["accepted"] += 1
+        right = next((turn.round for turn in case.rounds if is_correct(turn.answer, query.answers, choices)), None)
         use = None if right is None else max(right, 1)
         if use is None or use >= len(case.rounds):
             counts["dropped"] += 1

@@ -11,19 +11,22 @@ from ..calibrate.finetune import columns, fine_tuning_set
 from ..pool.prompts import Order
 from ..store.workspace import Workspace
 from ..version import VERSION
-from .corpus import ExportPlan, check_target, publish, settled_digest
+from .corpus import ExportPlan, check_target, foreseen, publish, settled_digest
 
 FORMAT = "calibration"
 
 
 def export_calibration(workspace: Workspace, plan: ExportPlan, order: Order = "best-last") -> dict[str, Any]:
-    """Write what the latest calibration of ``plan.split`` teaches; returns the manifest.
+    """Write what the latest calibration of ``plan.split`` teaches; returns the manifest, of a dry run the part that is
+    known beforehand.
 
     Lines hold ``messages`` (system, user, assistant) and nothing else, as OpenAI demands; TRL and LLaMA-Factory read
     the same. Raises what `fine_tuning_set` and `check_target` raise.
     """
     check_target(plan)
     found = fine_tuning_set(workspace, plan.split, plan.template, order)
+    if plan.dry_run:
+        return foreseen(plan, {plan.split: len(found.examples)})
 
     def write(temporary: Path) -> dict[str, Any]:
         with temporary.open("w", encoding="utf-8") as file:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,7 +34,8 @@ HF_SPLITS: dict[Split, str] = {"pool": "train", "validation": "validation", "tes
 @dataclass(frozen=True, slots=True)
 class ExportPlan:
     """What to write. ``split`` pool means its active demonstrations; ``deduplicate`` keeps the first of each
-    duplicate group; ``sources`` empty means all. The format ``hf`` is a folder with every split."""
+    duplicate group; ``sources`` empty means all. The format ``hf`` is a folder with every split. ``dry_run``: look and
+    check, and write nothing."""
 
     out: Path
     format: str = "jsonl"
@@ -43,6 +44,7 @@ class ExportPlan:
     deduplicate: bool = False
     template: Template = Template()
     force: bool = False
+    dry_run: bool = False
 
 
 def format_of(out: Path) -> str:
@@ -55,7 +57,7 @@ def format_of(out: Path) -> str:
 def export(
     workspace: Workspace, plan: ExportPlan, report: Report = silent, cancel: CancelToken | None = None
 ) -> dict[str, Any]:
-    """Write the corpus and its manifest; returns the manifest.
+    """Write the corpus and its manifest; returns the manifest, of a dry run the part that is known beforehand.
 
     Everything is written beside the target and renamed at the end, so a full disk, a kill or a cancel leaves what
     stood there before. Raises `UsageError` for an unknown format, a target that exists without ``force``, or
@@ -67,6 +69,8 @@ def export(
     chosen = {split: _rows(workspace, plan, split) for split in (HF_SPLITS if plan.format == "hf" else (plan.split,))}
     if not any(rows.size for rows in chosen.values()):
         raise UsageError("nothing to export: no row passes the filters", "icl-curate sources")
+    if plan.dry_run:
+        return foreseen(plan, {split: int(rows.size) for split, rows in chosen.items()})
     token = cancel or CancelToken()
 
     def write(temporary: Path) -> dict[str, Any]:
@@ -87,6 +91,11 @@ def check_target(plan: ExportPlan) -> None:
         raise UsageError(f"{plan.out} exists", "choose another name, or overwrite it with --force")
     if plan.out.is_dir() != (plan.format == "hf") and plan.out.exists():
         raise UsageError(f"{plan.out} is {'a folder' if plan.out.is_dir() else 'a file'}", "choose another name")
+
+
+def foreseen(plan: ExportPlan, counts: Mapping[str, int]) -> dict[str, Any]:
+    """What a dry run tells: rows to be written, by split."""
+    return {"dry_run": True, "format": plan.format, "counts": {"exported": dict(counts)}}
 
 
 def publish(plan: ExportPlan, write: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:

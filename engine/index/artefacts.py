@@ -40,18 +40,23 @@ def encode(
     loaded only when something is missing.
     """
     rows, texts = _rows(workspace, "demonstrations WHERE retired_at IS NULL")
-    try:
-        missing = vectors_of(workspace, encoder).missing(rows)
-    except WorkspaceError:
-        missing = rows
-    if missing.size:
-        wanted = np.isin(rows, missing)
+    lacking = missing(workspace, encoder, rows)
+    if lacking.size:
+        wanted = np.isin(rows, lacking)
         loaded = load_encoder(encoder, device)
         stored = Vectors.create(folder_of(workspace.path, loaded.name), loaded.name, loaded.dimension)
-        stored.fill(loaded, missing, [text for text, want in zip(texts, wanted, strict=True) if want], report, cancel)
+        stored.fill(loaded, lacking, [text for text, want in zip(texts, wanted, strict=True) if want], report, cancel)
     with workspace.write() as con:
         con.execute("INSERT OR REPLACE INTO meta VALUES ('encoder', ?)", [encoder])
-    return int(missing.size)
+    return int(lacking.size)
+
+
+def missing(workspace: Workspace, encoder: str, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Those of the rows that have no vector yet."""
+    try:
+        return vectors_of(workspace, encoder).missing(rows)
+    except WorkspaceError:
+        return rows
 
 
 def lexical_index(workspace: Workspace, report: Report = silent, cancel: CancelToken | None = None) -> BM25Index:

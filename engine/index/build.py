@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -24,6 +26,7 @@ from ..pool.records import TaskKind
 from ..progress import CancelToken, Event, Report, silent
 from ..search.files import exclusive
 from ..store.demonstrations import LEAKS, next_row, retire, revive
+from ..store.workspace import FILE as WORKSPACE_FILE
 from ..store.workspace import Workspace
 from . import artefacts, duplicates
 from .readers import STDIN, Bad, expand, opened, records
@@ -87,15 +90,16 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class IndexReport:
-    """What stands in the workspace now and what this run changed; counts are rows."""
+    """What stands in the workspace now and what this run changed; counts are rows. A rehearsal looks for no repeats
+    and no leaks: None."""
 
     demonstrations: int
     sources: int
     validation: int
     test: int
     skipped: list[Skipped]
-    duplicates: dict[str, int]
-    leaking: list[str]
+    duplicates: dict[str, int] | None
+    leaking: list[str] | None
     added: int
     retired: int
     revived: int
@@ -106,26 +110,11 @@ class IndexReport:
 
     def as_json(self) -> dict[str, Any]:
         """The ``index --json`` contract; ``duplicates`` and ``leaks`` are counts, the details stand beside them."""
-        told = asdict(self)
-        return told | {
-            "duplicates": sum(self.duplicates.values()),
+        return asdict(self) | {
+            "duplicates": None if self.duplicates is None else sum(self.duplicates.values()),
             "duplicates_by_kind": self.duplicates,
-            "leaks": len(self.leaking),
+            "leaks": None if self.leaking is None else len(self.leaking),
         }
-
-    def lines(self) -> list[tuple[str, str]]:
-        """Label and value, for people."""
-        repeats = ", ".join(f"{count:,} {kind}" for kind, count in sorted(self.duplicates.items())) or "none"
-        found = [
-            ("pool", f"{self.demonstrations:,} demonstrations from {self.sources:,} source(s), task: {self.task}"),
-            ("queries", f"{self.validation:,} validation, {self.test:,} test"),
-            ("changed", f"{self.added:,} added, {self.retired:,} retired, {self.revived:,} revived"),
-            ("skipped", f"{len(self.skipped):,} bad row(s)"),
-            ("repeats", repeats),
-            ("leaks", f"{len(self.leaking):,} queries also stand in the pool; never shown to themselves"),
-            ("encoded", f"{self.encoded:,} new with {self.encoder}" if self.encoder else "not encoded"),
-        ]
-        return found if self.leaking else [line for line in found if line[0] != "leaks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,29 +152,72 @@ def index_pool(
     _check(plan)
     files = _files(workspace, plan)
     changed = _changed(workspace, files)
-    added = retired = revived = 0
+    counts = 0, 0, 0
+    if changed:
+        with _staged_rows(workspace, plan, changed, report, cancel) as (staging, skipped), workspace.write() as con:
+            counts = _merge(con, workspace, changed, staging, skipped, plan.strict)
+    if changed or not _repeats_current(workspace, plan.near_duplicate):
+        duplicates.update(workspace, plan.near_duplicate, report, cancel)
+    artefacts.lexical_index(workspace, report, cancel)
+    encoded = artefacts.encode(workspace, plan.encoder, plan.device, report, cancel) if plan.encoder else 0
+    with workspace.read() as con:
+        told = _report(con, files, len(files) - len(changed), counts)
+        found = dict(con.execute("SELECT kind, count(*) FROM duplicates GROUP BY kind").fetchall())
+        leaking = [name for (name,) in con.execute(LEAKS).fetchall()]
+    return replace(told, duplicates=found, leaking=leaking, encoded=encoded, encoder=plan.encoder)
+
+
+def rehearse_index(
+    path: Path, plan: IndexPlan, report: Report = silent, cancel: CancelToken | None = None
+) -> IndexReport:
+    """What `index_pool` would make of the workspace at ``path``, which need not exist; nothing is changed.
+
+    Everything is read, checked and compared as it would be; only repeats and leaks are not looked for, and nothing is
+    encoded: ``encoded`` counts the texts that would be. Raises what `index_pool` raises.
+    """
+    cancel = cancel or CancelToken()
+    _check(plan)
+    with tempfile.TemporaryDirectory() as scratch:
+        known = (path / WORKSPACE_FILE).exists()
+        workspace = Workspace.open(path) if known else Workspace.create(Path(scratch) / "workspace")
+        files = _files(workspace, plan)
+        changed = _changed(workspace, files)
+        with _staged_rows(workspace, plan, changed, report, cancel) as (staging, skipped):
+            try:
+                with workspace.write() as con:
+                    counts = _merge(con, workspace, changed, staging, skipped, plan.strict)
+                    told = _report(con, files, len(files) - len(changed), counts)
+                    live = _numbers(con, "SELECT row FROM demonstrations WHERE retired_at IS NULL ORDER BY row")
+                    raise _RehearsedError
+            except _RehearsedError:
+                pass
+        missing = artefacts.missing(workspace, plan.encoder, live).size if plan.encoder else 0
+    return replace(told, encoded=missing, encoder=plan.encoder)
+
+
+class _RehearsedError(Exception):
+    """Rolls the transaction of a rehearsal back."""
+
+
+@contextmanager
+def _staged_rows(
+    workspace: Workspace, plan: IndexPlan, files: list[_File], report: Report, cancel: CancelToken
+) -> Iterator[tuple[Path, list[Skipped]]]:
+    """The good rows of files in a staging file that is gone afterwards, and the bad ones; one run at a time."""
     staging = workspace.path / "tmp" / "staged.parquet"
     with exclusive(staging.with_name("index.lock")):
         staging.unlink(missing_ok=True)  # what a killed run left behind
-        if changed:
-            skipped = _stage(changed, staging, report, cancel)
+        try:
+            skipped = _stage(files, staging, report, cancel)
             if plan.strict and skipped:
                 first = skipped[0]
                 raise UsageError(
                     f"{len(skipped):,} bad row(s), the first at {first.file}:{first.line}: {first.reason}",
                     "mend the rows, or leave out --strict to skip them",
                 )
-            added, retired, revived = _merge(workspace, changed, staging, skipped, plan.strict)
-            staging.unlink()
-    if changed or not _repeats_current(workspace, plan.near_duplicate):
-        duplicates.update(workspace, plan.near_duplicate, report, cancel)
-    artefacts.lexical_index(workspace, report, cancel)
-    encoded = artefacts.encode(workspace, plan.encoder, plan.device, report, cancel) if plan.encoder else 0
-    told = _report(workspace, files)
-    return replace(
-        told, added=added, retired=retired, revived=revived, unchanged_files=len(files) - len(changed),
-        encoded=encoded, encoder=plan.encoder,
-    )  # fmt: skip
+            yield staging, skipped
+        finally:
+            staging.unlink(missing_ok=True)
 
 
 def _check(plan: IndexPlan) -> None:
@@ -314,30 +346,35 @@ def _split_of(row: Row, reading: _Reading) -> str:
 
 
 def _merge(
-    workspace: Workspace, files: list[_File], staging: Path, skipped: list[Skipped], strict: bool
+    con: duckdb.DuckDBPyConnection,
+    workspace: Workspace,
+    files: list[_File],
+    staging: Path,
+    skipped: list[Skipped],
+    strict: bool,
 ) -> tuple[int, int, int]:
+    """Bring the tables up to date with the staged rows; how many rows were added, retired and revived."""
     names = [file.name for file in files]
-    with workspace.write() as con:
-        con.execute("DELETE FROM skipped WHERE file IN (SELECT unnest(CAST(? AS VARCHAR[])))", [names])
-        if skipped:
-            con.register("bad", pa.Table.from_pylist([asdict(one) for one in skipped]))
-            con.execute("INSERT INTO skipped SELECT file, line, reason FROM bad")
-            con.unregister("bad")
-        _load(con, workspace, staging, names)
-        _refuse_taken_ids(con, strict)
-        counts = _apply(con, names)
-        con.execute("DELETE FROM files WHERE path IN (SELECT unnest(CAST(? AS VARCHAR[])))", [names])
-        for file in files:
-            con.execute(
-                """
-                INSERT INTO files SELECT ?, ?, ?, count(*), now() AT TIME ZONE 'UTC' FROM demonstrations
-                 WHERE file = ? AND retired_at IS NULL
-                """,
-                [file.name, file.digest, file.reading.text(), file.name],
-            )
-        con.execute("INSERT OR REPLACE INTO meta VALUES ('task', ?)", [_task(con)])
-        con.execute("DELETE FROM meta WHERE key = 'near_duplicate'")  # repeats are out of date until found again
-        con.execute("DROP TABLE staged")
+    con.execute("DELETE FROM skipped WHERE file IN (SELECT unnest(CAST(? AS VARCHAR[])))", [names])
+    if skipped:
+        con.register("bad", pa.Table.from_pylist([asdict(one) for one in skipped]))
+        con.execute("INSERT INTO skipped SELECT file, line, reason FROM bad")
+        con.unregister("bad")
+    _load(con, workspace, staging, names)
+    _refuse_taken_ids(con, strict)
+    counts = _apply(con, names)
+    con.execute("DELETE FROM files WHERE path IN (SELECT unnest(CAST(? AS VARCHAR[])))", [names])
+    for file in files:
+        con.execute(
+            """
+            INSERT INTO files SELECT ?, ?, ?, count(*), now() AT TIME ZONE 'UTC' FROM demonstrations
+             WHERE file = ? AND retired_at IS NULL
+            """,
+            [file.name, file.digest, file.reading.text(), file.name],
+        )
+    con.execute("INSERT OR REPLACE INTO meta VALUES ('task', ?)", [_task(con)])
+    con.execute("DELETE FROM meta WHERE key = 'near_duplicate'")  # repeats are out of date until found again
+    con.execute("DROP TABLE staged")
     return counts
 
 
@@ -463,36 +500,38 @@ def _repeats_current(workspace: Workspace, threshold: float) -> bool:
     return found == (str(threshold),)
 
 
-def _report(workspace: Workspace, files: list[_File]) -> IndexReport:
-    with workspace.read() as con:
-        splits = dict(
-            con.execute("SELECT split, count(*) FROM demonstrations WHERE retired_at IS NULL GROUP BY split").fetchall()
-        )
-        sources = con.execute("SELECT count(DISTINCT source) FROM pool").fetchone()
-        skipped = con.execute(
-            """
-            SELECT file, line, reason FROM skipped
-             WHERE file IN (SELECT unnest(CAST(? AS VARCHAR[]))) ORDER BY file, line
-            """,
-            [[file.name for file in files]],
-        ).fetchall()
-        task = con.execute("SELECT value FROM meta WHERE key = 'task'").fetchone()
-        return IndexReport(
-            demonstrations=splits.get("pool", 0),
-            sources=sources[0] if sources else 0,
-            validation=splits.get("validation", 0),
-            test=splits.get("test", 0),
-            skipped=[Skipped(*row) for row in skipped],
-            duplicates=dict(con.execute("SELECT kind, count(*) FROM duplicates GROUP BY kind").fetchall()),
-            leaking=[name for (name,) in con.execute(LEAKS).fetchall()],
-            added=0,
-            retired=0,
-            revived=0,
-            unchanged_files=0,
-            task=task[0] if task else "open",
-            encoded=0,
-            encoder=None,
-        )
+def _report(
+    con: duckdb.DuckDBPyConnection, files: list[_File], unchanged: int, counts: tuple[int, int, int]
+) -> IndexReport:
+    splits = dict(
+        con.execute("SELECT split, count(*) FROM demonstrations WHERE retired_at IS NULL GROUP BY split").fetchall()
+    )
+    sources = con.execute("SELECT count(DISTINCT source) FROM pool").fetchone()
+    skipped = con.execute(
+        """
+        SELECT file, line, reason FROM skipped
+         WHERE file IN (SELECT unnest(CAST(? AS VARCHAR[]))) ORDER BY file, line
+        """,
+        [[file.name for file in files]],
+    ).fetchall()
+    task = con.execute("SELECT value FROM meta WHERE key = 'task'").fetchone()
+    added, retired, revived = counts
+    return IndexReport(
+        demonstrations=splits.get("pool", 0),
+        sources=sources[0] if sources else 0,
+        validation=splits.get("validation", 0),
+        test=splits.get("test", 0),
+        skipped=[Skipped(*row) for row in skipped],
+        duplicates=None,
+        leaking=None,
+        added=added,
+        retired=retired,
+        revived=revived,
+        unchanged_files=unchanged,
+        task=task[0] if task else "open",
+        encoded=0,
+        encoder=None,
+    )
 
 
 def _numbers(con: duckdb.DuckDBPyConnection, sql: str) -> NDArray[np.int64]:

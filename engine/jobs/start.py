@@ -34,7 +34,12 @@ _children: list[subprocess.Popen[bytes]] = []
 
 
 def start(workspace: Workspace, arguments: Sequence[str], directory: Path | None = None) -> Job:
-    """Queue a command (``["train", "ranker", …]``) and return at once. It runs in ``directory``, else in this one."""
+    """Queue a command (``["train", "ranker", …]``) and return at once. It runs in ``directory``, else in this one.
+
+    Raises `UsageError` for a command that would read standard input.
+    """
+    if "-" in arguments:
+        raise UsageError("a job has no standard input", "write the text to a file, or leave out --background")
     parent = home(workspace)
     parent.mkdir(exist_ok=True)
     there = str(directory or Path.cwd())

@@ -65,13 +65,17 @@ def matching(
     order: Order = "row",
     descending: bool = False,
     among: NDArray[np.int64] | None = None,
+    below: int | None = None,
     stop: Stop | None = None,
 ) -> NDArray[np.int64]:
-    """Numbers of all rows that pass the filter (and are ``among`` these), in order, (n,); ties by row number.
+    """Numbers of all rows that pass the filter (and are ``among`` these, and ``below`` this number), in order, (n,);
+    ties by row number.
 
     Eight bytes a row is all that is held. Raises `Cancelled` when ``stop`` says so.
     """
     where, values = filter.conditions()
+    if below is not None:
+        where = f"t.row < {below:d} AND {where}"
     key = f"{ORDERS[order]} {'DESC' if descending else 'ASC'}"
     with workspace.read() as con, (stop or Stop()).watching(con):
         if among is not None:
@@ -81,6 +85,13 @@ def matching(
             f"SELECT t.row FROM demonstrations t WHERE {where} ORDER BY {key}, t.row", values
         ).fetchnumpy().values()  # fmt: skip
     return np.asarray(found, np.int64)
+
+
+def row_numbers(workspace: Workspace) -> int:
+    """Every row has a number below this one."""
+    with workspace.read() as con:
+        found = con.execute("SELECT coalesce(max(row) + 1, 0) FROM demonstrations").fetchone()
+    return int(found[0]) if found else 0
 
 
 def pruned_rows(workspace: Workspace) -> NDArray[np.int64]:

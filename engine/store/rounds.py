@@ -122,18 +122,19 @@ def mean_of(workspace: Workspace, llm: str, estimator: str, over: str) -> tuple[
     return None if row is None else (float(row[0]), int(row[1]), int(row[2]))
 
 
-def latest(workspace: Workspace, arm: str, split: str) -> int | None:
-    """The latest finished run that walked queries of this split under this arm."""
+def latest(workspace: Workspace, arm: str, split: str) -> tuple[int, str] | None:
+    """The latest finished run that walked queries of this split under this arm, and its LLM."""
     with workspace.read() as con:
         row = con.execute(
             """
-            SELECT max(c.run) FROM calibrations c JOIN runs r USING (run) JOIN demonstrations d ON d.row = c.query
+            SELECT c.run, r.llm FROM calibrations c JOIN runs r USING (run) JOIN demonstrations d ON d.row = c.query
              WHERE c.arm = ? AND d.split = ? AND r.status = 'done'
                AND json_extract_string(r.settings, '$.split') = d.split
+             ORDER BY c.run DESC LIMIT 1
             """,
             [arm, split],
         ).fetchone()
-    return None if row is None or row[0] is None else int(row[0])
+    return None if row is None else (int(row[0]), str(row[1]))
 
 
 @dataclass(frozen=True, slots=True)

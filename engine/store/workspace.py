@@ -19,7 +19,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from ..errors import WorkspaceError
+from ..errors import NoWorkspaceError, WorkspaceError
 from . import schema
 
 FILE = "workspace.duckdb"
@@ -73,10 +73,10 @@ class Workspace:
 
     @classmethod
     def open(cls, path: Path) -> Workspace:
-        """Open an existing workspace; a missing one is a `WorkspaceError`."""
+        """Open an existing workspace; a missing one is a `NoWorkspaceError`."""
         workspace = cls(path)
         if not workspace.database.exists():
-            raise WorkspaceError(f"no workspace at {path}", "icl-curate index POOL.jsonl")
+            raise NoWorkspaceError(f"no workspace at {path}", "icl-curate index POOL.jsonl")
         with workspace.read() as con:
             version = schema.version_of(con)
             schema.check_version(version)

@@ -1,4 +1,4 @@
-"""Starting long work: the command as it would be typed, what it would cost, then a job."""
+"""Starting long work: the command as it would be typed, what it would do and cost, then a job."""
 
 from __future__ import annotations
 
@@ -20,21 +20,23 @@ from ...engine.jobs.folder import Job
 from ...engine.jobs.start import start
 from ...engine.pool.display import display_line
 from ..actions import Action, bindings
-from ..plain import plan_rows
+from ..plain_jobs import rehearsed
 from ..rehearse import parsed, rehearse
 from ..room import Room
+from ..widgets.paths import Paths
 
 
 class Start(ModalScreen[list[str] | None]):
-    """Edit a command, see what it would cost, start it. Returns its arguments, or None.
+    """Edit a command, see what it would do and cost, start it. Returns its arguments, or None.
 
-    Enter asks for the cost, and once that stands on the screen, starts exactly what was costed.
+    Enter rehearses it, and once that stands on the screen, starts exactly what was rehearsed.
     """
 
     ACTIONS = (
         Action("start.enter", "enter", "Cost, then start", "Say what it would cost; pressed again, start it", call=""),
         Action("start.other", "down", "Next command", "Another kind of work", call="other(1)"),
         Action("start.before", "up", "", "The one before", footer=False, call="other(-1)"),
+        Action("start.complete", "tab", "Complete", "Take the file name that is offered"),
         Action("start.close", "escape", "Leave", "Start nothing"),
     )
     BINDINGS = bindings([action for action in ACTIONS if action.name != "start.enter"])
@@ -51,26 +53,24 @@ class Start(ModalScreen[list[str] | None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog start"):
             yield Static(id="kinds")
-            yield Input(self.commands[self.at], id="command", select_on_focus=False)
+            yield Input(id="command", select_on_focus=False, suggester=Paths())
             yield Static(id="cost")
             yield Static(id="hint", classes="keys")
 
     def on_mount(self) -> None:
-        self.query_one(Input).cursor_position = len(self.commands[self.at])
-        self._show_kinds()
-        self._ask()
+        self._show_command()
 
     def action_close(self) -> None:
         self.dismiss(None)
+
+    def action_complete(self) -> None:
+        self.query_one(Input).action_cursor_right()
 
     def action_other(self, by: int) -> None:
         field = self.query_one(Input)
         self.commands[self.at] = field.value  # what was typed is there again on the way back
         self.at = (self.at + by) % len(self.commands)
-        field.value = self.commands[self.at]
-        field.cursor_position = len(field.value)
-        self._show_kinds()
-        self._ask()
+        self._show_command()
 
     @on(Input.Changed)
     def _edited(self, event: Input.Changed) -> None:
@@ -78,7 +78,7 @@ class Start(ModalScreen[list[str] | None]):
             self._asked_for, self.costed = None, None
             if self._asking is not None:
                 self._asking.cancel()
-            self._cost(Text("edited: enter says what it would cost", "muted"))
+            self._cost(Text("edited: enter says what it would do", "muted"))
             self._hint()
 
     @on(Input.Submitted)
@@ -95,7 +95,7 @@ class Start(ModalScreen[list[str] | None]):
         self._hint()
 
     async def _rehearse(self, typed: str) -> None:
-        self._cost(Text("counting the prompts …", "muted"))
+        self._cost(Text("looking …", "muted"))
         try:
             plan = await rehearse(self.folder, parsed(typed))
         except CurateError as error:
@@ -105,24 +105,28 @@ class Start(ModalScreen[list[str] | None]):
             self._cost(Text(f"cannot run it: {error}", "bad"))
             return
         self.plan, self.costed = plan, typed
-        self._cost(_priced(plan))
+        self._cost(_table(plan))
         self._hint()
 
     def _cost(self, told: Text | Table) -> None:
         self.query_one("#cost", Static).update(told)
 
-    def _show_kinds(self) -> None:
+    def _show_command(self) -> None:
+        field = self.query_one(Input)
+        field.value = self.commands[self.at]
+        field.cursor_position = len(field.value)
+        self._ask()
         told = Text()
         for i, command in enumerate(self.commands):
-            name = " ".join(word for word in command.split()[:2] if not word.startswith("-"))
-            told.append(f" {display_line(name)} ", "reverse" if i == self.at else "muted")
+            told.append(f" {display_line(_name(command), 40)} ", "reverse" if i == self.at else "muted")
         self.query_one("#kinds", Static).update(told)
 
     def _hint(self) -> None:
         ready = self.costed is not None and self.costed == self.query_one(Input).value
-        told = Text.assemble(("enter", "key"), " start it  " if ready else " what would it cost  ")
+        told = Text.assemble(("enter", "key"), " start it  " if ready else " what would it do  ")
         if len(self.commands) > 1:
             told.append_text(Text.assemble(("↑↓", "key"), " other work  "))
+        told.append_text(Text.assemble(("tab", "key"), " complete  "))
         told.append_text(Text.assemble(("esc", "key"), " leave"))
         self.query_one("#hint", Static).update(told)
 
@@ -136,15 +140,21 @@ def propose(room: Room, commands: Sequence[str], at: int = 0) -> None:
 
     def answered(arguments: list[str] | None) -> None:
         if arguments:
-            room.in_thread("start", lambda: start(room.review.opened(), arguments), begun)
+            fresh = arguments[0] == "index"
+            room.in_thread("start", lambda: start(room.review.opened(create=fresh), arguments), begun)
 
     room.app.push_screen(Start(room.review.folder, commands, at), answered)
 
 
-def _priced(plan: Mapping[str, Any]) -> Table:
+def _name(command: str) -> str:
+    """What tells a command from the others: the first words that are no options."""
+    return " ".join(word for word in command.split()[:2] if not word.startswith("-"))
+
+
+def _table(told: Mapping[str, Any]) -> Table:
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(style="muted", no_wrap=True)
     table.add_column()
-    for name, value in plan_rows(plan):
-        table.add_row(Text(name), Text(value, "bold" if name == "cost" else ""))
+    for name, value in rehearsed(told):
+        table.add_row(Text(name), Text(display_line(value), "bold" if name == "cost" else ""))
     return table

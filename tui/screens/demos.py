@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, cast, get_args
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,61 +19,21 @@ from textual.widgets import Input, Static
 
 from ...engine.pool.display import display_line
 from ...engine.pool.records import SPLITS
-from ...engine.ranker.ledger import Standing, ledger
-from ...engine.store.browse import Order, Stop, ids_of, listed, matching, pruned_rows, tally
+from ...engine.store.browse import Stop, ids_of, listed, tally
 from ...engine.store.decisions import Action as Verb
 from ...engine.store.demonstrations import Filter, Listed
 from ...engine.store.workspace import Workspace
 from ..actions import Action, bindings
+from ..demos_found import ONLY, SORTS, Asked, Found, Known, Rows, find_rows, in_parts, known_now
+from ..demos_lines import columns_for, row_line
 from ..dialogs.choose import Choose
 from ..room import Empty, Room
 from ..widgets.detail import Detail, Seen, look_up
-from ..widgets.table import Column, Line, LineTable
+from ..widgets.table import LineTable
 from ..work import later
 
-Rows = NDArray[np.int64]
-SORTS = ("row", "effect", "source", "id", "input", "output", "length")
-ONLY = ("", "misleading", "helpful")
 STATES: tuple[bool | None, ...] = (None, False, True)
 STATE_NAMES = {None: "any", False: "active", True: "pruned"}
-PAGE = 60
-"""Lines of a tall screen."""
-
-NARROWING = 200_000
-"""A search that goes on from at most so many rows looks through these alone."""
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What is to be shown: `Filter`, what the ledger says (``only``: misleading or helpful), and the order."""
-
-    filter: Filter = Filter()
-    only: str = ""
-    sort: str = "row"
-    descending: bool = False
-
-    @property
-    def by_ledger(self) -> bool:
-        return bool(self.only) or self.sort == "effect"
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What stays the same while only the question changes."""
-
-    pruned: Rows
-    ledger: Mapping[int, Standing]
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """Row numbers in their order, and the lines from ``first`` on that come into view."""
-
-    asked: Asked
-    known: Known
-    rows: Rows
-    first: int
-    page: Sequence[Listed]
 
 
 class DemosRoom(Room):
@@ -136,7 +95,7 @@ class DemosRoom(Room):
             yield Input(placeholder="/ search", compact=True, id="search")
             yield Static(id="asked")
         with Horizontal(id="halves"):
-            yield LineTable(_columns(self.asked), marked=self._is_marked)
+            yield LineTable(columns_for(self.asked), marked=self._is_marked)
             yield Detail()
 
     def on_mount(self) -> None:
@@ -158,8 +117,7 @@ class DemosRoom(Room):
     # What is shown.
 
     def read(self, workspace: Workspace) -> Found | Empty:
-        known = Known(pruned_rows(workspace), {s.row: s for s in ledger(workspace)})
-        found = _select(workspace, self.asked, known, self._shown, self._top, self._stop)
+        found = find_rows(workspace, self.asked, known_now(workspace), self._shown, self._top, self._stop)
         if not len(found.rows) and self.asked.filter == Filter() and not self.asked.only:
             return Empty(
                 "The pool is empty", "Demonstrations appear once they are indexed.", "icl-curate index POOL.jsonl"
@@ -172,11 +130,11 @@ class DemosRoom(Room):
         self.known, self.rows, self._shown = found.known, found.rows, found
         self._grow_marks()
         table = self.table
-        columns = _columns(found.asked)
+        columns = columns_for(found.asked)
         if columns != list(table.columns):
             table.arrange_columns(columns)
         table.sorted_by = found.asked.sort, found.asked.descending
-        table.message = "nothing matches; c clears search and filters"
+        table.message = "nothing matches; c clears search and filters" if found.whole else "searching …"
         table.size_to(len(found.rows))
         self._put(found, found.first, found.page)
         if same and here is not None:
@@ -196,9 +154,19 @@ class DemosRoom(Room):
         self._stop.stop()
         self._stop = stop = Stop()
         self._top = round(self.table.scroll_y)
-        asked, known, before, top = self.asked, self.known, self._shown, self._top
+        self._find(self.asked, self.known, stop, in_parts(self.asked, self.known))
+
+    def _find(self, asked: Asked, known: Known, stop: Stop, part: bool) -> None:
+        before, top = self._shown, self._top
         self.query_one("#asked", Static).add_class("-busy")
-        self.in_thread("load", lambda: _select(self.review.opened(), asked, known, before, top, stop), self._loaded)
+
+        def found(rows: Found) -> None:
+            self._loaded(rows)
+            if not rows.whole:
+                self._top = round(self.table.scroll_y)
+                self._find(asked, known, stop, part=False)
+
+        self.in_thread("load", lambda: find_rows(self.review.opened(), asked, known, before, top, stop, part), found)
 
     def remember(self) -> dict[str, Any]:
         f = self.asked.filter
@@ -262,7 +230,7 @@ class DemosRoom(Room):
 
     def _put(self, shown: Found | None, first: int, page: Sequence[Listed]) -> None:
         if shown is self._shown and shown is not None:
-            self.table.put(first, [_line(row, shown) for row in page])
+            self.table.put(first, [row_line(row, shown) for row in page])
 
     @on(LineTable.Moved)
     def _moved(self) -> None:
@@ -412,7 +380,8 @@ class DemosRoom(Room):
         marked = int(self.marks.sum())
         if marked:
             told.append(f"  {marked:,} marked", "title")
-        told.append(f"  {len(self.rows):,} row{'' if len(self.rows) == 1 else 's'}", "muted")
+        more = "" if self._shown is None or self._shown.whole else "+"
+        told.append(f"  {len(self.rows):,}{more} row{'' if len(self.rows) == 1 else 's'}", "muted")
         status = self.query_one("#asked", Static)
         status.update(told)
         status.remove_class("-busy")
@@ -465,80 +434,6 @@ class DemosRoom(Room):
         needed = int(self.rows.max(initial=-1)) + 1
         if needed > len(self.marks):
             self.marks = np.concatenate([self.marks, np.zeros(needed - len(self.marks), np.bool_)])
-
-
-def _select(workspace: Workspace, asked: Asked, known: Known, before: Found | None, top: int, stop: Stop) -> Found:
-    """The rows asked for, in order, and the page that is seen first: the same place where the question is the same."""
-    among = None
-    if asked.only:
-        hurtful = asked.only == "misleading"
-        among = np.array(
-            [s.row for s in known.ledger.values() if (s.hurt > s.helped if hurtful else s.helped > s.hurt)], np.int64
-        )
-    elif before is not None and before.known is known and _narrows(asked, before):
-        among = before.rows
-    order = cast(Order, asked.sort) if asked.sort in get_args(Order) else "row"
-    rows = matching(workspace, asked.filter, order, asked.descending, among, stop)
-    if asked.sort == "effect":
-        rows = _by_effect(rows, known.ledger, asked.descending)
-    first = max(0, min(top, len(rows)) - PAGE) if before is not None and before.asked == asked else 0
-    return Found(asked, known, rows, first, listed(workspace, rows[first : first + 3 * PAGE], known.pruned))
-
-
-def _narrows(asked: Asked, before: Found) -> bool:
-    """Only more letters were typed, so that every match is among the earlier ones."""
-    old, new = before.asked.filter, asked.filter
-    typed = old.search and new.search.lower().startswith(old.search.lower())
-    return bool(typed) and replace(new, search=old.search) == old and len(before.rows) <= NARROWING
-
-
-def _by_effect(rows: Rows, ledger: Mapping[int, Standing], descending: bool) -> Rows:
-    """Rows of the ledger by their effect, then those that training never showed."""
-    known = sorted(ledger, key=lambda row: ledger[row].estimate, reverse=descending)
-    asked = np.array(known, np.int64)
-    head = asked[np.isin(asked, rows)]
-    return np.concatenate([head, rows[~np.isin(rows, head)]])
-
-
-def _columns(asked: Asked) -> list[Column]:
-    flips = [
-        Column("effect", "effect", 7, right=True),
-        Column("flips", "flips", 6, right=True, rank=1, sortable=False),
-    ]
-    return [
-        Column("id", "id", 10, rank=4, grow=1, most=16, tail=True),
-        Column("source", "source", 10, rank=3, grow=1, most=18),
-        *(flips if asked.by_ledger else []),
-        Column("input", "input", 20, grow=6),
-        Column("output", "output", 10, grow=2, most=32),
-    ]
-
-
-def _line(row: Listed, shown: Found) -> Line:
-    sign = ("✗", "bad") if row.pruned else ("≈", "warn") if row.duplicate_of is not None else (" ", "")
-    flips = _flips(shown.known.ledger.get(row.row)) if shown.asked.by_ledger else ()
-    sought = shown.asked.filter.search
-    cells = (row.id, row.source, *flips, _lit(row.input, sought), _lit(row.output, sought))
-    return Line(cells, "muted" if row.pruned else "", sign)
-
-
-def _lit(value: str, sought: str) -> Text:
-    """A text with what was searched for lit up."""
-    text = Text(display_line(value))
-    if sought:
-        text.highlight_regex(re.compile(re.escape(display_line(sought)), re.IGNORECASE), "title")
-    return text
-
-
-def _flips(standing: Standing | None) -> tuple[Text, Text]:
-    if standing is None:
-        return Text(), Text()
-    sure = "bad" if standing.high < 0 else "good" if standing.low > 0 else ""
-    turned = Text.assemble(
-        (f"+{standing.helped}", "good" if standing.helped else "muted"), " ",
-        (f"-{standing.hurt}", "bad" if standing.hurt else "muted"),
-    )  # fmt: skip
-    return Text(f"{standing.estimate:+.3f}", sure), turned
 
 
 def _next(values: Sequence[Any], now: Any) -> Any:

@@ -24,11 +24,21 @@ from ...engine.store.runs import Latest, latest
 from ...engine.store.trials import SourceStanding, standings
 from ...engine.store.workspace import Workspace
 from ..actions import Action, bindings
+from ..dialogs.start import propose
 from ..room import Empty, Room
 from ..widgets.table import stroke
 
 MOST_SOURCES = 12
-STEPS = {"prune": "sources", "train": "jobs", "evaluate": "evaluate", "topics": "topics"}  # the tab for a command
+EXPORTS = (
+    "export curated.jsonl",
+    "export curated.csv",
+    "export curated.parquet",
+    "export curated.chat.jsonl --format chat",
+    "export curated.dspy.json --format dspy",
+    "export curated --format hf",
+    "export calibration.jsonl --format calibration",
+)
+"""What is proposed: one command for each format."""
 KINDS = {
     "evaluate": "evaluation",
     "train-sources": "source weights",
@@ -53,7 +63,9 @@ class OverviewRoom(Room):
     TITLE = "Overview"
     ABOUT = "The state of the workspace at a glance."
     ACTIONS = (
-        Action("overview.follow", "enter", "Next step", "Go to the tab of the next step, or copy its command"),
+        Action("overview.follow", "enter", "Next step", "Do it, its cost first, or go to the tab where it is done"),
+        Action("overview.index", "i", "Index", "Read files into the pool, or the known ones again", "icl-curate index"),
+        Action("overview.export", "e", "Export", "Write the curated pool to a file", "icl-curate export OUT"),
         Action("overview.down", "j,down", "Down", "Scroll down", footer=False, call="scroll_by(1)"),
         Action("overview.up", "k,up", "Up", "Scroll up", footer=False, call="scroll_by(-1)"),
     )
@@ -101,13 +113,19 @@ class OverviewRoom(Room):
     def copied(self) -> str:
         return self.step
 
-    async def action_follow(self) -> None:
-        words = self.step.split()
-        tab = STEPS.get(words[1]) if len(words) > 1 else None
-        if tab:
-            self.review.visit(tab)
+    def action_follow(self) -> None:
+        if self.nothing:
+            self.action_index()
+        elif self.step.startswith("icl-curate prune"):
+            self.review.visit("sources")
         else:
-            await self.app.run_action("app.copy")
+            propose(self, [self.step.removeprefix("icl-curate ")])
+
+    def action_index(self) -> None:
+        propose(self, ["index "])
+
+    def action_export(self) -> None:
+        propose(self, EXPORTS)
 
     def action_scroll_by(self, by: int) -> None:
         self.query_one(VerticalScroll).scroll_relative(y=by, animate=False)

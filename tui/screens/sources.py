@@ -64,13 +64,13 @@ class SourcesRoom(Room):
     ACTIONS = (
         Action("sources.prune", "x", "Prune", "Take the source out of the pool", "icl-curate prune --source NAME"),
         Action("sources.keep", "r", "Keep", "Put the source back, or confirm it", "icl-curate restore --source NAME"),
+        Action("sources.tune", "t", "Tune", "The threshold that validation chooses", "icl-curate prune --tune"),
+        Action("sources.cut", "p", "Prune below", "Prune what lies below the threshold", "icl-curate prune --below W"),
+        Action("sources.lower", "h,left", "Lower", "Move the threshold down", footer=False, call="threshold(-1)"),
+        Action("sources.raise", "l,right", "Threshold", "Move the threshold up", call="threshold(1)"),
         Action(
             "sources.look", "enter,o", "Look inside", "Its demonstrations, in Demos", "icl-curate demos --source NAME"
         ),
-        Action("sources.lower", "h,left", "Lower", "Move the threshold down", footer=False, call="threshold(-1)"),
-        Action("sources.raise", "l,right", "Threshold", "Move the threshold up", call="threshold(1)"),
-        Action("sources.cut", "p", "Prune below", "Prune what lies below the threshold", "icl-curate prune --below W"),
-        Action("sources.tune", "t", "Tune", "The threshold that validation chooses", "icl-curate prune --tune"),
         Action("sources.estimator", "e", "Estimator", "Draw the curve of the next estimator", footer=False),
         Action("sources.sort", "s", "Sort", "Sort by the next column", footer=False, call="sort(1)"),
         Action("sources.reverse", "S", "Reverse", "Turn the order round", footer=False),

@@ -1,0 +1,107 @@
+"""Any command of the command line, run here, with what it says."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import time
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+
+from rich.text import Text
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input, Static
+
+from ...engine.jobs.start import PROGRAM, environment
+from ...engine.pool.display import display_text
+from ..actions import Action, bindings
+from ..widgets.logview import MOST, LogView
+from ..widgets.paths import Paths
+
+SHOWN = 0.1
+"""Seconds between two drawings of what a command says."""
+
+
+class Run(ModalScreen[None]):
+    """Type a command, enter runs it in a process of its own; leaving asks it to stop, as Ctrl-C would."""
+
+    TITLE = "Run"
+    ACTIONS = (
+        Action("run.enter", "enter", "Run", "Run what is typed", call=""),
+        Action("run.complete", "tab", "Complete", "Take the file name that is offered"),
+        Action("run.output", "down,ctrl+d,pagedown", "Read", "To what it said", footer=False),
+        Action("run.close", "escape", "Leave", "Stop it and close"),
+    )
+    BINDINGS = bindings([action for action in ACTIONS if action.name != "run.enter"])
+
+    def __init__(self, folder: Path, command: str = "") -> None:
+        super().__init__()
+        self.folder, self.command = folder, command
+        self.code: int | None = None
+        """Exit code of the last command that ended."""
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog run"):
+            yield Static(Text("icl-curate …", "bold"))
+            yield Input(select_on_focus=False, suggester=Paths())
+            yield LogView()
+            keys = (("enter", " run  "), ("tab", " complete  "), ("↓", " read  "), ("esc", " leave"))
+            yield Static(Text.assemble(*((t, "key") if i == 0 else t for pair in keys for i, t in enumerate(pair))))
+
+    def on_mount(self) -> None:
+        field = self.query_one(Input)
+        field.value = self.command
+        field.cursor_position = len(self.command)
+
+    def action_complete(self) -> None:
+        self.query_one(Input).action_cursor_right()
+
+    def action_output(self) -> None:
+        self.query_one(LogView).focus()
+
+    def action_close(self) -> None:
+        field = self.query_one(Input)
+        if field.has_focus:
+            self.dismiss()
+        else:
+            field.focus()
+
+    @on(Input.Submitted)
+    def _submitted(self, event: Input.Submitted) -> None:
+        try:
+            words = shlex.split(event.value)
+        except ValueError as error:
+            self.query_one(LogView).tell([Text(f"{error}", "bad")])
+            return
+        words = words[1:] if words[:1] == ["icl-curate"] else words
+        if words:
+            self.run_worker(self._run(words), exclusive=True, exit_on_error=False)
+
+    async def _run(self, words: list[str]) -> None:
+        self.code = None
+        view = self.query_one(LogView)
+        said: deque[Text] = deque(maxlen=MOST)
+        width = str(max(20, view.scrollable_content_region.width))
+        process = await asyncio.create_subprocess_exec(
+            *PROGRAM, *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT, env=environment(self.folder) | {"COLUMNS": width}, limit=1 << 24,
+        )  # fmt: skip
+        try:
+            assert process.stdout is not None
+            drawn = 0.0
+            async for line in process.stdout:
+                said.append(Text(display_text(line.decode("utf-8", "replace").rstrip("\r\n"))))
+                if time.monotonic() - drawn > SHOWN:
+                    view.tell(list(said))
+                    drawn = time.monotonic()
+            self.code = await process.wait()
+        except asyncio.CancelledError:
+            with suppress(ProcessLookupError):
+                process.terminate()
+            raise
+        told = ("done", "good") if self.code == 0 else (f"ended with exit code {self.code}", "bad")
+        view.tell([*said, Text.assemble(told)])
