@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from icl_curate.engine.llm import runner
-from icl_curate.engine.llm.hf import LocalModel
+from icl_curate.engine.llm.hf.model import LocalModel
 from icl_curate.engine.llm.openai_server import OpenAIServer
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Answer, Request, Sampling

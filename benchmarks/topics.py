@@ -28,7 +28,7 @@ from icl_curate.engine.settings import Settings
 from icl_curate.engine.store.demonstrations import fetch, queries, task_of
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.engine.topics import kept, predictor, selection
-from icl_curate.engine.topics.coverage import coverage_curves
+from icl_curate.engine.topics.coverage import coverage_curves, required_topics
 from icl_curate.engine.topics.match import links_of
 from icl_curate.engine.topics.targets import distinctiveness, neighbours
 from icl_curate.engine.topics.train import TopicPlan, TopicTraining, text_of
@@ -80,9 +80,10 @@ def released(view: PoolView, folder: Path) -> None:
 def curves(view: PoolView, methods: list[str], count: int, k: int = 10) -> None:
     """Figure 4: required topics covered and redundancy at 1..k shots."""
     asked = queries(view.workspace, "test", count)
+    required = required_topics(view, asked)
     for method in methods:
         picks = [[pick.row for pick in chosen] for chosen in METHODS[method].choose(view, asked, k, 0)]
-        coverage, redundancy = coverage_curves(view, asked, picks)
+        coverage, redundancy = coverage_curves(view, required, picks)
         print(f"  {method:8} coverage {coverage.round(2).tolist()}")
         print(f"  {'':8} redundancy {redundancy.round(2).tolist()}")
 

@@ -1,4 +1,4 @@
-"""What tests share: an environment of their own and the sample pool, indexed once."""
+"""What tests share: an environment of their own, and the sample pool and that of the tabs, indexed once."""
 
 from __future__ import annotations
 
@@ -47,3 +47,34 @@ def support(_indexed_support: Path, tmp_path: Path) -> Path:
     path = tmp_path / "support"
     shutil.copytree(_indexed_support, path)
     return path
+
+
+@pytest.fixture(scope="session")
+def _untaught(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from reviewing import make_pool
+
+    return make_pool(tmp_path_factory.mktemp("untaught") / "w").path
+
+
+@pytest.fixture(scope="session")
+def _taught(_untaught: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from icl_curate.engine.store.workspace import Workspace
+    from reviewing import teach_ledger, teach_sources
+
+    path = Path(shutil.copytree(_untaught, tmp_path_factory.mktemp("taught") / "w"))
+    made = Workspace.open(path)
+    teach_sources(made)
+    teach_ledger(made)
+    return path
+
+
+@pytest.fixture
+def untaught(_untaught: Path, tmp_path: Path) -> Path:
+    """A workspace of one's own with the small pool of `reviewing`, on which nothing was trained."""
+    return Path(shutil.copytree(_untaught, tmp_path / "w"))
+
+
+@pytest.fixture
+def taught(_taught: Path, tmp_path: Path) -> Path:
+    """The same after ``train sources`` and ``train ranker``."""
+    return Path(shutil.copytree(_taught, tmp_path / "w"))

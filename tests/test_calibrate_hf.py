@@ -14,7 +14,7 @@ from icl_curate.engine.calibrate.documents import queries_of
 from icl_curate.engine.calibrate.scores import answer_score, document_scores
 from icl_curate.engine.calibrate.walk import CalibrationPlan
 from icl_curate.engine.llm.budget import Budget
-from icl_curate.engine.llm.hf import LocalModel
+from icl_curate.engine.llm.hf.model import LocalModel
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.store import rounds as kept

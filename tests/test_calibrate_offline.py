@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from icl_curate.engine.llm.cache import to_answer, to_call
-from icl_curate.engine.llm.offline import COUNT, OfflineReader, entropy_of
+from icl_curate.engine.llm.offline.closed_questions import COUNT
+from icl_curate.engine.llm.offline.reader import OfflineReader, entropy_of
 from icl_curate.engine.llm.types import Answer, Request
 from icl_curate.engine.pool.prompts import Prompt, Said, build_prompt
 from icl_curate.engine.pool.records import Query, Task

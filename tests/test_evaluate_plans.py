@@ -14,7 +14,7 @@ import pytest
 from icl_curate.engine.errors import LLMError, UsageError
 from icl_curate.engine.evaluate.asked import ASKED
 from icl_curate.engine.llm.budget import Budget
-from icl_curate.engine.llm.offline import OfflineReader
+from icl_curate.engine.llm.offline.reader import OfflineReader
 from icl_curate.engine.llm.openai_server import OpenAIServer
 from icl_curate.engine.llm.runner import close
 from icl_curate.engine.llm.settings import LLMSettings

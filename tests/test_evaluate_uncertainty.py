@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from icl_curate.engine.evaluate import uncertainty
-from icl_curate.engine.llm.hf import LocalModel
+from icl_curate.engine.llm.hf.model import LocalModel
 from icl_curate.engine.llm.runner import close
 from icl_curate.engine.llm.types import Answer, Failure, Request, Result
 from icl_curate.engine.pool.prompts import Prompt, Template

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 from commands import Run
 from icl_curate.engine.errors import CurateError, UsageError
-from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.jobs import folder as folders
 from icl_curate.engine.jobs import start as starting
 from icl_curate.engine.jobs.child import Recorder
@@ -26,46 +25,21 @@ from icl_curate.engine.progress import Event
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.workspace import Workspace
 
+from .jobs_world import CONCURRENCY, QUERIES, asked, evaluation, leave_nothing_running, make_pool
 from .servers import Server
-
-QUERIES = 24
-CONCURRENCY = 4
 
 
 @pytest.fixture
-def workspace(tmp_path: Path) -> Workspace:
-    """Twelve demonstrations and `QUERIES` test queries, each with a word of its own."""
-    pool, test = tmp_path / "pool.jsonl", tmp_path / "test.jsonl"
-    pool.write_text("".join(json.dumps({"input": f"shot {i} tells", "output": f"o{i % 3}"}) + "\n" for i in range(12)))
-    rows = [{"input": f"query{i} tells what", "output": f"o{i % 3}"} for i in range(QUERIES)]
-    test.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = Workspace.create(tmp_path / "w")
-    index_pool(found, IndexPlan(paths=(str(pool),), test=(str(test),), encoder=None))
-    return found
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    made = make_pool(tmp_path)
+    yield made
+    leave_nothing_running(made)
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
     with Server(delay=0.05) as found:
         yield found
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_left_running(tmp_path: Path) -> Iterator[None]:
-    yield
-    for path in (tmp_path / "w" / "jobs").glob("[0-9]*"):
-        job = folders.read(path)
-        if job.live and job.pid:
-            os.kill(job.pid, signal.SIGKILL)
-            wait_for(path)
-
-
-def evaluation(server: Server, k: int = 1, methods: str = "zero") -> list[str]:
-    """Arguments of a job that asks one prompt a query, or two with ``methods`` bm25."""
-    return [
-        "evaluate", "-m", methods, "-k", str(k), "--llm", "openai:stub", "--base-url", server.url,
-        "-j", str(CONCURRENCY), "--answers", "generate",
-    ]  # fmt: skip
 
 
 def until(true: Callable[[], object]) -> None:
@@ -78,10 +52,6 @@ def until(true: Callable[[], object]) -> None:
 def ended(workspace: Workspace, number: int) -> Job:
     wait_for(find(workspace, number).folder)
     return find(workspace, number)
-
-
-def asked(server: Server) -> list[str]:
-    return [call.text for call in server.asked("query")]
 
 
 def test_a_job_is_the_command_itself(

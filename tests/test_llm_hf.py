@@ -11,7 +11,9 @@ import pytest
 import torch
 import transformers
 from icl_curate.engine.errors import LLMError
-from icl_curate.engine.llm.hf import LocalModel, _generator, _sample
+from icl_curate.engine.llm.hf.drawing import generator_of, sample
+from icl_curate.engine.llm.hf.model import LocalModel
+from icl_curate.engine.llm.hf.tokens import render
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Answer, Failure, Request, Result, Sampling
 from icl_curate.engine.pool.prompts import Message, Prompt
@@ -183,7 +185,7 @@ def test_option_scores_equal_one_pair_at_a_time(folders: dict[str, Path], kind: 
 def test_tree_equals_rows_when_options_share_beginnings_and_span_several_passes(
     folders: dict[str, Path], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("icl_curate.engine.llm.hf.TREE_TOKENS", 24)
+    monkeypatch.setattr("icl_curate.engine.llm.hf.scoring.TREE_TOKENS", 24)
     choices = ("the", "the dog", "the dog barks", "the ferry", "positive", "possible", "possibly")
     requests = [Request(_prompt(q, choices), score=True) for q in QUESTIONS]
     model = LocalModel(str(folders[kind]))
@@ -232,7 +234,7 @@ def test_sampling_follows_the_model_within_the_nucleus() -> None:
     ordered, index = truth.sort(descending=True)
     nucleus = index[: int((ordered.cumsum(0) - ordered < 0.6).sum())].tolist()
     draws = [Sampling(temperature=1.5, top_p=0.6, repeat=i) for i in range(2000)]
-    chosen = [_sample(logprobs, draw, _generator(draw, "prompt")) for draw in draws]
+    chosen = [sample(logprobs, draw, generator_of(draw, "prompt")) for draw in draws]
     assert set(chosen) <= set(nucleus)
     for token in nucleus:
         expected = float(truth[token] / truth[nucleus].sum())
@@ -241,8 +243,8 @@ def test_sampling_follows_the_model_within_the_nucleus() -> None:
 
 
 def test_a_template_without_a_system_turn_gets_it_in_the_first_user_turn(folders: dict[str, Path]) -> None:
-    model = LocalModel(str(folders["no-system"]))
-    text, chat = model._render(_prompt("Hills", shots=0))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folders["no-system"])
+    text, chat = render(tokenizer, _prompt("Hills", shots=0))
     assert chat
     assert text.startswith("<|user|>Answer each question with a few words and nothing else.\n\nHills")
 
@@ -297,7 +299,7 @@ def test_closing_drops_the_weights_and_asking_loads_them_again(folders: dict[str
         request = Request(_prompt(QUESTIONS[0], OPTIONS), score=True)
         first = await model.ask([request])
         await model.close()
-        assert model._model is None
+        assert model._loaded is None
         return first, await model.ask([request])
 
     model = LocalModel(str(folders["llama"]))

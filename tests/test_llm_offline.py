@@ -14,17 +14,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from icl_curate.engine.llm.offline import (
-    UNKNOWN_TEXT,
-    Evidence,
-    OfflineReader,
-    alternatives_of,
-    asked_kind,
-    evidence_of,
-    kind_of,
-    sentences_of,
-    spans_of,
-)
+from icl_curate.engine.llm.offline.evidence import evidence_of
+from icl_curate.engine.llm.offline.open_questions import UNKNOWN_TEXT
+from icl_curate.engine.llm.offline.reader import OfflineReader
+from icl_curate.engine.llm.offline.texts import Evidence, alternatives_of, asked_kind, kind_of, sentences_of, spans_of
 from icl_curate.engine.llm.types import Answer, Failure, Request, Sampling
 from icl_curate.engine.pool.prompts import Prompt, build_prompt
 from icl_curate.engine.pool.records import Demonstration, Query, Task

@@ -18,6 +18,7 @@ import pytest
 from icl_curate.engine.errors import BudgetError, Cancelled, LLMError
 from icl_curate.engine.llm import cache, failures, runner
 from icl_curate.engine.llm.budget import Budget, Price
+from icl_curate.engine.llm.offline.reader import OfflineReader
 from icl_curate.engine.llm.openai_server import OpenAIServer
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Answer, Capabilities, Failure, Request, Result, Sampling
@@ -364,6 +365,29 @@ def test_probes_are_stored_reused_and_required(workspace: Workspace, opened: lis
         (answer,) = runner.ask(workspace, other, [request(1)], settings)
         assert isinstance(answer, Answer)
         assert answer.logprobs  # the answer of the time before is forgotten
+
+
+def test_a_rehearsal_sends_nothing_and_knows_what_a_probe_found(workspace: Workspace, opened: list[Any]) -> None:
+    with Server() as server:
+        backend, settings = open_server(server, opened)
+        assert runner.capabilities(workspace, backend, rehearse=True) == runner.UNSEEN
+        assert server.calls == []
+        found = runner.capabilities(workspace, backend, rehearse=False)
+        assert found.logprobs
+        before = len(server.calls)
+        assert before > 0
+        another = OpenAIServer("stub", settings)
+        assert runner.capabilities(workspace, another, rehearse=True) == found
+        assert len(server.calls) == before
+
+
+def test_a_rehearsal_knows_the_offline_reader_unasked(workspace: Workspace) -> None:
+    def encode(texts: Sequence[str]) -> Any:
+        raise AssertionError("read")
+
+    rehearsed = runner.capabilities(workspace, OfflineReader(encode, "none"), rehearse=True)
+    assert (rehearsed.scoring, rehearsed.logprobs, rehearsed.instructs) == (True, True, False)
+    assert rehearsed == runner.capabilities(workspace, OfflineReader(encode, "none"), rehearse=False)
 
 
 HOLDER = """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from typing import Any
 import pytest
 from commands import Run
 from icl_curate.engine.store import workspace as store
-from icl_curate.engine.store.decisions import decide
+from icl_curate.engine.store.decisions import decide, history
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.actions import keymap
 from icl_curate.tui.app import FRAME, ROOMS, ReviewApp, import_rooms
@@ -28,28 +27,12 @@ from reviewing import (
     HOSTILE,
     go,
     lines_of,
-    make_pool,
+    numbers,
     session,
     settled,
-    teach_ledger,
-    teach_sources,
     text_of,
     until,
 )
-
-
-@pytest.fixture(scope="module")
-def _taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("review") / "w"
-    made = make_pool(folder)
-    teach_sources(made)
-    teach_ledger(made)
-    return folder
-
-
-@pytest.fixture
-def taught(_taught: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(_taught, tmp_path / "w"))
 
 
 def test_every_tab_is_what_the_frame_says_it_is() -> None:
@@ -318,8 +301,19 @@ def test_decisions_keep_their_order_however_fast_the_keys(taught: Path) -> None:
 
 def test_history_lists_decisions_and_undoes_them(taught: Path) -> None:
     made = Workspace.open(taught)
+
+    def active() -> set[str]:
+        with made.read() as con:
+            return {name for (name,) in con.execute("SELECT id FROM active").fetchall()}
+
+    def decided() -> list[tuple[str, bool]]:
+        return [(entry.action, entry.undone) for entry in history(made)]
+
+    everything = active()
+    noisy = {name for name in numbers(made) if name.startswith("noisy-")}
     decide(made, "prune", "source", ["noisy"], "too [/noisy]")
-    decide(made, "keep", "demonstration", ["clean-1"])
+    decide(made, "keep", "demonstration", ["noisy-1"])
+    assert active() == everything - noisy | {"noisy-1"}
 
     async def script(app: ReviewApp, pilot: Any) -> None:
         await pilot.press("H")
@@ -327,6 +321,12 @@ def test_history_lists_decisions_and_undoes_them(taught: Path) -> None:
         await pilot.press("u")
         table = app.screen.query_one(LineTable)
         await until(pilot, lambda: table.count == 3)
+        assert decided() == [("undo", False), ("keep", True), ("prune", False)]
+        assert active() == everything - noisy
+        await pilot.press("u")
+        await until(pilot, lambda: table.count == 4)
+        assert decided() == [("undo", False), ("undo", False), ("keep", True), ("prune", True)]
+        assert active() == everything
         await pilot.press("escape")
         await settled(pilot)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -32,35 +31,12 @@ from reviewing import (
     SOURCES,
     go,
     lines_of,
-    make_pool,
     numbers,
     session,
     settled,
-    teach_ledger,
-    teach_sources,
     text_of,
     until,
 )
-
-
-@pytest.fixture(scope="module")
-def _untaught(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("review") / "w"
-    make_pool(folder)
-    return folder
-
-
-@pytest.fixture
-def untaught(_untaught: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(_untaught, tmp_path / "w"))
-
-
-@pytest.fixture
-def taught(untaught: Path) -> Path:
-    made = Workspace.open(untaught)
-    teach_sources(made)
-    teach_ledger(made)
-    return untaught
 
 
 def test_overview_tells_the_state_and_the_next_step(taught: Path) -> None:

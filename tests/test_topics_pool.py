@@ -26,7 +26,7 @@ from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.demonstrations import active_rows, fetch, queries
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.engine.topics import kept, mining, selection
-from icl_curate.engine.topics.coverage import coverage_curves
+from icl_curate.engine.topics.coverage import coverage_curves, required_topics
 from icl_curate.engine.topics.match import core_request, topics_in
 from icl_curate.engine.topics.report import FLOOR, TOP, Survey, gaps, topics
 from icl_curate.engine.topics.train import TopicPlan, TopicTraining
@@ -297,10 +297,11 @@ def test_topick_covers_at_least_as_much_as_chance(tmp_path: Path, monkeypatch: p
     _train(workspace)
     view = PoolView(workspace, SETTINGS)
     asked = queries(workspace, "test")
+    required = required_topics(view, asked)
 
     def curve(method: str) -> tuple[Any, Any]:
         return coverage_curves(
-            view, asked, [[p.row for p in chosen] for chosen in METHODS[method].choose(view, asked, 4, 0)], 5
+            view, required, [[p.row for p in chosen] for chosen in METHODS[method].choose(view, asked, 4, 0)], 5
         )
 
     (ours, redundant), (chance, _) = curve("topick"), curve("random")

@@ -8,7 +8,6 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from icl_curate.engine.jobs import folder as folders
 from icl_curate.engine.jobs import start as starting
 from icl_curate.engine.jobs.child import Recorder
 from icl_curate.engine.jobs.folder import find
-from icl_curate.engine.jobs.lock import hold, wait_for
+from icl_curate.engine.jobs.lock import hold
 from icl_curate.engine.progress import Event
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
@@ -35,43 +34,23 @@ from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
 from .commands import run_command
+from .jobs_world import QUERIES, asked, evaluation, leave_nothing_running, make_pool
 from .servers import Server
 
 HOSTILE = " ".join(text for text in TEXTS if len(text) < 100 and "\n" not in text)
 
-QUERIES = 24
-
 
 @pytest.fixture
-def workspace(tmp_path: Path) -> Workspace:
-    pool, test = tmp_path / "pool.jsonl", tmp_path / "test.jsonl"
-    pool.write_text("".join(json.dumps({"input": f"shot {i} tells", "output": f"o{i % 3}"}) + "\n" for i in range(12)))
-    rows = [{"input": f"query{i} tells what", "output": f"o{i % 3}"} for i in range(QUERIES)]
-    test.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = Workspace.create(tmp_path / "w")
-    index_pool(found, IndexPlan(paths=(str(pool),), test=(str(test),), encoder=None))
-    return found
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    made = make_pool(tmp_path)
+    yield made
+    leave_nothing_running(made)
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
     with Server(delay=0.05) as found:
         yield found
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_left_running(tmp_path: Path) -> Iterator[None]:
-    yield
-    for path in (tmp_path / "w" / "jobs").glob("[0-9]*"):
-        job = folders.read(path)
-        if job.live and job.pid:
-            with suppress(ProcessLookupError):
-                os.kill(job.pid, signal.SIGKILL)
-                wait_for(path)
-
-
-def command(server: Server, methods: str = "zero", k: int = 1) -> str:
-    return f"evaluate -m {methods} -k {k} --llm openai:stub --base-url {server.url} -j 4 --answers generate"
 
 
 def static(app: ReviewApp, selector: str) -> str:
@@ -82,12 +61,8 @@ def state(app: ReviewApp, number: int) -> str:
     return next((seen.job.state for seen in app.query_one(JobsRoom).seen if seen.job.number == number), "")
 
 
-def asked(server: Server) -> list[str]:
-    return [call.text for call in server.asked("query")]
-
-
 def test_a_job_is_started_once_its_cost_is_known(workspace: Workspace, server: Server) -> None:
-    wanted = command(server, "zero,bm25")
+    wanted = " ".join(evaluation(server, methods="zero,bm25"))
     told = run_command(*wanted.split(), "-w", workspace.path, "--dry-run", "--json").json
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
@@ -168,7 +143,7 @@ def test_cancel_and_resume_by_keys(workspace: Workspace, server: Server) -> None
     server.delay = 0.2
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        starting.start(workspace, command(server).split())
+        starting.start(workspace, evaluation(server))
         await pilot.press("8")
         await until(pilot, lambda: len(asked(server)) >= 6)
         await until(pilot, lambda: state(app, 1) == "running")
@@ -180,7 +155,7 @@ def test_cancel_and_resume_by_keys(workspace: Workspace, server: Server) -> None
         await pilot.pause()
         assert "no job that runs or waits is selected" in said(app)
         await pilot.press("e")
-        assert app.screen.query_one(Input).value == command(server)
+        assert app.screen.query_one(Input).value == " ".join(evaluation(server))
         await pilot.press("escape")
         server.delay = 0.0
         await pilot.press("r")
@@ -196,7 +171,7 @@ def test_a_killed_job_is_told_and_the_queue_goes_on(workspace: Workspace, server
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         for k in (1, 2):
-            starting.start(workspace, command(server, k=k).split())
+            starting.start(workspace, evaluation(server, k))
         await pilot.press("8")
         await until(pilot, lambda: asked(server))
         await until(pilot, lambda: (state(app, 1), state(app, 2)) == ("running", "queued"))
@@ -226,7 +201,7 @@ def test_a_job_goes_on_while_the_app_is_closed(workspace: Workspace, server: Ser
 
     async def begin(app: ReviewApp, pilot: Pilot[None]) -> None:
         await pilot.press("8")
-        starting.start(workspace, command(server).split())
+        starting.start(workspace, evaluation(server))
         await until(pilot, lambda: state(app, 1) == "running")
 
     async def again(app: ReviewApp, pilot: Pilot[None]) -> None:

@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from ..errors import Cancelled, LLMError, UsageError
+from ..errors import LLMError, UsageError
 from ..index.view import PoolView
 from ..llm import runner
+from ..llm.account import account_of
 from ..llm.asking import llm_settings, room_for
 from ..llm.budget import Budget, Price
 from ..llm.cache import call_key, canonical
-from ..llm.types import Answer, Backend, Request, Result
+from ..llm.types import Backend, Request, Result
 from ..pool.answers import is_correct, token_f1
 from ..pool.prompts import Prompt
 from ..pool.records import Query
@@ -77,7 +78,7 @@ class Calibration:
             raise UsageError("the arm 'oracle' needs reference answers", "--validation, or leave out the arm")
         self.task = task_of(workspace)
         self.frame = Frame(self.task, settings.template, settings.order)
-        self.capabilities = (runner.known if rehearse else runner.probe)(workspace, backend)
+        self.capabilities = runner.capabilities(workspace, backend, rehearse=rehearse)
         cases = cases_for(workspace, queries, self.task, settings, plan.over, report, self.cancel, selector)
         self.cases = self._fitted(cases)
         self.llm = canonical(backend.identity())
@@ -175,18 +176,12 @@ class Calibration:
             "seed": self.settings.seed,
             "version": VERSION,
         }
-        run = runs.start(self.workspace, kept.KIND, self.backend.spec, described)
-
-        try:
+        with runs.recorded(self.workspace, kept.KIND, self.backend.spec, described) as record:
             walk = self.walker.walk(
-                lambda requests: self._ask(requests, budget), lambda walk, step: self._keep(run, walk, step)
+                lambda requests: self._ask(requests, budget), lambda walk, step: self._keep(record.run, walk, step)
             )
-            summary = self._summary(run, walk)
-        except BaseException as error:
-            stopped = isinstance(error, (Cancelled, KeyboardInterrupt))
-            runs.finish(self.workspace, run, "interrupted" if stopped else "failed", {"error": str(error)})
-            raise
-        runs.finish(self.workspace, run, "done", {k: v for k, v in summary.items() if k != "queries"})
+            summary = self._summary(record.run, walk)
+            record.summary = {k: v for k, v in summary.items() if k != "queries"}
         return summary
 
     # asking
@@ -285,7 +280,6 @@ class Calibration:
                 )  # fmt: skip
         kept.append(self.workspace, "calibrations", rows)
         told = [self._told(i, walk) for i in range(len(self.cases))]
-        answers = [result for result in self.asked.values() if isinstance(result, Answer)]
         failures = [chain.failure for chain in walk.chains[self.arms[0]] if chain.failure]
         summary: dict[str, Any] = {
             "run": run,
@@ -293,11 +287,7 @@ class Calibration:
             "estimator": self.plan.estimator,
             "task": self.task.kind,
             "split": self.plan.split,
-            "calls": len(self.asked),
-            "cached_calls": sum(answer.cached for answer in answers),
-            "failures": len(self.asked) - len(answers),
-            "tokens_in": sum(answer.tokens_in for answer in answers),
-            "tokens_out": sum(answer.tokens_out for answer in answers),
+            **asdict(account_of(self.asked.values())),
             "means": walk.means,
         }
         if not self.plan.split and len(self.cases) == 1:

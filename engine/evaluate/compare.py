@@ -17,8 +17,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ..errors import Cancelled, UsageError
+from ..errors import UsageError
 from ..llm import runner
+from ..llm.account import account_of
 from ..llm.asking import llm_settings
 from ..llm.budget import Budget, Price
 from ..llm.types import Answer, Backend, Request, Result
@@ -31,7 +32,7 @@ from ..settings import Settings
 from ..store import runs
 from ..store.demonstrations import queries as queries_of
 from ..store.workspace import Workspace
-from ..topics.coverage import coverage_curves, learnt
+from ..topics.coverage import coverage_curves, learnt, required_topics
 from ..version import VERSION
 from .asked import ASKED
 from .dialogue import Answered, Arm, Bench, Dialogue, Stage, play
@@ -98,8 +99,7 @@ class Evaluation:
             raise UsageError(
                 f"there are no {plan.split} queries", f"icl-curate index POOL.jsonl --{plan.split} QUERIES.jsonl"
             )
-        free = backend.spec == "offline"  # its probe costs nothing and goes nowhere
-        self.capabilities = (runner.known if rehearse and not free else runner.probe)(workspace, backend)
+        self.capabilities = runner.capabilities(workspace, backend, rehearse=rehearse)
         self.selector = Selector(workspace, "zero", settings=settings, report=report, cancel=self.cancel)
         self.bench = Bench(self.selector, backend, settings, self.capabilities, self.queries, report)
         for name in self.methods:
@@ -129,18 +129,12 @@ class Evaluation:
         """Ask what is not cached, mark every answer, keep the outcomes, and compare."""
         arms = self.begin()
         described = self._describe(arms)
-        run = runs.start(self.workspace, "evaluate", self.backend.spec, described)
-        try:
+        with runs.recorded(self.workspace, "evaluate", self.backend.spec, described) as record:
             play(arms, lambda stages: self._ask(stages, budget))
-        except BaseException as error:
-            stopped = isinstance(error, (Cancelled, KeyboardInterrupt))
-            runs.finish(self.workspace, run, "interrupted" if stopped else "failed", {"error": str(error)})
-            raise
-        marked = [_marked(arm, self.queries, self.selector.task) for arm in arms]
-        for each in marked:
-            runs.add_evaluations(self.workspace, _outcome_table(run, each, self.queries))
-        summary = {"run": run, **described, **self._table(marked)}
-        runs.finish(self.workspace, run, "done", summary)
+            marked = [_marked(arm, self.queries, self.selector.task) for arm in arms]
+            for each in marked:
+                runs.add_evaluations(self.workspace, _outcome_table(record.run, each, self.queries))
+            record.summary = summary = {"run": record.run, **described, **self._table(marked)}
         return summary
 
     def begin(self) -> list[Arm]:
@@ -193,9 +187,11 @@ class Evaluation:
             name: compare(items[name], items[other], self.settings.seed) for name, other in versus.items() if other
         }
         adjusted = dict(zip(pairs, holm([pair.p for pair in pairs.values()]), strict=True))
+        view = self.selector.view
+        required = required_topics(view, self.queries) if learnt(view) else None
         methods: dict[str, Any] = {}
         for name, own in by_method.items():
-            methods[name] = self._row(own, easy)
+            methods[name] = self._row(own, easy) | self._coverage(own, required)
             if name in pairs:
                 methods[name]["versus"] = {"method": versus[name], **asdict(pairs[name]), "p_holm": adjusted[name]}
         return {
@@ -208,8 +204,6 @@ class Evaluation:
     def _row(self, marked: list[_Marked], easy: NDArray[np.bool_]) -> dict[str, Any]:
         items = _items(marked)
         per_seed = [float(m.correct.mean()) for m in marked]
-        heard = [result for m in marked for result in m.arm.heard]
-        answers = [result for result in heard if isinstance(result, Answer)]
         row: dict[str, Any] = {
             "accuracy": float(items.mean()),
             "std": plain.stdev(per_seed) if len(per_seed) > 1 else 0.0,
@@ -217,22 +211,21 @@ class Evaluation:
             "easy": _mean(items[easy]),
             "hard": _mean(items[~easy]),
             "seeds": len(marked),
-            "calls": len(heard),
-            "cached_calls": sum(answer.cached for answer in answers),
-            "failures": len(heard) - len(answers),
+            **asdict(account_of([result for m in marked for result in m.arm.heard])),
             "shots": float(np.mean([shots for m in marked for shots in m.shots])),
-            "tokens_in": sum(answer.tokens_in for answer in answers),
-            "tokens_out": sum(answer.tokens_out for answer in answers),
         }
-        if learnt(self.selector.view):
-            curves = [coverage_curves(self.selector.view, self.queries, m.answered.shown) for m in marked]
-            row["topic_coverage"], row["topic_redundancy"] = (
-                np.mean(column, axis=0).tolist() for column in zip(*curves, strict=True)
-            )
         if self.selector.task.kind == "open":
             row["em"] = row["accuracy"]
             row["f1"] = float(np.mean([m.f1.mean() for m in marked]))
         return row
+
+    def _coverage(self, marked: list[_Marked], required: NDArray[np.float32] | None) -> dict[str, list[float]]:
+        """What the shots cover of the topics that the queries require; nothing where no topics are learnt."""
+        if required is None:
+            return {}
+        curves = [coverage_curves(self.selector.view, required, m.answered.shown) for m in marked]
+        coverage, redundancy = (np.mean(column, axis=0).tolist() for column in zip(*curves, strict=True))
+        return {"topic_coverage": coverage, "topic_redundancy": redundancy}
 
 
 def metric_of(task: Task) -> str:

@@ -131,8 +131,11 @@ def probe(workspace: Workspace, backend: Backend, *, fresh: bool = False) -> Cap
     return found
 
 
-def known(workspace: Workspace, backend: Backend) -> Capabilities:
-    """What the LLM was seen to do at an earlier probe, without asking it; nothing, where it was never probed."""
+def capabilities(workspace: Workspace, backend: Backend, *, rehearse: bool) -> Capabilities:
+    """What to plan with: what `probe` finds out; in a rehearsal, which sends nothing, what an earlier probe found,
+    and `UNSEEN` where there was none. The offline reader's probe asks nobody, so a rehearsal knows it too."""
+    if not rehearse or backend.spec == "offline":
+        return probe(workspace, backend)
     return _adopt_stored(workspace, backend) or UNSEEN
 
 

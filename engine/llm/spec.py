@@ -84,12 +84,12 @@ def open_backend(
 
         return OpenAIServer(chosen.name, settings)
     if chosen.kind == "hf":
-        from .hf import LocalModel
+        from .hf.model import LocalModel
 
         return LocalModel(chosen.name, settings)
     if encode is None:
         raise UsageError("the offline reader needs an encoder", "icl-curate index POOL.jsonl")
-    from .offline import OfflineReader
+    from .offline.reader import OfflineReader
 
     return OfflineReader(encode, encoder_name)
 

@@ -97,10 +97,10 @@ def import_ranker(workspace: Workspace, path: Path, settings: Settings) -> int:
     _check(view, head)
     method: Method = "promptpg" if head.method == "promptpg" else "ranker"
     described = {"seed": head.seed, "imported_from": str(folder), "encoder": head.encoder}
-    run = runs.start(workspace, KINDS[method], head.llm, described)
-    save(folder_of(workspace, run), policy, head)
-    runs.finish(workspace, run, "done", {"run": run, "imported_from": str(folder)})
-    return run
+    with runs.recorded(workspace, KINDS[method], head.llm, described) as record:
+        save(folder_of(workspace, record.run), policy, head)
+        record.summary = {"run": record.run, "imported_from": str(folder)}
+    return record.run
 
 
 def _policy(view: PoolView, method: Method, seed: int) -> tuple[Policy, Head]:

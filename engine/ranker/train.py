@@ -21,9 +21,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ..errors import Cancelled, UsageError
+from ..errors import UsageError
 from ..index.view import PoolView
 from ..llm import runner
+from ..llm.account import Account, account_of
 from ..llm.asking import llm_settings, prompt_for, request_for, room_for
 from ..llm.budget import Budget, Price
 from ..llm.types import Answer, Backend, Request, Result
@@ -75,30 +76,6 @@ class RankerPlan:
     patience: int = 2
     rouge: float | None = None
     limit: int | None = None
-
-
-@dataclass(slots=True)
-class _Tally:
-    """What was asked so far."""
-
-    calls: int = 0
-    cached: int = 0
-    failures: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0
-    seconds: float = 0.0
-
-    def add(self, results: Sequence[Result], seconds: float) -> int:
-        """Count results; returns how many came from the cache."""
-        answers = [result for result in results if isinstance(result, Answer)]
-        cached = sum(answer.cached for answer in answers)
-        self.calls += len(results)
-        self.cached += cached
-        self.failures += len(results) - len(answers)
-        self.tokens_in += sum(answer.tokens_in for answer in answers)
-        self.tokens_out += sum(answer.tokens_out for answer in answers)
-        self.seconds += seconds
-        return cached
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,14 +136,15 @@ class RankerTraining:
                 "icl-curate index POOL.jsonl --validation QUERIES.jsonl, or --validation-fraction 0.2",
             )
         self.task = task_of(workspace)
-        self.capabilities = (runner.known if rehearse else runner.probe)(workspace, backend)
+        self.capabilities = runner.capabilities(workspace, backend, rehearse=rehearse)
         self.view = PoolView(workspace, settings, report, self.cancel)
         self.candidates = candidates_for(self.view, self.queries, plan.candidates)
         self.vectors = self.view.embed(self.queries)
         self.train, self.held_out = self._split()
         every = np.unique(np.concatenate([rows for rows, _ in self.candidates]))
         self.shots = {shot.row: shot for shot in fetch(workspace, every)}
-        self.tally = _Tally()
+        self.spent = Account()
+        self.seconds_asking = 0.0
 
     def cost(self, price: Price | None) -> runner.Plan:
         """The first epoch's prompts as they stand, and the most that the further epochs can add.
@@ -206,9 +184,8 @@ class RankerTraining:
             "version": VERSION,
         }
         started = time.perf_counter()
-        run = runs.start(self.workspace, KINDS[plan.method], self.backend.spec, described)
-        try:
-            course = self._learn(run, budget)
+        with runs.recorded(self.workspace, KINDS[plan.method], self.backend.spec, described) as record:
+            course = self._learn(record.run, budget)
             assert course.best is not None
             head = Head(
                 plan.method,
@@ -219,13 +196,8 @@ class RankerTraining:
                 self.settings.seed,
                 described,
             )
-            save(folder_of(self.workspace, run), course.best, head)
-        except BaseException as error:
-            stopped = isinstance(error, (Cancelled, KeyboardInterrupt))
-            runs.finish(self.workspace, run, "interrupted" if stopped else "failed", {"error": str(error)})
-            raise
-        summary = self._summary(run, course, time.perf_counter() - started)
-        runs.finish(self.workspace, run, "done", summary)
+            save(folder_of(self.workspace, record.run), course.best, head)
+            record.summary = summary = self._summary(record.run, course, time.perf_counter() - started)
         return summary
 
     # what is learnt on, and what judges
@@ -285,7 +257,8 @@ class RankerTraining:
         threshold = course.threshold
         scores = course.policy.scores(candidates)
         plans = list(self._asked(course.policy, which, epoch, threshold, scores))
-        results, cached = self._ask([request for _, asked in plans for request in asked], budget)
+        results = self._ask([request for _, asked in plans for request in asked], budget)
+        spent = account_of(results)
         answered = _cut(results, [len(asked) for _, asked in plans])
         rollouts = [
             Rollout(chosen, scores[i, chosen], tuple(self._reward(self.queries[which[i]], r) for r in answered[i]))
@@ -306,10 +279,10 @@ class RankerTraining:
             "loss": loss,
             "sigma": threshold,
             "shots": sum(len(r.prompt.demonstrations) for _, asked in plans for r in asked),
-            "calls": len(results),
-            "cached_calls": cached,
-            "tokens_in": sum(r.tokens_in for r in results if isinstance(r, Answer)),
-            "tokens_out": sum(r.tokens_out for r in results if isinstance(r, Answer)),
+            "calls": spent.calls,
+            "cached_calls": spent.cached_calls,
+            "tokens_in": spent.tokens_in,
+            "tokens_out": spent.tokens_out,
             "accuracy": sum(reward == 1 for reward in final) / len(final),
             "entropy": float(entropy(scores).mean()),
         } | (_flips(rollouts) if stepwise else {})
@@ -361,12 +334,14 @@ class RankerTraining:
     def _demonstrations(self, query: int, chosen: Positions) -> list[Demonstration]:
         return [self.shots[row] for row in self.candidates[query][0][chosen].tolist()]
 
-    def _ask(self, requests: Sequence[Request], budget: Budget) -> tuple[list[Result], int]:
+    def _ask(self, requests: Sequence[Request], budget: Budget) -> list[Result]:
         started = time.perf_counter()
         results = runner.ask(
             self.workspace, self.backend, requests, llm_settings(self.settings), budget, self.report, self.cancel
         )
-        return results, self.tally.add(results, time.perf_counter() - started)
+        self.seconds_asking += time.perf_counter() - started
+        self.spent += account_of(results)
+        return results
 
     def _reward(self, query: Query, result: Result) -> int:
         if not isinstance(result, Answer):
@@ -393,7 +368,7 @@ class RankerTraining:
     ) -> None:
         """Compare the policy with the best so far; without held-out queries, by the accuracy while it trained."""
         if self.held_out.size:
-            results, _ = self._ask(self._judging(course.policy), budget)
+            results = self._ask(self._judging(course.policy), budget)
             right = np.array(
                 [self._reward(self.queries[i], r) == 1 for i, r in zip([*self.held_out] * 2, results, strict=True)]
             ).reshape(2, -1)
@@ -456,7 +431,6 @@ class RankerTraining:
 
     def _summary(self, run: int, course: _Course, seconds: float) -> dict[str, Any]:
         assert course.judged is not None
-        tally = self.tally
 
         def by_shots(kind: str, of: int | None = None) -> dict[str, Any]:
             found = sorted((shots, count) for (k, shots), count in course.right.items() if k == kind)
@@ -465,11 +439,7 @@ class RankerTraining:
         return {
             "run": run,
             "llm": self.backend.spec,
-            "calls": tally.calls,
-            "cached_calls": tally.cached,
-            "failures": tally.failures,
-            "tokens_in": tally.tokens_in,
-            "tokens_out": tally.tokens_out,
+            **asdict(self.spent),
             "metrics": {
                 "method": self.plan.method,
                 "batches": course.batches,
@@ -485,7 +455,7 @@ class RankerTraining:
                 "held_out_queries": len(self.held_out),
                 "collapsed": course.collapsed,
                 "seconds": seconds,
-                "seconds_asking": tally.seconds,
+                "seconds_asking": self.seconds_asking,
             },
         }
 

@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import Cancelled, UsageError
+from ..errors import UsageError
 from ..index.view import PoolView, Ranked
 from ..llm import runner
+from ..llm.account import account_of
 from ..llm.asking import llm_settings, prompt_for, request_for
 from ..llm.budget import Budget, Price
 from ..llm.types import Answer, Backend, Request, Result
@@ -73,7 +74,7 @@ class SourceTraining:
                 "icl-curate index POOL.jsonl --validation QUERIES.jsonl, or --validation-fraction 0.2",
             )
         self.task = task_of(workspace)
-        self.capabilities = (runner.known if rehearse else runner.probe)(workspace, backend)
+        self.capabilities = runner.capabilities(workspace, backend, rehearse=rehearse)
         self.ranked = self._rank()
         self.requests = self._requests()
 
@@ -84,8 +85,7 @@ class SourceTraining:
     def run(self, budget: Budget) -> dict[str, Any]:
         """Ask what is not cached, learn, keep trials and scores; returns the ``train --json`` contract."""
         described = asdict(self.plan) | {"k": self.settings.k, "version": VERSION, "queries": len(self.queries)}
-        run = runs.start(self.workspace, trials.KIND, self.backend.spec, described)
-        try:
+        with runs.recorded(self.workspace, trials.KIND, self.backend.spec, described) as record:
             results = runner.ask(
                 self.workspace,
                 self.backend,
@@ -95,7 +95,7 @@ class SourceTraining:
                 self.report,
                 self.cancel,
             )
-            found = self._trials(run, results)
+            found = self._trials(record.run, results)
             lists = lists_of(found)
             choice = choose(lists, self.settings.k, seed=self.settings.seed, report=self.report, cancel=self.cancel)
             scores = {
@@ -103,12 +103,7 @@ class SourceTraining:
                 for name in DEFAULT_ESTIMATORS
             }
             trials.save(self.workspace, found, scores)
-        except BaseException as error:
-            stopped = isinstance(error, (Cancelled, KeyboardInterrupt))
-            runs.finish(self.workspace, run, "interrupted" if stopped else "failed", {"error": str(error)})
-            raise
-        summary = self._summary(run, results, lists, choice, scores)
-        runs.finish(self.workspace, run, "done", summary)
+            record.summary = summary = self._summary(record.run, results, lists, choice, scores)
         return summary
 
     def _rank(self) -> list[Ranked]:
@@ -158,16 +153,11 @@ class SourceTraining:
         choice: Choice,
         scores: Mapping[str, Mapping[str, float]],
     ) -> dict[str, Any]:
-        answers = [result for result in results if isinstance(result, Answer)]
         setting = choice.best.setting
         return {
             "run": run,
             "llm": self.backend.spec,
-            "calls": len(results),
-            "cached_calls": sum(answer.cached for answer in answers),
-            "failures": len(results) - len(answers),
-            "tokens_in": sum(answer.tokens_in for answer in answers),
-            "tokens_out": sum(answer.tokens_out for answer in answers),
+            **asdict(account_of(results)),
             "metrics": {
                 "queries": len(lists),
                 "sources": {name: {kind: scores[kind][name] for kind in scores} for name in lists.names},

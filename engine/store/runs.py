@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 
+from ..errors import Cancelled
 from .workspace import Workspace
 
 EVALUATION_COLUMNS = pa.schema(
@@ -64,6 +66,28 @@ def finish(workspace: Workspace, run: int, status: str, summary: Mapping[str, An
             "UPDATE runs SET finished_at = ?, status = ?, summary = ? WHERE run = ?",
             [_now(), status, json.dumps(summary), run],
         )
+
+
+@dataclass(slots=True)
+class Record:
+    """A run under way: what its ``summary`` was set to is kept when it is done."""
+
+    run: int
+    summary: Mapping[str, Any] = field(default_factory=dict)
+
+
+@contextmanager
+def recorded(workspace: Workspace, kind: str, llm: str, settings: Mapping[str, Any]) -> Iterator[Record]:
+    """A run from start to end: ``done`` with its summary, else ``interrupted`` or ``failed`` with the error, which goes
+    on to the caller."""
+    record = Record(start(workspace, kind, llm, settings))
+    try:
+        yield record
+    except BaseException as error:
+        stopped = isinstance(error, (Cancelled, KeyboardInterrupt))
+        finish(workspace, record.run, "interrupted" if stopped else "failed", {"error": str(error)})
+        raise
+    finish(workspace, record.run, "done", record.summary)
 
 
 def add_evaluations(workspace: Workspace, table: pa.Table) -> None:

@@ -27,23 +27,29 @@ def learnt(view: PoolView) -> bool:
     return True
 
 
+def required_topics(view: PoolView, queries: Sequence[Query]) -> Floats:
+    """t̂ of each query, (q, t): how much it requires each topic. Raises as `topick` does."""
+    predictor = open_for(view).model.predictor
+    return predictor.predict(view.embed(queries)) if len(queries) else np.empty((0, predictor.topics), np.float32)
+
+
 def coverage_curves(
-    view: PoolView, queries: Sequence[Query], picks: Sequence[Sequence[int]], top: int = TOP
+    view: PoolView, required: Floats, picks: Sequence[Sequence[int]], top: int = TOP
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Figure 4 for the rows picked for each query, best first: coverage and redundancy at 1..K shots, both (K,).
 
-    Means over the queries that have so many picks. The paper leaves open when a demonstration covers a topic; here it
-    covers its ``top`` strongest ones, as a query requires its ``top`` strongest ones. Raises as `topick` does.
+    ``required`` is what `required_topics` gives. Means over the queries that have so many picks. The paper leaves open
+    when a demonstration covers a topic; here it covers its ``top`` strongest ones, as a query requires its ``top``
+    strongest ones.
     """
     predictor = open_for(view).model.predictor
     depth = max((len(rows) for rows in picks), default=0)
     sums, counts = np.zeros((2, depth)), np.zeros(depth)
-    wanted = predictor.predict(view.embed(queries)) if len(queries) else np.empty((0, 0), np.float32)
-    for required, rows in zip(wanted, picks, strict=True):
+    for wanted, rows in zip(required, picks, strict=True):
         if not rows:
             continue
         covered = predictor.predict(view.vectors(np.asarray(rows, np.int64)))
-        coverage, redundancy = coverage_of(required, covered, top)
+        coverage, redundancy = coverage_of(wanted, covered, top)
         sums[0, : len(rows)] += coverage
         sums[1, : len(rows)] += redundancy
         counts[: len(rows)] += 1

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import Cancelled
 from ..index.view import PoolView
 from ..llm import runner
+from ..llm.account import account_of
 from ..llm.asking import llm_settings, prompt_for, request_for
 from ..llm.budget import Budget, Price
 from ..llm.types import Answer, Backend, Request, Result
@@ -86,8 +86,7 @@ class TopicTraining:
         self.workspace, self.backend, self.settings, self.plan = workspace, backend, settings, plan
         self.report, self.cancel = report, cancel or CancelToken()
         self.started = time.perf_counter()
-        free = backend.spec == "offline"  # its probe costs nothing and goes nowhere
-        self.capabilities = (runner.known if rehearse and not free else runner.probe)(workspace, backend)
+        self.capabilities = runner.capabilities(workspace, backend, rehearse=rehearse)
         self.view = PoolView(workspace, settings, report, self.cancel)
         self.notes = self._notes()
         self.by_llm = plan.llm_topics and self.capabilities.instructs
@@ -110,14 +109,8 @@ class TopicTraining:
             "queries": len(self.asked),
             "version": VERSION,
         }
-        run = runs.start(self.workspace, store.KIND, self.backend.spec, described)
-        try:
-            summary = self._learn(run, budget, described)
-        except BaseException as error:
-            stopped = isinstance(error, (Cancelled, KeyboardInterrupt))
-            runs.finish(self.workspace, run, "interrupted" if stopped else "failed", {"error": str(error)})
-            raise
-        runs.finish(self.workspace, run, "done", summary)
+        with runs.recorded(self.workspace, store.KIND, self.backend.spec, described) as record:
+            record.summary = summary = self._learn(record.run, budget, described)
         return summary
 
     # made ready
@@ -299,15 +292,10 @@ class TopicTraining:
         return self.view.rows[places[pool]], core.topics[pool], self.targets.weights[pool]
 
     def _summary(self, run: int, results: Sequence[Result], metrics: dict[str, Any]) -> dict[str, Any]:
-        answers = [result for result in results if isinstance(result, Answer)]
         return {
             "run": run,
             "llm": self.backend.spec,
-            "calls": len(results),
-            "cached_calls": sum(answer.cached for answer in answers),
-            "failures": len(results) - len(answers),
-            "tokens_in": sum(answer.tokens_in for answer in answers),
-            "tokens_out": sum(answer.tokens_out for answer in answers),
+            **asdict(account_of(results)),
             "metrics": metrics,
         }
 

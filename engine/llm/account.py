@@ -1,0 +1,35 @@
+"""What asking took: the account of results that every report of paid work carries."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import astuple, dataclass
+
+from .types import Answer, Result
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Results counted; the names are those of the ``--json`` contracts. Of the ``calls`` some came from the cache and
+    some are failures; the tokens are those of all answers, cached ones too."""
+
+    calls: int = 0
+    cached_calls: int = 0
+    failures: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+
+    def __add__(self, other: Account) -> Account:
+        return Account(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+
+def account_of(results: Collection[Result]) -> Account:
+    """The account of these results."""
+    answers = [result for result in results if isinstance(result, Answer)]
+    return Account(
+        calls=len(results),
+        cached_calls=sum(answer.cached for answer in answers),
+        failures=len(results) - len(answers),
+        tokens_in=sum(answer.tokens_in for answer in answers),
+        tokens_out=sum(answer.tokens_out for answer in answers),
+    )

@@ -1,0 +1,121 @@
+"""Which weights a name means, and getting them into memory."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ...errors import LLMError
+
+_WEIGHTS = ("*.safetensors", "*.bin", "*.pt")
+_DESCRIPTIONS = ("config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "chat_template.jinja")
+_SAMPLES, _SAMPLE = 64, 1 << 16
+
+
+def load_description(name: str) -> tuple[Any, Any]:
+    """Tokenizer and configuration; light beside the weights. Raises `LLMError` with what to do."""
+    import transformers
+
+    with _loading(name), _quiet():
+        config = transformers.AutoConfig.from_pretrained(_source(name))
+        tokenizer = transformers.AutoTokenizer.from_pretrained(_source(name))
+    if not getattr(tokenizer, "is_fast", False):
+        raise LLMError(
+            f"hf:{name} has only a slow tokenizer, which cannot tell where an option begins",
+            "save it with a tokenizer.json (AutoTokenizer.from_pretrained(…).save_pretrained(…))",
+        )
+    return tokenizer, config
+
+
+def load_weights(name: str, dtype: str, device: str) -> Any:
+    """The model on its device, ready to answer. Raises `LLMError` with what to do."""
+    import torch
+    import transformers
+
+    dtype = dtype_named(dtype, device)
+    with _loading(name), _quiet():
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            _source(name), dtype=dtype if dtype == "auto" else getattr(torch, dtype)
+        )
+        model.to(device).eval()  # type: ignore[arg-type]
+    return model
+
+
+def device_named(wanted: str) -> str:
+    """The device to compute on; ``auto`` is the best there is."""
+    if wanted != "auto":
+        return wanted
+    import torch
+
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def dtype_named(wanted: str, device: str) -> str:
+    """The precision to compute in; ``auto`` is that of the weights, on a CPU float32."""
+    return "float32" if wanted == "auto" and device == "cpu" else wanted
+
+
+def fingerprint(name: str, config: Any) -> str:
+    """The hub's commit, or a hash over a local folder: descriptions in full, of each weights file its size and 64
+    samples of 64 KiB (training touches every tensor, and whole files of tens of gigabytes would take minutes)."""
+    folder = Path(name).expanduser()
+    if not folder.is_dir():
+        return str(getattr(config, "_commit_hash", None) or "unknown")
+    pieces: list[bytes] = []
+    for file in sorted({path for pattern in _WEIGHTS for path in folder.glob(pattern)}):
+        size = file.stat().st_size
+        pieces.append(f"{file.name}:{size}".encode())
+        with file.open("rb") as stream:
+            for i in range(_SAMPLES if size > _SAMPLES * _SAMPLE else 1):
+                stream.seek(i * (size - _SAMPLE) // (_SAMPLES - 1) if size > _SAMPLES * _SAMPLE else 0)
+                pieces.append(stream.read(_SAMPLE if size > _SAMPLES * _SAMPLE else size))
+    pieces.extend((folder / name).read_bytes() for name in _DESCRIPTIONS if (folder / name).is_file())
+    return digest_of(pieces)
+
+
+def digest_of(pieces: Iterable[bytes]) -> str:
+    """A hash of the pieces and of where each ends."""
+    digest = hashlib.blake2b(digest_size=16)
+    for piece in pieces:
+        digest.update(len(piece).to_bytes(8, "big"))
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def _source(name: str) -> str:
+    path = Path(name).expanduser()
+    return str(path) if path.exists() else name
+
+
+@contextlib.contextmanager
+def _loading(name: str) -> Iterator[None]:
+    """Say what is wrong with a model that does not load, without its loader's traceback."""
+    try:
+        yield
+    except (OSError, ValueError, RuntimeError, ImportError, KeyError) as error:
+        reason = " ".join(str(error).split())[:200]
+        where = Path(name).expanduser()
+        if where.exists():
+            fix = f"give a folder written by save_pretrained, with config.json and tokenizer: ls {name}"
+        else:
+            fix = "check the name; without a connection, give the path of a local copy: --llm hf:/path/to/model"
+        raise LLMError(f"cannot load hf:{name}: {reason}", fix) from error
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """No progress bars on a terminal that belongs to someone else."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]

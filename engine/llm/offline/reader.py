@@ -1,0 +1,211 @@
+"""The offline reader as a backend: texts are encoded once, an answer is drawn and spoken word by word."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+import random
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...pool.prompts import Prompt
+from ..types import Answer, Capabilities, Failure, Request, Result, Sampling
+from .closed_questions import choice_index, closed_distribution, in_words
+from .evidence import Distribution, Vector, sentences_in, softmax
+from .open_questions import open_distribution
+from .texts import key_of
+
+Encode = Callable[[Sequence[str]], NDArray[np.float32]]
+
+READER = 2
+"""Version of the reader's rules and constants; it is part of the cache key."""
+
+NOTES = (
+    "the offline reader is a stand-in, not an LLM: it matches texts with the sentence encoder",
+    "its figures show how a method works; choose --llm openai:MODEL or hf:PATH to learn about an LLM",
+)
+
+_TINY = 1e-300
+
+
+class _Memo:
+    """Vectors by text, the least recently used dropped beyond ``capacity`` once a batch is done."""
+
+    def __init__(self, encode: Encode, capacity: int) -> None:
+        self._encode = encode
+        self._capacity = capacity
+        self._vectors: OrderedDict[str, Vector] = OrderedDict()
+
+    def learn(self, texts: Iterable[str]) -> None:
+        """Encode the texts that are not known yet, in one call."""
+        wanted = dict.fromkeys(texts)
+        new = [text for text in wanted if text not in self._vectors]
+        for text in wanted:
+            if text in self._vectors:
+                self._vectors.move_to_end(text)
+        if new:
+            # a copy of each row, lest one remembered row keep its whole batch alive
+            self._vectors.update((t, v.copy()) for t, v in zip(new, self._encode(new), strict=True))
+
+    def trim(self) -> None:
+        while len(self._vectors) > self._capacity:
+            self._vectors.popitem(last=False)
+
+    def rows(self, texts: Sequence[str]) -> Vector:
+        """The vectors (n, d) of texts learnt before."""
+        return np.stack([self._vectors[text] for text in texts])
+
+
+def texts_of(prompt: Prompt) -> Iterable[str]:
+    """Every text of the prompt whose vector the reader looks up."""
+    yield prompt.query.input
+    for demonstration in prompt.demonstrations:
+        yield demonstration.input
+    if prompt.choices:
+        yield from (in_words(choice) for choice in prompt.choices)
+        index = choice_index(prompt.choices)
+        own = prompt.query.options
+        yield from (in_words(d.output) for d in prompt.demonstrations if own or key_of(d.output) not in index)
+    yield from (sentence.titled for sentence in sentences_in(prompt))
+
+
+class OfflineReader:
+    """The `Backend` of the spec ``offline``; what it computes stands in `closed_questions` and `open_questions`.
+
+    ``encode`` takes n texts and gives float32 vectors (n, d) of unit length, the same for a text whatever stands
+    beside it (in reduced precision the answers' probabilities depend on the batch); ``encoder_name`` goes into
+    the cache key. ``memory`` bounds how many texts' vectors are kept between batches (1.5 kB each at d = 384).
+    """
+
+    spec = "offline"
+    max_in_flight = 1
+    batch_size = 256
+
+    def __init__(self, encode: Encode, encoder_name: str = "", memory: int = 200_000) -> None:
+        self._encoder_name = encoder_name
+        self._memo = _Memo(encode, memory)
+        self._lock = threading.Lock()
+
+    def identity(self) -> Mapping[str, Any]:
+        return {"backend": "offline", "reader": READER, "encoder": self._encoder_name}
+
+    def count_tokens(self, prompt: Prompt) -> int:
+        """Words between white space: the reader has no tokenizer."""
+        return len(prompt.text.split())
+
+    async def probe(self) -> Capabilities:
+        return Capabilities(
+            logprobs=True, scoring=True, entropies=True, instructs=False, notes=NOTES, details=self.identity()
+        )
+
+    async def ask(self, requests: Sequence[Request]) -> list[Result]:
+        """Answers in the requests' order; a request to score a prompt without choices gives a `Failure`.
+
+        Runs in a thread, so that the caller's event loop goes on.
+        """
+        return await asyncio.to_thread(self.answer, requests)
+
+    async def close(self) -> None:
+        """Nothing to release: the encoder belongs to the caller."""
+
+    def distributions(self, prompts: Sequence[Prompt], copies: bool = True) -> list[Distribution]:
+        """The distribution behind each prompt's answer; ``copies`` as in `closed_distribution`."""
+        with self._lock:
+            self._memo.learn(text for prompt in prompts for text in texts_of(prompt))
+            found = [self._read(prompt, copies) for prompt in prompts]
+            self._memo.trim()
+        return found
+
+    def answer(self, requests: Sequence[Request]) -> list[Result]:
+        """`ask` for callers without an event loop. All distinct texts of the batch are encoded in one call."""
+        started = time.perf_counter()
+        with self._lock:
+            self._memo.learn(text for request in requests for text in texts_of(request.prompt))
+            answers = [self._answer(request) for request in requests]
+            self._memo.trim()
+        latency = (time.perf_counter() - started) / max(len(requests), 1)
+        return [replace(a, latency=latency) if isinstance(a, Answer) else a for a in answers]
+
+    def _read(self, prompt: Prompt, copies: bool) -> Distribution:
+        if prompt.choices:
+            return closed_distribution(prompt, self._memo.rows, copies)
+        return open_distribution(prompt, self._memo.rows)
+
+    def _answer(self, request: Request) -> Result:
+        prompt = request.prompt
+        if request.score and not prompt.choices:
+            return Failure("request", "the prompt has no choices to score")
+        distribution = self._read(prompt, copies=not request.score)
+        tokens_in = self.count_tokens(prompt)
+        if request.score:
+            scores = np.log(np.maximum(distribution.probabilities, _TINY)).tolist()
+            text = distribution.texts[int(np.argmax(distribution.probabilities))]
+            return Answer(
+                text,
+                option_logprobs=tuple((score,) for score in scores),
+                tokens_in=tokens_in,
+                tokens_out=len(text.split()),
+                model=self.spec,
+            )
+        chosen = _draw(distribution, request.sampling, prompt)
+        return _spoken(
+            distribution.texts[chosen],
+            float(distribution.probabilities[chosen]),
+            entropy_of(distribution),
+            request.sampling,
+            tokens_in,
+        )
+
+
+def _draw(distribution: Distribution, sampling: Sampling, prompt: Prompt) -> int:
+    """The likeliest candidate, the first of equals, or, at a temperature, one drawn from p^(1/T) within ``top_p``;
+    the draw depends on the seed, the repeat and the prompt alone."""
+    if sampling.temperature <= 0.0:
+        return int(np.argmax(distribution.probabilities))
+    softened = softmax(np.log(np.maximum(distribution.probabilities, _TINY)) / sampling.temperature)
+    order = np.argsort(-softened, kind="stable")
+    cumulated = np.cumsum(softened[order])
+    kept = int(np.searchsorted(cumulated, min(sampling.top_p, 1.0))) + 1
+    cumulated = cumulated[:kept]
+    key = f"{sampling.seed}\x1f{sampling.repeat}\x1f{prompt.text}".encode()
+    draw = random.Random(hashlib.blake2b(key, digest_size=16).digest()).random()
+    return int(order[min(int(np.searchsorted(cumulated, draw * cumulated[-1], side="right")), len(cumulated) - 1)])
+
+
+def entropy_of(distribution: Distribution) -> float:
+    """In nats, "none of these" counted as one more answer."""
+    probabilities = np.append(distribution.probabilities, max(0.0, 1.0 - distribution.probabilities.sum()))
+    kept = probabilities[probabilities > 0.0]
+    return float(-(kept * np.log(kept)).sum())
+
+
+def _spoken(text: str, probability: float, entropy: float, sampling: Sampling, tokens_in: int) -> Answer:
+    """The answer word by word; each word has an equal part of log p(answer) and of the entropy, whatever the
+    temperature it was drawn at, as servers report it."""
+    finish = "stop"
+    for stop in filter(None, sampling.stop):
+        text = text.split(stop, 1)[0]
+    words = text.split()
+    share = math.log(max(probability, _TINY)) / max(len(words), 1)
+    entropy /= max(len(words), 1)
+    if len(words) > sampling.max_tokens:
+        words, finish = words[: sampling.max_tokens], "length"
+        text = " ".join(words)
+    return Answer(
+        text,
+        tokens=tuple(words),
+        logprobs=(share,) * len(words),
+        entropies=(entropy,) * len(words),
+        finish=finish,
+        tokens_in=tokens_in,
+        tokens_out=len(words),
+        model="offline",
+    )

@@ -1,0 +1,42 @@
+"""Runs: how one that is carried out ends in the workspace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from icl_curate.engine.errors import Cancelled, LLMError
+from icl_curate.engine.store import runs
+from icl_curate.engine.store.workspace import Workspace
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Workspace:
+    return Workspace.create(tmp_path)
+
+
+def test_a_run_is_running_until_it_is_done_with_its_summary(store: Workspace) -> None:
+    with runs.recorded(store, "evaluate", "offline", {"k": 5}) as record:
+        [under_way] = runs.runs(store)
+        assert (under_way.run, under_way.status, under_way.finished_at) == (record.run, "running", None)
+        record.summary = {"accuracy": 0.5}
+    [done] = runs.runs(store)
+    assert (done.kind, done.llm, done.settings) == ("evaluate", "offline", {"k": 5})
+    assert (done.status, done.summary) == ("done", {"accuracy": 0.5})
+    assert done.finished_at is not None and done.finished_at >= done.started_at
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(Cancelled(), "interrupted"), (KeyboardInterrupt(), "interrupted"), (LLMError("gone", "try again"), "failed")],
+)
+def test_a_run_that_does_not_end_keeps_the_error_and_lets_it_go_on(
+    store: Workspace, error: BaseException, status: str
+) -> None:
+    with pytest.raises(type(error)) as raised, runs.recorded(store, "evaluate", "offline", {}) as record:
+        record.summary = {"never": "kept"}
+        raise error
+    assert raised.value is error
+    [ended] = runs.runs(store)
+    assert (ended.status, ended.summary) == (status, {"error": str(error)})
+    assert runs.latest(store) == []
