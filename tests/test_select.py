@@ -146,3 +146,15 @@ def test_diverse_methods_choose_from_the_nearest_and_differ_from_them(support: P
         assert all(set(rows) <= around for rows, around in zip(chosen, near, strict=True))
         top = [[s.demonstration.row for s in c] for c in Selector(support, "dense", 6).select_many(asked)]
         assert chosen != top
+
+
+def test_a_process_that_goes_on_gives_what_a_new_one_gives(support: Path) -> None:
+    selector = Selector(support, "bm25", 5)
+    asked = queries(selector.workspace, "validation", 40)
+    for pruned in ((), ("crowd_batch",)):
+        if pruned:
+            decide(selector.workspace, "prune", "source", pruned)
+            selector.refresh()
+        found = [selector.select(query) for query in asked]
+        assert selector._held is not None
+        assert found == Selector(support, "bm25", 5).select_many(asked)

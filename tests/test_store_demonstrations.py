@@ -16,6 +16,7 @@ from icl_curate.engine.errors import UsageError
 from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.demonstrations import (
     Filter,
+    HeldRows,
     fetch,
     find,
     groups,
@@ -224,3 +225,12 @@ def test_a_retired_row_keeps_its_number_and_leaves_the_pages(tmp_path: Path) -> 
     assert [r.row for r in page(own)] == [0, 2]
     assert [d.row for d in fetch(own, [3, 0])] == [3, 0]
     assert groups(own).tolist() == [0, 1, 2, 3]
+
+
+def test_held_rows_are_those_of_the_file(store: Workspace) -> None:
+    active = [row.row for row in ROWS if row.split == "pool" and not row.retired and not row.pruned]
+    held = HeldRows(store)
+    asked = random.Random(1).sample(active, 50)
+    assert held.fetch(asked) == fetch(store, asked)
+    assert [d.row for d in held.fetch([COUNT + 7, active[-1], 0, -1])] == [r for r in (active[-1], 0) if r in active]
+    assert held.fetch([]) == []

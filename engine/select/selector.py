@@ -13,12 +13,16 @@ from ..index.view import PoolView
 from ..pool.records import Demonstration, Query, Task
 from ..progress import CancelToken, Report, silent
 from ..settings import Settings, resolve
-from ..store.demonstrations import fetch, task_of
+from ..store.demonstrations import HeldRows, fetch, task_of
 from ..store.workspace import Workspace
 from .methods import METHODS, Method, Pick
 
 MOST_FETCHED = 100_000
 """Demonstrations a selector keeps in memory."""
+
+MOST_HELD, GOES_ON = 250_000, 8
+"""Of a pool with at most so many active rows all texts are held in memory once so many selections needed new ones:
+reading eight rows from the file takes longer than finding them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,8 @@ class Selector:
         self.view = view or PoolView(self.workspace, self.settings, report, cancel)
         self._task: Task | None = None
         self._fetched: dict[int, Demonstration] = {}
+        self._held: HeldRows | None = None
+        self._fetches = 0
 
     @property
     def task(self) -> Task:
@@ -110,10 +116,17 @@ class Selector:
             if len(self._fetched) > MOST_FETCHED:
                 self._fetched.clear()
                 missing = wanted
-            self._fetched |= {d.row: d for d in fetch(self.workspace, sorted(missing))}
+            self._fetched |= {d.row: d for d in self._fetch(sorted(missing))}
         return [[self._fetched[row] for row in chosen] for chosen in rows]
+
+    def _fetch(self, rows: Sequence[int]) -> list[Demonstration]:
+        self._fetches += 1
+        if self._held is None and self._fetches >= GOES_ON and self.view.rows.size <= MOST_HELD:
+            self._held = HeldRows(self.workspace)
+        found = self._held.fetch(rows) if self._held else []
+        return found if len(found) == len(rows) else fetch(self.workspace, rows)
 
     def refresh(self) -> None:
         """Read the pool again: after an index run or a decision."""
         self.view = self.view.renewed()
-        self._task = None
+        self._task = self._held = None
