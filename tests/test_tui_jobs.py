@@ -203,6 +203,7 @@ def test_a_job_goes_on_while_the_app_is_closed(workspace: Workspace, server: Ser
         await pilot.press("8")
         starting.start(workspace, evaluation(server))
         await until(pilot, lambda: state(app, 1) == "running")
+        await pilot.press("q")
 
     async def again(app: ReviewApp, pilot: Pilot[None]) -> None:
         assert app.room is not None
