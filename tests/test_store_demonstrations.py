@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 from icl_curate.engine.errors import UsageError
 from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.demonstrations import (
+    GOES_ON,
+    MOST_HELD,
     Filter,
-    HeldRows,
+    Texts,
     fetch,
     find,
     groups,
@@ -227,10 +229,21 @@ def test_a_retired_row_keeps_its_number_and_leaves_the_pages(tmp_path: Path) -> 
     assert groups(own).tolist() == [0, 1, 2, 3]
 
 
-def test_held_rows_are_those_of_the_file(store: Workspace) -> None:
+def test_texts_of_a_process_that_goes_on_are_those_of_the_file(store: Workspace) -> None:
     active = [row.row for row in ROWS if row.split == "pool" and not row.retired and not row.pruned]
-    held = HeldRows(store)
-    asked = random.Random(1).sample(active, 50)
-    assert held.fetch(asked) == fetch(store, asked)
-    assert [d.row for d in held.fetch([COUNT + 7, active[-1], 0, -1])] == [r for r in (active[-1], 0) if r in active]
-    assert held.fetch([]) == []
+    others = [row.row for row in ROWS if row.row not in set(active)]
+    draw = random.Random(1)
+    texts = Texts(store, len(active))
+    for read in range(3 * GOES_ON):  # one by one from the file, then from memory, those not held from the file
+        asked = [*draw.sample(active, 4), *draw.sample(others, read % 3)]
+        found = texts.of(asked)
+        assert [found[row] for row in asked] == fetch(store, asked)
+    assert texts._held is not None
+    assert not {COUNT + 7, -1} & texts.of([COUNT + 7, -1, active[-1]]).keys()
+
+
+def test_texts_of_a_large_pool_are_not_all_held(store: Workspace) -> None:
+    texts = Texts(store, MOST_HELD + 1)
+    for row in range(3 * GOES_ON):
+        assert texts.of([row])[row] == fetch(store, [row])[0]
+    assert texts._held is None

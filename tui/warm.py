@@ -31,8 +31,8 @@ class Warm:
         """Whether earlier answers can be looked up without loading a model just for that."""
         return self.asked or not settings.llm.startswith("hf:")
 
-    def selector(self, workspace: Workspace, settings: Settings) -> Selector:
-        """A selector for ``settings.method`` over the pool as it is now; the methods share what they search in."""
+    def view(self, workspace: Workspace, settings: Settings) -> PoolView:
+        """The pool as it is now; what methods search in is shared by all of them."""
         alike = replace(settings, method="", k=0)
         with self._lock:
             now = standing(workspace)
@@ -40,7 +40,11 @@ class Warm:
             if view is None or then != now:
                 view = view.renewed() if view else PoolView(workspace, settings)
                 self._views = {alike: (now, view)}
-        return Selector(workspace, settings=settings, view=view)
+        return view
+
+    def selector(self, workspace: Workspace, settings: Settings) -> Selector:
+        """A selector for ``settings.method`` over the pool as it is now."""
+        return Selector(workspace, settings=settings, view=self.view(workspace, settings))
 
     def backend(self, workspace: Workspace, settings: Settings) -> Backend:
         """The LLM that is set; released at the end of the program, or when another is set."""

@@ -66,7 +66,7 @@ class Bench:
 
     def demonstrations(self, rows: Sequence[Sequence[int]]) -> list[list[Demonstration]]:
         """The demonstrations behind rows, list by list."""
-        return self.selector.demonstrations(rows)
+        return self.selector.view.demonstrations(rows)
 
     def prompts(self, rows: Sequence[Sequence[int]], method: str = "") -> tuple[list[Request], list[int]]:
         """The question of each query with its ``rows`` as shots, best first, and how many shots did not fit."""

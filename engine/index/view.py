@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UsageError, WorkspaceError
-from ..pool.records import Query
+from ..pool.records import Demonstration, Query, Task
 from ..progress import CancelToken, Report, silent
 from ..search.bm25 import BM25Index
 from ..search.dense import DenseIndex
 from ..search.encoder import Encoder, load_encoder
 from ..search.vectors import TokenVectors, Vectors
 from ..settings import Settings
-from ..store.demonstrations import active_rows, groups, inputs
+from ..store.demonstrations import Texts, active_rows, groups, inputs, task_of
 from ..store.workspace import Workspace
 from .artefacts import lexical_index, vectors_of
 from .duplicates import Repeats
@@ -56,6 +56,23 @@ class PoolView:
         if not rows.size:
             raise UsageError("the active pool is empty", "icl-curate index POOL.jsonl, or icl-curate restore")
         return rows
+
+    @cached_property
+    def task(self) -> Task:
+        """The kind of answer the pool asks for."""
+        return task_of(self.workspace)
+
+    def demonstrations(self, rows: Sequence[Sequence[int]]) -> list[list[Demonstration]]:
+        """The demonstrations of lists of rows."""
+        wanted = {row for chosen in rows for row in chosen}
+        if not wanted:
+            return [[] for _ in rows]
+        found = self._texts.of(wanted)
+        return [[found[row] for row in chosen] for chosen in rows]
+
+    @cached_property
+    def _texts(self) -> Texts:
+        return Texts(self.workspace, int(self.rows.size))
 
     @cached_property
     def lexical(self) -> BM25Index:

@@ -13,16 +13,8 @@ from ..index.view import PoolView
 from ..pool.records import Demonstration, Query, Task
 from ..progress import CancelToken, Report, silent
 from ..settings import Settings, resolve
-from ..store.demonstrations import HeldRows, fetch, task_of
 from ..store.workspace import Workspace
 from .methods import METHODS, Method, Pick
-
-MOST_FETCHED = 100_000
-"""Demonstrations a selector keeps in memory."""
-
-MOST_HELD, GOES_ON = 250_000, 8
-"""Of a pool with at most so many active rows all texts are held in memory once so many selections needed new ones:
-reading eight rows from the file takes longer than finding them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +69,10 @@ class Selector:
             raise UsageError(f"k is {self.settings.k}", "use 0 or more shots")
         self.method = method_named(self.settings.method)
         self.view = view or PoolView(self.workspace, self.settings, report, cancel)
-        self._task: Task | None = None
-        self._fetched: dict[int, Demonstration] = {}
-        self._held: HeldRows | None = None
-        self._fetches = 0
 
     @property
     def task(self) -> Task:
-        if self._task is None:
-            self._task = task_of(self.workspace)
-        return self._task
+        return self.view.task
 
     def select(self, query: Query | str) -> list[Selected]:
         """Up to ``k`` demonstrations, best first, never the query itself or its near duplicate."""
@@ -102,31 +88,13 @@ class Selector:
         return self.method.choose(self.view, queries, self.settings.k, self.settings.seed if seed is None else seed)
 
     def resolve(self, picks: Sequence[Sequence[Pick]]) -> list[list[Selected]]:
-        """The demonstrations behind picks. Rows never change, so a serving process fetches each but once."""
-        shown = self.demonstrations([[pick.row for pick in chosen] for chosen in picks])
+        """The demonstrations behind picks."""
+        shown = self.view.demonstrations([[pick.row for pick in chosen] for chosen in picks])
         return [
             [Selected(shot, pick.score, pick.parts, pick.adds) for shot, pick in zip(shots, chosen, strict=True)]
             for shots, chosen in zip(shown, picks, strict=True)
         ]
 
-    def demonstrations(self, rows: Sequence[Sequence[int]]) -> list[list[Demonstration]]:
-        """The demonstrations of lists of rows."""
-        wanted = {row for chosen in rows for row in chosen}
-        if missing := wanted - self._fetched.keys():
-            if len(self._fetched) > MOST_FETCHED:
-                self._fetched.clear()
-                missing = wanted
-            self._fetched |= {d.row: d for d in self._fetch(sorted(missing))}
-        return [[self._fetched[row] for row in chosen] for chosen in rows]
-
-    def _fetch(self, rows: Sequence[int]) -> list[Demonstration]:
-        self._fetches += 1
-        if self._held is None and self._fetches >= GOES_ON and self.view.rows.size <= MOST_HELD:
-            self._held = HeldRows(self.workspace)
-        found = self._held.fetch(rows) if self._held else []
-        return found if len(found) == len(rows) else fetch(self.workspace, rows)
-
     def refresh(self) -> None:
         """Read the pool again: after an index run or a decision."""
         self.view = self.view.renewed()
-        self._task = self._held = None

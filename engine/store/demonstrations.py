@@ -7,7 +7,7 @@ looking up a few rows by their dense number costs a millisecond whatever the siz
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -23,6 +23,12 @@ from .workspace import Workspace, arrow
 
 _HOLDS = "regexp_matches({}, regexp_escape(?), 'i')"
 _FIELDS = "row, id, input, output, source, options, context, answers, metadata"
+
+
+MOST_FETCHED = 100_000
+"""Demonstrations that `Texts` keeps one by one."""
+
+MOST_HELD, GOES_ON = 250_000, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,22 +132,42 @@ def fetch(workspace: Workspace, rows: Sequence[int] | NDArray[np.int64]) -> list
     return [_demonstration(found[row]) for row in wanted.tolist() if row in found]
 
 
-class HeldRows:
-    """The active rows in memory, for a process that needs some of them again and again: what `fetch` opens the file
-    for takes well under a millisecond here."""
+class Texts:
+    """Demonstrations by row number for a process that goes on. Rows never change, so each is read from the file but
+    once; after `GOES_ON` reads all active ones are held, where there are no more than `MOST_HELD`: reading eight rows
+    from the file takes longer than finding them."""
 
-    def __init__(self, workspace: Workspace) -> None:
-        with workspace.read() as con:
-            self._table = arrow(con, f"SELECT {_FIELDS} FROM active ORDER BY row").combine_chunks()
-        self._numbers = self._table.column("row").to_numpy()
+    def __init__(self, workspace: Workspace, active: int) -> None:
+        self._workspace, self._active = workspace, active
+        self._fetched: dict[int, Demonstration] = {}
+        self._reads = 0
+        self._held: pa.Table | None = None
 
-    def fetch(self, rows: Sequence[int]) -> list[Demonstration]:
-        """Those of the rows that are held, in the given order."""
-        wanted = np.asarray(rows, np.int64)
-        places = np.searchsorted(self._numbers, wanted)
-        there = places < len(self._numbers)
-        there[there] = self._numbers[places[there]] == wanted[there]
-        taken = self._table.take(places[there])
+    def of(self, rows: Collection[int]) -> dict[int, Demonstration]:
+        """At least these rows; unknown numbers are left out."""
+        missing = set(rows) - self._fetched.keys()
+        if not missing:
+            return self._fetched
+        if len(self._fetched) > MOST_FETCHED:
+            self._fetched, missing = {}, set(rows)
+        self._reads += 1
+        if self._held is None and self._reads >= GOES_ON and self._active <= MOST_HELD:
+            with self._workspace.read() as con:
+                self._held = arrow(con, f"SELECT {_FIELDS} FROM active ORDER BY row").combine_chunks()
+        found = self._from_memory(sorted(missing))
+        if len(found) < len(missing):
+            found = fetch(self._workspace, sorted(missing))
+        self._fetched |= {d.row: d for d in found}
+        return self._fetched
+
+    def _from_memory(self, rows: Sequence[int]) -> list[Demonstration]:
+        if self._held is None:
+            return []
+        numbers, wanted = self._held.column("row").to_numpy(), np.asarray(rows, np.int64)
+        places = np.searchsorted(numbers, wanted)
+        there = places < len(numbers)
+        there[there] = numbers[places[there]] == wanted[there]
+        taken = self._held.take(places[there])
         return [_demonstration(row) for row in zip(*(column.to_pylist() for column in taken.columns), strict=True)]
 
 

@@ -19,6 +19,7 @@ from textual.containers import Horizontal
 from textual.widgets import Input, Static
 
 from ...engine.errors import CurateError
+from ...engine.index.view import PoolView
 from ...engine.llm.asking import price_of
 from ...engine.llm.budget import Budget
 from ...engine.pool.display import display_line
@@ -27,6 +28,7 @@ from ...engine.progress import CancelToken
 from ...engine.ranker.ledger import Standing, ledger
 from ...engine.select.methods import METHODS
 from ...engine.select.preview import preview
+from ...engine.select.selector import Selector
 from ...engine.select.stability import Inquiry, Shown, Stability
 from ...engine.settings import Settings
 from ...engine.store import runs
@@ -326,15 +328,16 @@ class PreviewRoom(AskingRoom):
         def work() -> tuple[Query, list[Chosen]]:
             workspace = self.review.opened()
             query = Query(typed) if typed else fetch(workspace, [int(found.validation[place])])[0].as_query()
-            return query, [self._chosen(workspace, query, replace(settings, method=m), with_answers) for m in methods]
+            view = self.review.warm().view(workspace, settings)
+            return query, [self._chosen(view, query, replace(settings, method=m), with_answers) for m in methods]
 
         self.in_thread("select", work, lambda done: self._selected(*done))
 
-    def _chosen(self, workspace: Workspace, query: Query, settings: Settings, with_answers: bool) -> Chosen:
+    def _chosen(self, view: PoolView, query: Query, settings: Settings, with_answers: bool) -> Chosen:
         """In a thread: one method's selection, or why there is none."""
-        warm = self.review.warm()
+        workspace = view.workspace
         try:
-            selector = warm.selector(workspace, settings)
+            selector = Selector(workspace, settings=settings, view=view)
             started = time.monotonic()
             seen = preview(workspace, query, settings, selector=selector)
             took = time.monotonic() - started
@@ -344,7 +347,7 @@ class PreviewRoom(AskingRoom):
         if with_answers:
             try:
                 shown = Shown(query, tuple(shot.demonstration for shot in seen.shots))
-                backend = warm.backend(workspace, settings)
+                backend = self.review.warm().backend(workspace, settings)
                 [heard] = Inquiry(workspace, backend, settings, selector.task, [shown], rehearse=True).known()
             except CurateError:  # what was never asked is simply not known
                 heard = None
