@@ -111,12 +111,12 @@ class PoolView:
     def embed(self, queries: Sequence[Query]) -> NDArray[np.float32]:
         """Embeddings of queries, (q, d): stored ones where the query is an indexed row, else encoded now."""
         stored = self.stored
-        known = stored.encoded
+        known, matrix = stored.encoded, stored.matrix
         vectors = np.empty((len(queries), stored.dimension), np.float32)
         fresh = []
         for i, query in enumerate(queries):
             if query.row is not None and query.row < known.size and known[query.row]:
-                vectors[i] = stored.matrix[query.row]
+                vectors[i] = matrix[query.row]
             else:
                 fresh.append(i)
         if fresh:

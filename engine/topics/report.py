@@ -26,6 +26,8 @@ FLOOR = 0.05
 LEAST = 2
 """Queries from which a topic is a gap: one alone may be a chance."""
 
+LAST = np.uint32(0xFFFFFFFF)
+
 ALIKE = 0.5
 """Share of a topic's queries that an earlier gap already names, from which it is the same gap."""
 
@@ -211,11 +213,13 @@ def _amounts(covered: Covered, topics: int) -> NDArray[np.float64]:
 
 def _best_covering(covered: Covered, topics: int, k: int) -> NDArray[np.float64]:
     """Mean t̂ of the ``k`` rows that cover a topic most, (t,)."""
-    topic, weight = covered.topics.ravel(), covered.weights.ravel().astype(np.float64)
-    order = np.lexsort((-weight, topic))
-    topic, weight = topic[order], weight[order]
-    first = np.arange(len(topic)) - np.searchsorted(topic, topic) < k
-    best: NDArray[np.float64] = np.bincount(topic[first], weight[first], topics) / k
+    # topic and weight in one number, whose bits order weights in [0, 1] as their values do: sorted in a tenth of the time
+    bits = np.ascontiguousarray(covered.weights, np.float32).view(np.uint32).ravel()
+    keys = covered.topics.ravel().astype(np.uint64) << 32 | (LAST - bits)
+    keys.sort()
+    topic, weight = (keys >> 32).astype(np.int64), (LAST - keys.astype(np.uint32)).view(np.float32)
+    first = np.arange(len(topic)) - np.searchsorted(topic, np.arange(topics))[topic] < k
+    best: NDArray[np.float64] = np.bincount(topic[first], weight[first].astype(np.float64), topics) / k
     return best
 
 
