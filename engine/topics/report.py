@@ -213,7 +213,7 @@ def _amounts(covered: Covered, topics: int) -> NDArray[np.float64]:
 
 def _best_covering(covered: Covered, topics: int, k: int) -> NDArray[np.float64]:
     """Mean t̂ of the ``k`` rows that cover a topic most, (t,)."""
-    # topic and weight in one number, whose bits order weights in [0, 1] as their values do: sorted in a tenth of the time
+    # topic and weight in one number: the bits of weights order as their values do, and it sorts in a tenth of the time
     bits = np.ascontiguousarray(covered.weights, np.float32).view(np.uint32).ravel()
     keys = covered.topics.ravel().astype(np.uint64) << 32 | (LAST - bits)
     keys.sort()
