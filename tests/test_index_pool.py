@@ -88,6 +88,15 @@ def test_an_unchanged_file_is_not_read_again_and_its_bad_rows_are_told_again(sto
     assert state(store) == before
 
 
+def test_what_a_killed_run_staged_goes_with_the_next_run(store: Workspace, tmp_path: Path) -> None:
+    pool = put(tmp_path / "pool.jsonl", made(5))
+    run(store, pool)
+    left = store.path / "tmp" / "staged.parquet"
+    left.write_bytes(b"half a file")
+    assert run(store, pool).unchanged_files == 1
+    assert not left.exists()
+
+
 def test_rows_change_retire_and_come_back_without_changing_their_number(store: Workspace, tmp_path: Path) -> None:
     rows = made(10)
     path = put(tmp_path / "p.jsonl", rows)

@@ -21,12 +21,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from ..errors import UsageError
+from ..errors import NoWorkspaceError, UsageError
 from ..pool.records import TaskKind
 from ..progress import CancelToken, Event, Report, silent
 from ..search.files import exclusive
 from ..store.demonstrations import LEAKS, next_row, retire, revive
-from ..store.workspace import FILE as WORKSPACE_FILE
 from ..store.workspace import Workspace
 from . import artefacts, duplicates
 from .readers import STDIN, Bad, expand, opened, records
@@ -153,9 +152,11 @@ def index_pool(
     files = _files(workspace, plan)
     changed = _changed(workspace, files)
     counts = 0, 0, 0
-    if changed:
-        with _staged_rows(workspace, plan, changed, report, cancel) as (staging, skipped), workspace.write() as con:
-            counts = _merge(con, workspace, changed, staging, skipped, plan.strict)
+    with _staging(workspace) as staging:
+        if changed:
+            skipped = _stage(changed, staging, plan.strict, report, cancel)
+            with workspace.write() as con:
+                counts = _merge(con, workspace, changed, staging, skipped, plan.strict)
     if changed or not _repeats_current(workspace, plan.near_duplicate):
         duplicates.update(workspace, plan.near_duplicate, report, cancel)
     artefacts.lexical_index(workspace, report, cancel)
@@ -178,11 +179,14 @@ def rehearse_index(
     cancel = cancel or CancelToken()
     _check(plan)
     with tempfile.TemporaryDirectory() as scratch:
-        known = (path / WORKSPACE_FILE).exists()
-        workspace = Workspace.open(path) if known else Workspace.create(Path(scratch) / "workspace")
+        try:
+            workspace = Workspace.open(path)
+        except NoWorkspaceError:
+            workspace = Workspace.create(Path(scratch) / "workspace")
         files = _files(workspace, plan)
         changed = _changed(workspace, files)
-        with _staged_rows(workspace, plan, changed, report, cancel) as (staging, skipped):
+        with _staging(workspace) as staging:
+            skipped = _stage(changed, staging, plan.strict, report, cancel)
             try:
                 with workspace.write() as con:
                     counts = _merge(con, workspace, changed, staging, skipped, plan.strict)
@@ -200,22 +204,13 @@ class _RehearsedError(Exception):
 
 
 @contextmanager
-def _staged_rows(
-    workspace: Workspace, plan: IndexPlan, files: list[_File], report: Report, cancel: CancelToken
-) -> Iterator[tuple[Path, list[Skipped]]]:
-    """The good rows of files in a staging file that is gone afterwards, and the bad ones; one run at a time."""
+def _staging(workspace: Workspace) -> Iterator[Path]:
+    """Where the good rows of files are staged; nothing is left there afterwards, nor by a killed run. One at a time."""
     staging = workspace.path / "tmp" / "staged.parquet"
     with exclusive(staging.with_name("index.lock")):
-        staging.unlink(missing_ok=True)  # what a killed run left behind
+        staging.unlink(missing_ok=True)
         try:
-            skipped = _stage(files, staging, report, cancel)
-            if plan.strict and skipped:
-                first = skipped[0]
-                raise UsageError(
-                    f"{len(skipped):,} bad row(s), the first at {first.file}:{first.line}: {first.reason}",
-                    "mend the rows, or leave out --strict to skip them",
-                )
-            yield staging, skipped
+            yield staging
         finally:
             staging.unlink(missing_ok=True)
 
@@ -282,7 +277,8 @@ def _changed(workspace: Workspace, files: list[_File]) -> list[_File]:
 # parsing into the staging file
 
 
-def _stage(files: list[_File], staging: Path, report: Report, cancel: CancelToken) -> list[Skipped]:
+def _stage(files: list[_File], staging: Path, strict: bool, report: Report, cancel: CancelToken) -> list[Skipped]:
+    """Write the good rows and return the bad ones, which ``strict`` makes an error."""
     skipped: list[Skipped] = []
     done = 0
     with pq.ParquetWriter(staging, STAGED, compression="lz4") as writer:
@@ -294,6 +290,12 @@ def _stage(files: list[_File], staging: Path, report: Report, cancel: CancelToke
                     done += len(batch)
                     writer.write_table(pa.table([*zip(*batch, strict=True)], schema=STAGED))
                     report(Event("read", done))
+    if strict and skipped:
+        first = skipped[0]
+        raise UsageError(
+            f"{len(skipped):,} bad row(s), the first at {first.file}:{first.line}: {first.reason}",
+            "mend the rows, or leave out --strict to skip them",
+        )
     return skipped
 
 
