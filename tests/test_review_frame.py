@@ -148,7 +148,9 @@ def test_what_changed_is_remembered_before_the_end(taught: Path) -> None:
             told = json.loads((taught / "review.json").read_text()) if (taught / "review.json").exists() else {}
             return told.get("tab"), told.get("rooms", {}).get("demos", {}).get("sort")
 
-        await until(pilot, lambda: kept() == ("demos", "effect"))
+        await until(pilot, lambda: kept()[0] == "demos")
+        await until(pilot, lambda: kept()[1] != "row")
+        assert kept() == ("demos", "effect")
 
     session(taught, script)
 

@@ -44,6 +44,8 @@ def test_what_a_command_says_and_does_is_seen(tmp_path: Path) -> None:
         told = run_command("config", "-w", made.path).out
         await run_in(app, pilot, "config")
         assert told.split()[-1] in text_of(app)
+        await pilot.press(*" 'open", "enter")
+        await until(pilot, lambda: "close the quotation mark" in text_of(app))
         failed = await run_in(app, pilot, "prune --source nobody")
         assert failed.code == 2
         assert "ended with exit code 2" in text_of(app)

@@ -64,6 +64,7 @@ class Found:
 
 
 def known_now(workspace: Workspace) -> Known:
+    """As the workspace stands at this moment."""
     return Known(pruned_rows(workspace), {s.row: s for s in ledger(workspace)}, row_numbers(workspace))
 
 

@@ -18,14 +18,18 @@ COMMANDS = ("index", "train", "evaluate", "calibrate", "export")
 """What may run as a job."""
 
 
-def parsed(typed: str) -> list[str]:
-    """The arguments of a command line; `UsageError` where it is none that can be a job."""
+def words_of(typed: str) -> list[str]:
+    """The arguments of a command line, with or without the program's name; `UsageError` for an open quotation."""
     try:
         words = shlex.split(typed)
     except ValueError as error:
         raise UsageError(f"cannot read the command: {error}", "close the quotation mark") from error
-    if words[:1] == ["icl-curate"]:
-        words = words[1:]
+    return words[1:] if words[:1] == ["icl-curate"] else words
+
+
+def parsed(typed: str) -> list[str]:
+    """As `words_of`, and a `UsageError` where it is no command that can be a job."""
+    words = words_of(typed)
     if not words or words[0] not in COMMANDS:
         raise UsageError(f"'{words[0] if words else ''}' is no long work", f"one of: {', '.join(COMMANDS)}")
     return words

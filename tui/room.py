@@ -10,7 +10,8 @@ To add one, write ``screens/<name>.py`` with a subclass of `Room` and put it int
   cursor where it was. `read` returns `Empty` while there is nothing to show; the errors it raises are shown in place
   and, where the workspace was locked, tried again;
 - what a session leaves behind: `remember` and `recall` (sort, filters), plain JSON values;
-- what ``y`` copies: `copied`.
+- what ``y`` copies: `copied`;
+- what ``u`` takes back that is no decision on the pool: `undo_here`.
 
 Other work in threads goes through `in_thread`; decisions on the pool through ``self.review.decide``.
 """

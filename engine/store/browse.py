@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..errors import Cancelled
-from .demonstrations import Filter, Listed
+from .demonstrations import Filter, Listed, next_row
 from .workspace import Workspace
 
 Order = Literal["row", "id", "source", "input", "output", "length"]
@@ -90,8 +90,7 @@ def matching(
 def row_numbers(workspace: Workspace) -> int:
     """Every row has a number below this one."""
     with workspace.read() as con:
-        found = con.execute("SELECT coalesce(max(row) + 1, 0) FROM demonstrations").fetchone()
-    return int(found[0]) if found else 0
+        return next_row(con)
 
 
 def pruned_rows(workspace: Workspace) -> NDArray[np.int64]:

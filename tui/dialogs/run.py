@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shlex
 import time
 from collections import deque
 from contextlib import suppress
@@ -16,11 +15,14 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
+from ...engine.errors import UsageError
 from ...engine.jobs.start import PROGRAM, environment
 from ...engine.pool.display import display_text
 from ..actions import Action, bindings
+from ..rehearse import words_of
 from ..widgets.logview import MOST, LogView
 from ..widgets.paths import Paths
+from ..work import told
 
 SHOWN = 0.1
 """Seconds between two drawings of what a command says."""
@@ -73,11 +75,10 @@ class Run(ModalScreen[None]):
     @on(Input.Submitted)
     def _submitted(self, event: Input.Submitted) -> None:
         try:
-            words = shlex.split(event.value)
-        except ValueError as error:
-            self.query_one(LogView).tell([Text(f"{error}", "bad")])
+            words = words_of(event.value)
+        except UsageError as error:
+            self.query_one(LogView).tell([Text(told(error), "bad")])
             return
-        words = words[1:] if words[:1] == ["icl-curate"] else words
         if words:
             self.run_worker(self._run(words), exclusive=True, exit_on_error=False)
 
@@ -103,5 +104,5 @@ class Run(ModalScreen[None]):
             with suppress(ProcessLookupError):
                 process.terminate()
             raise
-        told = ("done", "good") if self.code == 0 else (f"ended with exit code {self.code}", "bad")
-        view.tell([*said, Text.assemble(told)])
+        ended = ("done", "good") if self.code == 0 else (f"ended with exit code {self.code}", "bad")
+        view.tell([*said, Text.assemble(ended)])
