@@ -7,7 +7,6 @@ imports what it uses in its body, so that ``--help``, ``--version`` and ``status
 from __future__ import annotations
 
 import inspect
-import json
 import os
 import signal
 import sys
@@ -15,7 +14,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from functools import wraps
+from itertools import takewhile
 from pathlib import Path
+from traceback import format_exc
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, Protocol
 
 import typer
@@ -33,17 +34,23 @@ if TYPE_CHECKING:
 
 
 class CurateGroup(TyperGroup):
-    """Turns the engine's errors into one line, the command that mends it and the promised exit code."""
+    """Leaves every error to `_run`, which says it."""
 
     def invoke(self, ctx: Any) -> Any:
-        from .engine.errors import CurateError
+        from .engine.errors import Cancelled
 
         try:
             return super().invoke(ctx)
-        except CurateError as error:
-            _fail(error.what, error.fix, error.exit_code)
         except KeyboardInterrupt:
-            _fail("interrupted", "run the same command again to go on", 130)
+            raise Cancelled from None
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args and self.no_args_is_help:  # no error: the help is what was wanted
+            from .tui.terminal import narrate
+
+            narrate(ctx.get_help())
+            raise typer.Exit(2)
+        return super().parse_args(ctx, args)
 
 
 app = typer.Typer(
@@ -116,7 +123,7 @@ class PaidOptions:
 
 NO_LLM_OPTIONS, NO_PAID_OPTIONS = LLMOptions(), PaidOptions()
 DEFAULT_WORKSPACE = Path(".icl-curate")
-SCHEMA_VERSION = 1
+TRACEBACK = "ICL_CURATE_TRACEBACK"
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
@@ -145,7 +152,7 @@ def _version(value: bool) -> None:
     if value:
         from .engine.version import VERSION
 
-        typer.echo(f"icl-curate {VERSION}")
+        _say(f"icl-curate {VERSION}")
         raise typer.Exit
 
 
@@ -163,6 +170,7 @@ def _root(
 
 
 _state: dict[str, bool] = {"quiet": False, "json": False}
+"""How errors and progress are told; `_run` looks at it before anything can fail."""
 
 
 # Commands, in the order of a curation session.
@@ -196,7 +204,7 @@ def index(
     from .engine.index.build import IndexPlan, index_pool, rehearse_index
     from .engine.store.workspace import Workspace
 
-    settings = _settings(workspace, as_json, encoder=encoder, device=device, near_duplicate=near_duplicate)
+    settings = _settings(workspace, encoder=encoder, device=device, near_duplicate=near_duplicate)
     plan = IndexPlan(
         paths=tuple(paths or ()),
         columns=_mapping(columns or ()),
@@ -232,7 +240,6 @@ def status(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption =
     """What the workspace holds, what was asked of LLMs, and the next sensible step."""
     from .engine.store.overview import overview
 
-    _state["json"] = as_json
     found = overview(_open(workspace))
     if as_json:
         _print_json(found.as_json())
@@ -247,7 +254,6 @@ def sources(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption 
     """Sources of the pool: what was learnt of each, size, what is pruned."""
     from .engine.store.trials import standings
 
-    _state["json"] = as_json
     found = standings(_open(workspace))
     if as_json:
         _print_json({"sources": [_plain(source) for source in found]})
@@ -279,7 +285,6 @@ def demos(
     """Look at demonstrations: the rows, or what training saw each of them do."""
     from .engine.store.demonstrations import Filter, page
 
-    _state["json"] = as_json
     if flips is not None:
         _show_flips(workspace, flips, as_json)
         return
@@ -322,10 +327,9 @@ def prune(
     if undo:
         from .engine.store.decisions import undo as take_back
 
-        _state["json"] = as_json
         _show_change(take_back(_open(workspace), dry_run=dry_run), dry_run, as_json)
     elif tune:
-        _prune_tuned(workspace, _settings(workspace, as_json, k=k), noise, reason, dry_run, as_json)
+        _prune_tuned(workspace, _settings(workspace, k=k), noise, reason, dry_run, as_json)
     elif misleading:
         from .engine.ranker.ledger import surely_misleading
 
@@ -362,7 +366,6 @@ def history(
     """Decisions taken, latest first."""
     from .engine.store.decisions import history as list_history
 
-    _state["json"] = as_json
     entries = list_history(_open(workspace), limit)
     if as_json:
         _print_json({"history": [_plain(entry) for entry in entries]})
@@ -414,7 +417,7 @@ def preview(
     from .engine.select.preview import preview as look
 
     settings = _settings(
-        workspace, as_json, method=method, k=k, llm=llm, base_url=base_url, order=order, seed=seed, device=device
+        workspace, method=method, k=k, llm=llm, base_url=base_url, order=order, seed=seed, device=device
     )
     text = sys.stdin.read().strip() if query == "-" else query
     asked = Query(text, tuple(options or ()), context)
@@ -468,7 +471,7 @@ def evaluate(
     """Compare selection methods on one table. Stop it at any time: run again, it goes on and pays nothing twice."""
     from .engine.evaluate.compare import Evaluation, EvaluationPlan
 
-    settings = _settings(workspace, paid.as_json, k=k, order=order, **asdict(llm))
+    settings = _settings(workspace, k=k, order=order, **asdict(llm))
     plan = EvaluationPlan(tuple(m.strip() for m in methods.split(",") if m.strip()), seeds, _query_split(split), limit)
     store = _open(workspace)
 
@@ -523,7 +526,7 @@ def calibrate(
     from .engine.calibrate.walk import SETTLED, CalibrationPlan
     from .engine.errors import UsageError
 
-    settings = _settings(workspace, paid.as_json, method=method, k=k, order=order, **asdict(llm))
+    settings = _settings(workspace, method=method, k=k, order=order, **asdict(llm))
     chosen: Any = "validation" if validation else _split(split) if split else ""
     if bool(query) == bool(chosen) or (validation and split):
         raise UsageError("name one query or one set of queries", 'icl-curate calibrate "a question", or --validation')
@@ -573,7 +576,7 @@ def export(
     from .engine.export.corpus import ExportPlan, format_of, manifest_path
     from .engine.export.corpus import export as write
 
-    settings = _settings(workspace, as_json)
+    settings = _settings(workspace)
     chosen = _split(split or ("validation" if format == FORMAT else "pool"))
     plan = ExportPlan(
         out, format or format_of(out), chosen, tuple(source or ()), deduplicate, settings.template, force, dry_run
@@ -600,7 +603,6 @@ def config(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption =
     """Every setting, its value and where it came from."""
     from .engine.settings import CONFIG, about, resolve, user_config
 
-    _state["json"] = as_json
     resolved = resolve(workspace, {})
     values = _plain(resolved.settings)
     if as_json:
@@ -621,7 +623,6 @@ def demo(
     """The whole story on the sample data, with the embedded encoder and reader: no key, no server, no download."""
     from .tui.demo import run_demo
 
-    _state["json"] = as_json
     with _narrated() as (report, cancel):
         told = run_demo(workspace, report, cancel, show=not as_json)
     if as_json:
@@ -645,9 +646,7 @@ def llm_check(
     from .engine.llm.runner import check
     from .engine.store.workspace import Workspace
 
-    settings = _settings(
-        workspace, as_json, llm=llm, base_url=base_url, device=device, price_in=price_in, price_out=price_out
-    )
+    settings = _settings(workspace, llm=llm, base_url=base_url, device=device, price_in=price_in, price_out=price_out)
     store = Workspace.create(workspace)
     with _narrated(), backend_for(settings, encode_for_reader(store, settings)) as backend:
         found = check(store, backend, price_of(settings))
@@ -675,7 +674,7 @@ def train_sources(
     """Which sources help and which hurt: the LLM answers validation queries with single demonstrations (paper 003)."""
     from .engine.sources.train import SourcePlan, SourceTraining
 
-    settings = _settings(workspace, paid.as_json, k=k, **asdict(llm))
+    settings = _settings(workspace, k=k, **asdict(llm))
     store = _open(workspace)
     plan = SourcePlan(depth, ranking, limit)
 
@@ -718,7 +717,7 @@ def train_ranker(
     """Learn to rank demonstrations from the LLM's right and wrong answers, and book every flip (paper 000)."""
     from .engine.ranker.train import RankerPlan, RankerTraining
 
-    settings = _settings(workspace, paid.as_json, k=k, order=order, **asdict(llm))
+    settings = _settings(workspace, k=k, order=order, **asdict(llm))
     store = _open(workspace)
     if taken_from is not None:
         from .engine.ranker.ranked import import_ranker
@@ -764,7 +763,7 @@ def train_topics(
     """Which topics the pool has, which the LLM knows, and which demonstrations cover them (paper 004)."""
     from .engine.topics.train import TopicPlan, TopicTraining
 
-    settings = _settings(workspace, paid.as_json, **asdict(llm))
+    settings = _settings(workspace, **asdict(llm))
     store = _open(workspace)
     plan = TopicPlan(topics, size, llm_topics, sample, questions, cosine=cosine, epochs=epochs)
 
@@ -796,7 +795,7 @@ def train_all(
     from .engine.sources.train import SourceTraining
     from .engine.topics.train import TopicTraining
 
-    settings = _settings(workspace, paid.as_json, k=k, order=order, **asdict(llm))
+    settings = _settings(workspace, k=k, order=order, **asdict(llm))
     store = _open(workspace)
     parts: dict[str, Callable[[Backend, Report, CancelToken], _Ready]] = {
         "sources": lambda b, r, c: SourceTraining(store, b, settings, report=r, cancel=c, rehearse=paid.dry_run),
@@ -831,7 +830,7 @@ def list_topics(
     """Topics of the pool with size, knowledge, coverage and sources; with --gaps what to collect next."""
     from .engine.topics import report
 
-    settings = _settings(workspace, as_json)
+    settings = _settings(workspace)
     store = _open(workspace)
     if gaps:
         found = report.gaps(store, settings, limit)
@@ -858,7 +857,6 @@ def jobs(context: typer.Context, workspace: WorkspaceOption = DEFAULT_WORKSPACE,
         return
     from .engine.jobs.folder import jobs as list_jobs
 
-    _state["json"] = as_json
     found = list_jobs(_open(workspace))
     if as_json:
         _print_json({"jobs": [_plain(job) for job in found]})
@@ -875,12 +873,12 @@ def jobs_follow(
     """Watch a job to its end and show what came out; ends with its exit code. Ctrl-C leaves the job running."""
     from .engine.jobs import folder
     from .engine.jobs.follow import follow
+    from .tui.terminal import say
 
-    _state["json"] = as_json
     store = _open(workspace)
     job = _job(store, number)
     if job.behind:
-        typer.echo(f"job {job.number} waits for job {job.behind}", err=True)
+        say(f"job {job.number} waits for job {job.behind}", err=True)
     with _narrated() as (report, cancel):
         for event in follow(store, job.number, cancel):
             report(event)
@@ -909,7 +907,6 @@ def jobs_cancel(
     from .engine.jobs.lock import wait_for
     from .engine.jobs.start import cancel
 
-    _state["json"] = as_json
     store = _open(workspace)
     job = cancel(store, _job(store, number).number, kill=kill)
     wait_for(job.folder)
@@ -923,7 +920,6 @@ def jobs_resume(
     """Queue the command of an ended job again; nothing that was answered is paid twice."""
     from .engine.jobs.start import resume
 
-    _state["json"] = as_json
     store = _open(workspace)
     _show_job(resume(store, _job(store, number).number), as_json)
 
@@ -957,7 +953,6 @@ def audit(
     """Source importance from recorded retrievals, no LLM: which sources to drop (paper 003)."""
     from .engine.sources.audit import audit as run_audit
 
-    _state["json"] = as_json
     with _narrated() as (report, cancel):
         found = run_audit(log, test, k, group_by=group_by, noise=noise, seed=seed, report=report, cancel=cancel)
     if as_json:
@@ -1042,7 +1037,6 @@ def _decide(
     from .engine.errors import UsageError
     from .engine.store.decisions import decide
 
-    _state["json"] = as_json
     if bool(sources) == bool(demos):
         raise UsageError(f"name what to {action}", f"icl-curate {action} --source NAME, or --demo ID")
     scope: Scope = "source" if sources else "demonstration"
@@ -1180,10 +1174,9 @@ def _open(path: Path) -> Workspace:
     return Workspace.open(path)
 
 
-def _settings(workspace: Path, as_json: bool, **flags: Any) -> Settings:
+def _settings(workspace: Path, **flags: Any) -> Settings:
     from .engine.settings import resolve
 
-    _state["json"] = as_json
     return resolve(workspace, flags).settings
 
 
@@ -1255,13 +1248,15 @@ def _plain(record: Any) -> dict[str, Any]:
 
 
 def _print_json(fields: Mapping[str, Any]) -> None:
-    typer.echo(json.dumps({"schema_version": SCHEMA_VERSION, **fields}, ensure_ascii=False, default=str))
+    from .tui.terminal import print_json
+
+    print_json(fields)
 
 
 def _say(text: str) -> None:
-    from .engine.pool.display import display_line
+    from .tui.terminal import say
 
-    typer.echo(display_line(text))
+    say(text)
 
 
 def _more(total: int, shown: int, where: str = "") -> str:
@@ -1271,27 +1266,51 @@ def _more(total: int, shown: int, where: str = "") -> str:
 
 
 def _fail(what: str, fix: str, code: int) -> NoReturn:
-    sys.stdout.flush()
-    if _state["json"]:
-        typer.echo(
-            json.dumps({"schema_version": SCHEMA_VERSION, "error": what, "fix": fix, "exit_code": code}), err=True
-        )
-    else:
-        typer.echo(f"error: {what}", err=True)
-        if fix:
-            typer.echo(f"fix: {fix}", err=True)
+    from .tui.terminal import complain
+
+    complain(what, fix, code, _state["json"])
     raise typer.Exit(code)
+
+
+def _run() -> NoReturn:
+    """Carry out what was typed. However it ends, errors are one line, the command that mends them, and the promised
+    exit code; with ``--json`` one object, also where the command line itself is wrong."""
+    from .engine.errors import CurateError
+    from .tui.terminal import complain, end, narrate
+
+    typed = sys.argv[1:]
+    _state["json"] = as_json = "--json" in takewhile("--".__ne__, typed)
+    try:
+        end(typer.main.get_command(app).main(typed, "icl-curate", standalone_mode=False) or 0)
+    except CurateError as error:
+        what, fix, code = error.what, error.fix, error.exit_code
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception as error:
+        if hasattr(error, "format_message"):  # the parser's: what Typer calls them differs from release to release
+            context = getattr(error, "ctx", None)
+            what, code = " ".join(error.format_message().split()), getattr(error, "exit_code", 2)
+            fix = f"{context.command_path if context else 'icl-curate'} --help"
+        else:
+            if os.environ.get(TRACEBACK):
+                narrate(format_exc())
+            what, code = f"unexpected: {type(error).__name__}: {error}", 1
+            fix = f"run it with {TRACEBACK}=1 and report what it says"
+    complain(what, fix, code, as_json)
+    sys.exit(code)
 
 
 def main() -> None:
     """Entry point of the ``icl-curate`` command."""
     from .engine.jobs import VARIABLE
+    from .tui.terminal import guard
 
+    guard()
     if folder := os.environ.get(VARIABLE):
         from .engine.jobs.child import work
 
-        sys.exit(work(Path(folder), app))
-    app()
+        sys.exit(work(Path(folder), _run))
+    _run()
 
 
 if __name__ == "__main__":

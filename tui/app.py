@@ -22,8 +22,10 @@ from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widgets import ContentSwitcher
 
+from ..engine.pool.display import display_text
 from . import memory
 from .actions import Action, bindings, keymap
+from .console import stderr
 from .deciding import Deciding, counted
 from .dialogs.help import Help, sections
 from .themes import THEMES, named_styles
@@ -102,6 +104,7 @@ class ReviewApp(App[None], Deciding):
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
+        self.error_console = stderr()  # a crash shows values, and they are of the pool
         self.folder = folder.resolve()
         self._workspace: Workspace | None = None
         self._warm: Warm | None = None
@@ -114,6 +117,10 @@ class ReviewApp(App[None], Deciding):
             self.register_theme(theme)
         known = self._memory.theme in self.available_themes
         self.theme = self._memory.theme if known else THEMES[0].name
+
+    def notify(self, message: str, *, title: str = "", markup: bool = False, **more: Any) -> None:
+        """A notification, for whichever part of the app: made safe, and never markup."""
+        super().notify(display_text(message), title=display_text(title), markup=False, **more)
 
     # What rooms may ask; see `room.Review`.
 
@@ -264,7 +271,7 @@ class ReviewApp(App[None], Deciding):
         self.push_screen(History(self))
 
     def action_copy(self) -> None:
-        text = self.room.to_copy() if self.room else ""
+        text = (self.room.to_copy() if self.room else "").encode(errors="backslashreplace").decode()
         if text:
             self.copy_to_clipboard(text)
             self.notify(f"copied {counted(len(text), 'character')}", timeout=2)

@@ -75,7 +75,7 @@ def _progress(seen: Seen, width: int) -> Text:
     if latest is None:
         return Text("starting", "muted")
     if latest.event.done == latest.event.total:
-        return Text(f"{latest.event.task} done, going on", "muted")
+        return Text(display_line(f"{latest.event.task} done, going on", 60), "muted")
     return _gauge(latest.event, width)
 
 
@@ -86,7 +86,7 @@ def _gauge(event: Event, width: int) -> Text:
         full = round(event.done / event.total * width)
         told.append("━" * full, "primary").append("─" * (width - full), "muted")
         told.append(f" {event.done / event.total:4.0%} ")
-    told.append(f"{event.task} ", "muted")
+    told.append(display_line(event.task, 30) + " ", "muted")
     return told.append(f"{event.done:,}" + (f" of {event.total:,}" if event.total is not None else ""))
 
 

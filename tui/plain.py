@@ -1,26 +1,24 @@
 """Plain terminal output shared by the commands: tables on stdout, narration on stderr.
 
-Everything that came out of a pool goes through `display_line` or `display_text` and reaches rich as `Text`, never
-as markup.
+Texts reach rich as they are, never as markup; `console.SafeConsole` makes all of them visible on their way out. `cell`
+and `display_line` are for what has to stay on one line.
 """
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from ..engine.pool.display import display_line, display_text
 from ..engine.progress import Event
+from .console import stderr, stdout
 
 if TYPE_CHECKING:
     from ..engine.llm.runner import Check, Plan
@@ -47,26 +45,25 @@ QUIET_SECONDS = 30.0
 """Off a terminal, a line of progress at most this often."""
 
 
-def stdout() -> Console:
-    """Where data goes. Off a terminal nothing is cut to a width, unless the environment's COLUMNS asks for one."""
-    fitted = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return Console(width=None if fitted else 200, highlight=False, soft_wrap=not fitted)
-
-
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str = "", note: str = "") -> None:
     """A table with numbers to the right; a column named ``x>`` takes the room that is left."""
     numeric = [
         bool(rows) and all(isinstance(row[i], (int, float, type(None))) for row in rows) for i in range(len(columns))
     ]
     table = Table(
-        title=title or None, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold"
+        title=display_line(title) or None,
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+        header_style="bold",
     )
     cells = [[cell(value) for value in row] for row in rows]
     for i, (name, right) in enumerate(zip(columns, numeric, strict=True)):
         wide = name.endswith(">")
         widest = max([len(name), *(row[i].cell_len for row in cells)])
         table.add_column(
-            name.rstrip(">"),
+            display_line(name.rstrip(">")),
             justify="right" if right else "left",
             no_wrap=not wide,
             ratio=1 if wide else None,
@@ -421,13 +418,14 @@ class Narrator:
 
     def __init__(self, quiet: bool = False) -> None:
         self._quiet = quiet
-        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._console = stderr()
         self._live = self._console.is_terminal and not quiet
         self._tasks: dict[str, TaskID] = {}
         self._said: dict[str, float] = {}
         self._progress = Progress(
-            TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeRemainingColumn(),
-            TextColumn("{task.fields[live]}", style="dim"),
+            TextColumn("{task.description}", markup=False), BarColumn(bar_width=24), MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[live]}", style="dim", markup=False),
             console=self._console, transient=True, disable=not self._live,
         )  # fmt: skip
 
@@ -447,13 +445,13 @@ class Narrator:
         if self._live:
             self._draw(event, live)
         elif event.total and not self._quiet and self._due(event):
-            self._console.print(Text(f"{event.task}: {event.done:,} of {event.total:,}  {live}".rstrip()))
+            self._console.print(Text(display_line(f"{event.task}: {event.done:,} of {event.total:,}  {live}".rstrip())))
 
     def _draw(self, event: Event, live: str) -> None:
         if event.task not in self._tasks:
             if event.total is None and not event.done:
                 return
-            self._tasks[event.task] = self._progress.add_task(event.task, total=event.total, live=live)
+            self._tasks[event.task] = self._progress.add_task(display_line(event.task), total=event.total, live=live)
         self._progress.update(self._tasks[event.task], completed=event.done, total=event.total, live=live)
 
     def _due(self, event: Event) -> bool:

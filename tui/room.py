@@ -30,7 +30,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from ..engine.errors import CurateError, NoWorkspaceError, WorkspaceError
-from ..engine.pool.display import display_text
+from ..engine.pool.display import display_line, display_text
 from ..engine.settings import Settings
 from ..engine.store.decisions import Action as Verb
 from ..engine.store.decisions import Scope
@@ -209,15 +209,15 @@ class Nothing(Static, can_focus=True):
 
     def tell(self, empty: Empty) -> None:
         if not empty.command:
-            self.update(Text(empty.what, "muted"))
+            self.update(Text(display_line(empty.what), "muted"))
             return
         self.update(
             Text.assemble(
-                (empty.what, "bold"),
+                (display_line(empty.what), "bold"),
                 "\n\n",
-                (empty.why, "muted"),
+                (display_line(empty.why), "muted"),
                 "\n\n",
-                ("$ " + empty.command, "accent"),
+                ("$ " + display_line(empty.command), "accent"),
                 "\n\n",
                 ("y copies the command", "muted"),
                 justify="center",

@@ -13,6 +13,7 @@ from textual.widgets import Input, Static
 
 from ...engine.pool.display import display_line
 from ..actions import Action, bindings
+from ..widgets.field import Field
 from ..widgets.table import Column, Line, LineTable
 
 
@@ -34,7 +35,7 @@ class Choose(ModalScreen[int | None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog choose"):
             yield Static(Text(display_line(self._title), "bold"))
-            yield Input(placeholder="type to narrow", compact=True)
+            yield Field(placeholder="type to narrow", compact=True)
             yield LineTable(
                 [
                     Column("label", "", 12, grow=1, sortable=False),

@@ -11,6 +11,7 @@ from textual.widgets import Input, Static
 
 from ...engine.pool.display import display_line
 from ..actions import Action, bindings
+from ..widgets.field import Field
 
 
 class Note(ModalScreen[str | None]):
@@ -26,7 +27,7 @@ class Note(ModalScreen[str | None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog note"):
             yield Static(Text(display_line(self._title), "bold"))
-            yield Input(display_line(self._line), select_on_focus=False)
+            yield Field(display_line(self._line), select_on_focus=False)
             yield Static(
                 Text.assemble(("enter", "key"), " keep it, empty takes it back   ", ("esc", "key"), " cancel"),
                 classes="keys",

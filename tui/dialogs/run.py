@@ -20,6 +20,7 @@ from ...engine.jobs.start import PROGRAM, environment
 from ...engine.pool.display import display_text
 from ..actions import Action, bindings
 from ..rehearse import words_of
+from ..widgets.field import Field
 from ..widgets.logview import MOST, LogView
 from ..widgets.paths import Paths
 from ..work import told
@@ -49,7 +50,7 @@ class Run(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog run"):
             yield Static(Text("icl-curate …", "bold"))
-            yield Input(select_on_focus=False, suggester=Paths())
+            yield Field(select_on_focus=False, suggester=Paths())
             yield LogView()
             keys = (("enter", " run  "), ("tab", " complete  "), ("↓", " read  "), ("esc", " leave"))
             yield Static(Text.assemble(*((t, "key") if i == 0 else t for pair in keys for i, t in enumerate(pair))))
@@ -77,7 +78,7 @@ class Run(ModalScreen[None]):
         try:
             words = words_of(event.value)
         except UsageError as error:
-            self.query_one(LogView).tell([Text(told(error), "bad")])
+            self.query_one(LogView).tell([Text(display_text(told(error)), "bad")])
             return
         if words:
             self.run_worker(self._run(words), exclusive=True, exit_on_error=False)

@@ -23,6 +23,7 @@ from ..actions import Action, bindings
 from ..plain_jobs import rehearsed
 from ..rehearse import parsed, rehearse
 from ..room import Room
+from ..widgets.field import Field
 from ..widgets.paths import Paths
 
 
@@ -53,7 +54,7 @@ class Start(ModalScreen[list[str] | None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog start"):
             yield Static(id="kinds")
-            yield Input(id="command", select_on_focus=False, suggester=Paths())
+            yield Field(id="command", select_on_focus=False, suggester=Paths())
             yield Static(id="cost")
             yield Static(id="hint", classes="keys")
 
@@ -102,7 +103,7 @@ class Start(ModalScreen[list[str] | None]):
             self._cost(Text.assemble((display_line(error.what), "bad"), "\n", (display_line(error.fix), "muted")))
             return
         except OSError as error:
-            self._cost(Text(f"cannot run it: {error}", "bad"))
+            self._cost(Text(display_line(f"cannot run it: {error}"), "bad"))
             return
         self.plan, self.costed = plan, typed
         self._cost(_table(plan))

@@ -29,6 +29,7 @@ from ..demos_lines import columns_for, row_line
 from ..dialogs.choose import Choose
 from ..room import Empty, Room
 from ..widgets.detail import Detail, Seen, look_up
+from ..widgets.field import Field
 from ..widgets.table import LineTable
 from ..work import later
 
@@ -92,7 +93,7 @@ class DemosRoom(Room):
 
     def compose_body(self) -> ComposeResult:
         with Horizontal(id="bar"):
-            yield Input(placeholder="/ search", compact=True, id="search")
+            yield Field(placeholder="/ search", compact=True, id="search")
             yield Static(id="asked")
         with Horizontal(id="halves"):
             yield LineTable(columns_for(self.asked), marked=self._is_marked)

@@ -41,6 +41,7 @@ from ..dialogs.choose import Choose
 from ..inquire import AskingRoom
 from ..room import Empty
 from ..widgets.detail import Detail, look_up
+from ..widgets.field import Field
 from ..widgets.reader import Reader
 from ..widgets.side import Chosen, Side
 from ..widgets.table import LineTable
@@ -112,7 +113,7 @@ class PreviewRoom(AskingRoom):
 
     def compose_body(self) -> ComposeResult:
         with Horizontal(id="querybar"):
-            yield Input(placeholder="/ type a query", compact=True, id="query")
+            yield Field(placeholder="/ type a query", compact=True, id="query")
             yield Static(id="which")
         yield Static(id="question")
         with Horizontal(id="sides"):

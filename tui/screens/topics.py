@@ -23,6 +23,7 @@ from ...engine.topics.report import Behind, Gap, Survey, TopicStanding
 from ..actions import Action, bindings
 from ..dialogs.start import propose
 from ..room import Empty, Room
+from ..widgets.field import Field
 from ..widgets.table import Bar, Column, Line, LineTable
 from ..work import later
 
@@ -89,7 +90,7 @@ class TopicsRoom(Room):
 
     def compose_body(self) -> ComposeResult:
         with Horizontal(id="topicbar"):
-            yield Input(placeholder="/ search", compact=True, id="topic-search")
+            yield Field(placeholder="/ search", compact=True, id="topic-search")
             yield Static(id="surveyed")
         yield LineTable((), id="topic-table", marked=lambda index: False)
         yield Static(id="gap")

@@ -107,7 +107,7 @@ class Forest(Widget):
             start = max(0, min(place(tick) - 2, width - len(label)))
             if all(sign == " " for sign in line[max(0, start - 1) : start + len(label) + 1]):
                 line[start : start + len(label)] = label
-        about = Text(self.look.about, "muted", no_wrap=True)
+        about = Text(display_line(self.look.about), "muted", no_wrap=True)
         about.truncate(names, overflow="ellipsis", pad=True)
         return Text.assemble(" ", about, " ", ("".join(line), "muted"))
 

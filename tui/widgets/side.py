@@ -64,7 +64,7 @@ class Side(Vertical):
         """The line above: the method, and ``told`` or how the selection went."""
         if method != self.method:
             self.method, self.chosen = method, None
-        line = Text.assemble((method, "title"))
+        line = Text.assemble((display_line(method), "title"))
         chosen = self.chosen
         if told:
             line.append(f"  {told}", "accent")

@@ -1,0 +1,39 @@
+"""The consoles of rich through which tables, colours and bars reach stdout and stderr."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from ..engine.pool.display import display_text
+from .terminal import past
+
+
+class SafeConsole(Console):
+    """Writes to stdout or stderr the colours and cursor movements that rich makes, and of texts nothing of the kind,
+    nor markup."""
+
+    def __init__(self, stream: Any, width: int | None = None, soft_wrap: bool = False) -> None:
+        super().__init__(
+            file=past(stream), width=width, soft_wrap=soft_wrap, highlight=False, markup=False, emoji=False
+        )
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(display_text(segment.text), segment.style)
+
+
+def stdout() -> SafeConsole:
+    """Where data goes. Off a terminal nothing is cut to a width, unless the environment's COLUMNS asks for one."""
+    fitted = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return SafeConsole(sys.stdout, width=None if fitted else 200, soft_wrap=not fitted)
+
+
+def stderr() -> SafeConsole:
+    """Where narration goes."""
+    return SafeConsole(sys.stderr, soft_wrap=True)
