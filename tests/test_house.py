@@ -16,6 +16,7 @@ FLOORS = [  # from the ground up; parts on one floor do not import each other
     {"progress"},
     {"pool"},
     {"settings"},
+    {"trust"},
     {"store"},
     {"search"},
     {"index", "llm"},
