@@ -120,6 +120,11 @@ class PaidOptions:
     dry_run: DryRunOption = False
     as_json: JsonOption = False
 
+    @property
+    def rehearse(self) -> bool:
+        """Nothing may be sent, not even a probe."""
+        return self.dry_run or self.max_calls == 0
+
 
 NO_LLM_OPTIONS, NO_PAID_OPTIONS = LLMOptions(), PaidOptions()
 DEFAULT_WORKSPACE = Path(".icl-curate")
@@ -389,6 +394,7 @@ def history(
 
 
 @app.command()
+@grouped
 def preview(
     query: Annotated[str, typer.Argument(help="A question, or - to read it from stdin.")],
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
@@ -401,11 +407,8 @@ def preview(
     stability: Annotated[
         bool, typer.Option("--stability", help="Ask it also without each demonstration and with their order turned.")
     ] = False,
-    llm: LLMOption = None,
-    base_url: BaseURLOption = None,
     order: OrderOption = None,
-    seed: SeedOption = None,
-    device: DeviceOption = None,
+    llm: LLMOptions = NO_LLM_OPTIONS,
     max_calls: MaxCallsOption = None,
     max_cost: MaxCostOption = None,
     dry_run: DryRunOption = False,
@@ -413,38 +416,39 @@ def preview(
 ) -> None:
     """Show which demonstrations a query gets, why, and with --answer or --stability what the LLM makes of them."""
     from .engine.pool.records import Query
-    from .engine.select.preview import PreviewStability
+    from .engine.select.preview import PreviewAsked
     from .engine.select.preview import preview as look
+    from .tui.plain import show_preview, show_stability
 
-    settings = _settings(
-        workspace, method=method, k=k, llm=llm, base_url=base_url, order=order, seed=seed, device=device
-    )
+    settings = _settings(workspace, method=method, k=k, order=order, **asdict(llm))
     text = sys.stdin.read().strip() if query == "-" else query
     asked = Query(text, tuple(options or ()), context)
-    if stability:
-        store = _open(workspace)
+    store = _open(workspace)
+    if answer or stability:
+        paid = PaidOptions(max_calls, max_cost, False, dry_run, as_json)
+        made: list[PreviewAsked] = []
 
-        def ready(backend: Backend, report: Report, cancel: CancelToken) -> PreviewStability:
-            return PreviewStability(store, backend, asked, settings, report, cancel, rehearse=dry_run)
+        def ready(backend: Backend, report: Report, cancel: CancelToken) -> PreviewAsked:
+            rehearse = paid.rehearse
+            made.append(
+                PreviewAsked(store, backend, asked, settings, report, cancel, stability=stability, rehearse=rehearse)
+            )
+            return made[0]
 
-        done = _carry_out(ready, store, settings, PaidOptions(max_calls, max_cost, False, dry_run, as_json))
+        done = _carry_out(ready, store, settings, paid)
         if done is None:
             return
-        if as_json:
-            _print_json(done)
-            return
-        from .tui.plain import show_stability
-
-        show_stability(done)
-        return
-    with _narrated() as (report, cancel):
-        seen = look(_open(workspace), asked, settings, answer=answer, report=report, cancel=cancel)
+        seen = made[0].seen
+    else:
+        with _narrated() as (report, cancel):
+            seen = look(store, asked, settings, report=report, cancel=cancel)
+        done = seen.as_json()
     if as_json:
-        _print_json(seen.as_json())
-        return
-    from .tui.plain import show_preview
-
-    show_preview(seen, explain)
+        _print_json(done)
+    elif stability:
+        show_stability(done)
+    else:
+        show_preview(seen, explain)
 
 
 @app.command()
@@ -476,7 +480,7 @@ def evaluate(
     store = _open(workspace)
 
     def ready(backend: Backend, report: Report, cancel: CancelToken) -> Evaluation:
-        return Evaluation(store, backend, settings, plan, report, cancel, rehearse=paid.dry_run)
+        return Evaluation(store, backend, settings, plan, report, cancel, rehearse=paid.rehearse)
 
     table = _carry_out(ready, store, settings, paid)
     if table is None:
@@ -540,7 +544,7 @@ def calibrate(
     plan = CalibrationPlan(rounds, names, uncertainty, over, SETTLED if stop_early else None, split=chosen)
 
     def ready(backend: Backend, report: Report, cancel: CancelToken) -> Calibration:
-        return Calibration(store, backend, settings, asked, plan, report, cancel, rehearse=paid.dry_run)
+        return Calibration(store, backend, settings, asked, plan, report, cancel, rehearse=paid.rehearse)
 
     done = _carry_out(ready, store, settings, paid)
     if done is None:
@@ -601,10 +605,10 @@ def export(
 @app.command()
 def config(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:
     """Every setting, its value and where it came from."""
-    from .engine.settings import CONFIG, about, resolve, user_config
+    from .engine.settings import CONFIG, about, knobs, resolve, user_config
 
     resolved = resolve(workspace, {})
-    values = _plain(resolved.settings)
+    values = knobs(resolved.settings)
     if as_json:
         _print_json({"settings": values, "origins": dict(resolved.origins)})
         return
@@ -648,7 +652,8 @@ def llm_check(
 
     settings = _settings(workspace, llm=llm, base_url=base_url, device=device, price_in=price_in, price_out=price_out)
     store = Workspace.create(workspace)
-    with _narrated(), backend_for(settings, encode_for_reader(store, settings)) as backend:
+    _confirm_server(settings)
+    with _narrated() as (report, _), backend_for(settings, encode_for_reader(store, settings), report) as backend:
         found = check(store, backend, price_of(settings))
     if not found.reachable:
         _fail(found.error, found.fix, LLMError.exit_code)
@@ -658,6 +663,30 @@ def llm_check(
     from .tui.plain import show_check
 
     show_check(found)
+
+
+@llm_app.command("trust")
+def llm_trust(
+    url: Annotated[str | None, typer.Argument(help="Base URL to confirm. None: those confirmed.")] = None,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    forget: Annotated[str | None, typer.Option("--forget", help="Confirm this base URL no longer.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Servers that this workspace's own config.toml may send prompts and your key to."""
+    from .engine import trust
+
+    if url is not None:
+        trust.confirm(workspace, url)
+    if forget is not None:
+        trust.forget(workspace, forget)
+    found = trust.confirmed(workspace)
+    if as_json:
+        _print_json({"workspace": str(workspace.resolve()), "confirmed": found})
+        return
+    for server in found:
+        _say(f"confirmed: {server}")
+    if not found:
+        _say("no server is confirmed for this workspace")
 
 
 @train_app.command("sources")
@@ -679,7 +708,7 @@ def train_sources(
     plan = SourcePlan(depth, ranking, limit)
 
     def ready(backend: Backend, report: Report, cancel: CancelToken) -> SourceTraining:
-        return SourceTraining(store, backend, settings, plan, report, cancel, rehearse=paid.dry_run)
+        return SourceTraining(store, backend, settings, plan, report, cancel, rehearse=paid.rehearse)
 
     done = _carry_out(ready, store, settings, paid)
     if done is None:
@@ -731,7 +760,7 @@ def train_ranker(
     plan = RankerPlan(method, epochs, batch, rate=rate, rouge=rouge, limit=limit)
 
     def ready(backend: Backend, report: Report, cancel: CancelToken) -> RankerTraining:
-        return RankerTraining(store, backend, settings, plan, report, cancel, rehearse=paid.dry_run)
+        return RankerTraining(store, backend, settings, plan, report, cancel, rehearse=paid.rehearse)
 
     done = _carry_out(ready, store, settings, paid)
     if done is None:
@@ -768,7 +797,7 @@ def train_topics(
     plan = TopicPlan(topics, size, llm_topics, sample, questions, cosine=cosine, epochs=epochs)
 
     def ready(backend: Backend, report: Report, cancel: CancelToken) -> TopicTraining:
-        return TopicTraining(store, backend, settings, plan, report, cancel, rehearse=paid.dry_run)
+        return TopicTraining(store, backend, settings, plan, report, cancel, rehearse=paid.rehearse)
 
     done = _carry_out(ready, store, settings, paid)
     if done is None:
@@ -798,9 +827,9 @@ def train_all(
     settings = _settings(workspace, k=k, order=order, **asdict(llm))
     store = _open(workspace)
     parts: dict[str, Callable[[Backend, Report, CancelToken], _Ready]] = {
-        "sources": lambda b, r, c: SourceTraining(store, b, settings, report=r, cancel=c, rehearse=paid.dry_run),
-        "ranker": lambda b, r, c: RankerTraining(store, b, settings, report=r, cancel=c, rehearse=paid.dry_run),
-        "topics": lambda b, r, c: TopicTraining(store, b, settings, report=r, cancel=c, rehearse=paid.dry_run),
+        "sources": lambda b, r, c: SourceTraining(store, b, settings, report=r, cancel=c, rehearse=paid.rehearse),
+        "ranker": lambda b, r, c: RankerTraining(store, b, settings, report=r, cancel=c, rehearse=paid.rehearse),
+        "topics": lambda b, r, c: TopicTraining(store, b, settings, report=r, cancel=c, rehearse=paid.rehearse),
     }
     done = _carry_out_all(parts, store, settings, paid)
     if not done:
@@ -915,13 +944,20 @@ def jobs_cancel(
 
 @jobs_app.command("resume")
 def jobs_resume(
-    number: JobArgument = None, workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False
+    number: JobArgument = None,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    trust: Annotated[bool, typer.Option("--trust", help="Also a job that was not started here by you.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Queue the command of an ended job again; nothing that was answered is paid twice."""
-    from .engine.jobs.start import resume
+    from .engine.jobs.start import resumable, resume
+    from .engine.progress import Event
 
     store = _open(workspace)
-    _show_job(resume(store, _job(store, number).number), as_json)
+    job = resumable(store, _job(store, number).number, trusted=trust)
+    with _narrated() as (report, _):
+        report(Event("resume", note=f"in {job.directory}: {job.command}"))
+    _show_job(resume(store, job.number, trusted=trust), as_json)
 
 
 @app.command()
@@ -1121,14 +1157,15 @@ def _carry_out_all(
     In a dry run only their cost is said, in the background a job is started; nothing comes back then. Of several
     parts one that the pool does not allow is left out, and said; it is an error where none is left.
     """
+    _confirm_server(settings)
     if paid.background and not paid.dry_run:
         _start_job(workspace, paid.as_json)
         return {}
     from .engine.errors import UsageError
     from .engine.index.artefacts import encode_for_reader
-    from .engine.llm.asking import backend_for, price_of
+    from .engine.llm.asking import backend_for, destination, price_of
     from .engine.llm.budget import Budget
-    from .engine.progress import Event
+    from .engine.progress import Event, silent
 
     price = price_of(settings)
     budget = Budget(paid.max_calls, paid.max_cost, price)
@@ -1137,7 +1174,7 @@ def _carry_out_all(
     refused: list[UsageError] = []
     with (
         _narrated() as (report, cancel),
-        backend_for(settings, encode_for_reader(workspace, settings)) as backend,
+        backend_for(settings, encode_for_reader(workspace, settings), silent if paid.rehearse else report) as backend,
     ):
         for name, ready in parts.items():
             try:
@@ -1153,19 +1190,40 @@ def _carry_out_all(
             else:
                 done[name] = work.run(budget)
     if paid.dry_run:
-        _show_costs(costs, paid.as_json)
+        _show_costs(costs, destination(settings), paid.as_json)
     return done
 
 
-def _show_costs(costs: Mapping[str, Plan], as_json: bool) -> None:
+def _show_costs(costs: Mapping[str, Plan], destination: str, as_json: bool) -> None:
+    told = {name: _plain(plan) | {"destination": destination} for name, plan in costs.items()}
     if as_json:
-        told = {name: _plain(plan) for name, plan in costs.items()}
         _print_json({"dry_run": True, **told.get("", told)})
         return
     from .tui.plain import show_plan
 
-    for name, plan in costs.items():
+    for name, plan in told.items():
         show_plan(plan, name)
+
+
+def _confirm_server(settings: Settings) -> None:
+    """On a terminal ask once about a server that only the workspace's own file names; elsewhere it is an error."""
+    from .engine import trust
+    from .engine.llm.asking import check_server
+    from .tui.terminal import narrate
+
+    try:
+        check_server(settings)
+    except trust.UnconfirmedServer as error:
+        if not (error.url and not _state["json"] and sys.stdin.isatty() and sys.stderr.isatty()):
+            raise
+        narrate(error.what)
+        try:
+            agreed = typer.confirm("Go on, now and from now on with this workspace?", err=True)
+        except typer.Abort:
+            agreed = False
+        if not agreed:
+            raise
+        trust.confirm(Path(error.workspace), error.url)
 
 
 def _open(path: Path) -> Workspace:

@@ -3,6 +3,9 @@
 Config files are flat TOML, ``<workspace>/config.toml`` and ``<user config folder>/icl-curate/config.toml``:
 each key is a field of `Settings`. The environment uses the same names in capitals after ``ICL_CURATE_``. Keys of
 LLM providers are never settings: they are read from the environment where a call is made and kept nowhere.
+
+A workspace may come from somebody else. Its file is believed in all but one: a server that it alone names gets
+neither prompt nor key before the user has confirmed it (`trust`).
 """
 
 from __future__ import annotations
@@ -42,6 +45,8 @@ class Settings:
     instruction: str = _setting("", "first line of every prompt; empty: one that fits the task")
     llm: str = _setting("offline", "offline, openai:MODEL or hf:NAME_OR_PATH")
     base_url: str = _setting("", "OpenAI-compatible server; empty: OPENAI_BASE_URL or OpenAI itself")
+    base_url_by: str = ""
+    """No setting: the folder of the workspace whose own file named ``base_url``; empty where the user did."""
     answers: str = _setting("auto", "auto, score (compare the options' log-probabilities) or generate")
     max_tokens: int = _setting(64, "longest generated answer")
     temperature: float = _setting(0.0, "sampling temperature")
@@ -66,6 +71,11 @@ class Resolved:
     origins: Mapping[str, str]
 
 
+def knobs(settings: Settings) -> dict[str, Any]:
+    """Every setting by its name."""
+    return {name: getattr(settings, name) for name in _DEFAULTS}
+
+
 def about(name: str) -> str:
     """One line on what the setting means."""
     return next(str(f.metadata["about"]) for f in fields(Settings) if f.name == name)
@@ -83,28 +93,32 @@ def user_config() -> Path:
 def resolve(workspace: Path | None, flags: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> Resolved:
     """Merge all layers; flags that are None were not given. Raises `UsageError` that lists every problem found."""
     environ = os.environ if environ is None else environ
-    known = {f.name: f for f in fields(Settings)}
     values: dict[str, Any] = {}
-    origins = dict.fromkeys(known, "default")
+    origins = dict.fromkeys(_DEFAULTS, "default")
     problems: list[str] = []
 
     def take(name: str, value: Any, origin: str) -> None:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
+        if name not in _DEFAULTS:
+            near = difflib.get_close_matches(name, _DEFAULTS, 1)
             problems.append(f"{origin}: unknown setting '{name}'" + (f", did you mean '{near[0]}'?" if near else ""))
             return
         try:
-            values[name] = _typed(known[name].default, value)
+            values[name] = _typed(_DEFAULTS[name], value)
             origins[name] = origin
         except (TypeError, ValueError):
-            kind = type(known[name].default).__name__
+            kind = type(_DEFAULTS[name]).__name__
             problems.append(f"{origin}: {name} must be of type {kind}, not {value!r}")
 
-    for path in (user_config(), workspace / CONFIG if workspace else None):
-        if path is not None and path.is_file():
-            for name, value in _read(path).items():
+    if (path := user_config()).is_file():
+        for name, value in _read(path).items():
+            take(name, value, str(path))
+    users_own = values.get("base_url", "")
+    if workspace and (path := workspace / CONFIG).is_file():
+        for name, value in _read(path).items():
+            if not (name == "base_url" and value in ("", users_own)):  # nothing said, or what the user says as well
                 take(name, value, str(path))
-    for name in known:
+    lent = values.get("base_url", "") != users_own
+    for name in _DEFAULTS:
         if (value := environ.get(PREFIX + name.upper())) is not None:
             take(name, value, PREFIX + name.upper())
     for name, value in flags.items():
@@ -112,9 +126,13 @@ def resolve(workspace: Path | None, flags: Mapping[str, Any], environ: Mapping[s
             take(name, value, "flag")
     if problems:
         raise UsageError("; ".join(problems), "icl-curate config")
-    settings = Settings(**values)
+    lent = lent and origins["base_url"] == str(path)  # neither variable nor flag names one
+    settings = Settings(**values, base_url_by=str(path.parent.resolve()) if lent else "")
     _check(settings)
     return Resolved(settings, origins)
+
+
+_DEFAULTS: Mapping[str, Any] = {f.name: f.default for f in fields(Settings) if f.metadata}
 
 
 def _read(path: Path) -> dict[str, Any]:

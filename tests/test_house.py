@@ -16,6 +16,7 @@ FLOORS = [  # from the ground up; parts on one floor do not import each other
     {"progress"},
     {"pool"},
     {"settings"},
+    {"trust"},
     {"store"},
     {"search"},
     {"index", "llm"},
@@ -87,6 +88,18 @@ def test_no_import_runs_in_a_circle() -> None:
 def test_inside_the_package_imports_are_relative() -> None:
     for path in [*ENGINE, *(ROOT / "tui").rglob("*.py"), ROOT / "cli.py"]:
         assert not any(name.split(".")[0] == "icl_curate" for name in _imports(path)), path
+
+
+def test_there_is_one_door_to_every_llm() -> None:
+    """`asking` looks at where prompts would go; nothing else opens what sends them."""
+    openers = {"open_backend", "OpenAIServer", "LocalModel"}
+    allowed = {"engine/llm/spec.py", "engine/llm/asking.py"}
+    for path in [*ENGINE, *(ROOT / "tui").rglob("*.py"), ROOT / "cli.py"]:
+        calls = [node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+        named = {f.id for f in calls if isinstance(f, ast.Name)} | {
+            f.attr for f in calls if isinstance(f, ast.Attribute)
+        }
+        assert not named & openers or str(path.relative_to(ROOT)) in allowed, path
 
 
 def _loaded(code: str, *arguments: str) -> set[str]:

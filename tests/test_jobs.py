@@ -233,7 +233,7 @@ def test_a_job_whose_starter_died_before_its_process_began_holds_nobody_up(works
     (orphan / folders.JOB).write_text(json.dumps({"arguments": ["evaluate"], "directory": "/", "created": 1.0}))
     hold(orphan).close()
     assert find(workspace, 1).state == "failed"
-    assert starting.start(workspace, ["nonsense"]).number == 2
+    assert starting.start(workspace, ["evaluate", "--nonsense"]).number == 2
     assert ended(workspace, 2).code == 2
 
 

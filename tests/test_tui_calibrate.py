@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from icl_curate.engine import trust
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.store.decisions import decide, history
 from icl_curate.engine.store.demonstrations import active_rows, fetch
@@ -53,6 +54,7 @@ def index(folder: Path, server: Server | None = None, queries: int = QUERIES) ->
     config = ["price_in = 1000.0", "price_out = 1000.0", 'method = "bm25"']
     if server:
         config += [f'llm = "{LLM}"', f'base_url = "{server.url}"']
+        trust.confirm(workspace.path, server.url)
     (workspace.path / "config.toml").write_text("\n".join(config))
     (workspace.path / "review.json").write_text(json.dumps({"tab": "calibrate"}))
     return workspace

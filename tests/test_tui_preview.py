@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from icl_curate.engine import trust
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.pool.records import Query
 from icl_curate.engine.select.selector import Selector
@@ -53,6 +54,7 @@ def index(folder: Path, server: Server | None = None) -> Workspace:
     config = [f"k = {SHOTS}", 'method = "bm25"', "price_in = 1000.0", "price_out = 1000.0"]
     if server:
         config += ['llm = "openai:stub"', f'base_url = "{server.url}"']
+        trust.confirm(workspace.path, server.url)
     (workspace.path / "config.toml").write_text("\n".join(config))
     (workspace.path / "review.json").write_text(
         json.dumps({"tab": "preview", "rooms": {"preview": {"methods": ["bm25", "random"]}}})

@@ -22,7 +22,7 @@ from ..engine.pool.records import Query
 from ..engine.progress import CancelToken, Report
 from ..engine.ranker.ledger import ledger
 from ..engine.ranker.train import RankerTraining
-from ..engine.select.preview import preview
+from ..engine.select.preview import PreviewAsked
 from ..engine.settings import Settings
 from ..engine.sources.train import SourceTraining, tune
 from ..engine.store.decisions import decide
@@ -106,11 +106,11 @@ class _Session:
             show_table(["source", "demonstrations", "duplicates"], rows)
 
     def preview(self) -> None:
-        query = Query(QUESTION)
-        seen = preview(self.store, query, self.settings, answer=True, report=self.report, cancel=self.cancel)
-        self.told["preview"] = seen.as_json()
+        with self._backend() as backend:
+            asked = PreviewAsked(self.store, backend, Query(QUESTION), self.settings, self.report, self.cancel)
+            self.told["preview"] = asked.run(Budget())
         if self._step("look at what a query gets", f'preview "{QUESTION}" --answer'):
-            show_preview(seen)
+            show_preview(asked.seen)
 
     def evaluate(self, when: str, methods: tuple[str, ...], title: str) -> None:
         with self._backend() as backend:

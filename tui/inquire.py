@@ -7,8 +7,11 @@ from dataclasses import asdict
 from typing import Any
 
 from ..engine.errors import CurateError
+from ..engine.llm.asking import destination
 from ..engine.llm.runner import Plan
+from ..engine.pool.display import display_line
 from ..engine.progress import CancelToken
+from ..engine.settings import Settings
 from .dialogs.confirm import Confirm
 from .plain import plan_rows
 from .room import Room
@@ -21,6 +24,8 @@ class AskingRoom(Room):
     def __init__(self) -> None:
         super().__init__()
         self.asking: CancelToken | None = None
+        self._told = ""
+        """Where prompts go, as it was last told without a question."""
 
     def on_unmount(self) -> None:
         if self.asking:
@@ -28,7 +33,7 @@ class AskingRoom(Room):
 
     def inquire(
         self,
-        llm: str,
+        settings: Settings,
         cost: Callable[[], Plan],
         ask: Callable[[CancelToken], Any],
         then: Callable[[Any], None],
@@ -50,14 +55,18 @@ class AskingRoom(Room):
             self.asking = None
             then(result)
 
-        def costed(plan: Plan) -> None:
+        def costed(found: tuple[Plan, str]) -> None:
+            plan, where = found
             if not plan.to_ask or plan.cost == (0.0, 0.0):
+                if plan.to_ask and where and where != self._told:
+                    self._told = where
+                    self.notify(f"prompts go to {display_line(where)}", markup=False, timeout=4)
                 go()
                 return
-            lines = [f"{name}: {value}" for name, value in plan_rows(asdict(plan))]
-            self.app.push_screen(Confirm(f"Ask {llm}?", lines), lambda yes: go() if yes else None)
+            lines = [f"{name}: {value}" for name, value in plan_rows(asdict(plan) | {"destination": where})]
+            self.app.push_screen(Confirm(f"Ask {settings.llm}?", lines), lambda yes: go() if yes else None)
 
-        self.in_thread("cost", cost, costed)
+        self.in_thread("cost", lambda: (cost(), destination(settings)), costed)
 
     def stop(self) -> None:
         """Whatever is being asked: no further call is sent."""

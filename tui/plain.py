@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,7 @@ from ..engine.progress import Event
 from .console import stderr, stdout
 
 if TYPE_CHECKING:
-    from ..engine.llm.runner import Check, Plan
+    from ..engine.llm.runner import Check
     from ..engine.ranker.ledger import Standing
     from ..engine.select.preview import Preview
     from ..engine.sources.audit import AuditReport, Result
@@ -169,13 +168,14 @@ def _sure(told: Mapping[str, Any]) -> float | None:
     return None if told["uncertainty"] is None else 1.0 - told["uncertainty"]
 
 
-def show_plan(plan: Plan, name: str = "") -> None:
+def show_plan(plan: Mapping[str, Any], name: str = "") -> None:
     """What a run would ask and cost."""
-    show_table(["", ""], plan_rows(asdict(plan)), title=name)
+    show_table(["", ""], plan_rows(plan), title=name)
 
 
 def plan_rows(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What a run would ask and cost, by name, from the fields of a `Plan`."""
+    """What a run would ask and cost, by name, from the fields of a `Plan` and its ``destination``, if prompts leave
+    this machine."""
     cost, tokens_in, tokens_out = plan["cost"], plan["tokens_in"], plan["tokens_out"]
     price = "not known: set price_in and price_out" if cost is None else f"${cost[0]:.4f} to ${cost[1]:.4f}"
     if cost is not None and cost[1] == 0.0:
@@ -187,6 +187,7 @@ def plan_rows(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("tokens in", f"{tokens_in[0]:,} to {tokens_in[1]:,}"),
         ("tokens out", f"{tokens_out[0]:,} to {tokens_out[1]:,}"),
         ("cost", price),
+        *([("prompts go to", plan["destination"])] if plan.get("destination") else []),
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import dropwhile
 from typing import Any
 
@@ -38,6 +39,10 @@ RESULTS: dict[tuple[str, ...], Callable[[Mapping[str, Any]], None]] = {
     ("export",): show_export,
 }
 """How the commands that can be jobs show what came out."""
+
+
+ODD = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
+"""What becomes of a result that no command wrote: a folder may have come from elsewhere."""
 
 
 def rehearsed(told: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -75,7 +80,10 @@ def outcome(job: Job, live: Live) -> str:
         return job.error
     done = result(job) if job.state == "done" else None
     if done is not None:
-        return _in_short(done)
+        try:
+            return _in_short(done)
+        except ODD:
+            return "its result.json is damaged"
     latest = live.latest
     if latest is None:
         return ""
@@ -128,8 +136,9 @@ def show_result(job: Job, done: Mapping[str, Any]) -> None:
     """What a finished job printed, as its command shows it in the foreground."""
     for command, show in RESULTS.items():
         if tuple(dropwhile(_is_option, job.arguments))[: len(command)] == command:
-            show(done)
-            return
+            with suppress(ODD):
+                show(done)
+                return
     show_text(json.dumps(done, ensure_ascii=False, indent=2, default=str))
 
 

@@ -12,10 +12,7 @@ from typing import Any
 
 from ..engine.errors import CurateError, UsageError
 from ..engine.jobs.folder import complaint
-from ..engine.jobs.start import PROGRAM, environment
-
-COMMANDS = ("index", "train", "evaluate", "calibrate", "export")
-"""What may run as a job."""
+from ..engine.jobs.start import PROGRAM, checked, environment, with_flags
 
 
 def words_of(typed: str) -> list[str]:
@@ -29,16 +26,13 @@ def words_of(typed: str) -> list[str]:
 
 def parsed(typed: str) -> list[str]:
     """As `words_of`, and a `UsageError` where it is no command that can be a job."""
-    words = words_of(typed)
-    if not words or words[0] not in COMMANDS:
-        raise UsageError(f"'{words[0] if words else ''}' is no long work", f"one of: {', '.join(COMMANDS)}")
-    return words
+    return list(checked(words_of(typed)))
 
 
 async def rehearse(folder: Path, arguments: Sequence[str]) -> dict[str, Any]:
     """The object of ``--dry-run --json``; raises the error that the command told. The process ends with the task."""
     process = await asyncio.create_subprocess_exec(
-        *PROGRAM, *arguments, "--dry-run", "--json",
+        *PROGRAM, *with_flags(arguments, "--dry-run", "--json"),
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         env=environment(folder),
     )  # fmt: skip

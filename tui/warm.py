@@ -8,8 +8,7 @@ from dataclasses import replace
 from ..engine.index.artefacts import encode_for_reader
 from ..engine.index.view import PoolView
 from ..engine.llm import runner
-from ..engine.llm.asking import llm_settings
-from ..engine.llm.spec import open_backend
+from ..engine.llm.asking import opened
 from ..engine.llm.types import Backend
 from ..engine.select.selector import Selector
 from ..engine.settings import Settings
@@ -53,7 +52,6 @@ class Warm:
             if self._backend is None or self._backend[0] != alike:
                 if self._backend is not None:
                     runner.close(self._backend[1])
-                encode = encode_for_reader(workspace, settings)
-                backend = open_backend(settings.llm, llm_settings(settings), encode, settings.encoder)
-                self._backend = alike, backend
+                    self._backend = None
+                self._backend = alike, opened(settings, encode_for_reader(workspace, settings))
             return self._backend[1]

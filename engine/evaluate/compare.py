@@ -28,7 +28,7 @@ from ..pool.records import Query, Split, Task
 from ..progress import CancelToken, Report, silent
 from ..select.methods import METHODS
 from ..select.selector import Selector, method_named
-from ..settings import Settings
+from ..settings import Settings, knobs
 from ..store import runs
 from ..store.demonstrations import queries as queries_of
 from ..store.workspace import Workspace
@@ -174,7 +174,7 @@ class Evaluation:
             "metric": metric_of(self.selector.task),
             "answered_by": "score" if scored else "generate",
             "seeds": self.plan.seeds,
-            "settings": asdict(self.settings),
+            "settings": knobs(self.settings),
             "version": VERSION,
         }
 

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from .. import trust
+from ..errors import CurateError
 from ..progress import STEPS, Event
 from .folder import CANCEL, CANCELLED_CODE, EVENTS, STATE, numbers, write_object
 from .lock import wait_for
@@ -28,6 +30,8 @@ def work(folder: Path, command: Callable[[], Any]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.default_int_handler)
     state: dict[str, Any] = {"pid": os.getpid()}
+    with suppress(CurateError):  # then `cancel` cannot tell whose process this is, and leaves it alone
+        state["signature"] = trust.sign(["process", str(folder), os.getpid()])
     code = 1
     try:
         write_object(folder / STATE, state)

@@ -2,9 +2,9 @@
 
 Each job has a folder ``<workspace>/jobs/<number>/``:
 
-    job.json       what to run; written once, before the folder appears under its number
+    job.json       what to run, signed; written once, before the folder appears under its number
     lock           held (``flock``) by the job's process for as long as it lives
-    state.json     written by the job's process: its pid, when its turn came, when and how it ended
+    state.json     written by the job's process: its pid, signed; when its turn came, when and how it ended
     events.jsonl   progress as it is reported, one event a line
     result.json    the command's stdout: the object of its ``--json``
     log.txt        the command's stderr
@@ -13,6 +13,9 @@ Each job has a folder ``<workspace>/jobs/<number>/``:
 Nothing but these files is needed to tell how a job stands, so any number of programs may look at once, and none has
 to stay. Whether a process lives is asked of the kernel by its lock, which a pid and a start time would only imply:
 the lock is gone the moment its holder is, however it ended, and no other process can be taken for it.
+
+A folder may have come from elsewhere, with anything in it: it is looked at, but only what bears this user's signature
+is run or stopped.
 """
 
 from __future__ import annotations
@@ -20,13 +23,15 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Mapping
+import stat
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal
 
+from .. import trust
 from ..errors import UsageError
 from .lock import alive
 
@@ -40,6 +45,9 @@ JOB, STATE, EVENTS, RESULT, LOG, CANCEL = (
     "job.json", "state.json", "events.jsonl", "result.json", "log.txt", "cancel",
 )  # fmt: skip
 CANCELLED_CODE = 130
+
+MOST = 1 << 26
+"""Bytes of a file that are read; no job writes as much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +99,39 @@ def find(workspace: Workspace, number: int) -> Job:
     raise UsageError(f"there is no job {number}", "icl-curate jobs")
 
 
+def is_own(job: Job) -> bool:
+    """Whether this user started it, in this workspace."""
+    said, _ = _fields(job.folder / JOB, {"signature": _is_text})
+    return trust.is_signed(identity(job.folder.parent.parent, job.arguments, job.directory), said.get("signature"))
+
+
+def own_process(job: Job) -> int | None:
+    """The process of a live job, None where it has not told yet. `UsageError` where somebody else says which it is."""
+    said, wrong = _fields(job.folder / STATE, _STATE)
+    pid = said.get("pid")
+    if wrong or (pid is not None and not trust.is_signed(["process", str(job.folder), pid], said.get("signature"))):
+        raise UsageError(
+            f"job {job.number} does not say truly which process it is, so none is ended", "end it by hand, if it is one"
+        )
+    return pid
+
+
+def identity(workspace: Path, arguments: Sequence[str], directory: str) -> list[object]:
+    """What the signature of a job is over."""
+    return ["job", str(workspace), list(arguments), directory]
+
+
 def result(job: Job) -> dict[str, Any] | None:
     """What the command of a finished job printed with ``--json``; None before its end."""
-    return _object(job.folder / RESULT)
+    with suppress(OSError, ValueError, RecursionError):
+        found = json.loads(_bytes(job.folder / RESULT))
+        return found if isinstance(found, dict) else None
+    return None
 
 
 def log(job: Job, limit: int = 65_536) -> str:
     """The end of what its process wrote to stderr; at most ``limit`` bytes."""
-    with suppress(OSError), (job.folder / LOG).open("rb") as file:
+    with suppress(OSError), open_regular(job.folder / LOG) as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - limit))
         return file.read().decode("utf-8", "replace")
@@ -112,8 +145,8 @@ def home(workspace: Workspace) -> Path:
 
 def numbers(parent: Path) -> list[int]:
     """The jobs that exist, in the order in which their turns come."""
-    with suppress(FileNotFoundError):
-        return sorted(int(path.name) for path in parent.iterdir() if path.name.isdecimal())
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return sorted(int(path.name) for path in parent.iterdir() if _is_number(path.name))
     return []
 
 
@@ -121,7 +154,7 @@ def read(folder: Path) -> Job:
     """How the job of a folder stands."""
     # the lock is looked at first: what a process that is gone has written is then complete
     lives = alive(folder)
-    told, said = _object(folder / JOB) or {}, _object(folder / STATE) or {}
+    (told, wrong), (said, odd) = _fields(folder / JOB, _JOB), _fields(folder / STATE, _STATE)
     job = Job(
         number=int(folder.name),
         folder=folder,
@@ -136,6 +169,9 @@ def read(folder: Path) -> Job:
     )
     if job.ended is None and lives:
         return job if job.started is None else replace(job, state="running")
+    if wrong or odd or not job.arguments:
+        fix = f"rm -r {shlex.quote(str(folder))}"
+        return replace(job, state="failed", error=f"damaged: {wrong or odd or 'there is no job.json'}", fix=fix)
     if job.code == 0:
         return replace(job, state="done")
     if job.code == CANCELLED_CODE or (job.ended is None and (folder / CANCEL).exists()):
@@ -166,8 +202,71 @@ def write_object(path: Path, fields: Mapping[str, Any]) -> None:
     draft.replace(path)
 
 
-def _object(path: Path) -> dict[str, Any] | None:
-    with suppress(OSError, ValueError):
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return found if isinstance(found, dict) else None
-    return None
+def open_regular(path: Path) -> IO[bytes]:
+    """Open a file to read. `OSError` for what is none: a pipe would be waited for, a device never ends."""
+    file = os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(f"{path} is no file")
+    return file
+
+
+def is_time(value: Any) -> bool:
+    """Seconds since the epoch that a clock may have shown."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e11  # the year 5138
+
+
+def is_figure(value: Any) -> bool:
+    """A number that can be shown."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_count(value: Any, least: int, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdecimal() and not name.startswith("0")
+
+
+_JOB: Mapping[str, Callable[[Any], bool]] = {
+    "arguments": lambda value: isinstance(value, list) and bool(value) and all(map(_is_text, value)),
+    "directory": _is_text,
+    "created": is_time,
+}
+_STATE: Mapping[str, Callable[[Any], bool]] = {
+    "pid": lambda value: _is_count(value, 2, 2**31 - 1),  # 0 and negative numbers name groups of processes
+    "signature": _is_text,
+    "started": is_time,
+    "ended": is_time,
+    "code": lambda value: _is_count(value, -255, 255),
+}
+
+
+def _fields(path: Path, kinds: Mapping[str, Callable[[Any], bool]]) -> tuple[dict[str, Any], str]:
+    """The fields of a JSON object that are as they must be, and what is wrong with the file; nothing where there is
+    none."""
+    try:
+        found = json.loads(_bytes(path))
+    except FileNotFoundError:
+        return {}, ""
+    except (OSError, ValueError, RecursionError):
+        return {}, f"{path.name} cannot be read"
+    if not isinstance(found, dict):
+        return {}, f"{path.name} holds no object"
+    given = {name: value for name, value in found.items() if name in kinds and value is not None}
+    wrong = [name for name, value in given.items() if not kinds[name](value)]
+    right = {name: value for name, value in given.items() if name not in wrong}
+    return right, f"{path.name} has a wrong {' and '.join(wrong)}" if wrong else ""
+
+
+def _bytes(path: Path) -> bytes:
+    with open_regular(path) as file:
+        found = file.read(MOST + 1)
+    if len(found) > MOST:
+        raise ValueError(f"{path} is too large")
+    return found

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..progress import STEPS, CancelToken, Event
-from .folder import EVENTS, find
+from .folder import EVENTS, find, is_figure, is_time, open_regular
 
 if TYPE_CHECKING:
     from ..store.workspace import Workspace
@@ -31,7 +31,7 @@ class Told:
 def told(folder: Path, offset: int = 0) -> tuple[list[Told], int]:
     """Events from a byte offset on, and the offset to go on from; a line still being written is left for later."""
     try:
-        with (folder / EVENTS).open("rb") as file:
+        with open_regular(folder / EVENTS) as file:
             file.seek(offset)
             read = file.read()
     except OSError:
@@ -39,11 +39,18 @@ def told(folder: Path, offset: int = 0) -> tuple[list[Told], int]:
     whole = read[: read.rfind(b"\n") + 1]
     found = []
     for line in whole.splitlines():
-        with suppress(ValueError, KeyError, TypeError):
-            said = json.loads(line)
-            event = Event(said["task"], said["done"], said["total"], said["note"], said["fields"])
-            found.append(Told(float(said["time"]), event))
+        with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            found.append(_read(json.loads(line)))
     return found, offset + len(whole)
+
+
+def _read(said: dict[str, Any]) -> Told:
+    """An event as `child.Recorder` wrote it; `ValueError` and its like for anything else."""
+    fields = {str(name): value for name, value in said["fields"].items() if is_figure(value)}
+    counts = (said["done"], *([] if said["total"] is None else [said["total"]]))
+    if not (is_time(said["time"]) and all(isinstance(count, int) and 0 <= count < 2**63 for count in counts)):
+        raise ValueError("no event")
+    return Told(said["time"], Event(str(said["task"]), said["done"], said["total"], str(said["note"]), fields))
 
 
 def follow(workspace: Workspace, number: int, cancel: CancelToken | None = None) -> Iterator[Event]:

@@ -15,6 +15,7 @@ from typing import IO
 from ..errors import UsageError
 
 LOCK = "lock"
+_CAREFUL = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
 
 
 def hold(folder: Path) -> IO[bytes]:
@@ -40,7 +41,8 @@ def wait_for(folder: Path) -> None:
 @contextmanager
 def _lock_of(folder: Path) -> Iterator[int | None]:
     try:
-        number = os.open(folder / LOCK, os.O_RDONLY)
+        # a pipe would be waited for, and what a link leads to may be held by anybody
+        number = os.open(folder / LOCK, os.O_RDONLY | _CAREFUL)
     except OSError:
         yield None
         return

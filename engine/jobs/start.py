@@ -16,12 +16,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from itertools import dropwhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .. import trust
 from ..errors import CurateError, UsageError
+from ..settings import PREFIX, user_config
 from . import VARIABLE
-from .folder import CANCEL, JOB, LOG, RESULT, Job, find, home, numbers, read
+from .folder import CANCEL, JOB, LOG, RESULT, Job, find, home, identity, is_own, numbers, own_process
 from .lock import hold
 
 if TYPE_CHECKING:
@@ -30,14 +33,18 @@ if TYPE_CHECKING:
 PROGRAM = (sys.executable, "-P", "-m", f"{__package__.partition('.')[0]}.cli")
 """The command line of this installation."""
 
+COMMANDS = ("index", "train", "evaluate", "calibrate", "export")
+"""What may run as a job."""
+
 _children: list[subprocess.Popen[bytes]] = []
 
 
 def start(workspace: Workspace, arguments: Sequence[str], directory: Path | None = None) -> Job:
     """Queue a command (``["train", "ranker", …]``) and return at once. It runs in ``directory``, else in this one.
 
-    Raises `UsageError` for a command that would read standard input.
+    Raises `UsageError` for a command that is no long work, or would read standard input.
     """
+    checked(arguments)
     if "-" in arguments:
         raise UsageError("a job has no standard input", "write the text to a file, or leave out --background")
     parent = home(workspace)
@@ -47,23 +54,53 @@ def start(workspace: Workspace, arguments: Sequence[str], directory: Path | None
     try:
         with hold(folder) as lock:
             told = {"arguments": list(arguments), "directory": there, "created": time.time()}
+            told["signature"] = trust.sign(identity(workspace.path, arguments, there))
             (folder / JOB).write_text(json.dumps(told), encoding="utf-8")
             folder = _numbered(parent, folder)
             _spawn(workspace, folder, arguments, there, lock.fileno())
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise CurateError(f"cannot start a job: {error}", "icl-curate jobs") from error
-    except UsageError:
+    except CurateError:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     return find(workspace, int(folder.name))
 
 
-def resume(workspace: Workspace, number: int) -> Job:
-    """Queue the command of an ended job again; what was answered comes from the call cache."""
+def checked(arguments: Sequence[str]) -> Sequence[str]:
+    """The arguments of a command that may be a job; a `UsageError` for any other."""
+    name = next(dropwhile(lambda word: word.startswith("-"), arguments), "")
+    if name not in COMMANDS:
+        raise UsageError(f"'{name}' is no long work", f"one of: {', '.join(COMMANDS)}")
+    return arguments
+
+
+def with_flags(arguments: Sequence[str], *flags: str) -> list[str]:
+    """The command with flags right after its name: at its end an option could take them for its value."""
+    at = next((i for i, word in enumerate(arguments, 1) if not word.startswith("-")), 0)
+    at += list(arguments[at - 1 : at]) == ["train"]
+    return [*arguments[:at], *flags, *arguments[at:]]
+
+
+def resumable(workspace: Workspace, number: int, *, trusted: bool = False) -> Job:
+    """The ended job whose command `resume` would run. `UsageError` where it still runs, and, unless it is
+    ``trusted``, where it bears no signature of this user's: its folder came from elsewhere, or was moved."""
     job = find(workspace, number)
     if job.live:
         raise UsageError(f"job {number} is {job.state}", f"icl-curate jobs follow {number}")
+    if not job.arguments:
+        raise UsageError(f"job {number} is {job.error}", job.fix)
+    if not trusted and not is_own(job):
+        raise UsageError(
+            f"job {number} was not started here by you: {job.command}",
+            f"run that command yourself if you want it, or: icl-curate jobs resume {number} --trust",
+        )
+    return job
+
+
+def resume(workspace: Workspace, number: int, *, trusted: bool = False) -> Job:
+    """Queue the command of an ended job again; what was answered comes from the call cache. Raises as `resumable`."""
+    job = resumable(workspace, number, trusted=trusted)
     return start(workspace, job.arguments, Path(job.directory))
 
 
@@ -73,8 +110,10 @@ def cancel(workspace: Workspace, number: int, *, kill: bool = False) -> Job:
     job = find(workspace, number)
     if not job.live:
         raise UsageError(f"job {number} is {job.state} already", "icl-curate jobs")
+    if not is_own(job):
+        raise UsageError(f"job {number} was not started here by you", "whoever started it can cancel it")
     (job.folder / CANCEL).touch()  # seen by a process too young to have told its pid
-    pid = read(job.folder).pid
+    pid = own_process(job)
     if pid is not None:
         try:
             if kill:
@@ -88,7 +127,10 @@ def cancel(workspace: Workspace, number: int, *, kill: bool = False) -> Job:
 
 def environment(folder: Path) -> dict[str, str]:
     """Variables for a command on the workspace in a folder."""
-    return os.environ | {"ICL_CURATE_WORKSPACE": str(folder.resolve()), "TOKENIZERS_PARALLELISM": "false"}
+    own = {"ICL_CURATE_WORKSPACE": str(folder.resolve()), "TOKENIZERS_PARALLELISM": "false"}
+    if PREFIX + "CONFIG" in os.environ:
+        own[PREFIX + "CONFIG"] = str(user_config().absolute())  # it may run in another directory
+    return os.environ | own
 
 
 def _numbered(parent: Path, draft: Path) -> Path:
@@ -104,10 +146,9 @@ def _numbered(parent: Path, draft: Path) -> Path:
 
 def _spawn(workspace: Workspace, folder: Path, arguments: Sequence[str], directory: str, lock: int) -> None:
     _children[:] = [child for child in _children if child.poll() is None]  # no zombies
-    wanted = [] if "--json" in arguments else ["--json"]
     with (folder / RESULT).open("wb") as out, (folder / LOG).open("wb") as err:
         child = subprocess.Popen(
-            [*PROGRAM, *arguments, *wanted],
+            [*PROGRAM, *with_flags(arguments, "--json")],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=err,

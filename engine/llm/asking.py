@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from .. import trust
 from ..errors import UsageError
 from ..pool.prompts import Prompt, build_prompt, fit_prompt
 from ..pool.records import Demonstration, Query, Task
+from ..progress import Event, Report, silent
 from ..settings import Settings
 from . import runner
 from .budget import FREE, Price
@@ -16,17 +18,42 @@ from .spec import Encode, open_backend, parse
 from .types import Backend, Capabilities, Request, Sampling
 
 
-@contextmanager
-def backend_for(settings: Settings, encode: Encode) -> Iterator[Backend]:
-    """The backend that ``settings.llm`` names, closed at the end of the block; ``encode`` is for the embedded reader.
+def opened(settings: Settings, encode: Encode) -> Backend:
+    """The backend that ``settings.llm`` names; ``encode`` is for the embedded reader. Every LLM that is asked comes
+    from here.
 
-    Raises `UsageError` for a spec that names no backend.
+    Raises `UsageError` for a spec that names no backend, `UnconfirmedServer` for a server that nobody but the
+    workspace's own file names.
     """
-    backend = open_backend(settings.llm, llm_settings(settings), encode, settings.encoder)
+    check_server(settings)
+    return open_backend(settings.llm, llm_settings(settings), encode, settings.encoder)
+
+
+def check_server(settings: Settings) -> None:
+    """Raise `UnconfirmedServer` where prompts would go to a server that the user neither named nor confirmed."""
+    if settings.base_url_by and not parse(settings.llm).local:
+        trust.require(settings.base_url, settings.base_url_by)
+
+
+@contextmanager
+def backend_for(settings: Settings, encode: Encode, report: Report = silent) -> Iterator[Backend]:
+    """As `opened`, closed at the end of the block; where prompts go is told before any is sent."""
+    backend = opened(settings, encode)
+    if where := destination(settings):
+        report(Event(runner.TASK, note=f"prompts go to {where}"))
     try:
         yield backend
     finally:
         runner.close(backend)
+
+
+def destination(settings: Settings) -> str:
+    """The model and server that prompts are sent to, in words; empty where they stay on this machine."""
+    chosen = parse(settings.llm)
+    if chosen.local:
+        return ""
+    server = open_backend(settings.llm, llm_settings(settings)).identity()["base_url"]
+    return f"{chosen.name} at {server}"
 
 
 def llm_settings(settings: Settings) -> LLMSettings:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..errors import LLMError, UsageError
-from ..index.artefacts import encode_for_reader
-from ..llm.asking import backend_for, prompt_for
+from ..llm.asking import prompt_for
 from ..llm.budget import Budget, Price
 from ..llm.runner import Plan
 from ..llm.types import Answer, Backend
@@ -79,15 +78,13 @@ def preview(
     query: Query,
     settings: Settings,
     *,
-    answer: bool = False,
     selector: Selector | None = None,
     report: Report = silent,
     cancel: CancelToken | None = None,
 ) -> Preview:
-    """Select for one query with ``settings.method``, and ask ``settings.llm`` when ``answer`` is set.
+    """Select for one query with ``settings.method``; no LLM is asked, see `PreviewAsked`.
 
-    A warm process passes its own ``selector``. Raises `UsageError` for an empty query, `LLMError` when the LLM
-    gives no answer.
+    A warm process passes its own ``selector``. Raises `UsageError` for an empty query.
     """
     if not query.input.strip():
         raise UsageError("the query is empty", 'icl-curate preview "a question"')
@@ -99,25 +96,13 @@ def preview(
         notes.append(f"only {len(shots)} of {selector.settings.k} demonstrations: the active pool has no more")
     needs = tuple(topics_needed(selector.view, query)) if selector.settings.method == "topick" else ()
     words = tuple(_words(selector, query, shot) for shot in shots)
-    if not answer:
-        prompt, _ = prompt_for(query, demonstrations, selector.task, settings)
-        return Preview(query, selector.settings.method, tuple(shots), prompt, tuple(notes), needs=needs, words=words)
-    with backend_for(settings, encode_for_reader(workspace, settings)) as backend:
-        shown = Shown(query, tuple(demonstrations))
-        inquiry = Inquiry(workspace, backend, settings, selector.task, [shown], report, cancel, variants=False)
-        [found] = inquiry.run(Budget())
-    if found.dropped:
-        notes.append(f"{found.dropped} of the weakest demonstrations did not fit into {found.room} tokens")
-    heard = found.whole
-    if heard.answer is None:
-        raise LLMError(f"{settings.llm} gave no answer: {heard.failure}", f"icl-curate llm check --llm {settings.llm}")
-    method = selector.settings.method
-    return Preview(query, method, tuple(shots), heard.prompt, tuple(notes), settings.llm, heard.answer, needs, words)
+    prompt, _ = prompt_for(query, demonstrations, selector.task, settings)
+    return Preview(query, selector.settings.method, tuple(shots), prompt, tuple(notes), needs=needs, words=words)
 
 
-class PreviewStability:
-    """``preview --stability`` made ready: demonstrations are selected, nothing has been asked yet. Raises as `preview`
-    does; with ``rehearse`` not even a probe is sent."""
+class PreviewAsked:
+    """``preview --answer``, or with ``stability`` ``preview --stability``, made ready: demonstrations are selected,
+    nothing has been asked yet. Raises as `preview` does; with ``rehearse`` not even a probe is sent."""
 
     def __init__(
         self,
@@ -128,22 +113,35 @@ class PreviewStability:
         report: Report = silent,
         cancel: CancelToken | None = None,
         *,
+        stability: bool = False,
         rehearse: bool = False,
     ) -> None:
         self.seen = preview(workspace, query, settings, report=report, cancel=cancel)
-        self.llm = settings.llm
+        """What the query gets; after `run` with its answer, unless stability was asked for."""
+        self.llm, self.stability = settings.llm, stability
         shown = Shown(query, tuple(shot.demonstration for shot in self.seen.shots))
-        task = task_of(workspace)
-        self.inquiry = Inquiry(workspace, backend, settings, task, [shown], report, cancel, rehearse=rehearse)
+        self.inquiry = Inquiry(
+            workspace, backend, settings, task_of(workspace), [shown], report, cancel,
+            variants=stability, rehearse=rehearse,
+        )  # fmt: skip
 
     def cost(self, price: Price | None) -> Plan:
         """What is left to ask."""
         return self.inquiry.cost(price)
 
     def run(self, budget: Budget) -> dict[str, Any]:
-        """Ask; the contract of ``preview --json`` with ``stability``."""
+        """Ask; the contract of ``preview --json`` with ``answer`` or ``stability``. Raises as `runner.ask` does, and
+        `LLMError` when the LLM gives no answer."""
         [found] = self.inquiry.run(budget)
-        return self.seen.as_json() | {"llm": self.llm, "stability": found.as_json()}
+        if self.stability:
+            return self.seen.as_json() | {"llm": self.llm, "stability": found.as_json()}
+        heard, notes = found.whole, self.seen.notes
+        if heard.answer is None:
+            raise LLMError(f"{self.llm} gave no answer: {heard.failure}", f"icl-curate llm check --llm {self.llm}")
+        if found.dropped:
+            notes += (f"{found.dropped} of the weakest demonstrations did not fit into {found.room} tokens",)
+        self.seen = replace(self.seen, prompt=heard.prompt, notes=notes, llm=self.llm, answer=heard.answer)
+        return self.seen.as_json()
 
 
 def _words(selector: Selector, query: Query, shot: Selected) -> tuple[tuple[str, float], ...]:

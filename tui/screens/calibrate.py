@@ -385,7 +385,7 @@ class CalibrateRoom(AskingRoom):
                 self.rounds.cursor = len(told["rounds"]) - 1
 
         self.inquire(
-            settings.llm,
+            settings,
             lambda: cost(self._calibration(row, settings), price),
             lambda cancel: work(self._calibration(row, settings, cancel), Budget(price=price)),
             came,

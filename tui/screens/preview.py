@@ -484,7 +484,7 @@ class PreviewRoom(AskingRoom):
                 self.side(i).head(self.methods[i], f"asking {display_line(settings.llm, 30)} …")
 
         self.inquire(
-            settings.llm,
+            settings,
             lambda: inquiry().cost(price_of(settings)),
             lambda cancel: inquiry(cancel).run(Budget(price=price_of(settings))),
             lambda heard: self._heard(asked, found, heard),

@@ -20,8 +20,8 @@ def load_description(name: str) -> tuple[Any, Any]:
     import transformers
 
     with _loading(name), _quiet():
-        config = transformers.AutoConfig.from_pretrained(_source(name))
-        tokenizer = transformers.AutoTokenizer.from_pretrained(_source(name))
+        config = transformers.AutoConfig.from_pretrained(_source(name), trust_remote_code=False)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(_source(name), trust_remote_code=False)
     if not getattr(tokenizer, "is_fast", False):
         raise LLMError(
             f"hf:{name} has only a slow tokenizer, which cannot tell where an option begins",
@@ -38,7 +38,7 @@ def load_weights(name: str, dtype: str, device: str) -> Any:
     dtype = dtype_named(dtype, device)
     with _loading(name), _quiet():
         model = transformers.AutoModelForCausalLM.from_pretrained(
-            _source(name), dtype=dtype if dtype == "auto" else getattr(torch, dtype)
+            _source(name), dtype=dtype if dtype == "auto" else getattr(torch, dtype), trust_remote_code=False
         )
         model.to(device).eval()  # type: ignore[arg-type]
     return model

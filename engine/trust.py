@@ -1,0 +1,184 @@
+"""What the user of this machine vouches for, kept beside the user's own config file and never in a workspace.
+
+A workspace may come from somebody else. Two things in it would act in the user's name: its ``config.toml`` may name a
+server that prompts and key are sent to, and the folder of a job a command to be run. So a server that the workspace
+alone names is used once the user has confirmed it for that folder, and a job's folder bears a signature that nobody
+else can make. Both hold for one place: a folder that was moved or copied asks again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import re
+import secrets
+import shlex
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from .errors import CurateError, LLMError, UsageError
+from .settings import user_config
+
+FILE = "trust.json"
+
+_PLAIN = re.compile(r"https?://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?(?:[/?][!-~]*)?", re.IGNORECASE)
+"""No user name, no letter that another alphabet imitates, nothing that two programs may read as two hosts."""
+
+
+class UnconfirmedServer(LLMError):
+    """Nobody but the workspace's own file names this server. ``url`` is as `confirm` takes it, empty where it takes
+    none such; ``workspace`` the folder."""
+
+    def __init__(self, url: str, workspace: str) -> None:
+        self.url, self.workspace = canonical(url), workspace
+        what = "prompts and your key" if os.environ.get("OPENAI_API_KEY") else "prompts"
+        fix = "name a server with --base-url"
+        if self.url:
+            where = shlex.quote(workspace)
+            fix = f"icl-curate llm trust {shlex.quote(self.url)} -w {where}   (once), or name it with --base-url"
+        super().__init__(f"the workspace's own config.toml would send {what} to {self.url or repr(url)}", fix)
+
+
+@dataclass
+class _Kept:
+    confirmed: dict[str, list[str]] = field(default_factory=dict)
+    """Base URLs by the folder of the workspace for which they were confirmed."""
+    secret: str = ""
+
+
+def canonical(url: str) -> str:
+    """The one form of a base URL that is compared: scheme and host in small letters, no usual port, no slash at the
+    end. Empty for one that could be read as another than it seems."""
+    if not _PLAIN.fullmatch(url.strip()):
+        return ""
+    parts = urlsplit(url.strip())
+    host = parts.netloc.lower().removesuffix(":80" if parts.scheme == "http" else ":443")
+    return parts._replace(netloc=host).geturl().rstrip("/")
+
+
+def require(url: str, workspace: str) -> None:
+    """Raise `UnconfirmedServer` unless the user has confirmed this base URL for the workspace in this folder."""
+    if not canonical(url) or canonical(url) not in confirmed(Path(workspace)):
+        raise UnconfirmedServer(url, workspace)
+
+
+def confirmed(workspace: Path) -> list[str]:
+    """The base URLs that the user confirmed for a workspace."""
+    return _read().confirmed.get(str(workspace.resolve()), [])
+
+
+def confirm(workspace: Path, url: str) -> str:
+    """Remember that prompts and key may go to this base URL of the workspace; returns it as it is compared."""
+    found = _checked(url)
+    with _writing() as kept:
+        urls = kept.confirmed.setdefault(str(workspace.resolve()), [])
+        if found not in urls:
+            urls.append(found)
+    return found
+
+
+def forget(workspace: Path, url: str) -> str:
+    """Take `confirm` back; `UsageError` where there is nothing to take back."""
+    found, folder = _checked(url), str(workspace.resolve())
+    with _writing() as kept:
+        urls = kept.confirmed.get(folder, [])
+        if found not in urls:
+            raise UsageError(f"{found} is not confirmed for {workspace}", "icl-curate llm trust")
+        urls.remove(found)
+        if not urls:
+            del kept.confirmed[folder]
+    return found
+
+
+def sign(what: object) -> str:
+    """A signature over a JSON value that only this user can make."""
+    secret = _read().secret
+    if not secret:
+        with _writing() as kept:
+            secret = kept.secret = kept.secret or secrets.token_hex(32)
+    return _signature(secret, what)
+
+
+def is_signed(what: object, signature: object) -> bool:
+    """Whether `sign` made this signature for this user."""
+    secret = _read().secret
+    if not secret or not isinstance(signature, str):
+        return False
+    return hmac.compare_digest(_signature(secret, what).encode(), signature.encode("utf-8", "replace"))
+
+
+def place() -> Path:
+    """The file; ``ICL_CURATE_CONFIG`` moves it with the user's config."""
+    return user_config().absolute().with_name(FILE)
+
+
+def _checked(url: str) -> str:
+    found = canonical(url)
+    if not found:
+        raise UsageError(
+            f"{url!r} is not a base URL that can be confirmed", "give scheme, host, port and path alone, in ASCII"
+        )
+    return found
+
+
+def _signature(secret: str, what: object) -> str:
+    return hmac.new(bytes.fromhex(secret), json.dumps(what, sort_keys=True).encode(), hashlib.sha256).hexdigest()
+
+
+def _read() -> _Kept:
+    try:
+        told = json.loads(place().read_text(encoding="utf-8"))
+        bytes.fromhex(told["secret"])
+        if not all(isinstance(urls, list) for urls in told["confirmed"].values()):
+            raise TypeError
+        return _Kept(told["confirmed"], told["secret"])
+    except FileNotFoundError:
+        return _Kept()
+    except OSError as error:
+        raise CurateError(f"cannot read {place()}: {error.strerror}", f"ls -l {shlex.quote(str(place()))}") from error
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise CurateError(
+            f"{place()} is damaged", f"rm {shlex.quote(str(place()))}   (servers are then to be confirmed again)"
+        ) from error
+
+
+@contextmanager
+def _writing() -> Iterator[_Kept]:
+    """What is kept, to be changed: written whole when the block ends, one program at a time."""
+    path = place()
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _locked(path.with_suffix(".lock")):
+            kept = _read()
+            yield kept
+            handle, draft = tempfile.mkstemp(prefix=f".{FILE}-", dir=path.parent)  # 0600
+            try:
+                with os.fdopen(handle, "w", encoding="utf-8") as file:
+                    json.dump({"confirmed": kept.confirmed, "secret": kept.secret}, file, indent=1)
+                    file.flush()
+                    os.fsync(file.fileno())
+                Path(draft).replace(path)
+            except BaseException:
+                with suppress(OSError):
+                    Path(draft).unlink()
+                raise
+    except OSError as error:
+        raise CurateError(
+            f"cannot write {path}: {error.strerror}", "ICL_CURATE_CONFIG=/a/folder/of/yours/config.toml moves it"
+        ) from error
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "wb") as file:
+        with suppress(ImportError):  # not on Windows
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,309 @@
+"""A workspace from somebody else takes neither prompts nor key, and its jobs are not run."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import stat
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from commands import Ran, Run
+from icl_curate import cli
+from icl_curate.engine import trust
+from icl_curate.engine.errors import CurateError, UsageError
+from icl_curate.engine.index.build import IndexPlan, index_pool
+from icl_curate.engine.llm.asking import backend_for, destination
+from icl_curate.engine.progress import Event
+from icl_curate.engine.settings import Settings, resolve
+from icl_curate.engine.store.workspace import Workspace
+from icl_curate.tui.warm import Warm
+from servers import Server
+from typer.testing import CliRunner
+
+KEY = "sk-the-users-own-key"
+
+
+@pytest.fixture(autouse=True)
+def _own_trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ICL_CURATE_CONFIG", str(tmp_path / "user" / "config.toml"))
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server() as found:
+        yield found
+
+
+@pytest.fixture
+def foreign(tmp_path: Path, server: Server) -> Path:
+    """A workspace whose own file names a server."""
+    pool = tmp_path / "pool.jsonl"
+    pool.write_text("".join(json.dumps({"input": f"word{i} x", "output": f"o{i}"}) + "\n" for i in range(6)))
+    (test := tmp_path / "test.jsonl").write_text('{"input": "what is x", "output": "o1"}\n')
+    workspace = Workspace.create(tmp_path / "w")
+    index_pool(workspace, IndexPlan((str(pool),), test=(str(test),), encoder=None))
+    (workspace.path / "config.toml").write_text(
+        f'llm = "openai:stub"\nbase_url = "{server.url}"\nmethod = "bm25"\nk = 1\n'
+    )
+    return workspace.path
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> Run:
+    """As ``run``, in this process: many commands in a row."""
+
+    def invoke(*arguments: object, stdin: str | None = None, timeout: float = 0) -> Ran:
+        for name in cli._state:
+            monkeypatch.setitem(cli._state, name, False)
+        done = CliRunner().invoke(cli.app, [str(argument) for argument in arguments], input=stdin)
+        if done.exception and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        return Ran(done.exit_code, done.stdout, done.stderr)
+
+    return invoke
+
+
+def encode(texts: object) -> object:
+    raise AssertionError("no vector is wanted here")
+
+
+# who gets prompts and key
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["preview", "hello x", "--answer"],
+        ["preview", "hello x", "--answer", "--llm", "openai:gpt-4o"],
+        ["preview", "hello x", "--stability", "--json"],
+        ["llm", "check"],
+        ["evaluate", "-m", "zero"],
+        ["evaluate", "-m", "zero", "--dry-run"],
+        ["evaluate", "-m", "zero", "--background"],
+    ],
+)
+def test_a_server_that_the_workspace_alone_names_gets_nothing(
+    foreign: Path, server: Server, here: Run, command: list[str]
+) -> None:
+    done = here(*command, "-w", foreign)
+    assert done.code == 3
+    assert "the workspace's own config.toml would send prompts and your key to " + server.url in done.err
+    assert f"icl-curate llm trust {server.url} -w {foreign}" in done.err
+    assert KEY not in done.out + done.err
+    assert not server.calls
+    assert not (foreign / "jobs").exists()
+
+
+def test_once_confirmed_it_is_asked_also_by_jobs(foreign: Path, server: Server, run: Run, here: Run) -> None:
+    assert here("llm", "trust", server.url, "-w", foreign).code == 0
+    done = here("preview", "hello x", "--answer", "-w", foreign, "--json")
+    assert done.code == 0, done.err
+    assert done.json["answer"]
+    assert f"prompts go to stub at {server.url}" in done.err
+    assert all(call.headers["authorization"] == f"Bearer {KEY}" for call in server.calls)
+    assert run("evaluate", "-m", "zero", "-w", foreign, "--background").code == 0
+    followed = run("jobs", "follow", "-w", foreign)
+    assert followed.code == 0, followed.err
+    assert f"prompts go to stub at {server.url}" in followed.err
+    kept = here("llm", "trust", "-w", foreign, "--json").json
+    assert kept["confirmed"] == [server.url]
+    assert here("llm", "trust", "--forget", server.url, "-w", foreign).code == 0
+    assert here("preview", "hello x", "--answer", "-w", foreign).code == 3
+
+
+def test_a_server_that_the_user_names_needs_no_question(
+    foreign: Path, server: Server, here: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = ["preview", "hello x", "--answer", "-w", foreign]
+    done = here(*ask, "--base-url", server.url)
+    assert done.code == 0, done.err
+    assert f"prompts go to stub at {server.url}" in done.err
+    assert "prompts go to" not in here("-q", *ask, "--base-url", server.url).err
+    with monkeypatch.context() as patch:
+        patch.setenv("ICL_CURATE_BASE_URL", server.url)
+        assert not resolve(foreign, {}).settings.base_url_by
+    own = Path(os.environ["ICL_CURATE_CONFIG"])
+    own.parent.mkdir()
+    own.write_text(f'base_url = "{server.url}"')
+    assert not resolve(foreign, {}).settings.base_url_by
+    own.write_text('base_url = "http://my-own:8000/v1"')
+    assert resolve(foreign, {}).settings.base_url_by == str(foreign)
+    (foreign / "config.toml").write_text('llm = "openai:stub"\nbase_url = ""\n')
+    found = resolve(foreign, {}).settings  # naming none does not take the user's own away
+    assert (found.base_url, found.base_url_by) == ("http://my-own:8000/v1", "")
+    monkeypatch.setenv("ICL_CURATE_CONFIG", str(foreign / "config.toml"))  # the user's own by the user's own word
+    (foreign / "config.toml").write_text(f'llm = "openai:stub"\nbase_url = "{server.url}"\n')
+    assert not resolve(foreign, {}).settings.base_url_by
+
+
+def test_every_way_from_settings_to_a_server_is_the_same_door(foreign: Path, server: Server) -> None:
+    settings = resolve(foreign, {}).settings
+    workspace = Workspace.open(foreign)
+    for _ in range(2):  # a failure leaves nothing open behind
+        with pytest.raises(trust.UnconfirmedServer), backend_for(settings, encode):  # type: ignore[arg-type]
+            pass
+    warm = Warm()
+    with pytest.raises(trust.UnconfirmedServer):
+        warm.backend(workspace, settings)
+    trust.confirm(foreign, server.url)
+    said: list[Event] = []
+    with backend_for(settings, encode, said.append) as backend:  # type: ignore[arg-type]
+        assert backend.identity()["base_url"] == server.url
+    assert [event.note for event in said] == [f"prompts go to stub at {server.url}"]
+    assert warm.backend(workspace, settings).identity()["base_url"] == server.url
+    local = resolve(foreign, {"llm": "hf:somewhere"}).settings
+    assert destination(local) == ""
+    with backend_for(local, encode):  # type: ignore[arg-type]
+        pass
+
+
+def test_what_was_confirmed_holds_for_one_folder_and_one_server(foreign: Path, tmp_path: Path) -> None:
+    trust.confirm(foreign, "https://Models.example:443/v1/")
+    for alike in ("https://models.example/v1", "HTTPS://models.EXAMPLE/v1/", " https://models.example:443/v1 "):
+        trust.require(alike, str(foreign))
+    for other in (
+        "http://models.example/v1",
+        "https://models.example:8443/v1",
+        "https://models.example/v2",
+        "https://models.example/V1",
+        "https://models.example/v1?to=elsewhere",
+        "https://models.example@evil.example/v1",
+        "https://evil.example/models.example/v1",
+        "https://evil.example\\@models.example/v1",
+        "https://user:word@models.example/v1",
+        "https://m\u043edels.example/v1",
+        "https://models.example%2eevil.example/v1",
+        "https://models\t.example/v1",
+        "https://[bad/v1",
+        "",
+    ):
+        with pytest.raises(trust.UnconfirmedServer) as caught:
+            trust.require(other, str(foreign))
+        assert caught.value.exit_code == 3
+        assert "\n" not in caught.value.what
+    link = tmp_path / "link"
+    link.symlink_to(foreign)
+    assert trust.confirmed(link) == trust.confirmed(foreign) == ["https://models.example/v1"]
+    moved = foreign.rename(tmp_path / "moved")
+    assert not trust.confirmed(moved)
+    with pytest.raises(UsageError):
+        trust.confirm(moved, "https://user:word@models.example/v1")
+    with pytest.raises(UsageError):
+        trust.forget(moved, "https://models.example/v1")
+
+
+def test_the_line_that_mends_it_is_safe_to_paste() -> None:
+    error = trust.UnconfirmedServer("http://x.example/$(date);v1", "/a folder/w")
+    assert "llm trust 'http://x.example/$(date);v1' -w '/a folder/w' " in error.fix
+    assert "\x1b" not in trust.UnconfirmedServer("http://x\x1b]0;t\x07/", "/w").what
+
+
+@pytest.mark.parametrize(("typed", "code"), [("y\n", 0), ("n\n", 3), ("\n", 3)])
+def test_on_a_terminal_it_is_asked_once(foreign: Path, server: Server, typed: str, code: int) -> None:
+    def ask() -> tuple[int, str]:
+        pid, terminal = pty.fork()
+        if pid == 0:
+            command = ["-c", "from icl_curate.cli import main; main()", "preview", "hello x", "--answer"]
+            os.execv(sys.executable, [sys.executable, *command, "-w", str(foreign)])
+        said, answered = b"", False
+        try:
+            while chunk := os.read(terminal, 4096):
+                said += chunk
+                if b"[y/N]" in said and not answered:
+                    assert not server.calls
+                    os.write(terminal, typed.encode())
+                    answered = True
+        except OSError:  # it has ended
+            pass
+        os.close(terminal)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), said.decode()
+
+    ended, said = ask()
+    assert ended == code, said
+    assert "[y/N]" in said
+    assert bool(server.calls) == (code == 0)
+    if code == 0:
+        ended, said = ask()
+        assert (ended, "[y/N]" in said) == (0, False), said
+
+
+# the file
+
+
+def test_it_is_the_users_alone_and_no_confirmation_is_lost(tmp_path: Path) -> None:
+    threads = [threading.Thread(target=trust.confirm, args=(tmp_path, f"http://h{i}.example")) for i in range(12)]
+    threads += [threading.Thread(target=trust.sign, args=("x",)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(trust.confirmed(tmp_path)) == 12
+    assert trust.is_signed("x", trust.sign("x"))
+    assert trust.place().parent == tmp_path / "user"
+    for path, mode in ((trust.place().parent, 0o700), *((path, 0o600) for path in trust.place().parent.iterdir())):
+        assert stat.S_IMODE(path.stat().st_mode) == mode, path
+    assert not [path for path in trust.place().parent.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"confirmed": 3, "secret": ""}', '{"confirmed": {}, "secret": "zz"}', "["])
+def test_a_damaged_file_is_told_and_nothing_is_sent(foreign: Path, server: Server, here: Run, text: str) -> None:
+    trust.confirm(foreign, server.url)
+    trust.place().write_text(text)
+    with pytest.raises(CurateError, match="damaged"):
+        trust.confirmed(foreign)
+    if text == "[]":
+        done = here("preview", "hello x", "--answer", "-w", foreign)
+        assert (done.code, "Traceback" in done.err) == (1, False)
+        assert f"rm {trust.place()}" in done.err
+        assert not server.calls
+
+
+def test_a_signature_is_one_users_over_one_thing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = trust.sign(["job", "/w", ["index"], "/"])
+    assert trust.is_signed(["job", "/w", ["index"], "/"], made)
+    for what in (["job", "/v", ["index"], "/"], ["job", "/w", ["export"], "/"], ["job", "/w", ["index"], "/x"]):
+        assert not trust.is_signed(what, made)
+    for wrong in (None, 3, "", "é", made[:-1], made.upper()):
+        assert not trust.is_signed(["job", "/w", ["index"], "/"], wrong)
+    monkeypatch.setenv("ICL_CURATE_CONFIG", str(tmp_path / "somebody" / "else.toml"))
+    assert not trust.is_signed(["job", "/w", ["index"], "/"], made)
+    assert not trust.place().exists()
+
+
+# `preview` pays as all else does
+
+
+def test_preview_answers_within_the_budget(foreign: Path, server: Server, here: Run) -> None:
+    ask = ["preview", "hello x", "--answer", "-w", foreign, "--base-url", server.url]
+    plan = here(*ask, "--dry-run", "--json", "--price-in", 1, "--price-out", 1).json
+    assert (plan["dry_run"], plan["to_ask"], plan["destination"]) == (True, 1, f"stub at {server.url}")
+    assert plan["cost"][1] > 0
+    shown = here(*ask, "--dry-run")
+    assert f"stub at {server.url}" in shown.out
+    for kind in ("--answer", "--stability"):
+        refused = here(*ask, kind, "--max-calls", 0)
+        assert refused.code == 4, refused.err
+        assert "0 of 0 calls" in refused.err
+    refused = here(*ask, "--max-cost", 1)
+    assert (refused.code, "--price-in" in refused.err) == (2, True)
+    refused = here("evaluate", "-m", "zero", "-w", foreign, "--base-url", server.url, "--max-calls", 0)
+    assert refused.code == 4
+    assert not server.calls  # not even a probe
+    done = here(*ask, "--max-calls", 1, "--answers", "generate", "-j", 1, "--json")
+    assert done.code == 0, done.err
+    assert {"answer", "uncertainty", "cached", "demonstrations", "prompt", "llm"} <= set(done.json)
+    again = here(*ask, "--max-calls", 0, "--answers", "generate", "--json")  # what is known costs nothing
+    assert (again.code, again.json["answer"], again.json["cached"]) == (0, done.json["answer"], True)
+    assert len(server.asked("hello x")) == 1
+
+
+def test_settings_made_by_hand_are_the_users_own_word() -> None:
+    assert Settings(base_url="http://x").base_url_by == ""
+    with pytest.raises(UsageError, match="unknown setting 'base_url_by'"):
+        resolve(None, {"base_url_by": "x"})
