@@ -38,6 +38,11 @@ def silent(event: Event) -> None:
     """A `Report` that drops every event."""
 
 
+def within(report: Report, start: int, total: int) -> Report:
+    """For a part of the work that begins after ``start`` units of ``total``: its events as those of the whole."""
+    return lambda event: report(Event(event.task, start + event.done, total, event.note, event.fields))
+
+
 class CancelToken:
     """Set from any thread or signal handler; long work calls `check` between batches."""
 

@@ -18,6 +18,7 @@ from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.progress import CancelToken
 from icl_curate.engine.search.vectors import Vectors, folder_of
 from icl_curate.engine.settings import Settings
+from icl_curate.engine.store.demonstrations import content_keys
 from icl_curate.engine.store.workspace import Workspace
 
 ENCODER, WIDTH = "world", 16
@@ -35,11 +36,11 @@ def make_world(
         files[-1].write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     workspace = Workspace.create(path)
     index_pool(workspace, IndexPlan((str(files[0]),), test=(str(files[1]),)))
-    with workspace.read() as con:
-        rows_of = np.array([row for (row,) in con.execute("SELECT row FROM demonstrations ORDER BY row").fetchall()])
-    vectors = np.random.default_rng(seed).normal(size=(len(rows_of), WIDTH))
+    keys = content_keys(workspace)
+    vectors = np.random.default_rng(seed).normal(size=(len(keys), WIDTH))
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    Vectors.create(folder_of(path, ENCODER), ENCODER, WIDTH).write(rows_of, vectors.astype(np.float32))
+    stored = Vectors.create(folder_of(path, ENCODER), ENCODER, WIDTH)
+    stored.write(np.arange(len(keys)), vectors.astype(np.float32), keys)
     return workspace
 
 

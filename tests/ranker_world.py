@@ -22,6 +22,7 @@ from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.progress import CancelToken
 from icl_curate.engine.search.vectors import Vectors, folder_of
 from icl_curate.engine.settings import Settings
+from icl_curate.engine.store.demonstrations import content_keys
 from icl_curate.engine.store.workspace import Workspace
 
 ENCODER = "world"
@@ -77,7 +78,8 @@ def _embed(workspace: Workspace, seed: int, visible: float) -> None:
             vectors[i] += visible * styles[list(KINDS).index(kind)]
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     stored = Vectors.create(folder_of(workspace.path, ENCODER), ENCODER, WIDTH)
-    stored.write(np.array([row for row, _, _ in rows], np.int64), vectors.astype(np.float32))
+    numbers = np.array([row for row, _, _ in rows], np.int64)
+    stored.write(numbers, vectors.astype(np.float32), content_keys(workspace)[numbers])
 
 
 class Scripted:

@@ -269,8 +269,8 @@ def test_each_seed_selects_with_its_own_run(learnt: tuple[Workspace, Any]) -> No
     world, _ = learnt
     done = {run.settings["seed"]: run.run for run in runs.runs(world, "train-ranker")}
     for seed, run in done.items():
-        assert latest(world, llm="scripted", seed=seed) == folder_of(world, run)
-    assert latest(world, llm="scripted", seed=99) == folder_of(world, max(done.values()))
+        assert latest(world, llm="scripted", seed=seed) == run
+    assert latest(world, llm="scripted", seed=99) == max(done.values())
 
 
 def test_a_ranker_moves_to_another_workspace(learnt: tuple[Workspace, Any], tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ def test_a_ranker_moves_to_another_workspace(learnt: tuple[Workspace, Any], tmp_
     run = import_ranker(other, world.path, with_k(5))
     source = latest(world, llm="scripted")
     assert source is not None
-    assert load(folder_of(other, run))[0].weight.tobytes() == load(source)[0].weight.tobytes()
+    assert load(folder_of(other, run))[0].weight.tobytes() == load(folder_of(world, source))[0].weight.tobytes()
     plan = EvaluationPlan(("bm25", "ranker"), seeds=1)
     found = Evaluation(other, Scripted(), with_k(5), plan).run(Budget())["methods"]
     assert found["ranker"]["accuracy"] > found["bm25"]["accuracy"]
@@ -287,8 +287,9 @@ def test_a_ranker_moves_to_another_workspace(learnt: tuple[Workspace, Any], tmp_
 
 def test_a_ranker_of_another_encoder_is_refused(learnt: tuple[Workspace, Any], tmp_path: Path) -> None:
     world, _ = learnt
-    source = latest(world)
-    assert source is not None
+    run = latest(world)
+    assert run is not None
+    source = folder_of(world, run)
     head = (source / "ranker.json").read_text().replace('"encoder": "world"', '"encoder": "other"')
     (tmp_path / "ranker.json").write_text(head)
     (tmp_path / "ranker.safetensors").write_bytes((source / "ranker.safetensors").read_bytes())

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
+import random
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
-from icl_curate.engine.errors import Cancelled, WorkspaceError
+from icl_curate.engine.errors import Cancelled, UsageError, WorkspaceError
 from icl_curate.engine.progress import CancelToken, Event, Report, silent
+from icl_curate.engine.search import checked
 from icl_curate.engine.search import vectors as module
 from icl_curate.engine.search.vectors import TokenVectors, Vectors, folder_of
 
@@ -41,6 +45,19 @@ class Lengths:
         return [np.full((len(text), 2), len(text), np.float16) for text in texts]
 
 
+def keys_for(texts: Sequence[str]) -> np.ndarray:
+    """What stands for the content of rows that say these texts."""
+    return np.array([zlib.crc32(text.encode()) + 1 for text in texts], np.uint64)
+
+
+def fill(store: Vectors, encoder: Lengths, rows: Sequence[int], texts: Sequence[str]) -> int:
+    return store.fill(encoder, np.array(rows), texts, keys_for(texts))
+
+
+def keep(store: TokenVectors, encoder: Lengths, rows: Sequence[int], texts: Sequence[str]) -> int:
+    return store.fill(encoder, rows, texts, keys_for(texts).tolist())
+
+
 def create(folder: Path) -> Vectors:
     return Vectors.create(folder, "lengths", 3)
 
@@ -48,14 +65,14 @@ def create(folder: Path) -> Vectors:
 def test_fill_encodes_each_row_once(tmp_path: Path) -> None:
     store, encoder = create(tmp_path / "v"), Lengths()
     assert store.matrix.shape == (0, 3)
-    assert store.fill(encoder, np.array([4, 1]), ["four", "o"]) == 2
-    assert store.fill(encoder, np.array([4, 1, 9]), ["four", "o", "nine!"]) == 1
+    assert fill(store, encoder, [4, 1], ["four", "o"]) == 2
+    assert fill(store, encoder, [4, 1, 9], ["four", "o", "nine!"]) == 1
     assert encoder.calls == [["four", "o"], ["nine!"]]
     again = Vectors.open(tmp_path / "v")
     assert again.encoded.tolist() == [i in (1, 4, 9) for i in range(10)]
     assert again.matrix[:, 0].tolist() == [0, 1, 0, 0, 4, 0, 0, 0, 0, 5]
     assert isinstance(again.matrix, np.memmap)
-    assert again.missing(np.array([1, 2, 4, 50])).tolist() == [2, 50]
+    assert again.missing(np.array([1, 2, 4, 50]), keys_for(["o", "?", "four", "?"])).tolist() == [2, 50]
     with pytest.raises(ValueError, match="read-only"):
         again.matrix[0] = 1
 
@@ -72,24 +89,26 @@ def test_a_cancelled_fill_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: 
             token.cancel()
 
     with pytest.raises(Cancelled):
-        store.fill(encoder, rows, texts, stop_in_the_second_block, token)
+        store.fill(encoder, rows, texts, keys_for(texts), stop_in_the_second_block, token)
     assert [(event.done, event.total) for event in events] == [(4, 10), (8, 10)]
-    assert store.fill(encoder, rows, texts) == 2
+    assert store.fill(encoder, rows, texts, keys_for(texts)) == 2
     assert sorted(text for call in encoder.calls for text in call) == texts
     assert store.matrix[:, 0].tolist() == list(range(1, 11))
 
 
-def test_vectors_of_another_encoder_are_refused(tmp_path: Path) -> None:
-    create(tmp_path)
-    with pytest.raises(WorkspaceError, match="lengths with 3 dimensions"):
-        Vectors.create(tmp_path, "lengths", 4)
+def test_vectors_of_another_encoder_do_not_count(tmp_path: Path) -> None:
+    rows, keys = np.array([0, 1]), keys_for(["a", "bb"])
+    assert fill(create(tmp_path), Lengths(), [0, 1], ["a", "bb"]) == 2
+    for encoder, dimension in (("lengths", 4), ("other", 3), ("lengths", 1)):
+        assert Vectors.create(tmp_path, encoder, dimension).missing(rows, keys).tolist() == [0, 1]
+    assert create(tmp_path).missing(rows, keys).tolist() == []  # and were left alone
     with pytest.raises(WorkspaceError) as missing:
         Vectors.open(tmp_path / "nothing")
     assert "icl-curate index" in missing.value.fix
     encoder = Lengths()
     encoder.name = "other"
     with pytest.raises(ValueError, match="not of other"):
-        create(tmp_path).fill(encoder, np.array([0]), ["a"])
+        fill(create(tmp_path), encoder, [0], ["a"])
 
 
 def test_folders_of_encoders_do_not_meet(tmp_path: Path) -> None:
@@ -116,7 +135,7 @@ class Slow:
 
 store = Vectors.create(Path(sys.argv[1]), "slow", 64)
 print("ready", flush=True)
-store.fill(Slow(), np.arange(20000), [str(i + 1) for i in range(20000)])
+store.fill(Slow(), np.arange(20000), [str(i + 1) for i in range(20000)], np.arange(1, 20001, dtype=np.uint64))
 """
 
 
@@ -137,38 +156,159 @@ def test_kill_leaves_only_whole_vectors_marked(tmp_path: Path, after: float) -> 
     done = np.flatnonzero(store.encoded)
     assert 0 < len(done) < 20000
     assert (store.matrix[done] == (done + 1)[:, None]).all()
-    store.write(np.array([19999]), np.ones((1, 64), np.float32))  # the dead process holds no lock
+    assert store.damaged().tolist() == []
+    store.write(np.array([19999]), np.ones((1, 64), np.float32), np.ones(1, np.uint64))  # the dead holds no lock
     assert store.encoded[19999]
 
 
 def test_token_vectors_are_kept_and_shared_between_openings(tmp_path: Path) -> None:
     one, other, encoder = TokenVectors(tmp_path, "lengths"), TokenVectors(tmp_path, "lengths"), Lengths()
-    assert one.fill(encoder, [7, 3, 5], ["seven", "abc", ""]) == 3
-    assert other.fill(encoder, [3, 9], ["abc", "nine"]) == 1
-    assert one.fill(encoder, [9, 7], ["nine", "seven"]) == 0
-    assert [tokens.shape for tokens in one.read([5, 9, 7])] == [(0, 2), (4, 2), (5, 2)]
-    assert one.read([9])[0].tolist() == [[4, 4]] * 4
-    assert one.read([3])[0].dtype == np.float16
-    assert one.missing([1, 3, 1]) == [1]
+    assert keep(one, encoder, [7, 3, 5], ["seven", "abc", ""]) == 3
+    assert keep(other, encoder, [3, 9], ["abc", "nine"]) == 1
+    assert keep(one, encoder, [9, 7], ["nine", "seven"]) == 0
+    shown = one.read([5, 9, 7, 3], keys_for(["", "nine", "seven", "abc"]).tolist())
+    assert [tokens.shape for tokens in shown] == [(0, 2), (4, 2), (5, 2), (3, 2)]
+    assert shown[1].tolist() == [[4, 4]] * 4
+    assert shown[3].dtype == np.float16
+    assert one.missing([1, 3, 1], keys_for(["one", "abc", "one"]).tolist()) == [1]
     with pytest.raises(KeyError, match="1"):
-        one.read([3, 1])
+        one.read([3, 1], keys_for(["abc", "one"]).tolist())
+    assert one.missing([3], keys_for(["abd"]).tolist()) == [3]  # the row says something else now
 
 
 def test_tokens_without_their_index_line_are_written_over(tmp_path: Path) -> None:
     store = TokenVectors(tmp_path, "lengths")
-    store.fill(Lengths(), [1], ["one"])
+    keep(store, Lengths(), [1], ["one"])
     with (tmp_path / module.TOKENS).open("ab") as file:
         file.write(b"\x01" * 33)  # what a kill between data and index leaves
     store = TokenVectors(tmp_path, "lengths")
-    store.fill(Lengths(), [2], ["second"])
-    assert [tokens[0, 0] for tokens in TokenVectors(tmp_path, "lengths").read([1, 2])] == [3, 6]
-    with pytest.raises(ValueError, match="width 5"):
-        store.write([3], [np.zeros((1, 5), np.float16)])
+    keep(store, Lengths(), [2], ["second"])
+    found = TokenVectors(tmp_path, "lengths").read([1, 2], keys_for(["one", "second"]).tolist())
+    assert [tokens[0, 0] for tokens in found] == [3, 6]
 
 
-def test_a_damaged_token_index_names_the_way_out(tmp_path: Path) -> None:
-    TokenVectors(tmp_path, "lengths").fill(Lengths(), [1], ["one"])
-    (tmp_path / module.TOKEN_INDEX).write_bytes(b"not numpy")
-    with pytest.raises(WorkspaceError) as damaged:
-        TokenVectors(tmp_path, "lengths")
-    assert damaged.value.fix.startswith("rm ")
+def spoil(path: Path, at: float, width: int = 1) -> None:
+    """Turn bytes of a file over, from a share of its length on."""
+    content = bytearray(path.read_bytes())
+    start = min(int(at * len(content)), len(content) - width)
+    content[start : start + width] = bytes(byte ^ 0xFF for byte in content[start : start + width])
+    path.write_bytes(content)
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "flipped at the head": lambda path: spoil(path, 0),
+    "flipped in the middle": lambda path: spoil(path, 0.5),
+    "flipped at the end": lambda path: spoil(path, 1),
+    "flipped widely": lambda path: spoil(path, 0.3, 40),
+    "zeroed": lambda path: path.write_bytes(bytes(path.stat().st_size)),
+    "cut": lambda path: path.write_bytes(path.read_bytes()[:-13]),
+    "rotated": lambda path: path.write_bytes(path.read_bytes()[24:] + path.read_bytes()[:24]),
+    "longer": lambda path: path.write_bytes(path.read_bytes() + b"7" * 99),
+    "noise": lambda path: path.write_bytes(random.Random(1).randbytes(path.stat().st_size)),
+    "empty": lambda path: path.write_bytes(b""),
+    "gone": Path.unlink,
+}
+
+
+@pytest.mark.parametrize("name", [module.HEAD, module.MATRIX, module.ROWS])
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_no_damage_changes_a_vector(tmp_path: Path, name: str, damage: str) -> None:
+    """A row has the vector that was written for it, or none and gets it again."""
+    rows, texts = np.arange(40), ["x" * (i + 1) for i in range(40)]
+    fill(create(tmp_path), Lengths(), rows.tolist(), texts)
+    DAMAGE[damage](tmp_path / name)
+    try:
+        store = Vectors.open(tmp_path)
+        fit = store.holds(rows, keys_for(texts))
+        assert (store.matrix[rows[fit]] == (rows[fit] + 1)[:, None]).all()
+        assert fit.sum() >= 30 or damage not in ("flipped at the head", "flipped in the middle", "flipped at the end")
+    except WorkspaceError as error:
+        assert name == module.HEAD and "icl-curate index" in error.fix
+    store, encoder = create(tmp_path), Lengths()
+    fill(store, encoder, rows.tolist(), texts)
+    assert (store.matrix == (rows + 1)[:, None]).all() and store.holds(rows, keys_for(texts)).all()
+    assert Vectors.open(tmp_path).damaged().tolist() == []
+    if name == module.HEAD:
+        assert encoder.calls == []  # nothing is encoded again for a head
+
+
+@pytest.mark.parametrize("name", [module.TOKENS, module.TOKEN_INDEX])
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_no_damage_changes_a_token(tmp_path: Path, name: str, damage: str) -> None:
+    rows, texts = list(range(20)), ["x" * (i + 1) for i in range(20)]
+    keep(TokenVectors(tmp_path, "lengths"), Lengths(), rows, texts)
+    DAMAGE[damage](tmp_path / name)
+    store = TokenVectors(tmp_path, "lengths")
+    keep(store, Lengths(), rows, texts)
+    for opened in (store, TokenVectors(tmp_path, "lengths")):
+        assert [tokens.tolist() for tokens in opened.read(rows, keys_for(texts).tolist())] == [
+            [[len(text)] * 2] * len(text) for text in texts
+        ]
+
+
+@pytest.mark.parametrize("dimension", [0, -3, 192, "3", None, True, 2.5, 10**30, [3]])
+@pytest.mark.parametrize("encoder", ["lengths", 7])
+def test_a_head_of_nonsense_is_no_head(tmp_path: Path, dimension: object, encoder: object) -> None:
+    fill(create(tmp_path), Lengths(), [0], ["a"])
+    (tmp_path / module.HEAD).write_text(json.dumps({"version": 1, "encoder": encoder, "dimension": dimension}))
+    try:
+        assert Vectors.open(tmp_path).missing(np.array([0]), keys_for(["a"])).tolist() == [0]
+    except WorkspaceError as error:
+        assert "icl-curate index" in error.fix
+    assert fill(create(tmp_path), Lengths(), [0], ["a"]) == 0
+
+
+def test_an_encoder_that_gives_no_numbers_is_refused(tmp_path: Path) -> None:
+    encoder = Lengths()
+    encoder.encode = lambda texts, report=silent, cancel=None: np.full((len(texts), 3), np.nan, np.float32)  # type: ignore[method-assign]
+    with pytest.raises(UsageError, match="not numbers"):
+        fill(create(tmp_path), encoder, [0], ["a"])
+    assert len(create(tmp_path)) == 0
+
+
+def test_large_files_are_read_once_for_as_long_as_they_stay_as_they_are(tmp_path: Path) -> None:
+    """Of rows too many to read each time; a change that leaves size, times and inode alone is seen by `index` only."""
+    rows, keys = np.arange(3000), np.arange(1, 3001, dtype=np.uint64)
+    store = Vectors.create(tmp_path, "wide", 400)
+    store.write(rows, np.random.default_rng(0).normal(size=(3000, 400)).astype(np.float32), keys)
+    assert Vectors.open(tmp_path).damaged().tolist() == [] and (tmp_path / checked.MEMORY).exists()
+    matrix = tmp_path / module.MATRIX
+    spoil(matrix, 0.5)
+    assert Vectors.open(tmp_path).missing(rows, keys).tolist() == [1500]
+    assert Vectors.open(tmp_path).missing(rows, keys).tolist() == [1500]  # remembered, and still so
+    spoil(matrix, 0.5)
+    assert Vectors.open(tmp_path).missing(rows, keys).tolist() == []
+    memory = tmp_path / checked.MEMORY
+    for nonsense in (b"", b"[]", b'{"vectors.f32": 1}', b'{"vectors.f32": [[], "0"]}', b"\xff" * 9, b"[" * 99999):
+        checked._found.clear()
+        spoil(matrix, 0.9)
+        memory.write_bytes(nonsense)
+        assert Vectors.open(tmp_path).missing(rows, keys).tolist() == [2700]
+        spoil(matrix, 0.9)
+    assert Vectors.open(tmp_path).damaged().tolist() == []
+    signature, found = json.loads(memory.read_text())[module.MATRIX]
+    assert found == "0" and signature[0][0] == matrix.stat().st_size
+    spoil(matrix, 0.9)  # a disk that fails gives other bytes under the same times: say so, as if they were the same
+    memory.write_text(json.dumps({module.MATRIX: (checked._signatures([matrix, tmp_path / module.ROWS]), "0")}))
+    checked._found.clear()
+    assert Vectors.open(tmp_path).damaged().tolist() == []
+    assert Vectors.open(tmp_path).damaged(anew=True).tolist() == [2700]
+
+
+def test_vectors_of_an_earlier_release_are_taken_over_once(tmp_path: Path) -> None:
+    """All but those that no encoder can have given, of rows that are gone, and of rows without a mark."""
+    rng = np.random.default_rng(1)
+    vectors = rng.normal(size=(6, 3)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    vectors[2], vectors[3] = np.nan, 0
+    vectors.tofile(tmp_path / module.MATRIX)
+    np.array([1, 1, 1, 1, 0, 1], np.uint8).tofile(tmp_path / module.MARKS)
+    (tmp_path / module.HEAD).write_text(json.dumps({"version": 1, "encoder": "lengths", "dimension": 3}))
+    keys = np.arange(1, 6, dtype=np.uint64)
+    store = Vectors.open(tmp_path)
+    assert store.marked_only and store.missing(np.arange(5), keys).tolist() == [0, 1, 2, 3, 4]
+    store.take_over(keys)
+    assert not store.marked_only and store.missing(np.arange(5), keys).tolist() == [2, 3, 4]
+    assert store.matrix[:2].tolist() == vectors[:2].tolist()
+    store.take_over(np.arange(6, dtype=np.uint64))
+    assert Vectors.open(tmp_path).missing(np.arange(5), keys).tolist() == [2, 3, 4]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from icl_curate.engine.errors import UsageError
+from icl_curate.engine.errors import UsageError, WorkspaceError
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.index.view import PoolView
 from icl_curate.engine.llm.budget import Budget
@@ -23,7 +23,7 @@ from icl_curate.engine.search.vectors import Vectors, folder_of
 from icl_curate.engine.select.methods import METHODS
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.store.decisions import decide
-from icl_curate.engine.store.demonstrations import active_rows, fetch, queries
+from icl_curate.engine.store.demonstrations import active_rows, content_keys, fetch, queries
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.engine.topics import kept, mining, selection
 from icl_curate.engine.topics.coverage import coverage_curves, required_topics
@@ -124,7 +124,8 @@ def _world(path: Path, monkeypatch: pytest.MonkeyPatch, lost: Sequence[str] = ()
     with workspace.read() as con:
         rows = con.execute("SELECT row, input FROM demonstrations ORDER BY row").fetchall()
     stored = Vectors.create(folder_of(workspace.path, "words"), "words", WIDTH)
-    stored.write(np.array([row for row, _ in rows]), Words().encode([text for _, text in rows]))
+    numbers = np.array([row for row, _ in rows])
+    stored.write(numbers, Words().encode([text for _, text in rows]), content_keys(workspace)[numbers])
     return workspace
 
 
@@ -285,7 +286,8 @@ def test_rows_indexed_after_training_can_be_picked(tmp_path: Path, monkeypatch: 
     late.write_text(json.dumps({"id": "late", "input": text, "output": "harbour"}) + "\n", encoding="utf-8")
     index_pool(workspace, IndexPlan((str(tmp_path / "w-pool.jsonl"), str(late))))
     (row,) = [shot.row for shot in fetch(workspace, active_rows(workspace)) if shot.id == "late"]
-    Vectors.open(folder_of(workspace.path, "words")).write(np.array([row]), Words().encode([text]))
+    stored = Vectors.open(folder_of(workspace.path, "words"))
+    stored.write(np.array([row]), Words().encode([text]), content_keys(workspace)[[row]])
     view = PoolView(workspace, SETTINGS)
     assert row in [c.row for c in selection.topick(view, [Query("tug boat small anchor chain")], 5)[0]]
     model = kept.load(workspace, kept.latest(workspace))
@@ -322,8 +324,9 @@ def test_without_a_model_the_user_is_told(tmp_path: Path, monkeypatch: pytest.Mo
     summary = _train(workspace)
     weights = kept.folder_of(workspace, summary["run"]) / kept.WEIGHTS
     weights.write_bytes(weights.read_bytes()[:-100])
-    with pytest.raises(UsageError, match="no usable topics"):
+    with pytest.raises(WorkspaceError, match=r"topics.safetensors is not what was written") as damaged:
         gaps(workspace, SETTINGS)
+    assert "train topics" in damaged.value.fix
 
 
 # gaps

@@ -25,7 +25,7 @@ from ..errors import NoWorkspaceError, UsageError
 from ..pool.records import TaskKind
 from ..progress import CancelToken, Event, Report, silent
 from ..search.files import exclusive
-from ..store.demonstrations import LEAKS, next_row, retire, revive
+from ..store.demonstrations import LEAKS, live_keys, next_row, retire, revive
 from ..store.workspace import Workspace
 from . import artefacts, duplicates
 from .readers import STDIN, Bad, expand, opened, records
@@ -159,7 +159,7 @@ def index_pool(
                 counts = _merge(con, workspace, changed, staging, skipped, plan.strict)
     if changed or not _repeats_current(workspace, plan.near_duplicate):
         duplicates.update(workspace, plan.near_duplicate, report, cancel)
-    artefacts.lexical_index(workspace, report, cancel)
+    artefacts.lexical_index(workspace, report, cancel, anew=True)
     encoded = artefacts.encode(workspace, plan.encoder, plan.device, report, cancel) if plan.encoder else 0
     with workspace.read() as con:
         told = _report(con, files, len(files) - len(changed), counts)
@@ -191,11 +191,11 @@ def rehearse_index(
                 with workspace.write() as con:
                     counts = _merge(con, workspace, changed, staging, skipped, plan.strict)
                     told = _report(con, files, len(files) - len(changed), counts)
-                    live = _numbers(con, "SELECT row FROM demonstrations WHERE retired_at IS NULL ORDER BY row")
+                    live, keys = live_keys(con)
                     raise _RehearsedError
             except _RehearsedError:
                 pass
-        missing = artefacts.missing(workspace, plan.encoder, live).size if plan.encoder else 0
+        missing = artefacts.missing(workspace, plan.encoder, live, keys).size if plan.encoder else 0
     return replace(told, encoded=missing, encoder=plan.encoder)
 
 

@@ -1,8 +1,8 @@
 """Exact and near duplicates of inputs: MinHash (Broder 1997) with banding, confirmed by the true Jaccard similarity.
 
 Each input has a signature of 128 permutations over its character 5-grams, cut into 16 bands of 8; inputs that agree
-in a band are compared exactly. Band keys lie in a file beside the workspace, at the rows' own numbers, so that only
-new rows are ever hashed.
+in a band are compared exactly. Band keys lie in a file beside the workspace, at the rows' own numbers and with the keys
+of what the rows say, so that only new rows are ever hashed.
 """
 
 from __future__ import annotations
@@ -12,23 +12,24 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ..errors import WorkspaceError
-from ..progress import CancelToken, Event, Report, silent
-from ..search.files import replace_file
-from ..store.demonstrations import inputs, next_row
+from ..progress import CancelToken, Event, Report, silent, within
+from ..search.checked import map_sealed, save_sealed
+from ..store.demonstrations import content_keys, inputs
 from ..store.workspace import Workspace, arrow
 
 GRAM = 5
 BANDS, BAND = 16, 8
-FILE = "minhash.npy"
+FILE, OLD_FILE = "minhash.safetensors", "minhash.npy"
 CHUNK = 1_000
 """Texts hashed at once: their 5-grams fit into the processor's cache."""
+
+FETCHED = 50_000
+"""Texts read from the database at once."""
 
 _ASIDE = """
     CASE WHEN context = '' AND len(options) = 0 THEN ''
@@ -193,22 +194,17 @@ def _candidates(keys: _U64) -> NDArray[np.int64]:
 def update(
     workspace: Workspace, threshold: float, report: Report = silent, cancel: CancelToken | None = None
 ) -> list[Repeat]:
-    """Hash rows that have no key yet and write the table ``duplicates`` anew, over every row not retired."""
+    """Write the table ``duplicates`` anew, over every row not retired."""
     with workspace.read() as con:
-        total = next_row(con)
         table = arrow(
             con,
             f"SELECT row, input, output, {_ASIDE} AS aside FROM demonstrations WHERE retired_at IS NULL ORDER BY row",
         )
     rows = np.asarray(table.column("row").to_numpy(), np.int64)
     texts = [normalised(text) for text in table.column("input").to_pylist()]
-    stored = _stored_keys(workspace.path, total)
-    fresh = np.flatnonzero(~stored[rows].any(axis=1))
-    if fresh.size:
-        stored[rows[fresh]] = band_keys([texts[i] for i in fresh.tolist()], report, cancel)
-        replace_file(workspace.path / FILE, lambda file: np.save(file, stored, allow_pickle=False))
     outputs, asides = table.column("output").to_pylist(), table.column("aside").to_pylist()
-    repeats = find_repeats(rows, texts, outputs, asides, stored[rows], threshold)
+    keys = kept_keys(workspace, report, cancel, anew=True)
+    repeats = find_repeats(rows, texts, outputs, asides, np.ascontiguousarray(keys.T[rows]), threshold)
     with workspace.write() as con:
         con.execute("DELETE FROM duplicates")
         if repeats:
@@ -219,34 +215,55 @@ def update(
     return repeats
 
 
-def _stored_keys(workspace: Path, rows: int) -> _U64:
-    """Keys kept so far, with room for all row numbers; zeros where a row has none."""
-    keys = np.zeros((rows, BANDS), np.uint64)
-    path = workspace / FILE
-    if path.exists():
-        try:
-            kept = np.load(path, allow_pickle=False)
-        except (OSError, ValueError):
-            return keys  # unreadable: hashed again
-        if kept.ndim == 2 and kept.shape[1] == BANDS:
-            keys[: min(len(kept), rows)] = kept[:rows]
-    return keys
+def kept_keys(
+    workspace: Workspace, report: Report = silent, cancel: CancelToken | None = None, *, anew: bool = False
+) -> _U64:
+    """Band keys of every row, (16, rows): those kept for rows that say what they said then, the others hashed now.
+
+    ``anew`` reads the file whole first, whatever is remembered of it. Raises `Cancelled` between chunks.
+    """
+    content = content_keys(workspace)
+    path = workspace.path / FILE
+    try:
+        found, _ = map_sealed(path, anew=anew)
+        keys, of = found["keys"], found["content"]
+        if keys.shape != (BANDS, len(of)):
+            raise ValueError("not the keys of these rows")
+    except (OSError, ValueError, KeyError):
+        keys, of = np.empty((BANDS, 0), np.uint64), np.empty(0, np.uint64)
+    if np.array_equal(of, content):
+        return keys
+    known = min(len(of), len(content))
+    lacking = np.flatnonzero(content)
+    lacking = (
+        lacking[(lacking >= known) | (of[np.minimum(lacking, known - 1)] != content[lacking])] if known else lacking
+    )
+    grown = np.zeros((BANDS, len(content)), np.uint64)
+    grown[:, :known] = keys[:, :known]
+    for start in range(0, lacking.size, FETCHED):
+        rows = lacking[start : start + FETCHED]
+        texts = [normalised(text) for text in inputs(workspace, rows)]
+        grown[:, rows] = band_keys(texts, within(report, start, lacking.size), cancel).T
+    try:
+        save_sealed(path, {"keys": grown, "content": content}, {})
+        (workspace.path / OLD_FILE).unlink(missing_ok=True)
+    except OSError as error:
+        report(Event("duplicates", note=f"{path} cannot be written ({error.strerror}): hashed again when needed"))
+    return grown
 
 
 class Repeats:
     """Finds the rows that a text nobody has indexed repeats; made once, asked for every query."""
 
     def __init__(self, workspace: Workspace, keys: _U64, threshold: float) -> None:
-        self._workspace, self._keys, self._threshold = workspace, np.ascontiguousarray(keys.T), threshold
+        self._workspace, self._keys, self._threshold = workspace, keys, threshold
 
     @classmethod
-    def open(cls, workspace: Workspace, threshold: float) -> Repeats:
-        """Over the keys of the last index run. Raises `WorkspaceError` when their file is missing or damaged."""
-        try:
-            keys = np.load(workspace.path / FILE, allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise WorkspaceError(f"{workspace.path / FILE} cannot be read: {error}", "icl-curate index") from error
-        return cls(workspace, keys, threshold)
+    def open(
+        cls, workspace: Workspace, threshold: float, report: Report = silent, cancel: CancelToken | None = None
+    ) -> Repeats:
+        """Over the keys of the last index run; rows without one are hashed now."""
+        return cls(workspace, kept_keys(workspace, report, cancel), threshold)
 
     def of_text(self, text: str) -> NDArray[np.int64]:
         """Rows whose input the text repeats, exactly or nearly, ascending."""

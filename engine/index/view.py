@@ -19,7 +19,7 @@ from ..search.dense import DenseIndex
 from ..search.encoder import Encoder, load_encoder
 from ..search.vectors import TokenVectors, Vectors
 from ..settings import Settings
-from ..store.demonstrations import Texts, active_rows, groups, inputs, task_of
+from ..store.demonstrations import Texts, active_rows, content_keys, groups, inputs, task_of
 from ..store.workspace import Workspace
 from .artefacts import lexical_index, vectors_of
 from .duplicates import Repeats
@@ -58,6 +58,12 @@ class PoolView:
         return rows
 
     @cached_property
+    def keys(self) -> NDArray[np.uint64]:
+        """What every row of the workspace says, by row number; see `content_keys`."""
+        self.rows  # noqa: B018  # read first: a row that comes in between has a key then
+        return content_keys(self.workspace)
+
+    @cached_property
     def task(self) -> Task:
         """The kind of answer the pool asks for."""
         return task_of(self.workspace)
@@ -87,17 +93,20 @@ class PoolView:
 
     @cached_property
     def stored(self) -> Vectors:
-        """Vectors of the indexed rows. Raises `UsageError` when the active pool has none of the set encoder."""
+        """Vectors of the indexed rows. Raises `UsageError` when the active pool has none of the set encoder, and
+        `WorkspaceError` when what is stored is not theirs."""
+        encoder = self.settings.encoder
+        fix = f"icl-curate index --encoder {encoder}"
         try:
-            stored = vectors_of(self.workspace, self.settings.encoder)
-            missing = int(stored.missing(self.rows).size)
-        except WorkspaceError:
-            missing = int(self.rows.size)
+            stored = vectors_of(self.workspace, encoder)
+        except WorkspaceError as error:
+            raise UsageError(f"{self.rows.size:,} demonstrations have no vectors of {encoder}", fix) from error
+        missing = int(stored.missing(self.rows, self.keys[self.rows]).size)
+        unfit = stored.unfit(self.rows, self.keys[self.rows]) if missing else 0
+        if unfit:
+            raise WorkspaceError(f"{unfit:,} stored vectors of {encoder} are damaged or of other texts", fix)
         if missing:
-            raise UsageError(
-                f"{missing:,} demonstrations have no vectors of {self.settings.encoder}",
-                f"icl-curate index --encoder {self.settings.encoder}",
-            )
+            raise UsageError(f"{missing:,} demonstrations have no vectors of {encoder}", fix)
         return stored
 
     @cached_property
@@ -111,7 +120,7 @@ class PoolView:
     def embed(self, queries: Sequence[Query]) -> NDArray[np.float32]:
         """Embeddings of queries, (q, d): stored ones where the query is an indexed row, else encoded now."""
         stored = self.stored
-        known, matrix = stored.encoded, stored.matrix
+        known, matrix = self._known, stored.matrix
         vectors = np.empty((len(queries), stored.dimension), np.float32)
         fresh = []
         for i, query in enumerate(queries):
@@ -122,6 +131,11 @@ class PoolView:
         if fresh:
             vectors[fresh] = self.encoder.encode([queries[i].input for i in fresh], self.report, self.cancel)
         return vectors
+
+    @cached_property
+    def _known(self) -> NDArray[np.bool_]:
+        """Which rows of the workspace have a vector, (rows,)."""
+        return self.stored.holds(np.arange(len(self.keys)), self.keys)
 
     def bm25_top(self, queries: Sequence[Query], k: int) -> list[Ranked]:
         index = self.lexical
@@ -143,12 +157,13 @@ class PoolView:
 
     def tokens_of(self, wanted: Sequence[NDArray[np.int64]]) -> Callable[[NDArray[np.int64]], Tokens]:
         """Make sure the rows' token vectors are kept, then give a function that reads them."""
-        kept = self._tokens
-        rows = np.unique(np.concatenate([np.empty(0, np.int64), *wanted])).tolist()
-        missing = kept.missing(rows)
+        kept, keys = self._tokens, self.keys
+        rows = np.unique(np.concatenate([np.empty(0, np.int64), *wanted]))
+        missing = kept.missing(rows.tolist(), keys[rows].tolist())
         if missing:
-            kept.fill(self.encoder, missing, inputs(self.workspace, missing), self.report, self.cancel)
-        return lambda rows: kept.read(rows.tolist())
+            texts = inputs(self.workspace, missing)
+            kept.fill(self.encoder, missing, texts, keys[missing].tolist(), self.report, self.cancel)
+        return lambda rows: kept.read(rows.tolist(), keys[rows].tolist())
 
     def query_tokens(self, queries: Sequence[Query]) -> Tokens:
         """Token vectors of queries, kept for indexed ones."""
@@ -178,4 +193,4 @@ class PoolView:
 
     @cached_property
     def _repeats(self) -> Repeats:
-        return Repeats.open(self.workspace, self.settings.near_duplicate)
+        return Repeats.open(self.workspace, self.settings.near_duplicate, self.report, self.cancel)

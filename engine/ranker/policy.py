@@ -8,6 +8,7 @@ the same numbers on every run, and a batch takes a millisecond.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -153,6 +154,7 @@ def save(folder: Path, policy: Policy, head: Head) -> None:
     replace_file(folder / WEIGHTS, lambda file: file.write(content))
     described = {
         "format": FORMAT,
+        "weights": _digest(content),
         "method": head.method,
         "encoder": head.encoder,
         "inputs": head.inputs,
@@ -167,14 +169,17 @@ def save(folder: Path, policy: Policy, head: Head) -> None:
 
 
 def load(folder: Path) -> tuple[Policy, Head]:
-    """Read what `save` wrote. Raises `UsageError` when there is no whole ranker of a known format."""
+    """Read what `save` wrote. Raises `UsageError` when there is no whole ranker of a known format, or it changed."""
     from safetensors.numpy import load as from_bytes
 
     try:
         described = json.loads((folder / HEAD).read_text(encoding="utf-8"))
         if described["format"] != FORMAT:
             raise ValueError(f"format {described['format']}")
-        arrays = from_bytes((folder / WEIGHTS).read_bytes())
+        content = (folder / WEIGHTS).read_bytes()
+        if described.get("weights", _digest(content)) != _digest(content):  # earlier releases did not note it
+            raise ValueError(f"{WEIGHTS} is not what was written with {HEAD}")
+        arrays = from_bytes(content)
         policy = Policy(arrays["weight"], arrays["bias"])
         head = Head(
             described["method"],
@@ -189,8 +194,14 @@ def load(folder: Path) -> tuple[Policy, Head]:
             len(policy.weight),
         ):
             raise ValueError(f"weights of shape {policy.weight.shape}")
+        if not (np.isfinite(policy.weight).all() and np.isfinite(policy.bias).all()):
+            raise ValueError("weights that are not numbers")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"no usable ranker in {folder}: {error}", "icl-curate train ranker --llm SPEC") from error
     except Exception as error:  # safetensors' own error type is not a ValueError
         raise UsageError(f"the ranker in {folder} is damaged: {error}", "icl-curate train ranker --llm SPEC") from error
     return policy, head
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=16).hexdigest()

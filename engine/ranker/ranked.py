@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from ..errors import UsageError
 from ..index.view import PoolView, Ranked
 from ..pool.records import Query
+from ..search.checked import check_model, seal_model
 from ..settings import Settings
 from ..store import runs
 from ..store.workspace import FILE, Workspace
-from .policy import HEAD, Candidates, Floats, Head, Policy, load, save
+from .policy import HEAD, WEIGHTS, Candidates, Floats, Head, Policy, load, save
 from .rollout import ranked
 
 Method = Literal["ranker", "promptpg"]
@@ -28,6 +29,7 @@ PRESELECT = 20
 """Candidates by BM25: the paper's C'."""
 
 FOLDER = "ranker"
+FILES = WEIGHTS, HEAD
 
 _loaded: weakref.WeakKeyDictionary[PoolView, dict[tuple[str, int], tuple[Policy, Head]]] = weakref.WeakKeyDictionary()
 
@@ -69,15 +71,35 @@ def rank(view: PoolView, queries: Sequence[Query], k: int, method: Method = "ran
     return scored
 
 
-def latest(workspace: Workspace, method: Method = "ranker", llm: str = "", seed: int = 0) -> Path | None:
-    """The folder of the policy that `rank` takes, None before the first training."""
+def keep(workspace: Workspace, run: int, policy: Policy, head: Head) -> None:
+    """Write a run's policy, and its digests beside the run."""
+    save(folder_of(workspace, run), policy, head)
+    seal_model(workspace, run, folder_of(workspace, run), FILES)
+
+
+def opened(workspace: Workspace, run: int) -> tuple[Policy, Head]:
+    """A run's policy. Raises `WorkspaceError` when it is not what was written.
+
+    What an earlier release wrote is taken as it is and noted, so that it cannot change from then on.
+    """
+    folder = folder_of(workspace, run)
+    sealed = check_model(workspace, run, folder, "ranker", "icl-curate train ranker --llm SPEC")
+    found = load(folder)
+    if not sealed:
+        seal_model(workspace, run, folder, FILES)
+    return found
+
+
+def latest(workspace: Workspace, method: Method = "ranker", llm: str = "", seed: int = 0) -> int | None:
+    """The run whose policy `rank` takes, None before the first training."""
+    kept = runs.files(workspace)
     done = [
         run
         for run in runs.runs(workspace, KINDS[method], limit=1000)
-        if run.status == "done" and (folder_of(workspace, run.run) / HEAD).exists()
+        if run.status == "done" and (run.run in kept or (folder_of(workspace, run.run) / HEAD).exists())
     ]
     best = max(done, key=lambda run: (run.llm == llm, run.settings.get("seed") == seed, run.run), default=None)
-    return folder_of(workspace, best.run) if best else None
+    return best.run if best else None
 
 
 def import_ranker(workspace: Workspace, path: Path, settings: Settings) -> int:
@@ -88,17 +110,19 @@ def import_ranker(workspace: Workspace, path: Path, settings: Settings) -> int:
     """
     folder = path
     if (path / FILE).exists():
-        found = latest(Workspace.open(path), llm=settings.llm, seed=settings.seed)
+        other = Workspace.open(path)
+        found = latest(other, llm=settings.llm, seed=settings.seed)
         if found is None:
             raise UsageError(f"no ranker was trained in {path}", "icl-curate train ranker --llm SPEC")
-        folder = found
+        folder = folder_of(other, found)
+        check_model(other, found, folder, "ranker", f"icl-curate -w '{path}' train ranker --llm SPEC")
     policy, head = load(folder)
     view = PoolView(workspace, settings)
     _check(view, head)
     method: Method = "promptpg" if head.method == "promptpg" else "ranker"
     described = {"seed": head.seed, "imported_from": str(folder), "encoder": head.encoder}
     with runs.recorded(workspace, KINDS[method], head.llm, described) as record:
-        save(folder_of(workspace, record.run), policy, head)
+        keep(workspace, record.run, policy, head)
         record.summary = {"run": record.run, "imported_from": str(folder)}
     return record.run
 
@@ -106,11 +130,11 @@ def import_ranker(workspace: Workspace, path: Path, settings: Settings) -> int:
 def _policy(view: PoolView, method: Method, seed: int) -> tuple[Policy, Head]:
     kept = _loaded.setdefault(view, {})
     if (method, seed) not in kept:
-        folder = latest(view.workspace, method, view.settings.llm, seed)
-        if folder is None:
+        run = latest(view.workspace, method, view.settings.llm, seed)
+        if run is None:
             flag = "" if method == "ranker" else f" --method {method}"
             raise UsageError(f"no {method} has been trained yet", f"icl-curate train ranker{flag} --llm SPEC")
-        policy, head = load(folder)
+        policy, head = opened(view.workspace, run)
         _check(view, head)
         kept[method, seed] = policy, head
     return kept[method, seed]

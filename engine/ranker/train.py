@@ -36,8 +36,8 @@ from ..store import ledger, runs
 from ..store.demonstrations import fetch, queries, task_of
 from ..store.workspace import Workspace
 from ..version import VERSION
-from .policy import DIMENSION, Adam, Candidates, Floats, Head, Policy, entropy, save
-from .ranked import KINDS, PRESELECT, Method, candidates_for, folder_of
+from .policy import DIMENSION, Adam, Candidates, Floats, Head, Policy, entropy
+from .ranked import KINDS, PRESELECT, Method, candidates_for, keep
 from .rollout import (
     Positions,
     Rollout,
@@ -196,7 +196,7 @@ class RankerTraining:
                 self.settings.seed,
                 described,
             )
-            save(folder_of(self.workspace, record.run), course.best, head)
+            keep(self.workspace, record.run, course.best, head)
             record.summary = summary = self._summary(record.run, course, time.perf_counter() - started)
         return summary
 

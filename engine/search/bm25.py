@@ -15,13 +15,14 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import WorkspaceError
 from ..progress import CancelToken, Event, Report, silent
-from .files import map_safetensors, replace_file
+from .checked import map_sealed, save_sealed
 from .ranking import positions_of, top_k
 
 K1, B, EPSILON = 1.5, 0.75, 0.25
@@ -227,11 +228,9 @@ class BM25Index:
             self._weights[term] = weights
         return weights
 
-    def save(self, folder: Path) -> None:
-        """Write the index into ``folder`` as one safetensors file, put in place in one step."""
-        from safetensors.numpy import save
-
-        arrays = {
+    def save(self, folder: Path, pool: str = "") -> None:
+        """Write the index into ``folder`` as one sealed file, put in place in one step; ``pool`` says what it is of."""
+        arrays: dict[str, NDArray[Any]] = {
             "rows": self.rows,
             "lengths": self._lengths,
             "starts": self._postings.starts,
@@ -242,8 +241,7 @@ class BM25Index:
             "ends": self._vocabulary.ends,
             "numbers": self._vocabulary.numbers,
         }
-        content = save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, {"tokeniser": TOKENISER})
-        replace_file(folder / FILE, lambda file: file.write(content))
+        save_sealed(folder / FILE, arrays, {"tokeniser": TOKENISER, "pool": pool})
 
 
 def build(
@@ -283,13 +281,18 @@ def build(
     )
 
 
-def load(folder: Path) -> BM25Index:
-    """Open the index in ``folder`` as memory maps. `WorkspaceError` when there is none or it cannot be read."""
+def load(folder: Path, pool: str = "", *, anew: bool = False) -> BM25Index:
+    """Open the index of ``pool`` in ``folder`` as memory maps; ``anew`` reads it whole first, whatever is remembered.
+
+    `WorkspaceError` when there is none, when it is of another pool, or when it is not what was written.
+    """
     path = folder / FILE
     try:
-        arrays, metadata = map_safetensors(path)
+        arrays, metadata = map_sealed(path, anew=anew)
         if metadata.get("tokeniser") != TOKENISER:
             raise ValueError("written by another release")
+        if metadata.get("pool") != pool:
+            raise ValueError("it is of another pool")
         return BM25Index(
             arrays["rows"],
             arrays["lengths"],

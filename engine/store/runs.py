@@ -90,6 +90,22 @@ def recorded(workspace: Workspace, kind: str, llm: str, settings: Mapping[str, A
     finish(workspace, record.run, "done", record.summary)
 
 
+def keep_files(workspace: Workspace, run: int, digests: Mapping[str, str]) -> None:
+    """Note the digests of the files that a run wrote, by their names; in place of those noted before."""
+    with workspace.write() as con:
+        con.execute("DELETE FROM model_files WHERE run = ?", [run])
+        con.executemany("INSERT INTO model_files VALUES (?, ?, ?)", [[run, *each] for each in digests.items()])
+
+
+def files(workspace: Workspace) -> dict[int, dict[str, str]]:
+    """Digests of the files that runs wrote: by run, by name."""
+    found: dict[int, dict[str, str]] = {}
+    with workspace.read() as con:
+        for run, name, digest in con.execute("FROM model_files ORDER BY run, name").fetchall():
+            found.setdefault(run, {})[name] = digest
+    return found
+
+
 def add_evaluations(workspace: Workspace, table: pa.Table) -> None:
     """Append per-query outcomes; ``table`` has `EVALUATION_COLUMNS`."""
     with workspace.write() as con:

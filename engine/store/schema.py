@@ -220,6 +220,14 @@ MIGRATIONS: tuple[str, ...] = (
         note VARCHAR NOT NULL
     );
     """,
+    # version 7: which files a trained model consists of
+    """
+    CREATE TABLE model_files (
+        run BIGINT NOT NULL,
+        name VARCHAR NOT NULL,        -- within the run's folder
+        digest VARCHAR NOT NULL       -- of the file as it was written; what differs is not used
+    );
+    """,
 )
 
 VERSION = len(MIGRATIONS)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ..errors import UsageError
 from ..progress import CancelToken, Event, Report, silent
+from ..search.checked import check_model, seal_model
 from ..search.files import map_safetensors, replace_file
 from ..store import runs
 from ..store.topics import KIND
@@ -24,6 +25,7 @@ from .knowledge import Knowledge
 from .predictor import FIELDS, Predictor
 
 WEIGHTS, ROWS, HEAD = "topics.safetensors", "rows.safetensors", "topics.json"
+FILES = WEIGHTS, ROWS, HEAD
 FOLDER = "topics"
 FORMAT = 1
 STRONGEST = 32
@@ -115,17 +117,34 @@ def save(workspace: Workspace, model: TopicModel, settings: Mapping[str, Any]) -
     }
     text = json.dumps(head, indent=1, sort_keys=True)
     replace_file(folder / HEAD, lambda file: file.write(text.encode()))
+    seal_model(workspace, model.run, folder, FILES)
 
 
 def load(workspace: Workspace, run: int) -> TopicModel:
-    """Open what `save` wrote as memory maps. Raises `UsageError` when it is not whole or of another format."""
+    """Open what `save` wrote as memory maps. Raises `WorkspaceError` when it is not what was written, `UsageError` when
+    it is of another format.
+
+    What an earlier release wrote is taken as it is and noted, so that it cannot change from then on. What is kept of
+    rows is as good as the run: rows never change, and a database that has the run has the rows that it saw.
+    """
     folder = folder_of(workspace, run)
+    sealed = check_model(workspace, run, folder, "topic model", _AGAIN)
+    model = _load(folder, run)
+    if not sealed:
+        seal_model(workspace, run, folder, FILES)
+    return model
+
+
+def _load(folder: Path, run: int) -> TopicModel:
     try:
         head = json.loads((folder / HEAD).read_text(encoding="utf-8"))
         if head["format"] != FORMAT:
             raise ValueError(f"format {head['format']}")
         weights, _ = map_safetensors(folder / WEIGHTS)
         covered, _ = map_safetensors(folder / ROWS)
+        for name, array in weights.items():
+            if not np.isfinite(array).all():
+                raise ValueError(f"{name} is not made of numbers")
         predictor = Predictor(*(weights[name] for name in FIELDS))
         names = tuple(head["topics"])
         if len(names) != predictor.topics or predictor.dimension != head["dimension"]:
@@ -146,10 +165,11 @@ def load(workspace: Workspace, run: int) -> TopicModel:
 
 def latest(workspace: Workspace, llm: str = "") -> int:
     """The finished run to use: the latest of the set LLM, else the latest. `UsageError` before the first."""
+    noted = runs.files(workspace)
     done = [
         run
         for run in runs.runs(workspace, KIND, limit=1000)
-        if run.status == "done" and (folder_of(workspace, run.run) / HEAD).exists()
+        if run.status == "done" and (run.run in noted or (folder_of(workspace, run.run) / HEAD).exists())
     ]
     best = max(done, key=lambda run: (run.llm == llm, run.run), default=None)
     if best is None:
