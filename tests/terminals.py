@@ -1,4 +1,4 @@
-"""Commands on pseudo-terminals: a process that has imported what they need forks for each, so that none waits for it."""
+"""Commands on pseudo-terminals: a process that has imported what they need forks for each."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ import icl_curate.engine.calibrate.calibration, icl_curate.tui.plain, icl_curate
 
 
 def command(job):
+    fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 40, job["width"], 0, 0))
     os.chdir(job["directory"])
     os.environ.update(job["environment"])
+    for name in ("COLUMNS", "LINES"):
+        os.environ.pop(name, None)
     sys.stdin = open(0, closefd=False)
     for number, name in ((1, "stdout"), (2, "stderr")):
         stream = io.TextIOWrapper(open(number, "wb", closefd=False), encoding="utf-8", line_buffering=True)
@@ -38,7 +41,6 @@ for line in iter(sys.stdin.readline, ""):
     if pid == 0:
         command(job)
         sys.exit()
-    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", 40, job["width"], 0, 0))
     seen, steps, until = b"", job["steps"], time.monotonic() + job["seconds"]
     while time.monotonic() < until:
         if steps and steps[0][0].encode() in seen[job.get("from", 0):]:
