@@ -15,10 +15,12 @@ import pytest
 from commands import Ran, Run
 from icl_curate import cli
 from icl_curate.engine import trust
-from icl_curate.engine.errors import CurateError, UsageError
+from icl_curate.engine.errors import CurateError, LLMError, UsageError
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.asking import backend_for, destination
+from icl_curate.engine.llm.hf.loading import load_description
 from icl_curate.engine.progress import Event
+from icl_curate.engine.search.encoder import load_encoder
 from icl_curate.engine.settings import Settings, resolve
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.warm import Warm
@@ -307,3 +309,26 @@ def test_settings_made_by_hand_are_the_users_own_word() -> None:
     assert Settings(base_url="http://x").base_url_by == ""
     with pytest.raises(UsageError, match="unknown setting 'base_url_by'"):
         resolve(None, {"base_url_by": "x"})
+
+
+# what a folder named as a model may do
+
+
+def test_no_model_runs_code_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A workspace may name a folder beside it as LLM or encoder; neither is code run, nor is anybody asked to."""
+    ran = tmp_path / "ran"
+    code = f"open({str(ran)!r}, 'w')\nclass Evil: pass\n"
+    files = {
+        "config.json": json.dumps({"model_type": "evil", "auto_map": {"AutoConfig": "evil.Evil"}}),
+        "modules.json": json.dumps([{"idx": 0, "name": "0", "path": "", "type": "evil.Evil"}]),
+        "tokenizer_config.json": json.dumps({"auto_map": {"AutoTokenizer": ["evil.Evil", "evil.Evil"]}}),
+        "evil.py": code,
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(LLMError, match="cannot load"):
+        load_description(str(tmp_path))
+    with pytest.raises(UsageError, match="cannot load the encoder"):
+        load_encoder(str(tmp_path), "cpu")
+    assert not ran.exists()
+    assert "Do you wish" not in capsys.readouterr().out

@@ -275,3 +275,25 @@ def test_the_last_values_of_a_trend_stand_where_they_belong(workspace: Workspace
         assert all(above[0] >= below[-1] - 1 for above, below in pairwise(inked))
 
     session(workspace.path, script)
+
+
+def test_a_job_from_elsewhere_is_not_resumed_by_a_key(workspace: Workspace, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    out.write_text("precious")
+    for number, arguments in enumerate((["export", str(out), "--force"], 3), 1):
+        path = folders.home(workspace) / str(number)
+        path.mkdir(parents=True)
+        (path / folders.JOB).write_text(json.dumps({"arguments": arguments, "directory": "/", "created": 1.0}))
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await pilot.press("8")
+        await until(pilot, lambda: state(app, 1) == "failed")
+        assert "damaged" in text_of(app)
+        app.query_one(JobsRoom).select(1)
+        await until(pilot, lambda: "job 1" in static(app, "#what"))
+        await pilot.press("r")
+        await until(pilot, lambda: "not started here by you" in said(app))
+        assert len(folders.jobs(workspace)) == 2
+        assert out.read_text() == "precious"
+
+    session(workspace.path, script)

@@ -316,3 +316,26 @@ def test_an_empty_pool_says_what_to_run(tmp_path: Path) -> None:
         assert room.to_copy().startswith("icl-curate index")
 
     session(workspace.path, script)
+
+
+def test_a_server_that_the_workspace_alone_names_is_not_asked_and_the_cost_says_where_prompts_go(
+    tmp_path: Path, server: Server
+) -> None:
+    workspace = index(tmp_path, server)
+    trust.forget(workspace.path, server.url)
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        room = app.query_one(PreviewRoom)
+        await until(pilot, lambda: room.side(0).chosen)
+        await pilot.press("a")
+        await until(pilot, lambda: f"llm trust {server.url}" in said(app))
+        assert not isinstance(app.screen, Confirm)
+        assert not server.calls
+        trust.confirm(workspace.path, server.url)
+        await pilot.press("a")
+        await until(pilot, lambda: isinstance(app.screen, Confirm))
+        assert f"prompts go to: stub at {server.url}" in text_of(app)
+        assert not server.calls
+        await pilot.press("n")
+
+    session(workspace.path, script)

@@ -136,7 +136,7 @@ def show_result(job: Job, done: Mapping[str, Any]) -> None:
     """What a finished job printed, as its command shows it in the foreground."""
     for command, show in RESULTS.items():
         if tuple(dropwhile(_is_option, job.arguments))[: len(command)] == command:
-            with suppress(ODD):
+            with suppress(*ODD):
                 show(done)
                 return
     show_text(json.dumps(done, ensure_ascii=False, indent=2, default=str))
