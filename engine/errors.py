@@ -38,6 +38,10 @@ class WorkspaceError(CurateError):
     exit_code = 5
 
 
+class LockedError(WorkspaceError):
+    """Another process has it open: worth waiting for."""
+
+
 class NoWorkspaceError(WorkspaceError):
     """There is none yet."""
 

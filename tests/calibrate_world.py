@@ -52,7 +52,7 @@ class Scripted:
     number of earlier answers). Two tokens each, of equal probability."""
 
     spec = "scripted"
-    max_in_flight, batch_size = 64, 1
+    local, max_in_flight, batch_size = False, 64, 1
 
     def __init__(
         self,

@@ -86,6 +86,7 @@ class Scripted:
     """A backend whose answers are a function of the prompt; it counts what it is asked, and can stop mid-way."""
 
     spec = "scripted"
+    local = False
 
     def __init__(self, in_flight: int = 64, cancel: CancelToken | None = None, stop_after: int | None = None) -> None:
         self.max_in_flight, self.batch_size = in_flight, 1

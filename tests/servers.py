@@ -8,12 +8,15 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 Reply = tuple[int, Mapping[str, str], bytes]
 """Status, headers, body."""
+
+Raw = Callable[[asyncio.StreamWriter], Awaitable[None]]
+"""Writes a reply of its own, status line and all, for as long as it likes; then the connection ends."""
 
 
 def answer_to(text: str) -> str:
@@ -54,13 +57,14 @@ class Call:
     answered: bool = False
 
 
-Fault = Callable[["Server", Call, int], "Reply | str | None"]
+Fault = Callable[["Server", Call, int], "Reply | Raw | str | None"]
 """Given the call and how often this prompt came before: a reply of its own, "drop", "stall", or None for a good one."""
 
 
 @dataclass
 class Server:
-    """Use as a context manager. ``delay``: seconds before a good answer; ``capacity``: calls at once, then 429."""
+    """Use as a context manager. ``delay``: seconds before a good answer; ``capacity``: calls at once, then 429;
+    ``odd_models``: ``fault`` may answer for the list of models, too."""
 
     fault: Fault = lambda server, call, seen: None
     delay: float = 0.0
@@ -69,6 +73,7 @@ class Server:
     echo: bool = False
     chat: bool = True
     models: tuple[str, ...] = ("stub",)
+    odd_models: bool = False
     max_model_len: int | None = None
     cut: int | None = None
     api_key: str | None = None
@@ -147,6 +152,10 @@ class Server:
         if reply == "drop":
             writer.transport.abort()
             return False
+        if callable(reply):
+            call.status = 200
+            await reply(writer)
+            return False
         assert not isinstance(reply, str)
         status, extra, content = reply
         lines = [f"HTTP/1.1 {status} X", f"content-length: {len(content)}", *(f"{k}: {v}" for k, v in extra.items())]
@@ -158,7 +167,9 @@ class Server:
         await writer.drain()
         return True
 
-    async def _reply(self, call: Call) -> Reply | str:
+    async def _reply(self, call: Call) -> Reply | Raw | str:
+        if call.path.endswith("/models") and self.odd_models and (fault := self.fault(self, call, 0)) is not None:
+            return fault
         if call.path.endswith("/models"):
             extra = {"max_model_len": self.max_model_len} if self.max_model_len else {}
             return ok({"data": [{"id": model, **extra} for model in self.models]})

@@ -426,6 +426,7 @@ class Local:
     """A local model that counts what it is given."""
 
     spec = "hf:fake"
+    local = True
     max_in_flight = 1
     batch_size = 16
 

@@ -30,7 +30,7 @@ class Scripted:
     """Answers by the inputs of the demonstrations in the order they are read; closed questions are scored."""
 
     spec = "scripted"
-    max_in_flight, batch_size = 64, 1
+    local, max_in_flight, batch_size = False, 64, 1
 
     def __init__(self, script: Mapping[tuple[str, ...], Any], context: int | None = None) -> None:
         self.script, self.context = script, context

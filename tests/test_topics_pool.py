@@ -63,7 +63,7 @@ class Words:
 class Scripted:
     """Knows everything but the lost subjects and the kitchen; names a subject's topics when it may be instructed."""
 
-    spec, max_in_flight, batch_size = "scripted", 4, 1
+    spec, local, max_in_flight, batch_size = "scripted", False, 4, 1
 
     def __init__(self, instructs: bool = False) -> None:
         self.instructs = instructs

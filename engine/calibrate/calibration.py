@@ -78,7 +78,7 @@ class Calibration:
             raise UsageError("the arm 'oracle' needs reference answers", "--validation, or leave out the arm")
         self.task = task_of(workspace)
         self.frame = Frame(self.task, settings.template, settings.order)
-        self.capabilities = runner.capabilities(workspace, backend, rehearse=rehearse)
+        self.capabilities = runner.capabilities(workspace, backend, rehearse=rehearse, cancel=self.cancel)
         cases = cases_for(workspace, queries, self.task, settings, plan.over, report, self.cancel, selector)
         self.cases = self._fitted(cases)
         self.llm = canonical(backend.identity())

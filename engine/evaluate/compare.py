@@ -99,7 +99,7 @@ class Evaluation:
             raise UsageError(
                 f"there are no {plan.split} queries", f"icl-curate index POOL.jsonl --{plan.split} QUERIES.jsonl"
             )
-        self.capabilities = runner.capabilities(workspace, backend, rehearse=rehearse)
+        self.capabilities = runner.capabilities(workspace, backend, rehearse=rehearse, cancel=self.cancel)
         self.selector = Selector(workspace, "zero", settings=settings, report=report, cancel=self.cancel)
         self.bench = Bench(self.selector, backend, settings, self.capabilities, self.queries, report)
         for name in self.methods:

@@ -29,12 +29,18 @@ def explain(failure: Failure, llm: str) -> LLMError:
             f"{llm} is too slow: {failure.message}",
             "lower --concurrency, or set a longer timeout (ICL_CURATE_TIMEOUT=SECONDS)",
         )
+    if failure.retry_after is not None and failure.retry_after >= 1.0:
+        return LLMError(
+            f"{llm} asks to wait {failure.retry_after:,.0f} s: {failure.message}",
+            "run the same command again after that; what was answered is kept",
+        )
     if failure.unreachable or failure.kind == "transient":
         return LLMError(f"{llm} does not answer: {failure.message}", "start the server or correct --base-url")
     fixes = {
         "auth": NO_KEY_FIX,
         "quota": "add credit to the account, or choose another LLM with --llm",
         "not_found": "check the model's name, and that --base-url ends in /v1 where the server wants it",
+        "redirect": "if that is the server you mean, name it with --base-url URL",
         "capability": "choose another LLM with --llm",
         "rate_limit": "wait, or lower --concurrency",
         "context": "use fewer demonstrations (-k) or a model with a longer context",

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import concurrent.futures
 import threading
 import weakref
 from collections.abc import Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from .types import Backend
 
 T = TypeVar("T")
+
+CLOSING = 2.0
+"""Seconds that closing a backend may take: nothing depends on it."""
 
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
@@ -28,12 +33,27 @@ def submit(work: Coroutine[Any, Any, T]) -> Future[T]:
     """Start ``work`` on the shared loop, from any other thread."""
     global _loop, _thread
     with _lock:
-        if _loop is None:
+        if _loop is None or not _alive():
+            first = _loop is None
             _loop = asyncio.new_event_loop()
             _thread = threading.Thread(target=_loop.run_forever, name="icl-curate-llm", daemon=True)
             _thread.start()
-            atexit.register(_stop)
+            if first:
+                atexit.register(_stop)
         return asyncio.run_coroutine_threadsafe(work, _loop)
+
+
+def wait(future: Future[Any], seconds: float) -> bool:
+    """Whether ``future`` is done, after waiting at most so long for it. `RuntimeError` when its loop is gone."""
+    concurrent.futures.wait([future], timeout=seconds)
+    if not future.done() and not _alive():
+        raise RuntimeError("the event loop has ended")
+    return future.done()
+
+
+def _alive() -> bool:
+    """Not so after a `SystemExit` on the loop, and in a forked process."""
+    return _thread is not None and _thread.is_alive()
 
 
 def call_soon(function: Any, *arguments: Any) -> None:
@@ -48,24 +68,25 @@ def remember(backend: Backend) -> None:
 
 
 def close(backend: Backend) -> None:
-    """Close a backend's connections, or drop its model; it may be used again afterwards."""
+    """Close a backend's connections, or drop its model; it may be used again afterwards. Raises nothing of its own."""
     _open.discard(backend)
-    submit(backend.close()).result(timeout=30)
+    closing = submit(backend.close())
+    with suppress(Exception):  # nothing of what was asked is lost by it, and what came before matters more
+        closing.result(timeout=CLOSING)
+    closing.cancel()
 
 
 def _stop() -> None:
     """Connections belong to the loop: they are closed before it ends."""
     global _loop, _thread
     for backend in list(_open):
-        try:
-            close(backend)
-        except Exception:  # the process ends anyway, and a traceback now would hide the real output
-            continue
+        close(backend)
     with _lock:
         loop, thread, _loop, _thread = _loop, _thread, None, None
     if loop is None or thread is None:
         return
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join(timeout=5)
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(loop.stop)
+    thread.join(timeout=CLOSING)
     if not thread.is_alive():
         loop.close()

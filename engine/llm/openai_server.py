@@ -20,7 +20,7 @@ from ..errors import LLMError, UsageError
 from ..pool.prompts import Message, Prompt
 from ..pool.records import Query
 from . import replies
-from .failures import NO_KEY_FIX, explain, pause
+from .failures import LONGEST, NO_KEY_FIX, explain, pause
 from .settings import DEFAULTS, LLMSettings
 from .types import BLOCK_END, Answer, Capabilities, Failure, Request, Result, Sampling
 
@@ -70,6 +70,7 @@ class OpenAIServer:
     identity. Raises `UsageError` for a base URL that is none.
     """
 
+    local = False
     batch_size = 1
 
     def __init__(self, model: str, settings: LLMSettings = DEFAULTS) -> None:
@@ -172,7 +173,7 @@ class OpenAIServer:
             tokens_in=tokens_in or self.count_tokens(prompt) * len(options),
             tokens_out=tokens_out,
             latency=time.monotonic() - start,
-            model=str(reply.get("model") or ""),
+            model=replies.name_of(reply.get("model")),
         )
 
     # the wire
@@ -182,6 +183,8 @@ class OpenAIServer:
         import httpx2
         import openai
 
+        from . import wire
+
         try:
             client = self._connected()
         except LLMError as error:
@@ -189,7 +192,8 @@ class OpenAIServer:
         try:
             async with asyncio.timeout(self.settings.timeout):
                 response = await client.post(path, cast_to=httpx2.Response, body=body)
-                text = response.text
+        except wire.Refused as error:
+            return Failure(error.kind, str(error))
         except (TimeoutError, openai.APITimeoutError):
             return Failure("timeout", f"no answer within {self.settings.timeout:g} s")
         except openai.APIConnectionError as error:
@@ -203,8 +207,10 @@ class OpenAIServer:
             return Failure("request", f"the prompt is not valid Unicode: {error.reason}")
         except (openai.OpenAIError, httpx2.HTTPError) as error:
             return Failure("malformed", self._clean(f"{type(error).__name__}: {error}"))
+        except RecursionError:  # the official client writes an error's body out
+            return Failure("malformed", "an error reply that is nested too deeply")
         try:
-            parsed = replies.parse_body(text)
+            parsed = replies.parse_body(replies.decoded(response.content))
         except replies.Malformed as error:
             return Failure("malformed", str(error))
         return replies.error_in(parsed) or parsed
@@ -216,11 +222,13 @@ class OpenAIServer:
         import httpx2
         import openai
 
+        from . import wire
+
         key = _key() or (NO_KEY if self._own_server else "")
         if not key:
             raise LLMError("OPENAI_API_KEY is not set", NO_KEY_FIX)
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=self.settings.concurrency)
-        http = openai.DefaultAsyncHttpxClient(
+        http = wire.Client(
             timeout=httpx2.Timeout(self.settings.timeout, connect=min(10.0, self.settings.timeout)),
             limits=limits,
             trust_env=not _is_loopback(self.base_url),  # a proxy from the environment would swallow 127.0.0.1
@@ -286,7 +294,9 @@ class OpenAIServer:
             answer = await self._generate(request)
             if isinstance(answer, Answer) or not answer.retryable or attempt == (2 if answer.unreachable else 4):
                 break
-            await asyncio.sleep(min(pause(attempt, answer.retry_after), 30.0))
+            if (answer.retry_after or 0.0) > LONGEST:
+                break
+            await asyncio.sleep(pause(attempt, answer.retry_after))
         return answer
 
     async def _probe_counting(self, first: Answer) -> tuple[float, list[str]]:
@@ -305,7 +315,7 @@ class OpenAIServer:
         for attempt in range(1, 4):
             reply = await self._post("/completions", _echo(self.model, [text + option for option in options]))
             if isinstance(reply, Failure):
-                if not reply.retryable or reply.unreachable:
+                if not reply.retryable or reply.unreachable or (reply.retry_after or 0.0) > LONGEST:
                     return False
                 await asyncio.sleep(min(pause(attempt, reply.retry_after), 10.0))
                 continue
@@ -321,31 +331,40 @@ class OpenAIServer:
         for entry in await self._models():
             if entry.get("id") == self.model:
                 for field in ("max_model_len", "context_length", "max_context_length", "context_window"):
-                    if isinstance(entry.get(field), int):
-                        return int(entry[field])
+                    if limit := replies.count_of(entry.get(field)):
+                        return limit
         return None
 
     async def _models(self) -> list[Mapping[str, Any]]:
         import httpx2
         import openai
 
+        from . import wire
+
         try:
             async with asyncio.timeout(min(self.settings.timeout, 15.0)):
                 response = await self._connected().get("/models", cast_to=httpx2.Response)
-            listed = replies.parse_body(response.text).get("data")
-        except (TimeoutError, LLMError, openai.OpenAIError, httpx2.HTTPError, replies.Malformed, UnicodeError):
+            listed = replies.parse_body(replies.decoded(response.content)).get("data")
+        except (TimeoutError, LLMError, openai.OpenAIError, httpx2.HTTPError, wire.Refused, RecursionError):
+            return []
+        except replies.Malformed:
             return []
         return [entry for entry in listed if isinstance(entry, Mapping)] if isinstance(listed, list) else []
 
     async def _model_is_missing(self) -> bool:
-        names = {entry.get("id") for entry in await self._models()}
+        names = await self._names()
         return bool(names) and self.model not in names
+
+    async def _names(self) -> list[str]:
+        """Of the models that the server lists."""
+        return [name for entry in await self._models() if isinstance(name := entry.get("id"), str)]
 
     async def _unusable(self, failure: Failure) -> LLMError:
         if failure.kind == "not_found":
-            names = [str(entry.get("id")) for entry in await self._models()][:8]
+            names = await self._names()
             if names and self.model not in names:
-                return LLMError(f"{self._where()} has no model '{self.model}'", f"use one of: {', '.join(names)}")
+                some = ", ".join(replies.shorten(name, 80) for name in names[:8])
+                return LLMError(f"{self._where()} has no model '{self.model}'", f"use one of: {some}")
         return explain(failure, f"{self.spec} at {self._where()}")
 
     def _where(self) -> str:

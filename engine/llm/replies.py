@@ -19,6 +19,9 @@ from .types import Answer, Failure
 OUTSIDE_TOP = -9999.0
 """What OpenAI gives for a token outside the most likely ones: not a log-probability."""
 
+MOST_TOKENS = 10**9
+"""Beyond that a count is none."""
+
 _CONTEXT = re.compile(
     r"context[_ ]length|maximum context|context (?:size|window)|exceed_context_size|max_model_len"
     r"|prompt is too long|input is too long|longer than the maximum|too many (?:input )?tokens"
@@ -79,16 +82,25 @@ def _error_of(body: object) -> Mapping[str, Any]:
 
 
 def _message(status: int, error: Mapping[str, Any], body: object) -> str:
-    said = error.get("message") or error.get("detail") or (body if isinstance(body, str) else "")
-    text = said if isinstance(said, str) else json.dumps(said, default=str)
+    text = _spelled(error.get("message") or error.get("detail") or (body if isinstance(body, str) else ""))
     if "<html" in text[:500].lower():
         text = "an HTML page"
     return f"HTTP {status}: {shorten(text)}" if text.strip() else f"HTTP {status}"
 
 
+def _spelled(said: object) -> str:
+    """What a server put where words belong."""
+    if isinstance(said, str):
+        return said
+    try:
+        return json.dumps(said, default=str)
+    except (RecursionError, ValueError):  # nested without end, a number of thousands of digits
+        return "(not to be read)"
+
+
 def shorten(text: str, limit: int = 300) -> str:
-    """One line without anything that looks like a key."""
-    line = _SECRET.sub("***", " ".join(text.split()))
+    """One line without anything that looks like a key, and that can be stored."""
+    line = _SECRET.sub("***", " ".join(storable(text[:10_000]).split()))
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
@@ -110,20 +122,61 @@ def retry_after_of(headers: Mapping[str, str]) -> float | None:
 def _seconds_until(date: str) -> float:
     try:
         return max(email.utils.parsedate_to_datetime(date).timestamp() - time.time(), 0.0)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return math.nan
 
 
-def parse_body(text: str) -> Mapping[str, Any]:
-    """The JSON object of a 200 reply; `Malformed` for HTML, a bare string, and the like."""
+def decoded(content: bytes) -> str:
+    """The text of a body: JSON is UTF-8 (or UTF-16, which shows), whatever a header says."""
+    return content.decode(json.detect_encoding(content), "replace")
+
+
+def storable(text: str) -> str:
+    """The text with U+FFFD for each lone surrogate: JSON can spell them, UTF-8 (the workspace, a file) cannot."""
     try:
-        body = json.loads(text)
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def parse_body(text: str) -> Mapping[str, Any]:
+    """The JSON object of a 200 reply, every string of it `storable`; `Malformed` for HTML, a bare string, and the
+    like."""
+    try:
+        body = _loads(text)
+        if "\\ud" in text or "\\uD" in text:
+            body = _storable(body)
+    except RecursionError as error:
+        raise Malformed("the server answered 200 with JSON that is nested too deeply") from error
     except ValueError as error:
         kind = "an HTML page" if "<html" in text[:500].lower() or "<!doctype" in text[:100].lower() else "no JSON"
         raise Malformed(f"the server answered 200 with {kind}") from error
     if not isinstance(body, Mapping):
         raise Malformed(f"the server answered 200 with a JSON {type(body).__name__}")
     return body
+
+
+def _loads(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        # an answer that was paid for is not lost over a bare line break in it, or over a number of 5,000 digits
+        return json.loads(text, strict=False, parse_int=_lenient_int)
+
+
+def _lenient_int(digits: str) -> float:
+    return int(digits) if len(digits) < 20 else float(digits)
+
+
+def _storable(value: Any) -> Any:
+    if isinstance(value, str):
+        return storable(value)
+    if isinstance(value, list):
+        return [_storable(each) for each in value]
+    if isinstance(value, dict):
+        return {key: _storable(each) for key, each in value.items()}
+    return value
 
 
 def error_in(body: Mapping[str, Any]) -> Failure | None:
@@ -135,7 +188,9 @@ def error_in(body: Mapping[str, Any]) -> Failure | None:
     status = code if isinstance(code, int) and 400 <= code < 600 else 0
     if status:
         return failure_of_status(status, {}, body)
-    return Failure("malformed", f"an error with status 200: {shorten(str(_error_of(body).get('message') or error))}")
+    return Failure(
+        "malformed", f"an error with status 200: {shorten(_spelled(_error_of(body).get('message') or error))}"
+    )
 
 
 def choices_of(body: Mapping[str, Any], count: int) -> list[Mapping[str, Any]]:
@@ -143,10 +198,16 @@ def choices_of(body: Mapping[str, Any], count: int) -> list[Mapping[str, Any]]:
     choices = body.get("choices")
     if not isinstance(choices, list) or len(choices) != count or not all(isinstance(c, Mapping) for c in choices):
         raise Malformed(f"expected {count} choice(s) in the reply")
-    index = [choice.get("index", i) for i, choice in enumerate(choices)]
-    if sorted(index, key=str) != sorted(range(count), key=str):
+    if count == 1:  # a wrong number makes the only one no less readable
+        return choices
+    by_index = {choice.get("index", i): choice for i, choice in enumerate(choices) if _is_number(choice, i)}
+    if by_index.keys() != set(range(count)):
         raise Malformed("the reply's choices are not numbered 0, 1, …")
-    return [choice for _, choice in sorted(zip(index, choices, strict=True), key=lambda pair: pair[0])]
+    return [by_index[i] for i in range(count)]
+
+
+def _is_number(choice: Mapping[str, Any], place: int) -> bool:
+    return type(choice.get("index", place)) is int
 
 
 def chat_answer(body: Mapping[str, Any], want_logprobs: bool) -> Answer | Failure:
@@ -155,12 +216,13 @@ def chat_answer(body: Mapping[str, Any], want_logprobs: bool) -> Answer | Failur
     message = choice.get("message")
     if not isinstance(message, Mapping):
         raise Malformed("the reply has no message")
-    finish = str(choice.get("finish_reason") or "stop")
+    finish = name_of(choice.get("finish_reason")) or "stop"
     if message.get("refusal") or finish == "content_filter":
-        return Failure("refusal", shorten(str(message.get("refusal") or "stopped by the server's content filter")))
+        return Failure("refusal", shorten(_spelled(message.get("refusal") or "stopped by the server's content filter")))
     content = message.get("content")
     if isinstance(content, list):
-        content = "".join(str(p.get("text", "")) for p in content if isinstance(p, Mapping) and p.get("type") == "text")
+        parts = [p.get("text") for p in content if isinstance(p, Mapping) and p.get("type") == "text"]
+        content = "".join(part for part in parts if isinstance(part, str))
     if content is None and finish == "length":
         content = ""  # a reasoning model that spent its tokens before it answered
     if not isinstance(content, str):
@@ -174,7 +236,7 @@ def completion_answer(body: Mapping[str, Any], want_logprobs: bool) -> Answer | 
     text = choice.get("text")
     if not isinstance(text, str):
         raise Malformed("the reply has no text")
-    finish = str(choice.get("finish_reason") or "stop")
+    finish = name_of(choice.get("finish_reason")) or "stop"
     if finish == "content_filter":
         return Failure("refusal", "stopped by the server's content filter")
     return _answer(body, text, finish, _token_logprobs(choice.get("logprobs")), want_logprobs)
@@ -198,7 +260,7 @@ def _answer(
         finish=finish,
         tokens_in=tokens_in,
         tokens_out=tokens_out or len(pairs),
-        model=str(body.get("model") or ""),
+        model=name_of(body.get("model")),
     )
 
 
@@ -207,9 +269,19 @@ def usage_of(body: Mapping[str, Any]) -> tuple[int, int]:
     usage = body.get("usage")
     if not isinstance(usage, Mapping):
         return 0, 0
-    counts = [usage.get("prompt_tokens"), usage.get("completion_tokens")]
-    clean = [c if isinstance(c, int) and not isinstance(c, bool) and c >= 0 else 0 for c in counts]
-    return clean[0], clean[1]
+    return count_of(usage.get("prompt_tokens")), count_of(usage.get("completion_tokens"))
+
+
+def count_of(value: object) -> int:
+    """A number of tokens, 0 for whatever cannot be one."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= MOST_TOKENS:
+        return 0
+    return int(value)
+
+
+def name_of(value: object) -> str:
+    """A model's name, why an answer ended: a short text, empty for whatever is none."""
+    return shorten(value, 200) if isinstance(value, str) else ""
 
 
 def _token_logprobs(found: object) -> list[tuple[str, float]]:
@@ -220,20 +292,26 @@ def _token_logprobs(found: object) -> list[tuple[str, float]]:
     if isinstance(content, list):
         if not all(isinstance(entry, Mapping) for entry in content):
             raise Malformed("a token of the reply is no object")
-        return [(str(entry.get("token", "")), _finite(entry.get("logprob"))) for entry in content]
+        return [(_token(entry.get("token", "")), _finite(entry.get("logprob"))) for entry in content]
     tokens, values = found.get("tokens"), found.get("token_logprobs")
     if tokens is None and values is None:
         return []
     if not isinstance(tokens, list) or not isinstance(values, list) or len(tokens) != len(values):
         raise Malformed("the reply's tokens and log-probabilities differ in number")
-    return [(str(token), _finite(value)) for token, value in zip(tokens, values, strict=True)]
+    return [(_token(token), _finite(value)) for token, value in zip(tokens, values, strict=True)]
+
+
+def _token(value: object) -> str:
+    if not isinstance(value, str):
+        raise Malformed("a token of the reply is no text")
+    return value
 
 
 def _finite(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise Malformed("a token of the reply has no log-probability")
-    if not math.isfinite(value) or value <= OUTSIDE_TOP or value > 1e-3:
-        raise Malformed(f"{value} is not a log-probability")
+    if not OUTSIDE_TOP < value <= 1e-3:  # not a number, too
+        raise Malformed("a number of the reply is no log-probability")
     return min(float(value), 0.0)
 
 
@@ -271,7 +349,7 @@ def echoed_option(choice: Mapping[str, Any], prompt: str, option: str) -> tuple[
     values = found.get("token_logprobs") if isinstance(found, Mapping) else None
     if not isinstance(tokens, list) or not isinstance(values, list) or len(tokens) != len(values):
         raise Malformed("no echoed tokens with log-probabilities")
-    pairs = [(str(token), value) for token, value in zip(tokens, values, strict=True)]
+    pairs = [(_token(token), value) for token, value in zip(tokens, values, strict=True)]
     joined = "".join(token for token, _ in pairs)
     # the end of the prompt is enough: further up, a character split into several tokens may be spelled differently
     tail = prompt[-120:]

@@ -12,11 +12,11 @@ import concurrent.futures
 import time
 import weakref
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from ..errors import BudgetError, Cancelled, LLMError
+from ..errors import BudgetError, Cancelled, LLMError, WorkspaceError
 from ..progress import CancelToken, Event, Report, silent
 from ..store import calls
 from ..store.workspace import Workspace
@@ -25,14 +25,17 @@ from .budget import FREE, SPREAD, Budget, Price, Reservation
 from .failures import explain, pause
 from .limiter import Limiter
 from .settings import DEFAULTS, LLMSettings
-from .types import Adopts, Answer, Backend, Capabilities, Failure, Request, Result
-from .writer import Writer
+from .types import Adopts, Answer, Backend, Capabilities, Failure, Request, Result, Streams
+from .writer import Writer, room
 
 T = TypeVar("T")
 
 TASK = "ask"
 TICK = 0.1
 """Seconds between two looks at the cancel token and two progress events."""
+
+WORTH_SAYING = 5.0
+"""Seconds that a server asks to wait from which on the user is told."""
 
 MALFORMED_ATTEMPTS = 3
 """A malformed answer may have been charged; a server that sends nothing else is not asked six times."""
@@ -74,7 +77,7 @@ def plan(workspace: Workspace, backend: Backend, requests: Sequence[Request], pr
     tokens = [_expected_tokens(backend, request) for request in left]
     low_in, high_in, high_out = (sum(column) for column in zip(*tokens, strict=True)) if tokens else (0, 0, 0)
     low_out = sum(not request.score for request in left)
-    if _is_local(backend):
+    if backend.local:
         price = FREE
     cost = (price.cost(low_in, low_out), price.cost(high_in, high_out)) if price else None
     return Plan(
@@ -96,31 +99,29 @@ def _distinct(backend: Backend, requests: Iterable[Request]) -> dict[bytes, Requ
 def _expected_tokens(backend: Backend, request: Request) -> tuple[int, int, int]:
     """Tokens in (low, high) and out (high) of one request."""
     count = backend.count_tokens(request.prompt)
-    if request.score and not _is_local(backend):
+    if request.score and not backend.local:
         count *= max(len(request.prompt.choices), 1)  # a server reads the whole prompt again for each choice
-    low, high = (1.0, 1.0) if _is_local(backend) else SPREAD
+    low, high = (1.0, 1.0) if backend.local else SPREAD
     out = len(request.prompt.choices) if request.score else request.sampling.max_tokens
     return round(count * low), round(count * high), out
-
-
-def _is_local(backend: Backend) -> bool:
-    return backend.max_in_flight == 1 and backend.batch_size > 1
 
 
 # what it can do
 
 
-def probe(workspace: Workspace, backend: Backend, *, fresh: bool = False) -> Capabilities:
+def probe(
+    workspace: Workspace, backend: Backend, *, fresh: bool = False, cancel: CancelToken | None = None
+) -> Capabilities:
     """What the LLM can do: as stored for this server and model, else found out now and stored.
 
     ``fresh`` asks again. A probe is about five tiny calls, outside any budget. Raises `LLMError` when the LLM
-    cannot be reached.
+    cannot be reached, `Cancelled` on the token or on Ctrl-C.
     """
     if not fresh and (known := _adopt_stored(workspace, backend)) is not None:
         return known
     before = _stored(workspace, backend)
     loop.remember(backend)
-    found = _wait(loop.submit(backend.probe()))
+    found = _wait(loop.submit(backend.probe()), cancel or CancelToken())
     text = cache.dump_capabilities(found)
     calls.save_capabilities(workspace, cache.canonical(backend.identity()), text)
     found = cache.load_capabilities(text)
@@ -131,11 +132,13 @@ def probe(workspace: Workspace, backend: Backend, *, fresh: bool = False) -> Cap
     return found
 
 
-def capabilities(workspace: Workspace, backend: Backend, *, rehearse: bool) -> Capabilities:
+def capabilities(
+    workspace: Workspace, backend: Backend, *, rehearse: bool, cancel: CancelToken | None = None
+) -> Capabilities:
     """What to plan with: what `probe` finds out; in a rehearsal, which sends nothing, what an earlier probe found,
     and `UNSEEN` where there was none. The offline reader's probe asks nobody, so a rehearsal knows it too."""
     if not rehearse or backend.spec == "offline":
-        return probe(workspace, backend)
+        return probe(workspace, backend, cancel=cancel)
     return _adopt_stored(workspace, backend) or UNSEEN
 
 
@@ -206,7 +209,7 @@ class Check:
 
 def check(workspace: Workspace, backend: Backend, price: Price | None = None) -> Check:
     """Probe afresh and say how it went; does not raise for an LLM that cannot be reached."""
-    priced = price is not None or _is_local(backend)
+    priced = price is not None or backend.local
     start = time.monotonic()
     try:
         found = probe(workspace, backend, fresh=True)
@@ -249,7 +252,9 @@ def ask(
     if missing:
         if budget.max_calls is not None and budget.calls >= budget.max_calls:
             raise _over_budget(budget, len(missing))
-        probe(workspace, backend)
+        if (full := room(workspace)) is not None:
+            raise full
+        probe(workspace, backend, cancel=cancel)
         loop.remember(backend)
         _follow(run, report, cancel)
     else:
@@ -264,31 +269,41 @@ def _follow(run: _Run, report: Report, cancel: CancelToken) -> None:
     interrupted: BaseException | None = None
     while not future.done():
         try:
-            concurrent.futures.wait([future], timeout=TICK)
+            _look(future)
             if interrupted is None:
                 cancel.check()
                 run.tell(report)
+        except LLMError:
+            raise
         except BaseException as error:  # Ctrl-C, the token, or a report that failed: the run must not go on unseen
             loop.call_soon(run.stop, interrupted is not None)  # a second Ctrl-C does not wait for calls in flight
             if interrupted is None:
                 interrupted = Cancelled() if isinstance(error, KeyboardInterrupt) else error
     if interrupted is not None:
+        if isinstance(lost := future.exception(), WorkspaceError):  # not "what was finished is kept"
+            raise lost from interrupted
         raise interrupted
     run.tell(report)
     future.result()
 
 
-def _wait(future: concurrent.futures.Future[T]) -> T:
-    """The result, interruptible by Ctrl-C."""
-    while True:
-        try:
-            return future.result(timeout=TICK)
-        except concurrent.futures.TimeoutError:
-            if future.done():
-                raise
-        except KeyboardInterrupt:
-            future.cancel()
-            raise Cancelled from None
+def _wait(future: concurrent.futures.Future[T], cancel: CancelToken) -> T:
+    """The result, interruptible by Ctrl-C and by the token."""
+    try:
+        while not _look(future):
+            cancel.check()
+    except (KeyboardInterrupt, Cancelled):
+        future.cancel()
+        raise Cancelled from None
+    return future.result()
+
+
+def _look(future: concurrent.futures.Future[Any]) -> bool:
+    """Whether it is done, after waiting a little."""
+    try:
+        return loop.wait(future, TICK)
+    except RuntimeError as error:
+        raise LLMError("asking ended unexpectedly", "run the same command again; what was answered is kept") from error
 
 
 def _over_budget(budget: Budget, left: int) -> BudgetError:
@@ -299,6 +314,18 @@ def _over_budget(budget: Budget, left: int) -> BudgetError:
 
 
 _Job = tuple[bytes, Request]
+
+
+@dataclass(slots=True)
+class _Sent:
+    """A batch on its way: what is still reserved for it, by place, and what has come of it."""
+
+    batch: list[_Job]
+    reserved: dict[int, Reservation]
+    attempt: int
+    at: float
+    failed: list[tuple[_Job, Failure]] = field(default_factory=list)
+    commits: list[asyncio.Future[None]] = field(default_factory=list)
 
 
 @dataclass
@@ -317,7 +344,7 @@ class _Run:
     notes: deque[str] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
-        self.local = _is_local(self.backend)
+        self.local = self.backend.local
         self.llm = cache.label(self.backend)
         self.waiting: deque[_Job] = deque(self.jobs)
         self.tasks: set[asyncio.Task[None]] = set()
@@ -325,6 +352,8 @@ class _Run:
         self.silence = _Silence()
         self.uncommitted = 0
         self.error: BaseException | None = None
+        self.told: set[str] = set()
+        self.said_until = 0.0
         self.stopping = False
         self.wake = asyncio.Event()
         self.halt = asyncio.Event()
@@ -359,6 +388,9 @@ class _Run:
         return Event(TASK, self.cached + len(self.results), self.cached + len(self.jobs), fields=fields)
 
     def tell(self, report: Report) -> None:
+        if self.writer.trouble and self.writer.trouble not in self.told:
+            self.told.add(self.writer.trouble)
+            self.notes.append(f"answers wait to be kept, and nothing more is asked: {self.writer.trouble}")
         while self.notes:
             report(replace(self.event(), note=self.notes.popleft()))
         report(self.event())
@@ -370,9 +402,9 @@ class _Run:
         try:
             while not self.stopping:
                 # a local model computes its next batch while the last is being stored: that costs nothing twice
-                if self.waiting and len(self.tasks) < self.limiter.limit + self.local:
+                if self.waiting and not self.writer.trouble and len(self.tasks) < self.limiter.limit + self.local:
                     self._start()
-                elif self.tasks:
+                elif self.tasks or self.writer.trouble:
                     await self._woken()
                 else:
                     break
@@ -396,8 +428,9 @@ class _Run:
         await self.wake.wait()
 
     async def _wind_down(self) -> None:
-        """After an interruption: calls in flight were paid for, so they get their time of grace."""
-        if self.tasks:
+        """After an interruption: calls in flight were paid for, so they get their time of grace. What a local model
+        has finished is with the writer already."""
+        if self.tasks and not self.local:
             self.writer.hurry()
             await asyncio.wait(self.tasks, timeout=self.settings.grace)
         for task in self.tasks:
@@ -427,6 +460,7 @@ class _Run:
         self.halt.set()
         self.wake.set()
         if now:
+            self.writer.give_up()
             for task in self.tasks:
                 task.cancel()
 
@@ -441,32 +475,53 @@ class _Run:
             batch, reserved = await self._reserve(batch)
             if not batch:
                 return
-            results = await self._send(batch, reserved)
-            settled, batch, delay = self._sort(batch, results, attempt, started, malformed)
+            sent = _Sent(batch, dict(enumerate(reserved)), attempt, time.monotonic())
+            await self._send(sent)
+            settled, batch, delay = self._sort(sent.failed, attempt, started, malformed)
             if settled:
-                await self._commit(settled)
+                sent.commits.append(self._commit(settled))
+            await self._committed(sent.commits)
             if batch and await self._halted_within(delay):
                 return
 
-    async def _send(self, batch: list[_Job], reserved: list[Reservation]) -> list[Result]:
-        sent_at = time.monotonic()
-        results: list[Result] = []
+    async def _send(self, sent: _Sent) -> None:
+        requests = [request for _, request in sent.batch]
         try:
             async with self.compute:
-                self.sending += len(batch)
+                self.sending += len(requests)
                 try:
-                    results = await self.backend.ask([request for _, request in batch])
+                    if isinstance(self.backend, Streams):
+                        await self.backend.ask_each(requests, lambda results: self._arrived(sent, results))
+                    else:
+                        self._arrived(sent, dict(enumerate(await self.backend.ask(requests))))
                 finally:
-                    self.sending -= len(batch)
+                    self.sending -= len(requests)
+            if sent.reserved:
+                raise RuntimeError(f"{self.llm} gave no result for {len(sent.reserved)} of {len(requests)} requests")
         finally:
-            # a call given up in flight may have been charged: what was kept for it counts as spent
-            for i, reservation in enumerate(reserved):
-                self._settle(reservation, results[i] if i < len(results) else None)
-        if len(results) != len(batch):
-            raise RuntimeError(f"{self.llm} gave {len(results)} results for {len(batch)} requests")
-        for result in results:
-            self._learn(result, sent_at)
-        return results
+            for reservation in sent.reserved.values():
+                if self.local:
+                    self.budget.release(reservation)
+                else:  # a call given up in flight may have been charged: what was kept for it counts as spent
+                    self.budget.settle(reservation, None)
+            sent.reserved.clear()
+            self.wake.set()
+
+    def _arrived(self, sent: _Sent, results: Mapping[int, Result]) -> None:
+        """Answers go to the writer at once; failures wait for the end of their batch, to be asked again."""
+        settled: list[tuple[bytes, Result]] = []
+        for place, result in results.items():
+            reservation = sent.reserved.pop(place, None)
+            if reservation is None:  # nobody waits for this batch any more
+                continue
+            self._settle(reservation, result)
+            self._learn(result, sent.at)
+            if isinstance(result, Failure):
+                sent.failed.append((sent.batch[place], replace(result, attempts=sent.attempt)))
+            else:
+                settled.append((sent.batch[place][0], replace(result, attempts=sent.attempt)))
+        if settled:
+            sent.commits.append(self._commit(settled))
 
     def _settle(self, reservation: Reservation, result: Result | None) -> None:
         if isinstance(result, Failure) and result.kind not in ("timeout", "malformed", "refusal"):
@@ -496,32 +551,38 @@ class _Run:
             self.silence.heard(answer=isinstance(result, Answer))
 
     def _sort(
-        self, batch: list[_Job], results: list[Result], attempt: int, started: float, malformed: Counter[bytes]
+        self, failed: list[tuple[_Job, Failure]], attempt: int, started: float, malformed: Counter[bytes]
     ) -> tuple[list[tuple[bytes, Result]], list[_Job], float]:
-        """Results that stand, requests to ask again, and the seconds to wait before. ``malformed`` counts on."""
+        """Failures that stand, requests to ask again, and the seconds to wait before. ``malformed`` counts on."""
         settled: list[tuple[bytes, Result]] = []
         again: list[_Job] = []
         delay = 0.0
-        for (key, request), result in zip(batch, results, strict=True):
-            result = replace(result, attempts=attempt)
-            if isinstance(result, Failure) and result.fatal:
-                self._fail(explain(result, self.llm))
-            malformed[key] += isinstance(result, Failure) and result.kind == "malformed"
-            wait = self._patience(result, attempt, started, malformed[key])
+        for (key, request), failure in failed:
+            asked_to_wait = failure.retry_after or 0.0 if failure.retryable else 0.0
+            if failure.fatal or asked_to_wait > self.settings.max_wait:
+                self._fail(explain(failure, self.llm))
+            malformed[key] += failure.kind == "malformed"
+            wait = self._patience(failure, attempt, started, malformed[key])
             if wait is None:
-                settled.append((key, result))
+                settled.append((key, failure))
             else:
                 again.append((key, request))
                 delay = max(delay, wait)
+                self._say_wait(asked_to_wait)
         return settled, again, delay
 
-    def _patience(self, result: Result, attempt: int, started: float, malformed: int) -> float | None:
-        """Seconds until the request is worth asking again; None when its result stands."""
-        if isinstance(result, Answer) or not result.retryable or attempt >= self.settings.attempts:
+    def _say_wait(self, seconds: float) -> None:
+        """Once for all calls that are told to wait at the same time."""
+        now = time.monotonic()
+        if seconds >= WORTH_SAYING and now >= self.said_until:
+            self.said_until = now + seconds
+            self.notes.append(f"{self.llm} asks to wait {seconds:,.0f} s")
+
+    def _patience(self, failure: Failure, attempt: int, started: float, malformed: int) -> float | None:
+        """Seconds until the request is worth asking again; None when its failure stands."""
+        if not failure.retryable or attempt >= self.settings.attempts or malformed >= MALFORMED_ATTEMPTS:
             return None
-        if malformed >= MALFORMED_ATTEMPTS:
-            return None
-        wait = pause(attempt, result.retry_after)
+        wait = pause(attempt, failure.retry_after)
         return wait if time.monotonic() - started + wait <= self.settings.max_wait else None
 
     async def _reserve(self, batch: list[_Job]) -> tuple[list[_Job], list[Reservation]]:
@@ -529,6 +590,8 @@ class _Run:
 
         Waits while calls in flight may still give room back; without any, an empty part ends the run.
         """
+        while self.writer.trouble and not self.stopping:
+            await self._halted_within(0.05)
         reserved: list[Reservation] = []
         for _, request in batch:
             _, tokens_in, tokens_out = _expected_tokens(self.backend, request) if self.budget.price else (0, 0, 0)
@@ -556,19 +619,32 @@ class _Run:
             return False
         return True
 
-    async def _commit(self, settled: list[tuple[bytes, Result]]) -> None:
+    def _commit(self, settled: list[tuple[bytes, Result]]) -> asyncio.Future[None]:
+        """Hand results to the writer; done once they are safe."""
         answers = [cache.to_call(key, self.llm, result) for key, result in settled if isinstance(result, Answer)]
         failures = [cache.to_failed(key, self.llm, result) for key, result in settled if isinstance(result, Failure)]
+        done = self.writer.put(answers, failures)
+
+        def stored(_: asyncio.Future[None]) -> None:
+            if done.cancelled() or done.exception() is not None:
+                return
+            self.results.update(settled)
+            self.failed += len(failures)
+
+        done.add_done_callback(stored)
+        return done
+
+    async def _committed(self, commits: Sequence[asyncio.Future[None]]) -> None:
+        """Wait until all of them are safe; raises `WorkspaceError` when one is not."""
         self.uncommitted += 1
         try:
-            done = self.writer.put(answers, failures)
             self._hurry_writer()
-            await asyncio.shield(done)
+            for done in commits:
+                await asyncio.shield(done)
         finally:
             self.uncommitted -= 1
-        for key, result in settled:
-            self.results[key] = result
-            self.failed += isinstance(result, Failure)
+        if self.writer.full is not None and self.waiting:
+            self._fail(self.writer.full)
 
 
 class _Silence:

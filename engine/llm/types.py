@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -78,6 +78,7 @@ FailureKind = Literal[
     "auth",
     "quota",
     "not_found",
+    "redirect",
     "capability",
     "malformed",
     "budget",
@@ -104,7 +105,7 @@ class Failure:
     @property
     def fatal(self) -> bool:
         """No other request of the run can do better: stop the run."""
-        return self.kind in {"auth", "quota", "not_found", "capability"}
+        return self.kind in {"auth", "quota", "not_found", "redirect", "capability"}
 
 
 Result = Answer | Failure
@@ -139,6 +140,9 @@ class Backend(Protocol):
     spec: str
     """As the user wrote it: ``offline``, ``openai:MODEL``, ``hf:PATH``."""
 
+    local: bool
+    """Computes on this machine: a call costs time and no money, and its tokens are counted exactly."""
+
     max_in_flight: int
     """Most batches worth asking for at once (1 for a local model)."""
 
@@ -160,6 +164,19 @@ class Backend(Protocol):
 
     async def close(self) -> None:
         """Release connections or memory."""
+
+
+Keep = Callable[[Mapping[int, Result]], None]
+"""Takes results by their requests' places."""
+
+
+@runtime_checkable
+class Streams(Protocol):
+    """A backend that has the results of one `ask` at different times, as a local model does."""
+
+    async def ask_each(self, requests: Sequence[Request], keep: Keep) -> None:
+        """`Backend.ask`, but ``keep`` is called, on the event loop, with each result as soon as it is there. When it
+        is cancelled, it computes no further than it must."""
 
 
 @runtime_checkable

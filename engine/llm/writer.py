@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import queue
+import shutil
 import threading
 import time
 from collections.abc import Sequence
 
-from ..errors import WorkspaceError
+from ..errors import CurateError, LockedError, WorkspaceError
 from ..store import calls
 from ..store.calls import Call, FailedCall
 from ..store.workspace import Workspace
@@ -18,18 +20,32 @@ LINGER = 0.05
 """Seconds the first answer of a batch waits for others: a commit costs about as much."""
 PATIENCE = 60.0
 """Seconds to go on trying when another process holds the workspace: what is in hand was paid for."""
+RETRYING = 5.0
+"""Seconds to go on trying when the workspace cannot be written for any other reason."""
+ROOM = 16 << 20
+"""Bytes free on the disk below which nothing is asked: a commit needs some, and an answer must find its place."""
 
 _Item = tuple[list[Call], list[FailedCall], "asyncio.Future[None]"]
 
 
 class Writer:
-    """Commits what it is given; `put` is called on an event loop and its future is done once the rows are safe."""
+    """Commits what it is given; `put` is called on an event loop and its future is done once the rows are safe.
+
+    The future raises `WorkspaceError` where they could not be kept. ``trouble`` says, while a commit is being tried
+    again, what is wrong: nothing more should be asked meanwhile. ``lost`` counts answers that could not be kept and
+    ``full`` is set when the disk has less than `ROOM` left.
+    """
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._hurry = threading.Event()
         self._thread: threading.Thread | None = None
+        self._given_up = threading.Event()
+        self.trouble = ""
+        self.lost = 0
+        self.full: WorkspaceError | None = None
+        self.error: WorkspaceError | None = None
 
     def put(self, answers: list[Call], failures: list[FailedCall]) -> asyncio.Future[None]:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -43,13 +59,20 @@ class Writer:
         """Nothing more will come before what is here is committed: do not linger."""
         self._hurry.set()
 
+    def give_up(self) -> None:
+        """Try once more what cannot be committed, and no longer."""
+        self._given_up.set()
+
     def close(self) -> None:
-        """Commit what is left and end the thread."""
+        """Commit what is left and end the thread. Raises `WorkspaceError`, with their number, if answers were lost."""
         if self._thread is not None:
             self._hurry.set()
             self._queue.put(None)
             self._thread.join()
             self._thread = None
+        if self.lost and self.error is not None:
+            answers = "1 answer" if self.lost == 1 else f"{self.lost:,} answers"
+            raise WorkspaceError(f"{self.error.what}: {answers} could not be kept", self.error.fix)
 
     def _run(self) -> None:
         ended = False
@@ -75,24 +98,75 @@ class Writer:
         return batch
 
     def _commit(self, items: Sequence[_Item]) -> None:
-        error: BaseException | None = None
-        try:
-            self._record([c for item in items for c in item[0]], [f for item in items for f in item[1]])
-        except BaseException as caught:  # whatever it was, those who wait must hear of it
-            error = caught
+        error = self._kept([c for item in items for c in item[0]], [f for item in items for f in item[1]])
+        self.full = room(self._workspace)
         loops = {item[2].get_loop() for item in items}
         for loop in loops:
             loop.call_soon_threadsafe(_finish, [item[2] for item in items if item[2].get_loop() is loop], error)
 
-    def _record(self, answers: list[Call], failures: list[FailedCall]) -> None:
-        deadline = time.monotonic() + PATIENCE
+    def _kept(self, answers: list[Call], failures: list[FailedCall]) -> WorkspaceError | None:
+        """Commit; None once the rows are safe, else why they cannot be."""
+        try:
+            return self._recorded(answers, failures)
+        except (
+            ValueError,
+            TypeError,
+            OverflowError,
+        ) as error:  # a row that no column takes: alone, not with the others
+            if len(answers) + len(failures) == 1:
+                return self._lose(answers, explained(error, self._workspace))
+            alone = [self._kept([call], []) for call in answers] + [self._kept([], [call]) for call in failures]
+            return next((failed for failed in alone if failed), None)
+
+    def _recorded(self, answers: list[Call], failures: list[FailedCall]) -> WorkspaceError | None:
+        started = time.monotonic()
         while True:
             try:
-                return calls.record(self._workspace, answers, failures)
-            except WorkspaceError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.5)
+                calls.record(self._workspace, answers, failures)
+            except (ValueError, TypeError, OverflowError):
+                raise
+            except Exception as error:  # whatever it was, those who wait must hear of it
+                failed = explained(error, self._workspace)
+                patience = PATIENCE if isinstance(error, LockedError) else RETRYING
+                if self._given_up.is_set() or time.monotonic() - started > patience:
+                    self.give_up()  # those that still come get one attempt each: room may have been made
+                    return self._lose(answers, failed)
+                self.trouble = failed.what
+                self._given_up.wait(0.5)
+            else:
+                self.trouble = ""
+                return None
+
+    def _lose(self, answers: Sequence[Call], failed: WorkspaceError) -> WorkspaceError:
+        self.error = failed
+        self.lost += len(answers)
+        return failed
+
+
+def explained(error: Exception, workspace: Workspace) -> WorkspaceError:
+    """What keeps a commit from being made, with what mends it."""
+    if isinstance(error, WorkspaceError):
+        return error
+    line = error.what if isinstance(error, CurateError) else next(iter(str(error).splitlines()), "")[:300]
+    if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left" in line:
+        return _full("the disk is full", workspace)
+    again = "then run the same command again"
+    return WorkspaceError(f"cannot write {workspace.path}: {line or type(error).__name__}", f"mend that, {again}")
+
+
+def room(workspace: Workspace) -> WorkspaceError | None:
+    """Why nothing should be asked now, None while the disk has room for answers."""
+    try:
+        free = shutil.disk_usage(workspace.path).free
+    except OSError:  # not every file system tells; the commit will
+        return None
+    if free >= ROOM:
+        return None
+    return _full(f"the disk is nearly full ({free / 2**20:.1f} MB left)", workspace)
+
+
+def _full(what: str, workspace: Workspace) -> WorkspaceError:
+    return WorkspaceError(what, f"make room on the disk of {workspace.path}, then run the same command again")
 
 
 def _finish(futures: Sequence[asyncio.Future[None]], error: BaseException | None) -> None:

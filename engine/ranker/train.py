@@ -136,7 +136,7 @@ class RankerTraining:
                 "icl-curate index POOL.jsonl --validation QUERIES.jsonl, or --validation-fraction 0.2",
             )
         self.task = task_of(workspace)
-        self.capabilities = runner.capabilities(workspace, backend, rehearse=rehearse)
+        self.capabilities = runner.capabilities(workspace, backend, rehearse=rehearse, cancel=self.cancel)
         self.view = PoolView(workspace, settings, report, self.cancel)
         self.candidates = candidates_for(self.view, self.queries, plan.candidates)
         self.vectors = self.view.embed(self.queries)

@@ -107,7 +107,7 @@ class Inquiry:
     ) -> None:
         self.workspace, self.backend, self.settings, self.task = workspace, backend, settings, task
         self.report, self.cancel = report, cancel
-        self.capabilities = runner.capabilities(workspace, backend, rehearse=rehearse)
+        self.capabilities = runner.capabilities(workspace, backend, rehearse=rehearse, cancel=self.cancel)
         self.room = room_for(settings, self.capabilities)
         self.asked = [self._prompts(one, variants) for one in shown]
         """For each query the shots that fit, its prompts, the whole one first, and how many shots did not fit."""

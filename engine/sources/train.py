@@ -74,7 +74,7 @@ class SourceTraining:
                 "icl-curate index POOL.jsonl --validation QUERIES.jsonl, or --validation-fraction 0.2",
             )
         self.task = task_of(workspace)
-        self.capabilities = runner.capabilities(workspace, backend, rehearse=rehearse)
+        self.capabilities = runner.capabilities(workspace, backend, rehearse=rehearse, cancel=self.cancel)
         self.ranked = self._rank()
         self.requests = self._requests()
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from ..errors import NoWorkspaceError, WorkspaceError
+from ..errors import LockedError, NoWorkspaceError, WorkspaceError
 from . import schema
 
 FILE = "workspace.duckdb"
@@ -186,7 +186,7 @@ def _connect(database: Path, read_only: bool) -> duckdb.DuckDBPyConnection:
 def _locked(error: Exception) -> WorkspaceError:
     pid = re.search(r"PID (\d+)", str(error))
     holder = f"PID {pid[1]}" if pid else "another process"
-    return WorkspaceError(f"workspace is open in {holder}", "close that program, or wait for it, and try again")
+    return LockedError(f"workspace is open in {holder}", "close that program, or wait for it, and try again")
 
 
 def _explain(database: Path, error: Exception) -> WorkspaceError:

@@ -86,7 +86,7 @@ class TopicTraining:
         self.workspace, self.backend, self.settings, self.plan = workspace, backend, settings, plan
         self.report, self.cancel = report, cancel or CancelToken()
         self.started = time.perf_counter()
-        self.capabilities = runner.capabilities(workspace, backend, rehearse=rehearse)
+        self.capabilities = runner.capabilities(workspace, backend, rehearse=rehearse, cancel=self.cancel)
         self.view = PoolView(workspace, settings, report, self.cancel)
         self.notes = self._notes()
         self.by_llm = plan.llm_topics and self.capabilities.instructs

@@ -32,22 +32,22 @@ class Drawn:
     finish: str = ""
 
 
-def draw(loaded: Loaded, drawn: Sequence[Drawn], shared: int) -> Iterator[tuple[int, Answer]]:
-    """Answers with their requests' places, generated in padded batches, longest first, on the cache of the ``shared``
-    leading tokens."""
+def draw(loaded: Loaded, drawn: Sequence[Drawn], shared: int) -> Iterator[dict[int, Answer]]:
+    """Answers by their requests' places, each as soon as it has ended; generated in padded batches, longest first, on
+    the cache of the ``shared`` leading tokens."""
     order = sorted(drawn, key=lambda d: -len(d.ids))
     prefix = loaded.prefill(order[0].ids[:shared]) if shared else None
     while order:
         count = max(1, ROW_TOKENS // (len(order[0].ids) + order[0].sampling.max_tokens))
         batch, order = order[:count], order[count:]
         start = time.monotonic()
-        _draw_batch(loaded, batch, shared, prefix)
-        share = (time.monotonic() - start) / len(batch)
-        for d in batch:
-            yield d.request, _finished(loaded, d, share)
+        for ended in _draw_batch(loaded, batch, shared, prefix):
+            share = (time.monotonic() - start) / len(batch)
+            yield {d.request: _finished(loaded, d, share) for d in ended}
 
 
-def _draw_batch(loaded: Loaded, batch: Sequence[Drawn], shared: int, prefix: Any) -> None:
+def _draw_batch(loaded: Loaded, batch: Sequence[Drawn], shared: int, prefix: Any) -> Iterator[list[Drawn]]:
+    """Those that have ended, after each token at which some do."""
     import torch
 
     device = loaded.device
@@ -79,6 +79,8 @@ def _draw_batch(loaded: Loaded, batch: Sequence[Drawn], shared: int, prefix: Any
         ).logits[:, -1]
         _step(loaded.tokenizer, alive, logits, ends)
         kept = [r for r, d in enumerate(alive) if not d.finish]
+        if len(kept) < len(alive):
+            yield [d for d in alive if d.finish]
         if not kept:
             return
         if len(kept) < len(alive):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +15,16 @@ ROW_TOKENS = 8192
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What answering needs: the transformers model, its configuration and its tokenizer."""
+    """What answering needs: the transformers model, its configuration and its tokenizer.
+
+    ``check`` is called before every forward pass, and by `watched` between its layers: it raises to end the work.
+    """
 
     name: str
     model: Any
     config: Any
     tokenizer: Any
+    check: Callable[[], None] = lambda: None
 
     @property
     def device(self) -> Any:
@@ -28,10 +32,21 @@ class Loaded:
 
     def forward(self, ids: torch.Tensor, **arguments: Any) -> Any:
         """The model's output for token ids (n, length), moved to its device with all tensors beside them."""
+        self.check()
         device = self.device
         moved = {k: v.to(device) if hasattr(v, "to") and hasattr(v, "shape") else v for k, v in arguments.items()}
         moved.setdefault("use_cache", False)
         return self.model(input_ids=ids.to(device), **moved)
+
+    def watched(self) -> Loaded:
+        """Itself, with every layer of the model calling ``check`` first: a pass over a long prompt takes seconds."""
+        import torch
+
+        for module in self.model.modules():
+            if isinstance(module, torch.nn.ModuleList):
+                for layer in module:
+                    layer.register_forward_pre_hook(lambda *_: self.check())
+        return self
 
     def empty_cache(self) -> Any:
         from transformers import DynamicCache

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...errors import LLMError
 from ...pool.prompts import Prompt
+from ..local import Worker, each, together
 from ..settings import DEFAULTS, LLMSettings
-from ..types import BLOCK_END, Answer, Capabilities, Failure, Request, Result
+from ..types import BLOCK_END, Answer, Capabilities, Failure, Keep, Request, Result
 from .drawing import Drawn, draw, generator_of
 from .loaded import Loaded
 from .loading import device_named, digest_of, dtype_named, fingerprint, load_description, load_weights
-from .scoring import score_rows, score_tree, tree_works
+from .scoring import Score, score_rows, score_tree, tree_works
 from .tokens import Scored, common, encode, encode_options, render
 
 WORTH_SHARING = 16
@@ -31,6 +30,7 @@ class LocalModel:
     own, off the event loop.
     """
 
+    local = True
     max_in_flight = 1
 
     def __init__(self, name: str, settings: LLMSettings = DEFAULTS) -> None:
@@ -39,7 +39,7 @@ class LocalModel:
         self.batch_size = settings.batch_size
         self._settings = settings
         self._lock = threading.Lock()
-        self._executor: ThreadPoolExecutor | None = None
+        self._worker = Worker("icl-curate-hf")
         self._description: tuple[Any, Any] | None = None
         self._identity: Mapping[str, Any] | None = None
         self._loaded: Loaded | None = None
@@ -77,7 +77,7 @@ class LocalModel:
     async def probe(self) -> Capabilities:
         """Load it and score two options of a tiny prompt both ways. Raises `LLMError` when it cannot be loaded."""
         start = time.monotonic()
-        loaded: Loaded = await self._in_thread(self._ready)
+        loaded = await self._worker.run(self._ready)
         notes = []
         if not self._tree:
             notes.append("its attention takes no tree mask: options are scored one row each")
@@ -93,47 +93,52 @@ class LocalModel:
         )
 
     async def close(self) -> None:
-        """Drop the weights; they load again when asked."""
-        executor, self._executor = self._executor, None
-        if executor is not None:
-            await asyncio.to_thread(executor.shutdown)
+        """Drop the weights; they load again when asked. A computation still going on ends by itself, soon."""
+        self._worker.end()
         self._loaded = None
 
     # asking
 
     async def ask(self, requests: Sequence[Request]) -> list[Result]:
-        results: list[Result] = await self._in_thread(self._answer, list(requests))
-        return results
+        return await together(self, requests)
 
-    async def _in_thread(self, function: Any, *arguments: Any) -> Any:
-        if self._executor is None:
-            self._executor = ThreadPoolExecutor(1, thread_name_prefix="icl-curate-hf")
-        return await asyncio.get_running_loop().run_in_executor(self._executor, function, *arguments)
+    async def ask_each(self, requests: Sequence[Request], keep: Keep) -> None:
+        """See `Streams`: each group of prompts that begin alike, each forward pass over options, each answer that
+        has ended."""
+        await each(self._worker, lambda given: self._answer(requests, given), keep)
 
-    def _answer(self, requests: list[Request]) -> list[Result]:
+    def _answer(self, requests: Sequence[Request], keep: Keep) -> None:
         import torch
 
+        waiting = dict(enumerate(requests))
         try:
             loaded = self._ready()
         except LLMError as error:
-            return [Failure("not_found", error.what)] * len(requests)
-        try:
-            with torch.inference_mode():
-                return self._answer_all(loaded, requests)
-        except torch.cuda.OutOfMemoryError:
-            torch.cuda.empty_cache()
-        if len(requests) == 1:
-            return [Failure("context", "the prompt does not fit into the accelerator's memory")]
-        half = len(requests) // 2
-        return self._answer(requests[:half]) + self._answer(requests[half:])
+            keep(dict.fromkeys(waiting, Failure("not_found", error.what)))
+            return
+        at_once = len(waiting)
+        while waiting:
+            part = dict(list(waiting.items())[:at_once])
+            try:
+                with torch.inference_mode():
+                    for found in self._answer_all(loaded, part):
+                        for place in found:
+                            del waiting[place]
+                        keep(found)
+            except torch.cuda.OutOfMemoryError:
+                torch.cuda.empty_cache()
+                if at_once > 1:
+                    at_once //= 2
+                    continue
+                (place,) = part
+                del waiting[place]
+                keep({place: Failure("context", "the prompt does not fit into the accelerator's memory")})
 
-    def _answer_all(self, loaded: Loaded, requests: list[Request]) -> list[Result]:
-        results: dict[int, Result] = {}
-        for group in _groups(requests).values():
-            self._score_group(loaded, requests, [i for i in group if requests[i].score], results)
-        generated = [i for i, request in enumerate(requests) if not request.score]
-        self._generate_all(loaded, requests, generated, results)
-        return [results[i] for i in range(len(requests))]
+    def _answer_all(self, loaded: Loaded, requests: Mapping[int, Request]) -> Iterator[Mapping[int, Result]]:
+        """Results by place, those that came at the same time together."""
+        for group in _groups({i: request for i, request in requests.items() if request.score}).values():
+            yield from self._score_group(loaded, requests, group)
+        yield from self._generate_all(loaded, {i: request for i, request in requests.items() if not request.score})
 
     # loading
 
@@ -152,10 +157,10 @@ class LocalModel:
             tokenizer, config = self._described()
             device = device_named(self._settings.device)
             model = load_weights(self.name, self._settings.dtype, device)
-            loaded = Loaded(self.name, model, config, tokenizer)
+            loaded = Loaded(self.name, model, config, tokenizer, self._worker.check)
             with torch.inference_mode():
                 self._tree = tree_works(loaded)
-            self._loaded = loaded
+            self._loaded = loaded.watched()
         return self._loaded
 
     # scoring and drawing
@@ -167,68 +172,77 @@ class LocalModel:
         return Failure("context", f"{tokens:,} tokens, the model's context has {limit:,}")
 
     def _score_group(
-        self, loaded: Loaded, requests: Sequence[Request], group: Sequence[int], results: dict[int, Result]
-    ) -> None:
+        self, loaded: Loaded, requests: Mapping[int, Request], group: Sequence[int]
+    ) -> Iterator[Mapping[int, Result]]:
         """Score requests whose prompts begin alike."""
-        start = time.monotonic()
         scored: list[Scored] = []
+        failed: dict[int, Result] = {}
         for i in group:
             rows = encode_options(loaded.tokenizer, i, requests[i].prompt)
             if not rows:
-                results[i] = Failure("request", "nothing to score: the prompt has no choices")
+                failed[i] = Failure("request", "nothing to score: the prompt has no choices")
             elif any(row.split >= len(row.ids) or row.split < 1 for row in rows):
-                results[i] = Failure("request", "an option or the prompt has no tokens of its own")
+                failed[i] = Failure("request", "an option or the prompt has no tokens of its own")
             elif too_long := self._too_long(max(len(row.ids) for row in rows)):
-                results[i] = too_long
+                failed[i] = too_long
             else:
                 scored.extend(rows)
+        if failed:
+            yield failed
         if not scored:
             return
-        values = (score_tree if self._tree else score_rows)(loaded, scored)
-        share = (time.monotonic() - start) / len({row.request for row in scored})
-        by_request: dict[int, list[tuple[Scored, tuple[float, ...]]]] = {}
-        for row, value in zip(scored, values, strict=True):
-            by_request.setdefault(row.request, []).append((row, value))
-        for i, pairs in by_request.items():
-            totals = [sum(value) for _, value in pairs]
-            results[i] = Answer(
-                text=requests[i].prompt.choices[totals.index(max(totals))],
-                option_logprobs=tuple(value for _, value in pairs),
-                tokens_in=pairs[0][0].split + sum(len(row.ids) - row.split for row, _ in pairs),
-                latency=share,
-                model=self.name,
-            )
+        by_request: dict[int, dict[int, Score]] = {}
+        start = time.monotonic()
+        for scores in (score_tree if self._tree else score_rows)(loaded, scored):
+            for score in scores:
+                by_request.setdefault(score[0].request, {})[score[0].option] = score
+            whole = [i for i, options in by_request.items() if len(options) == len(requests[i].prompt.choices)]
+            share = (time.monotonic() - start) / max(len(whole), 1)
+            if whole:
+                yield {i: self._scored(requests[i].prompt, by_request.pop(i), share) for i in whole}
+                start = time.monotonic()
 
-    def _generate_all(
-        self, loaded: Loaded, requests: Sequence[Request], which: Sequence[int], results: dict[int, Result]
-    ) -> None:
-        """Draw the answers of the requests ``which``, those together that begin alike."""
-        drawn: list[Drawn] = []
-        for i in which:
-            request = requests[i]
+    def _scored(self, prompt: Prompt, options: Mapping[int, Score], latency: float) -> Answer:
+        scores = [options[i] for i in range(len(prompt.choices))]
+        totals = [sum(values) for _, values in scores]
+        return Answer(
+            text=prompt.choices[totals.index(max(totals))],
+            option_logprobs=tuple(values for _, values in scores),
+            tokens_in=scores[0][0].split + sum(len(row.ids) - row.split for row, _ in scores),
+            latency=latency,
+            model=self.name,
+        )
+
+    def _generate_all(self, loaded: Loaded, requests: Mapping[int, Request]) -> Iterator[Mapping[int, Result]]:
+        """Draw answers, those together whose prompts begin alike."""
+        drawn: dict[int, Drawn] = {}
+        failed: dict[int, Result] = {}
+        for i, request in requests.items():
             text, chat = render(loaded.tokenizer, request.prompt)
             ids = encode(loaded.tokenizer, text, chat)
             if too_long := self._too_long(len(ids) + request.sampling.max_tokens):
-                results[i] = too_long
+                failed[i] = too_long
             elif not ids:
-                results[i] = Failure("request", "the prompt has no tokens")
+                failed[i] = Failure("request", "the prompt has no tokens")
             else:
                 stops = request.sampling.stop if chat else (BLOCK_END, *request.sampling.stop)
-                drawn.append(Drawn(i, ids, request.sampling, stops, generator_of(request.sampling, text)))
+                drawn[i] = Drawn(i, ids, request.sampling, stops, generator_of(request.sampling, text))
+        if failed:
+            yield failed
         alone: list[Drawn] = []
-        for group in _groups([requests[d.request] for d in drawn]).values():
-            members = [drawn[g] for g in group]
+        for group in _groups({i: requests[i] for i in drawn}).values():
+            members = [drawn[i] for i in group]
             shared = min(common([d.ids for d in members]), min(len(d.ids) for d in members) - 1)
             if len(members) > 1 and shared >= WORTH_SHARING and self._tree:
-                results.update(draw(loaded, members, shared))
+                yield from draw(loaded, members, shared)
             else:
                 alone.extend(members)
-        results.update(draw(loaded, alone, 0))
+        yield from draw(loaded, alone, 0)
 
 
-def _groups(requests: Sequence[Request]) -> dict[object, list[int]]:
-    """Indices of requests that differ in their last turn at most: same instruction, same demonstrations."""
+def _groups(requests: Mapping[int, Request]) -> dict[object, list[int]]:
+    """Places of requests that differ in their last turn at most: same instruction, same demonstrations."""
     groups: dict[object, list[int]] = {}
-    for i, request in enumerate(requests):
+    for i, request in requests.items():
         groups.setdefault(request.prompt.messages[:-1], []).append(i)
     return groups

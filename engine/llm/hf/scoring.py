@@ -19,21 +19,23 @@ TREE_TOLERANCE = 0.05
 """Largest difference, in nats, between tree and plain scores of the self-test; wide enough for bfloat16."""
 
 
-def score_tree(loaded: Loaded, rows: Sequence[Scored]) -> list[tuple[float, ...]]:
-    """All options of requests that begin alike: the common tokens once, the rest as trees on their cache."""
+Score = tuple[Scored, tuple[float, ...]]
+"""An option and the log-probabilities of its tokens."""
+
+
+def score_tree(loaded: Loaded, rows: Sequence[Scored]) -> Iterator[list[Score]]:
+    """All options of requests that begin alike: the common tokens once, the rest as trees on their cache. What one
+    forward pass gave comes together."""
     shared = min(common([row.ids for row in rows]), min(row.split for row in rows) - 1)
     cache = loaded.prefill(rows[0].ids[:shared]) if shared else loaded.empty_cache()
-    values: dict[tuple[int, int], tuple[float, ...]] = {}
     for pack in _packs(rows, shared):
-        values.update(_score_pack(loaded, pack, shared, cache))
-    return [values[row.request, row.option] for row in rows]
+        yield list(_score_pack(loaded, pack, shared, cache))
 
 
-def score_rows(loaded: Loaded, rows: Sequence[Scored]) -> list[tuple[float, ...]]:
+def score_rows(loaded: Loaded, rows: Sequence[Scored]) -> Iterator[list[Score]]:
     """The plain way: prompt and option in a row each, padded on the right. Slow, and what the tree must equal."""
     import torch
 
-    values: list[tuple[float, ...]] = [()] * len(rows)
     order = sorted(range(len(rows)), key=lambda i: -len(rows[i].ids))
     while order:
         longest = len(rows[order[0]].ids)
@@ -49,11 +51,12 @@ def score_rows(loaded: Loaded, rows: Sequence[Scored]) -> list[tuple[float, ...]
         positions = torch.arange(longest - 1).expand(len(batch), -1)
         logits = loaded.forward(ids, attention_mask=mask, position_ids=positions, logits_to_keep=keep).logits
         first = longest - 1 - logits.shape[1]
+        found: list[Score] = []
         for r, i in enumerate(batch):
             row = rows[i]
             window = logits[r, row.split - 1 - first : len(row.ids) - 1 - first]
-            values[i] = tuple(_logprobs_of(window, row.ids[row.split :]))
-    return values
+            found.append((row, tuple(_logprobs_of(window, row.ids[row.split :]))))
+        yield found
 
 
 def tree_works(loaded: Loaded) -> bool:
@@ -72,16 +75,18 @@ def tree_works(loaded: Loaded) -> bool:
         cache = loaded.prefill(rows[0].ids[:1])
         if not cache.layers or any(type(layer) is not DynamicLayer for layer in cache.layers):
             return False
-        tree, plain = score_tree(loaded, rows), score_rows(loaded, rows)
+        tree, plain = (_by_option(way(loaded, rows)) for way in (score_tree, score_rows))
     except (AttributeError, IndexError, NotImplementedError, RuntimeError, TypeError, ValueError):
         return False
-    pairs = [(a, b) for x, y in zip(tree, plain, strict=True) for a, b in zip(x, y, strict=True)]
+    pairs = [(a, b) for option in plain for a, b in zip(tree[option], plain[option], strict=True)]
     return all(abs(a - b) <= TREE_TOLERANCE for a, b in pairs)
 
 
-def _score_pack(
-    loaded: Loaded, pack: Sequence[Scored], shared: int, cache: Any
-) -> Iterator[tuple[tuple[int, int], tuple[float, ...]]]:
+def _by_option(found: Iterator[list[Score]]) -> dict[tuple[int, int], tuple[float, ...]]:
+    return {(row.request, row.option): values for some in found for row, values in some}
+
+
+def _score_pack(loaded: Loaded, pack: Sequence[Scored], shared: int, cache: Any) -> Iterator[Score]:
     """One forward pass over a forest: for each request a stem (its prompt's rest), for each option a branch."""
     import torch
 
@@ -125,7 +130,7 @@ def _score_pack(
     targets = [token for row, _ in paths for token in row.ids[row.split :]]
     flat = iter(_logprobs_of(logits[torch.tensor(lines, device=logits.device)], targets))
     for row, nodes in paths:
-        yield (row.request, row.option), tuple(next(flat) for _ in nodes)
+        yield row, tuple(next(flat) for _ in nodes)
 
 
 def _tree_mask(loaded: Loaded, size: int, shared: int, spans: Sequence[tuple[int, int, int, int]]) -> torch.Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import math
 import random
@@ -17,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...pool.prompts import Prompt
-from ..types import Answer, Capabilities, Failure, Request, Result, Sampling
+from ..local import Worker, each, together
+from ..types import Answer, Capabilities, Failure, Keep, Request, Result, Sampling
 from .closed_questions import choice_index, closed_distribution, in_words
 from .evidence import Distribution, Vector, sentences_in, softmax
 from .open_questions import open_distribution
@@ -33,7 +33,16 @@ NOTES = (
     "its figures show how a method works; choose --llm openai:MODEL or hf:PATH to learn about an LLM",
 )
 
+SOME = 32
+"""Requests whose answers come together."""
+TEXTS = 64
+"""Texts encoded in one call: a fraction of a second of work."""
+
 _TINY = 1e-300
+
+
+def _unchecked() -> None:
+    """Of a caller who waits to the end."""
 
 
 class _Memo:
@@ -44,16 +53,18 @@ class _Memo:
         self._capacity = capacity
         self._vectors: OrderedDict[str, Vector] = OrderedDict()
 
-    def learn(self, texts: Iterable[str]) -> None:
-        """Encode the texts that are not known yet, in one call."""
+    def learn(self, texts: Iterable[str], check: Callable[[], None]) -> None:
+        """Encode the texts that are not known yet, `TEXTS` in a call, with a ``check`` before each."""
         wanted = dict.fromkeys(texts)
         new = [text for text in wanted if text not in self._vectors]
         for text in wanted:
             if text in self._vectors:
                 self._vectors.move_to_end(text)
-        if new:
+        for start in range(0, len(new), TEXTS):
+            check()
+            some = new[start : start + TEXTS]
             # a copy of each row, lest one remembered row keep its whole batch alive
-            self._vectors.update((t, v.copy()) for t, v in zip(new, self._encode(new), strict=True))
+            self._vectors.update((t, v.copy()) for t, v in zip(some, self._encode(some), strict=True))
 
     def trim(self) -> None:
         while len(self._vectors) > self._capacity:
@@ -86,6 +97,7 @@ class OfflineReader:
     """
 
     spec = "offline"
+    local = True
     max_in_flight = 1
     batch_size = 256
 
@@ -93,6 +105,7 @@ class OfflineReader:
         self._encoder_name = encoder_name
         self._memo = _Memo(encode, memory)
         self._lock = threading.Lock()
+        self._worker = Worker("icl-curate-reader")
 
     def identity(self) -> Mapping[str, Any]:
         return {"backend": "offline", "reader": READER, "encoder": self._encoder_name}
@@ -111,25 +124,38 @@ class OfflineReader:
 
         Runs in a thread, so that the caller's event loop goes on.
         """
-        return await asyncio.to_thread(self.answer, requests)
+        return await together(self, requests)
+
+    async def ask_each(self, requests: Sequence[Request], keep: Keep) -> None:
+        """See `Streams`: `SOME` requests at a time."""
+
+        def answer(given: Keep) -> None:
+            for start in range(0, len(requests), SOME):
+                given(dict(enumerate(self.answer(requests[start : start + SOME], self._worker.check), start)))
+
+        await each(self._worker, answer, keep)
 
     async def close(self) -> None:
         """Nothing to release: the encoder belongs to the caller."""
+        self._worker.end()
 
     def distributions(self, prompts: Sequence[Prompt], copies: bool = True) -> list[Distribution]:
         """The distribution behind each prompt's answer; ``copies`` as in `closed_distribution`."""
         with self._lock:
-            self._memo.learn(text for prompt in prompts for text in texts_of(prompt))
+            self._memo.learn((text for prompt in prompts for text in texts_of(prompt)), _unchecked)
             found = [self._read(prompt, copies) for prompt in prompts]
             self._memo.trim()
         return found
 
-    def answer(self, requests: Sequence[Request]) -> list[Result]:
-        """`ask` for callers without an event loop. All distinct texts of the batch are encoded in one call."""
+    def answer(self, requests: Sequence[Request], check: Callable[[], None] = _unchecked) -> list[Result]:
+        """`ask` for callers without an event loop; ``check`` is called now and then and may raise to end it."""
         started = time.perf_counter()
         with self._lock:
-            self._memo.learn(text for request in requests for text in texts_of(request.prompt))
-            answers = [self._answer(request) for request in requests]
+            self._memo.learn((text for request in requests for text in texts_of(request.prompt)), check)
+            answers: list[Result] = []
+            for request in requests:
+                check()
+                answers.append(self._answer(request))
             self._memo.trim()
         latency = (time.perf_counter() - started) / max(len(requests), 1)
         return [replace(a, latency=latency) if isinstance(a, Answer) else a for a in answers]

@@ -1,0 +1,146 @@
+"""Where a local model computes: a thread of its own, which stops when it is told to and which nobody has to wait for.
+
+A thread of `concurrent.futures` is joined before the process ends, however long it computes. One of these is not: it
+looks at a flag wherever it can, and a process that ends leaves it at most `LEAVE` seconds to notice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+from .types import Keep, Request, Result, Streams
+
+T = TypeVar("T")
+
+LEAVE = 2.0
+"""Seconds that a computation told to stop gets to do so before the process ends without it."""
+
+INTERRUPTED = 130
+"""Exit code of a process that ends while a model still computes: only an interruption leaves one computing."""
+
+_workers: weakref.WeakSet[Worker] = weakref.WeakSet()
+_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+
+
+class Stopped(Exception):
+    """Raised in the computing thread once nobody waits for what it computes."""
+
+
+class Worker:
+    """One daemon thread; what it is given runs there, one call after the other."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._stop = threading.Event()
+        self._ending = False
+        _workers.add(self)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Call ``work`` in the thread. Cancelling this returns at once; ``work`` ends at its next `check`."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
+        stop = threading.Event()
+
+        def job() -> None:
+            self._stop = stop
+            result: Any = None
+            error: Exception | None = None
+            try:
+                self.check()
+                result = work()
+            except Exception as caught:
+                error = caught
+            with suppress(RuntimeError):  # the loop is closed: nobody is there to hear of it
+                loop.call_soon_threadsafe(_finish, done, result, error)
+
+        self._put(job)
+        try:
+            return await done
+        finally:
+            stop.set()
+
+    def check(self) -> None:
+        """To be called in the thread as often as it is cheap: raises `Stopped` when nobody waits any more."""
+        if self._stop.is_set() or self._ending:
+            raise Stopped
+
+    def end(self) -> None:
+        """Let the thread end after what it was given; a later `run` starts another."""
+        with self._lock:
+            if self._thread is not None:
+                self._jobs.put(None)
+                self._thread, self._jobs = None, SimpleQueue()
+
+    def _put(self, job: Callable[[], None]) -> None:
+        with self._lock:
+            if self._thread is None or not self._thread.is_alive():  # of a forked process no thread is
+                self._thread = threading.Thread(target=_work, args=(self._jobs,), name=self._name, daemon=True)
+                _threads.add(self._thread)
+                self._thread.start()
+            self._jobs.put(job)
+
+
+def _work(jobs: SimpleQueue[Callable[[], None] | None]) -> None:
+    while (job := jobs.get()) is not None:
+        job()
+        del job  # it holds the model
+
+
+def _finish(done: asyncio.Future[T], result: T, error: Exception | None) -> None:
+    if done.done():
+        return
+    if error is None:
+        done.set_result(result)
+    else:
+        done.set_exception(error)
+
+
+def _leave() -> None:
+    """At the end of the process. A thread that is inside a library must not meet the interpreter's end: it would
+    abort there. So, where one computes on, the process ends without the interpreter's own tidying up."""
+    for worker in list(_workers):
+        worker._ending = True
+        worker.end()
+    deadline = time.monotonic() + LEAVE
+    with suppress(KeyboardInterrupt):
+        for thread in list(_threads):
+            thread.join(max(deadline - time.monotonic(), 0.0))
+    if any(thread.is_alive() for thread in _threads):
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):
+                stream.flush()
+        os._exit(INTERRUPTED)
+
+
+atexit.register(_leave)
+
+
+async def each(worker: Worker, answer: Callable[[Keep], None], keep: Keep) -> None:
+    """Run ``answer`` in the worker's thread; what it gives to its `Keep` reaches ``keep`` on the event loop."""
+    loop = asyncio.get_running_loop()
+
+    def pass_on(results: Any) -> None:
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(keep, results)
+
+    await worker.run(lambda: answer(pass_on))
+
+
+async def together(backend: Streams, requests: Sequence[Request]) -> list[Result]:
+    """`Backend.ask` by way of `Streams.ask_each`."""
+    results: dict[int, Result] = {}
+    await backend.ask_each(requests, results.update)
+    return [results[i] for i in range(len(requests))]
