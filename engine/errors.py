@@ -42,6 +42,14 @@ class NoWorkspaceError(WorkspaceError):
     """There is none yet."""
 
 
+class LockedError(WorkspaceError):
+    """Another process has it open, and did not let go in time."""
+
+
+class DiskError(CurateError):
+    """The operating system refuses a file: no room, no permission, a disk that fails."""
+
+
 class Cancelled(CurateError):
     """The user stopped the work; what was finished is kept."""
 

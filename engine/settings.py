@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from .disk import read_regular
 from .errors import UsageError
 from .pool.prompts import ORDERS, Order, Template, check_template
 
@@ -101,7 +102,7 @@ def resolve(workspace: Path | None, flags: Mapping[str, Any], environ: Mapping[s
             problems.append(f"{origin}: {name} must be of type {kind}, not {value!r}")
 
     for path in (user_config(), workspace / CONFIG if workspace else None):
-        if path is not None and path.is_file():
+        if path is not None:
             for name, value in _read(path).items():
                 take(name, value, str(path))
     for name in known:
@@ -118,9 +119,16 @@ def resolve(workspace: Path | None, flags: Mapping[str, Any], environ: Mapping[s
 
 
 def _read(path: Path) -> dict[str, Any]:
+    """What a config file says; one that is not there, or is ``/dev/null``, says nothing."""
+    if str(path) == os.devnull:
+        return {}
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return tomllib.loads(read_regular(path).decode())
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}", f"correct or remove {path}") from error
+    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, a number of too many digits, nested too deeply
         raise UsageError(f"{path}: {error}", f"correct or remove {path}") from error
 
 
@@ -131,7 +139,10 @@ def _typed(default: Any, value: Any) -> Any:
         raise TypeError
     if isinstance(default, int) and isinstance(value, float):
         raise TypeError
-    return type(default)(value)
+    try:
+        return type(default)(value)
+    except OverflowError as error:
+        raise ValueError from error
 
 
 def _check(settings: Settings) -> None:

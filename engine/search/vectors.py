@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from ..errors import WorkspaceError
 from ..progress import CancelToken, Event, Report, silent
+from ..store.locks import exclusive
 from .encoder import Encoder
-from .files import exclusive, replace_file
+from .files import replace_file
 
 BLOCK = 2048
 """Texts encoded between two commits to disk."""
