@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, fields, is_dataclass
@@ -44,6 +45,13 @@ class CurateGroup(TyperGroup):
             _fail(error.what, error.fix, error.exit_code)
         except KeyboardInterrupt:
             _fail("interrupted", "run the same command again to go on", 130)
+        except OSError as error:
+            from .engine.disk import fault
+
+            told = fault(error)
+            if told is None:
+                raise
+            _fail(told.what, told.fix, told.exit_code)
 
 
 app = typer.Typer(
@@ -157,12 +165,17 @@ def _root(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No narration on stderr but errors.")] = False,
     no_color: Annotated[bool, typer.Option("--no-color", help="No colours (NO_COLOR works too).")] = False,
 ) -> None:
+    from .engine.store import locks
+
     _state["quiet"] = quiet
+    locks.on_wait = _tell_waiting
     if no_color:
         os.environ["NO_COLOR"] = "1"
 
 
-_state: dict[str, bool] = {"quiet": False, "json": False}
+_state: dict[str, Any] = {"quiet": False, "json": False, "waiting": False, "cancel": None}
+WAITED = 1.0
+"""Seconds after which it is said whom a command waits for."""
 
 
 # Commands, in the order of a curation session.
@@ -416,7 +429,7 @@ def preview(
     settings = _settings(
         workspace, as_json, method=method, k=k, llm=llm, base_url=base_url, order=order, seed=seed, device=device
     )
-    text = sys.stdin.read().strip() if query == "-" else query
+    text = _typed(query)
     asked = Query(text, tuple(options or ()), context)
     if stability:
         store = _open(workspace)
@@ -529,7 +542,7 @@ def calibrate(
         raise UsageError("name one query or one set of queries", 'icl-curate calibrate "a question", or --validation')
     store = _open(workspace)
     if query:
-        text = sys.stdin.read().strip() if query == "-" else query
+        text = _typed(query)
         asked = [query_named(store, text, options or (), context)]
     else:
         asked = queries_of(store, chosen, limit)
@@ -563,6 +576,13 @@ def export(
     ] = None,
     source: Annotated[list[str] | None, typer.Option("--source", help="Only these sources; repeatable.")] = None,
     deduplicate: Annotated[bool, typer.Option("--deduplicate", help="Only the first of each duplicate group.")] = False,
+    escape_formulas: Annotated[
+        bool,
+        typer.Option(
+            "--escape-formulas/--no-escape-formulas",
+            help="In CSV, an apostrophe before what a spreadsheet would run; index takes it off again.",
+        ),
+    ] = True,
     force: ForceOption = False,
     background: BackgroundOption = False,
     dry_run: DryRunOption = False,
@@ -576,7 +596,15 @@ def export(
     settings = _settings(workspace, as_json)
     chosen = _split(split or ("validation" if format == FORMAT else "pool"))
     plan = ExportPlan(
-        out, format or format_of(out), chosen, tuple(source or ()), deduplicate, settings.template, force, dry_run
+        out,
+        format or format_of(out),
+        chosen,
+        tuple(source or ()),
+        deduplicate,
+        settings.template,
+        force,
+        dry_run,
+        escape_formulas,
     )
     if background and not dry_run:
         _start_job(_open(workspace), as_json)
@@ -1216,6 +1244,26 @@ def _mapping(pairs: Sequence[str]) -> dict[str, str]:
     return mapping
 
 
+def _typed(query: str) -> str:
+    """The query as it was typed, or what was piped in for ``-``."""
+    from .engine.index.readers import STDIN, piped
+
+    if query != STDIN:
+        return query
+    return piped('pipe one in, or type it: icl-curate preview "a question"').decode(errors="replace").strip()
+
+
+def _tell_waiting(what: str, waited: float) -> None:
+    """Say once on stderr whom a command waits for. Ctrl-C ends the waiting, but not that of a thread that keeps what
+    was paid for."""
+    token = _state["cancel"]
+    if token and token.cancelled and threading.current_thread() is threading.main_thread():
+        raise KeyboardInterrupt
+    if waited >= WAITED and not _state["waiting"] and not _state["quiet"]:
+        typer.echo(f"waiting for {what}", err=True)
+    _state["waiting"] = waited >= WAITED
+
+
 @contextmanager
 def _narrated() -> Iterator[tuple[Report, CancelToken]]:
     """Progress on stderr, or in the folder of the job that this process is; the first Ctrl-C or SIGTERM asks the work
@@ -1230,10 +1278,12 @@ def _narrated() -> Iterator[tuple[Report, CancelToken]]:
         token.cancel()
 
     previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    _state["cancel"] = token
     try:
         with _narrator() as narrator:
             yield narrator, token
     finally:
+        _state["cancel"] = None
         for number, handler in previous.items():
             signal.signal(number, handler)
 
