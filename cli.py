@@ -10,6 +10,7 @@ import inspect
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, fields, is_dataclass
@@ -169,13 +170,18 @@ def _root(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No narration on stderr but errors.")] = False,
     no_color: Annotated[bool, typer.Option("--no-color", help="No colours (NO_COLOR works too).")] = False,
 ) -> None:
+    from .engine.store import locks
+
     _state["quiet"] = quiet
+    locks.on_wait = _tell_waiting
     if no_color:
         os.environ["NO_COLOR"] = "1"
 
 
-_state: dict[str, bool] = {"quiet": False, "json": False}
+_state: dict[str, Any] = {"quiet": False, "json": False, "waiting": False, "cancel": None}
 """How errors and progress are told; `_run` looks at it before anything can fail."""
+WAITED = 1.0
+"""Seconds after which it is said whom a command waits for."""
 
 
 # Commands, in the order of a curation session.
@@ -421,7 +427,7 @@ def preview(
     from .tui.plain import show_preview, show_stability
 
     settings = _settings(workspace, method=method, k=k, order=order, **asdict(llm))
-    text = sys.stdin.read().strip() if query == "-" else query
+    text = _typed(query)
     asked = Query(text, tuple(options or ()), context)
     store = _open(workspace)
     if answer or stability:
@@ -536,7 +542,7 @@ def calibrate(
         raise UsageError("name one query or one set of queries", 'icl-curate calibrate "a question", or --validation')
     store = _open(workspace)
     if query:
-        text = sys.stdin.read().strip() if query == "-" else query
+        text = _typed(query)
         asked = [query_named(store, text, options or (), context)]
     else:
         asked = queries_of(store, chosen, limit)
@@ -570,6 +576,13 @@ def export(
     ] = None,
     source: Annotated[list[str] | None, typer.Option("--source", help="Only these sources; repeatable.")] = None,
     deduplicate: Annotated[bool, typer.Option("--deduplicate", help="Only the first of each duplicate group.")] = False,
+    escape_formulas: Annotated[
+        bool,
+        typer.Option(
+            "--escape-formulas/--no-escape-formulas",
+            help="In CSV, an apostrophe before what a spreadsheet would run; index takes it off again.",
+        ),
+    ] = True,
     force: ForceOption = False,
     background: BackgroundOption = False,
     dry_run: DryRunOption = False,
@@ -583,7 +596,15 @@ def export(
     settings = _settings(workspace)
     chosen = _split(split or ("validation" if format == FORMAT else "pool"))
     plan = ExportPlan(
-        out, format or format_of(out), chosen, tuple(source or ()), deduplicate, settings.template, force, dry_run
+        out,
+        format or format_of(out),
+        chosen,
+        tuple(source or ()),
+        deduplicate,
+        settings.template,
+        force,
+        dry_run,
+        escape_formulas,
     )
     if background and not dry_run:
         _start_job(_open(workspace), as_json)
@@ -1267,6 +1288,28 @@ def _mapping(pairs: Sequence[str]) -> dict[str, str]:
     return mapping
 
 
+def _typed(query: str) -> str:
+    """The query as it was typed, or what was piped in for ``-``."""
+    from .engine.index.readers import STDIN, piped
+
+    if query != STDIN:
+        return query
+    return piped('pipe one in, or type it: icl-curate preview "a question"').decode(errors="replace").strip()
+
+
+def _tell_waiting(what: str, waited: float) -> None:
+    """Say once on stderr whom a command waits for. Ctrl-C ends the waiting, but not that of a thread that keeps what
+    was paid for."""
+    from .tui.terminal import say
+
+    token = _state["cancel"]
+    if token and token.cancelled and threading.current_thread() is threading.main_thread():
+        raise KeyboardInterrupt
+    if waited >= WAITED and not _state["waiting"] and not _state["quiet"]:
+        say(f"waiting for {what}", err=True)
+    _state["waiting"] = waited >= WAITED
+
+
 @contextmanager
 def _narrated() -> Iterator[tuple[Report, CancelToken]]:
     """Progress on stderr, or in the folder of the job that this process is; the first Ctrl-C or SIGTERM asks the work
@@ -1281,10 +1324,12 @@ def _narrated() -> Iterator[tuple[Report, CancelToken]]:
         token.cancel()
 
     previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    _state["cancel"] = token
     try:
         with _narrator() as narrator:
             yield narrator, token
     finally:
+        _state["cancel"] = None
         for number, handler in previous.items():
             signal.signal(number, handler)
 
@@ -1333,6 +1378,7 @@ def _fail(what: str, fix: str, code: int) -> NoReturn:
 def _run() -> NoReturn:
     """Carry out what was typed. However it ends, errors are one line, the command that mends them, and the promised
     exit code; with ``--json`` one object, also where the command line itself is wrong."""
+    from .engine.disk import fault
     from .engine.errors import CurateError
     from .tui.terminal import complain, end, narrate
 
@@ -1349,6 +1395,8 @@ def _run() -> NoReturn:
             context = getattr(error, "ctx", None)
             what, code = " ".join(error.format_message().split()), getattr(error, "exit_code", 2)
             fix = f"{context.command_path if context else 'icl-curate'} --help"
+        elif (refused := fault(error)) is not None:  # the disk's, met outside the workspace
+            what, fix, code = refused.what, refused.fix, refused.exit_code
         else:
             if os.environ.get(TRACEBACK):
                 narrate(format_exc())

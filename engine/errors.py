@@ -38,12 +38,16 @@ class WorkspaceError(CurateError):
     exit_code = 5
 
 
-class LockedError(WorkspaceError):
-    """Another process has it open: worth waiting for."""
-
-
 class NoWorkspaceError(WorkspaceError):
     """There is none yet."""
+
+
+class LockedError(WorkspaceError):
+    """Another process has it open, and did not let go in time."""
+
+
+class DiskError(CurateError):
+    """The operating system refuses a file: no room, no permission, a disk that fails."""
 
 
 class Cancelled(CurateError):

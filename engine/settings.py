@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from .disk import read_regular
 from .errors import UsageError
 from .pool.prompts import ORDERS, Order, Template, check_template
 
@@ -109,11 +110,11 @@ def resolve(workspace: Path | None, flags: Mapping[str, Any], environ: Mapping[s
             kind = type(_DEFAULTS[name]).__name__
             problems.append(f"{origin}: {name} must be of type {kind}, not {value!r}")
 
-    if (path := user_config()).is_file():
-        for name, value in _read(path).items():
-            take(name, value, str(path))
+    for name, value in _read(user_config()).items():
+        take(name, value, str(user_config()))
     users_own = values.get("base_url", "")
-    if workspace and (path := workspace / CONFIG).is_file():
+    if workspace is not None:
+        path = workspace / CONFIG
         for name, value in _read(path).items():
             if not (name == "base_url" and value in ("", users_own)):  # nothing said, or what the user says as well
                 take(name, value, str(path))
@@ -136,9 +137,16 @@ _DEFAULTS: Mapping[str, Any] = {f.name: f.default for f in fields(Settings) if f
 
 
 def _read(path: Path) -> dict[str, Any]:
+    """What a config file says; one that is not there, or is ``/dev/null``, says nothing."""
+    if str(path) == os.devnull:
+        return {}
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return tomllib.loads(read_regular(path).decode())
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}", f"correct or remove {path}") from error
+    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, a number of too many digits, nested too deeply
         raise UsageError(f"{path}: {error}", f"correct or remove {path}") from error
 
 
@@ -149,7 +157,10 @@ def _typed(default: Any, value: Any) -> Any:
         raise TypeError
     if isinstance(default, int) and isinstance(value, float):
         raise TypeError
-    return type(default)(value)
+    try:
+        return type(default)(value)
+    except OverflowError as error:
+        raise ValueError from error
 
 
 def _check(settings: Settings) -> None:

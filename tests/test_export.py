@@ -5,15 +5,23 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import os
+import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from icl_curate.engine.errors import CurateError, UsageError
 from icl_curate.engine.export import corpus
 from icl_curate.engine.export.corpus import ExportPlan, export, format_of
 from icl_curate.engine.index.build import IndexPlan, index_pool
+from icl_curate.engine.index.formulas import escaped, plain
 from icl_curate.engine.progress import CancelToken
 from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.demonstrations import active_rows, fetch
@@ -155,6 +163,121 @@ def test_what_stood_there_stays_when_writing_fails(
     assert {path.name for path in tmp_path.iterdir()} == {"pool.jsonl", "w", "kept"} | (
         {"kept.manifest.json"} if format == "jsonl" else set()
     )
+
+
+_KILLED = """
+import sys
+sys.path.append(sys.argv[1])
+from pathlib import Path
+from killing import killed_at
+from test_export import publish_text
+
+step = 1
+out = Path(sys.argv[2]) / "1" / "out"
+publish_text(out, sys.argv[3], "old")
+while killed_at(step, lambda: publish_text(out, sys.argv[3], "new")):
+    step += 1
+    out = Path(sys.argv[2]) / str(step) / "out"
+    publish_text(out, sys.argv[3], "old")
+print(step)
+"""
+
+
+def publish_text(out: Path, format: str, text: str) -> None:
+    """Publish one file with ``text`` as an export does it."""
+    plan = ExportPlan(out, format, force=True)
+
+    def write(path: Path) -> dict[str, Any]:
+        if format == "hf":
+            path.mkdir()
+        file = path / "data.txt" if format == "hf" else path
+        file.write_text(text)
+        return {"files": {"data.txt": corpus.settled_digest(file)}}
+
+    corpus.check_target(plan)
+    corpus.publish(plan, write)
+
+
+@pytest.mark.parametrize("format", ["jsonl", "hf"])
+def test_a_kill_leaves_no_file_with_a_manifest_of_another(tmp_path: Path, format: str) -> None:
+    """Killed before each of its steps on the disk, an export leaves old or new, whole; the next one tidies up."""
+    words = [sys.executable, "-c", _KILLED, str(Path(__file__).parent), str(tmp_path), format]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    steps = int(done.stdout)
+    assert steps > 6
+    left = set()
+    for step in range(1, steps):
+        plan = ExportPlan(tmp_path / str(step) / "out", format, force=True)
+        corpus.check_target(plan)  # as the next export begins
+        file, manifest = (plan.out / "data.txt" if format == "hf" else plan.out), corpus.manifest_path(plan)
+        assert file.read_text() in ("old", "new")
+        left.add(file.read_text())
+        if manifest.exists():
+            told = json.loads(manifest.read_text(encoding="utf-8"))["files"]["data.txt"]
+            assert told == hashlib.sha256(file.read_bytes()).hexdigest()
+        publish_text(plan.out, format, "newer")
+        assert file.read_text() == "newer"
+        assert {path.name for path in plan.out.parent.iterdir()} == {plan.out.name, manifest.name} - (
+            {manifest.name} if format == "hf" else set()
+        )
+    assert left == {"old", "new"}
+
+
+def test_a_living_exports_unfinished_file_is_let_be(store: Workspace, tmp_path: Path) -> None:
+    mine, dead = tmp_path / ".out.jsonl.1.part", tmp_path / f".out.jsonl.{_dead()}.part"
+    other = tmp_path / f".another.jsonl.{_dead()}.part"
+    for path in (mine, dead, other):
+        path.touch()
+    export(store, ExportPlan(tmp_path / "out.jsonl"))
+    assert (mine.exists(), dead.exists(), other.exists()) == (True, False, True)
+
+
+def _dead() -> int:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    return child.pid
+
+
+def test_a_device_is_never_replaced(store: Workspace, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    with pytest.raises(UsageError, match="neither"):
+        export(store, ExportPlan(tmp_path / "pipe.jsonl", force=True))
+
+
+# Formulas.
+
+FORMULAS = ["=1+1", "+1+1", "-1+1", "@SUM(A1)", "'=kept", "''-kept", "-5", "+3.5e-7", "-", "it's", "'tis", "＝1"]
+
+
+def test_a_csv_runs_nothing_in_a_spreadsheet_and_reads_back_the_same(tmp_path: Path) -> None:
+    pool = tmp_path / "pool.jsonl"
+    rows = [{"id": f"={i}", "input": f"{text} x", "output": text, "source": "@s"} for i, text in enumerate(FORMULAS)]
+    pool.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    store = Workspace.create(tmp_path / "w")
+    index_pool(store, IndexPlan((str(pool),), encoder=None))
+    manifest = export(store, ExportPlan(tmp_path / "out.csv", "csv"))
+    assert manifest["formulas_escaped"] is True
+    with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
+        cells = [cell for row in csv.reader(file) for cell in row]
+    assert not [cell for cell in cells if cell[:1] in tuple("=+-@＝\t\r") and cell not in ("-5", "+3.5e-7")]
+    again = Workspace.create(tmp_path / "again")
+    index_pool(again, IndexPlan((str(tmp_path / "out.csv"),), encoder=None))
+    assert [(d.id, d.input, d.output, d.source) for d in fetch(again, active_rows(again))] == [
+        (row["id"], row["input"], row["output"], row["source"]) for row in rows
+    ]
+    kept = export(store, ExportPlan(tmp_path / "raw.csv", "csv", escape_formulas=False))
+    assert kept["formulas_escaped"] is False
+    with (tmp_path / "raw.csv").open(encoding="utf-8", newline="") as file:
+        assert [row["output"] for row in csv.DictReader(file)] == FORMULAS
+    index_pool(again, IndexPlan((str(tmp_path / "raw.csv"),), encoder=None))
+
+
+@given(st.text(st.sampled_from("'=+-@\t\r\n＝5.e%x "), max_size=6))
+def test_what_is_escaped_is_told_apart_and_taken_back(text: str) -> None:
+    assert plain(escaped(text)) == text
+    number = text not in ("",) and re.fullmatch(r"[+-]?[\d.]+(e[+-]?\d+)?%?", text)
+    assert number or escaped(text)[:1] not in tuple("=+-@\t\r\n＝")
 
 
 def _content(path: Path) -> dict[str, bytes]:

@@ -167,7 +167,7 @@ def test_globs_are_sorted_and_each_file_comes_once(tmp_path: Path) -> None:
     for name in ("b.jsonl", "a.jsonl", "odd[1].jsonl"):
         (tmp_path / name).write_text("{}")
     star, odd = str(tmp_path / "[ab].jsonl"), str(tmp_path / "odd[1].jsonl")
-    assert expand([odd, star, star]) == [odd, str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")]
+    assert expand([odd, star, star]) == ([odd, str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")], {})
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=6))

@@ -10,6 +10,7 @@ import importlib
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -19,6 +20,7 @@ from textual import on
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding
 from textual.dom import DOMNode
+from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import ContentSwitcher
 
@@ -55,7 +57,7 @@ WATCH = 1.0
 """Seconds between two looks at whether somebody changed the workspace, and whether there is something to remember."""
 
 PATIENCE = 5.0
-"""Seconds that SIGTERM gives the app to end the ordinary way."""
+"""Seconds that SIGTERM gives the app to end the ordinary way, and between two words on who is waited for."""
 
 FRAME = (
     *(
@@ -92,6 +94,14 @@ def import_rooms() -> list[type[Room]]:
     return found
 
 
+class Waiting(Message):
+    """A thread waits for another process: ``what`` it is."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.what = what
+
+
 class ReviewApp(App[None], Deciding):
     """All tabs over the workspace in one folder."""
 
@@ -111,6 +121,7 @@ class ReviewApp(App[None], Deciding):
         self._memory = memory.load(self.folder)
         self._fingerprint: tuple[tuple[int, int], ...] = ()
         self._clashes: set[str] = set()
+        self._told_waiting = -PATIENCE
         self.late: threading.Timer | None = None
         """Ends the process where the app does not end after SIGTERM; to be cancelled once it has ended."""
         for theme in THEMES:
@@ -130,6 +141,24 @@ class ReviewApp(App[None], Deciding):
         if self._workspace is None:
             self._workspace = Workspace.create(self.folder) if create else Workspace.open(self.folder)
         return self._workspace
+
+    def waits(self, what: str, waited: float) -> None:
+        """Called in a thread that waits for another process (`store.locks`): tell of it, and give up once the app
+        ends."""
+        from ..engine.errors import Cancelled
+
+        if self._exit:
+            raise Cancelled
+        if waited >= WATCH:
+            self.post_message(Waiting(what))
+
+    @on(Waiting)
+    def _waiting(self, message: Waiting) -> None:
+        now = time.monotonic()
+        if now - self._told_waiting >= PATIENCE:
+            self._told_waiting = now
+            told = f"workspace is open in {message.what}: waiting"
+            self.notify(told, severity="warning", timeout=PATIENCE, markup=False)
 
     def settings(self) -> Settings:
         from ..engine.settings import resolve

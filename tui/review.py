@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ..engine.errors import UsageError
+from ..engine.store import locks
 
 
 def review(path: Path) -> int:
@@ -25,6 +26,7 @@ def review(path: Path) -> int:
     from .app import ReviewApp
 
     app = ReviewApp(path)
+    locks.on_wait = app.waits
     app.run()
     if app.late is not None:
         app.late.cancel()

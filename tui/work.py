@@ -11,6 +11,7 @@ from textual.dom import DOMNode
 from textual.message import Message
 from textual.timer import Timer
 
+from ..engine.disk import fault
 from ..engine.errors import CurateError
 
 T = TypeVar("T")
@@ -105,6 +106,8 @@ def _tried(work: Callable[[], T]) -> tuple[T | None, CurateError | None]:
     except CurateError as error:
         return None, error
     except Exception as error:
+        if isinstance(error, OSError) and (refused := fault(error)):
+            return None, refused
         return None, CurateError(f"{type(error).__name__}: {error}", "please report this with what you did")
 
 

@@ -1,14 +1,24 @@
-"""Writing the curated corpus with its manifest: whole or not at all, never over an existing file unasked."""
+"""Writing the curated corpus with its manifest: whole or not at all, never over an existing file unasked.
+
+A file system has no step that renames two files at once. So a manifest that stands beside a file is always that
+file's own: the old manifest goes first, then the new file comes, then the new manifest. A kill between these steps
+leaves a whole file without a manifest, old or new, and the manifest's digest says the same again. A folder carries its
+manifest inside and comes in one step, though its predecessor must be set aside before: what a kill leaves set aside
+the next export puts back. Each export also removes what killed ones left half written.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CurateError, UsageError
+from ..index.formulas import KEY, MANIFEST
 from ..pool.prompts import Template
 from ..pool.records import Demonstration, Split
 from ..progress import CancelToken, Event, Report, silent
@@ -23,10 +34,12 @@ from ..store import decisions
 from ..store.demonstrations import fetch, task_of
 from ..store.workspace import Workspace
 from ..version import VERSION
-from .writers import FILE_WRITERS, INPUT_KEYS, Writer, write_parquet
+from .writers import FILE_WRITERS, INPUT_KEYS, Writer, write_csv, write_parquet
 
 FORMATS = (*FILE_WRITERS, "hf")
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "parquet"}
+PART, ASIDE = ".part", ".old"
+"""Endings of hidden names beside the target: what is being written, and a folder set aside for its successor."""
 BATCH = 10_000
 HF_SPLITS: dict[Split, str] = {"pool": "train", "validation": "validation", "test": "test"}
 
@@ -34,8 +47,9 @@ HF_SPLITS: dict[Split, str] = {"pool": "train", "validation": "validation", "tes
 @dataclass(frozen=True, slots=True)
 class ExportPlan:
     """What to write. ``split`` pool means its active demonstrations; ``deduplicate`` keeps the first of each
-    duplicate group; ``sources`` empty means all. The format ``hf`` is a folder with every split. ``dry_run``: look and
-    check, and write nothing."""
+    duplicate group; ``sources`` empty means all. ``escape_formulas``: cells of a CSV file that a spreadsheet would run
+    get an apostrophe, which `index` takes off again as long as the manifest stands beside the file. The format ``hf``
+    is a folder with every split. ``dry_run``: look and check, and write nothing."""
 
     out: Path
     format: str = "jsonl"
@@ -45,6 +59,7 @@ class ExportPlan:
     template: Template = Template()
     force: bool = False
     dry_run: bool = False
+    escape_formulas: bool = True
 
 
 def format_of(out: Path) -> str:
@@ -78,6 +93,8 @@ def export(
             digests = _write_folder(workspace, plan, chosen, temporary, report, token)
         else:
             writer = FILE_WRITERS[plan.format]
+            if writer is write_csv and not plan.escape_formulas:
+                writer = partial(write_csv, write=str)
             written = _write_file(workspace, plan, chosen[plan.split], writer, temporary, report, token)
             digests = {plan.out.name: written}
         return _manifest(workspace, plan, chosen, digests)
@@ -86,7 +103,13 @@ def export(
 
 
 def check_target(plan: ExportPlan) -> None:
-    """Raise `UsageError` when what stands at the target must not be overwritten."""
+    """Raise `UsageError` when what stands at the target must not be overwritten; what killed exports left beside it
+    is put in order before."""
+    if not plan.dry_run:
+        with suppress(OSError):  # a place that cannot be written is told of when it is written
+            _clear(plan)
+    if plan.out.exists() and not (plan.out.is_file() or plan.out.is_dir()):
+        raise UsageError(f"{plan.out} is neither a file nor a folder", "choose another name")
     if plan.out.exists() and not plan.force:
         raise UsageError(f"{plan.out} exists", "choose another name, or overwrite it with --force")
     if plan.out.is_dir() != (plan.format == "hf") and plan.out.exists():
@@ -100,7 +123,7 @@ def foreseen(plan: ExportPlan, counts: Mapping[str, int]) -> dict[str, Any]:
 
 def publish(plan: ExportPlan, write: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
     """Let ``write`` leave its work at a temporary path and return the manifest; then move both into place, whole."""
-    temporary = plan.out.with_name(f".{plan.out.name}.{os.getpid()}.part")
+    temporary = plan.out.with_name(f".{plan.out.name}.{os.getpid()}{PART}")
     try:
         plan.out.parent.mkdir(parents=True, exist_ok=True)
         manifest = write(temporary)
@@ -117,7 +140,7 @@ def publish(plan: ExportPlan, write: Callable[[Path], dict[str, Any]]) -> dict[s
 
 def manifest_path(plan: ExportPlan) -> Path:
     """Where the manifest goes: inside a folder, beside a file."""
-    return plan.out / "manifest.json" if plan.format == "hf" else plan.out.with_name(plan.out.name + ".manifest.json")
+    return plan.out / "manifest.json" if plan.format == "hf" else plan.out.with_name(plan.out.name + MANIFEST)
 
 
 def _rows(workspace: Workspace, plan: ExportPlan, split: Split) -> NDArray[np.int64]:
@@ -239,6 +262,7 @@ def _manifest(
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "format": plan.format,
         "files": digests,
+        **({KEY: plan.escape_formulas} if plan.format == "csv" else {}),
         "input_keys": list(INPUT_KEYS),
         "counts": counts,
         "sources": [
@@ -263,28 +287,65 @@ def _all(chosen: dict[Split, NDArray[np.int64]]) -> NDArray[np.int64]:
 
 
 def _publish(plan: ExportPlan, temporary: Path, manifest: dict[str, Any]) -> None:
-    """Move the finished work into place; an overwritten folder is set aside until the new one stands."""
+    """Move the finished work into place, in the order that the module's docstring gives reasons for."""
     text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
+    target = manifest_path(plan)
     if plan.format == "hf":
-        (temporary / "manifest.json").write_text(text, encoding="utf-8")
-        aside = plan.out.with_name(f".{plan.out.name}.{os.getpid()}.old")
+        _write_settled(temporary / target.name, text)
+        aside = plan.out.with_name(f".{plan.out.name}.{os.getpid()}{ASIDE}")
         if plan.out.exists():
             plan.out.rename(aside)
         temporary.rename(plan.out)
         _remove(aside)
         return
-    target = manifest_path(plan)
-    beside = target.with_name(f".{target.name}.{os.getpid()}.part")
+    beside = target.with_name(f".{target.name}.{os.getpid()}{PART}")
     try:
-        beside.write_text(text, encoding="utf-8")
+        _write_settled(beside, text)
+        target.unlink(missing_ok=True)
         temporary.replace(plan.out)
         beside.replace(target)
     finally:
         _remove(beside)
 
 
+def _write_settled(path: Path, text: str) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _clear(plan: ExportPlan) -> None:
+    """Put back the folder that a killed export had set aside, and remove what killed ones left half written."""
+    names = {plan.out.name, manifest_path(plan).name}
+    for path in sorted(plan.out.parent.iterdir()):
+        found = _LEFT.fullmatch(path.name)
+        if found is None or found["name"] not in names or _lives(int(found["pid"])):
+            continue
+        if found["ending"] == ASIDE and not plan.out.exists():
+            path.rename(plan.out)
+        else:
+            _remove(path)
+
+
+_LEFT = re.compile(rf"\.(?P<name>.+)\.(?P<pid>\d+)(?P<ending>{re.escape(PART)}|{re.escape(ASIDE)})", re.DOTALL)
+
+
+def _lives(pid: int) -> bool:
+    """Does the process that a hidden name belongs to go on? Where that cannot be asked, say yes."""
+    if pid == os.getpid():
+        return False
+    try:
+        os.kill(pid, 0) if os.name == "posix" else None
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):  # somebody else's
+        return True
+    return True
+
+
 def _remove(path: Path) -> None:
-    if path.is_dir():
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)

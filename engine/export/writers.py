@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..index.formulas import escaped
 from ..pool.prompts import Template, instruction_for
 from ..pool.records import Demonstration, Task
 
@@ -81,24 +82,26 @@ def write_dspy(batches: Batches, path: Path, task: Task, template: Template) -> 
         file.write("\n]\n")
 
 
-def write_csv(batches: Batches, path: Path, task: Task, template: Template) -> None:
-    """RFC 4180 with a header; lists and further columns are JSON inside their cell."""
+def write_csv(
+    batches: Batches, path: Path, task: Task, template: Template, write: Callable[[str], str] = escaped
+) -> None:
+    """RFC 4180 with a header; lists and further columns are JSON inside their cell. What a spreadsheet would run as a
+    formula has an apostrophe before it, unless ``write`` says otherwise."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow([*COLUMNS, "metadata"])
         for row in chain.from_iterable(batches):
-            writer.writerow(
-                [
-                    row.id,
-                    row.source,
-                    row.input,
-                    row.output,
-                    _json(row.options),
-                    _json(row.answers),
-                    row.context,
-                    _json(row.metadata),
-                ]
+            texts = (
+                row.id,
+                row.source,
+                row.input,
+                row.output,
+                _json(row.options),
+                _json(row.answers),
+                row.context,
+                _json(row.metadata),
             )
+            writer.writerow(map(write, texts))
 
 
 def write_parquet(batches: Batches, path: Path, task: Task, template: Template) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,11 +22,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from ..disk import private
 from ..errors import NoWorkspaceError, UsageError
 from ..pool.records import TaskKind
 from ..progress import CancelToken, Event, Report, silent
-from ..search.files import exclusive
 from ..store.demonstrations import LEAKS, live_keys, next_row, retire, revive
+from ..store.locks import exclusive
 from ..store.workspace import Workspace
 from . import artefacts, duplicates
 from .readers import STDIN, Bad, expand, opened, records
@@ -136,6 +138,8 @@ class _File:
     name: str
     reading: _Reading
     digest: str
+    stamp: tuple[int, ...]
+    """Of the file that ``digest`` is of; empty for standard input."""
 
 
 def index_pool(
@@ -149,7 +153,7 @@ def index_pool(
     """
     cancel = cancel or CancelToken()
     _check(plan)
-    files = _files(workspace, plan)
+    files, passed = _files(workspace, plan)
     changed = _changed(workspace, files)
     counts = 0, 0, 0
     with _staging(workspace) as staging:
@@ -165,7 +169,8 @@ def index_pool(
         told = _report(con, files, len(files) - len(changed), counts)
         found = dict(con.execute("SELECT kind, count(*) FROM duplicates GROUP BY kind").fetchall())
         leaking = [name for (name,) in con.execute(LEAKS).fetchall()]
-    return replace(told, duplicates=found, leaking=leaking, encoded=encoded, encoder=plan.encoder)
+    skips = [*passed, *told.skipped]
+    return replace(told, skipped=skips, duplicates=found, leaking=leaking, encoded=encoded, encoder=plan.encoder)
 
 
 def rehearse_index(
@@ -183,7 +188,7 @@ def rehearse_index(
             workspace = Workspace.open(path)
         except NoWorkspaceError:
             workspace = Workspace.create(Path(scratch) / "workspace")
-        files = _files(workspace, plan)
+        files, passed = _files(workspace, plan)
         changed = _changed(workspace, files)
         with _staging(workspace) as staging:
             skipped = _stage(changed, staging, plan.strict, report, cancel)
@@ -196,7 +201,7 @@ def rehearse_index(
             except _RehearsedError:
                 pass
         missing = artefacts.missing(workspace, plan.encoder, live, keys).size if plan.encoder else 0
-    return replace(told, encoded=missing, encoder=plan.encoder)
+    return replace(told, skipped=[*passed, *told.skipped], encoded=missing, encoder=plan.encoder)
 
 
 class _RehearsedError(Exception):
@@ -227,20 +232,28 @@ def _check(plan: IndexPlan) -> None:
 # which files, and which of them changed
 
 
-def _files(workspace: Workspace, plan: IndexPlan) -> list[_File]:
+def _files(workspace: Workspace, plan: IndexPlan) -> tuple[list[_File], list[Skipped]]:
+    """The files to read, and what globs matched that cannot be read, which ``strict`` makes an error."""
     if not plan.paths and not plan.validation and not plan.test:
-        return _known_files(workspace)
+        return _known_files(workspace), []
     columns = dict(sorted(plan.columns.items()))
     pool = _Reading(None, columns, plan.source, plan.validation_fraction, plan.test_fraction)
     wanted: dict[str, _Reading] = {}
+    unread: dict[str, str] = {}
     for patterns, reading in (
         (plan.paths, pool),
         (plan.validation, _Reading("validation", columns, plan.source, 0.0, 0.0)),
         (plan.test, _Reading("test", columns, plan.source, 0.0, 0.0)),
     ):
         # a later, more particular naming wins: `index data/*.jsonl --test data/test.jsonl`
-        wanted |= dict.fromkeys(expand(patterns), reading)
-    return [_file(workspace, path, reading) for path, reading in wanted.items()]
+        paths, passed = expand(patterns)
+        wanted |= dict.fromkeys(paths, reading)
+        unread |= passed
+    if unread and plan.strict:
+        path, reason = next(iter(unread.items()))
+        raise UsageError(f"{path} {reason}", "leave it out, or leave out --strict to skip it")
+    files = [_file(workspace, path, reading) for path, reading in wanted.items()]
+    return files, [Skipped(path, 0, reason) for path, reason in unread.items()]
 
 
 def _known_files(workspace: Workspace) -> list[_File]:
@@ -255,13 +268,20 @@ def _known_files(workspace: Workspace) -> list[_File]:
 
 def _file(workspace: Workspace, path: str, reading: _Reading) -> _File:
     if path == STDIN:
-        return _File(STDIN, STDIN, reading, "")
+        return _File(STDIN, STDIN, reading, "", ())
+    with opened(path) as stream:
+        stamp = _stamp(stream)
+        digest = hashlib.file_digest(stream, _digest)  # type: ignore[arg-type]  # BinaryIO has readinto, its stub not
     full = Path(path).resolve()
     root = workspace.path.parent
     name = full.relative_to(root).as_posix() if full.is_relative_to(root) else str(full)
-    with opened(path) as stream:
-        digest = hashlib.file_digest(stream, _digest)  # type: ignore[arg-type]  # BinaryIO has readinto, its stub not
-    return _File(path, name, reading, digest.hexdigest())
+    return _File(path, name, reading, digest.hexdigest(), stamp)
+
+
+def _stamp(stream: BinaryIO) -> tuple[int, ...]:
+    """What differs once somebody wrote to the file, or put another in its place."""
+    found = os.fstat(stream.fileno())
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _digest() -> Any:
@@ -281,7 +301,10 @@ def _stage(files: list[_File], staging: Path, strict: bool, report: Report, canc
     """Write the good rows and return the bad ones, which ``strict`` makes an error."""
     skipped: list[Skipped] = []
     done = 0
-    with pq.ParquetWriter(staging, STAGED, compression="lz4") as writer:
+    with (
+        open(staging, "wb", opener=private) as sink,
+        pq.ParquetWriter(sink, STAGED, compression="lz4") as writer,
+    ):
         for file in files:
             with opened(file.path) as stream:
                 for batch in _batches(file, stream, skipped):
@@ -290,6 +313,10 @@ def _stage(files: list[_File], staging: Path, strict: bool, report: Report, canc
                     done += len(batch)
                     writer.write_table(pa.table([*zip(*batch, strict=True)], schema=STAGED))
                     report(Event("read", done))
+                if file.stamp and _stamp(stream) != file.stamp:
+                    raise UsageError(
+                        f"{file.path} changed while it was read", "run the same command again once it is whole"
+                    )
     if strict and skipped:
         first = skipped[0]
         raise UsageError(

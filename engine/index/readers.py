@@ -1,7 +1,7 @@
 """From a file to its records, each with the line it starts on.
 
 A fault in one record is yielded as `Bad` in its place and the rest is read on; a fault of the whole file (missing,
-a directory, empty, truncated, not of its format) raises `UsageError`. Text files are decoded row by row.
+a directory or a device, empty, truncated, not of its format) raises `UsageError`. Text files are decoded row by row.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import glob
 import gzip
 import io
 import json
+import os
+import stat
 import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
+from ..disk import open_regular
 from ..errors import UsageError
+from . import formulas
 
 Format = Literal["jsonl", "json", "csv", "tsv", "parquet"]
 SUFFIXES: Mapping[str, Format] = {
@@ -50,21 +54,32 @@ Record = tuple[int, dict[str, Any] | Bad]
 """The line (in Parquet: the row, from 1) a record starts on, and the record."""
 
 
-def expand(patterns: Iterable[str]) -> list[str]:
-    """Paths as the user wrote them, with globs replaced by the files they match, sorted; each path once.
+def expand(patterns: Iterable[str]) -> tuple[list[str], dict[str, str]]:
+    """Paths as the user wrote them, with globs replaced by the files they match, sorted; each path once. And what
+    globs matched that cannot be read (a pipe, a device, a link to nothing, a file of somebody else's), with the reason.
 
-    Raises `UsageError` for a pattern that matches nothing.
+    Folders that a glob matches are passed over. Raises `UsageError` for a pattern that matches nothing to read.
     """
     paths: dict[str, None] = {}
+    passed: dict[str, str] = {}
     for pattern in patterns:
-        if pattern == STDIN or Path(pattern).exists() or not glob.has_magic(pattern):
+        if pattern == STDIN or os.path.lexists(pattern) or not glob.has_magic(pattern):
             paths[pattern] = None
             continue
-        matches = sorted(path for path in _glob(pattern) if Path(path).is_file())
+        matches = 0
+        for path in sorted(_glob(pattern)):
+            if Path(path).is_dir():
+                continue
+            try:
+                open_regular(path).close()
+            except OSError as error:
+                passed[path] = f"cannot be read: {error.strerror or error}"
+                continue
+            paths[path] = None
+            matches += 1
         if not matches:
             raise UsageError(f"no file matches {pattern}", "check the pattern, and quote it if the shell changed it")
-        paths.update(dict.fromkeys(matches))
-    return list(paths)
+    return list(paths), passed
 
 
 def _glob(pattern: str) -> list[str]:
@@ -75,24 +90,42 @@ def _glob(pattern: str) -> list[str]:
 def opened(path: str) -> Iterator[BinaryIO]:
     """The file's bytes (`-`: standard input); raises `UsageError` for what is no readable, non-empty file."""
     if path == STDIN:
-        data = sys.stdin.buffer.read()
+        data = piped("pipe JSON Lines into: icl-curate index -")
         if not data.strip():
             raise UsageError("standard input is empty", "pipe JSON Lines into: icl-curate index -")
         yield io.BytesIO(data)
         return
     file = Path(path)
-    if file.is_dir():
-        raise UsageError(f"{path} is a directory", f"icl-curate index '{file / '*.jsonl'}'")
     try:
-        stream = file.open("rb")
+        if file.is_dir():
+            raise UsageError(f"{path} is a directory", f"icl-curate index '{file / '*.jsonl'}'")
+        stream = open_regular(path)
     except FileNotFoundError:
-        raise UsageError(f"{path} does not exist", "check the path") from None
+        gone = "is a link to nothing" if os.path.islink(path) else "does not exist"  # noqa: PTH114
+        raise UsageError(f"{path} {gone}", "check the path") from None
     except (OSError, ValueError) as error:
-        raise UsageError(f"cannot read {path}: {getattr(error, 'strerror', error)}", "check the file") from error
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"cannot read {path}: {reason}", "name a file that you may read, or pipe into -") from error
     with stream:
-        if not stream.peek(1):
+        if not stream.read(1):
             raise UsageError(f"{path} is empty", "leave it out, or write the demonstrations to it")
+        stream.seek(0)
         yield stream
+
+
+def piped(fix: str) -> bytes:
+    """All of standard input. Raises `UsageError` with ``fix`` where nothing is piped in: a terminal would be waited
+    for, and a device read without end."""
+    if sys.stdin is None:  # closed
+        return b""
+    stream = sys.stdin.buffer
+    try:
+        mode = os.fstat(stream.fileno())
+    except (OSError, ValueError):  # no file at all, but bytes in memory
+        return stream.read()
+    if stat.S_ISCHR(mode.st_mode) and not os.path.samestat(mode, os.stat(os.devnull)):  # noqa: PTH116
+        raise UsageError("standard input is a terminal or a device: nothing is piped in", fix)
+    return stream.read()
 
 
 def format_of(path: str, stream: BinaryIO) -> Format:
@@ -317,6 +350,7 @@ class _Feed:
 
 
 def _csv(path: str, stream: BinaryIO, *, tab: bool) -> Iterator[Record]:
+    unescape = formulas.are_escaped(path)
     csv.field_size_limit(FIELD_BYTES)
     _, lines = _text_lines(stream)
     feed = _Feed(line.decode(errors="surrogateescape") if isinstance(line, bytes) else line for line in lines)
@@ -339,7 +373,7 @@ def _csv(path: str, stream: BinaryIO, *, tab: bool) -> Iterator[Record]:
         elif len(fields) != len(header):
             yield line, Bad(f"{len(fields)} fields where the header has {len(header)}")
         else:
-            yield line, _csv_checked(header, fields)
+            yield line, _csv_checked(header, list(map(formulas.plain, fields)) if unescape else fields)
     if header is None:
         raise UsageError(f"{path} has no header row", "let the first line name the columns")
 
@@ -396,25 +430,57 @@ def _parquet(path: str, stream: BinaryIO) -> Iterator[Record]:
     try:
         file = parquet.ParquetFile(stream)
         for batch in file.iter_batches(batch_size=4096):
-            try:
-                rows: list[Any] = batch.to_pylist()
-            except UnicodeDecodeError:
-                rows = [_parquet_row(batch, i) for i in range(batch.num_rows)]
-            for number, row in enumerate(rows, number + 1):  # noqa: B020 - goes on counting from the last batch
+            for number, row in enumerate(plain_rows(batch), number + 1):  # noqa: B020 - goes on from the last batch
                 yield number, row
-    except pyarrow.ArrowException as error:
+    except (pyarrow.ArrowException, UnicodeDecodeError) as error:  # the latter: a column's name
         message = str(error).splitlines()[0]
         raise UsageError(f"{path} is truncated or no Parquet file: {message}", "write the file again") from error
     if not number:
         raise UsageError(f"{path} has no rows", "leave it out, or write the demonstrations to it")
 
 
-def _parquet_row(batch: Any, index: int) -> dict[str, Any] | Bad:
+def plain_rows(batch: Any) -> list[dict[str, Any] | Bad]:
+    """The rows of an Arrow batch as Python values. What Python has no value for, such as a moment in nanoseconds or
+    beyond the year 9999, is its text; a row that cannot be told at all is `Bad`."""
     try:
-        row: dict[str, Any] = batch.slice(index, 1).to_pylist()[0]
-    except UnicodeDecodeError:
-        return Bad("not UTF-8")
+        rows: list[dict[str, Any] | Bad] = batch.to_pylist()
+    except _UNTOLD:
+        return [_plain_row(batch, i) for i in range(batch.num_rows)]
+    return rows
+
+
+_UNTOLD = (ValueError, OverflowError, TypeError, LookupError, ImportError, NotImplementedError)
+"""What Arrow raises for a value that it cannot give to Python."""
+
+
+def _plain_row(batch: Any, index: int) -> dict[str, Any] | Bad:
+    row: dict[str, Any] = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            row[name] = _plain_value(column[index])
+        except UnicodeDecodeError:
+            return Bad("not UTF-8")
+        except _UNTOLD as error:
+            return Bad(f"column {name} cannot be read: {error}".splitlines()[0])
     return row
+
+
+def _plain_value(cell: Any) -> Any:
+    """The value of an Arrow scalar, part by part where its whole cannot be told."""
+    import pyarrow
+
+    try:
+        return cell.as_py()
+    except UnicodeDecodeError:
+        raise
+    except _UNTOLD:
+        if pyarrow.types.is_struct(cell.type):
+            return {name: _plain_value(part) for name, part in cell.items()}
+        if pyarrow.types.is_nested(cell.type):
+            return [_plain_value(part) for part in cell.values]
+        if pyarrow.types.is_timestamp(cell.type) and cell.type.tz:
+            cell = pyarrow.scalar(cell.value, pyarrow.timestamp(cell.type.unit, "UTC"))  # its own zone may not exist
+        return cell.cast(pyarrow.string()).as_py()
 
 
 def listed(text: str) -> list[Any] | None:

@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -415,7 +416,7 @@ def _text(value: object, field: str, *, numbers: bool = True, empty: bool = Fals
             raise _BadRow("not UTF-8") from None
     if numbers and isinstance(value, bool):
         return "true" if value else "false"
-    if numbers and isinstance(value, int | float):
+    if numbers and isinstance(value, int | float | Decimal):
         return str(value)
     raise _BadRow(f"{field} is {_kind(value)}, not text")
 
@@ -423,7 +424,7 @@ def _text(value: object, field: str, *, numbers: bool = True, empty: bool = Fals
 def _kind(value: object) -> str:
     if isinstance(value, bool):
         return "a boolean"
-    if isinstance(value, int | float):
+    if isinstance(value, int | float | Decimal):
         return "a number"
     if isinstance(value, list | tuple):
         return "a list"

@@ -7,13 +7,14 @@ import math
 import operator
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ..disk import private
 
 MOST_HEAD = 100_000_000
 """Bytes of a safetensors head at most, as in the format's own library."""
@@ -37,25 +38,13 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
-        with temporary.open("wb") as file:
+        with open(temporary, "wb", opener=private) as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-@contextmanager
-def exclusive(path: Path) -> Iterator[None]:
-    """Hold the lock file ``path``; another process or thread that wants it waits. A killed holder's lock is freed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab") as file:
-        _lock(file.fileno())
-        try:
-            yield
-        finally:
-            _unlock(file.fileno())
 
 
 def map_safetensors(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
@@ -95,29 +84,3 @@ def _tensor(data: NDArray[np.uint8], name: str, entry: Any) -> NDArray[Any]:
     if math.prod(shape) * kind.itemsize != end - begin:
         raise ValueError(f"{name} is not of the size its head says")
     return np.asarray(data[begin:end]).view(kind).reshape(shape)
-
-
-if os.name == "nt":  # pragma: no cover
-    import msvcrt
-    import time
-
-    def _lock(descriptor: int) -> None:
-        while True:
-            try:
-                msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
-                return
-            except OSError:
-                time.sleep(0.02)
-
-    def _unlock(descriptor: int) -> None:
-        os.lseek(descriptor, 0, os.SEEK_SET)
-        msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)  # type: ignore[attr-defined]
-
-else:
-    import fcntl
-
-    def _lock(descriptor: int) -> None:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-
-    def _unlock(descriptor: int) -> None:
-        fcntl.flock(descriptor, fcntl.LOCK_UN)

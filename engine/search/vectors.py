@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 
 from ..errors import UsageError, WorkspaceError
 from ..progress import CancelToken, Report, silent, within
+from ..store.locks import exclusive
 from .checked import remembered
 from .encoder import Encoder
-from .files import exclusive, replace_file
+from .files import replace_file
 
 BLOCK = 2048
 """Texts encoded between two commits to disk."""

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
+from ..disk import open_regular
 from ..errors import UsageError
+from ..index.readers import Bad, plain_rows
 from ..pool.answers import normalise
 from ..progress import CancelToken, Report, silent
 from .domains import registered_domain
@@ -27,6 +30,7 @@ from .votes import vote
 
 GroupBy = Literal["auto", "source", "domain"]
 _ANSWERS, _SOURCES = "retrieved_answers", ("retrieved_sources", "retrieved_websites")
+_FILE = "give a .jsonl or .parquet file of recorded retrievals"
 _SHAPE = (
     'a row has "question", "correct_answers", "retrieved_answers" and "retrieved_sources" (or "retrieved_websites")'
 )
@@ -181,8 +185,6 @@ def audit(
 def read_log(path: str | Path, *, group_by: GroupBy = "auto", normalised: bool = False) -> Log:
     """Read a recorded log, JSONL or Parquet by its ending. Raises UsageError with the row that cannot be read."""
     file = Path(path)
-    if not file.is_file():
-        raise UsageError(f"no such log: {file}", "give a .jsonl or .parquet file of recorded retrievals")
     log = Log([], [], [], [], [])
     rows = _parquet_rows(file) if file.suffix in {".parquet", ".pq"} else _jsonl_rows(file)
     domains: dict[str, str] = {}
@@ -221,14 +223,26 @@ def to_lists(log: Log, names: Sequence[str] | None = None) -> RankedLists:
     return ranked_lists(log.sources, log.answers, log.right, documents=log.documents, names=names)
 
 
+@contextmanager
+def _opened(file: Path) -> Iterator[BinaryIO]:
+    try:
+        stream = open_regular(file)
+    except FileNotFoundError:
+        raise UsageError(f"no such log: {file}", _FILE) from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}", _FILE) from error
+    with stream:
+        yield stream
+
+
 def _jsonl_rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    with file.open("rb") as lines:
+    with _opened(file) as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
             try:
                 row = json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise UsageError(f"{file}:{number}: not JSON ({error})", "write one JSON object a line") from error
             if not isinstance(row, dict):
                 raise UsageError(f"{file}:{number}: not a JSON object", _SHAPE)
@@ -240,16 +254,18 @@ def _parquet_rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(file) as table:
+        with _opened(file) as stream, pq.ParquetFile(stream) as table:
             wanted = {"question", "correct_answers", _ANSWERS, *_SOURCES}
             columns = [name for name in table.schema_arrow.names if name in wanted]
             number = 0
             for batch in table.iter_batches(columns=columns):
-                for row in batch.to_pylist():
+                for row in plain_rows(batch):
                     number += 1
+                    if isinstance(row, Bad):
+                        raise UsageError(f"{file} row {number}: {row.reason}", _SHAPE)
                     yield f"{file} row {number}", row
-    except (OSError, pa.ArrowException) as error:
-        raise UsageError(f"{file} cannot be read: {error}", "give a .jsonl or .parquet file") from error
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} cannot be read: {error}", _FILE) from error
 
 
 def _report(validation: RankedLists, tested: RankedLists | None, k: int, choice: Choice) -> AuditReport:

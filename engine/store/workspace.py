@@ -3,29 +3,42 @@
 DuckDB lets one process write, or several read. So nothing here keeps the file open: `Workspace.read` and
 `Workspace.write` open it for the length of a ``with`` block (about 12 ms), threads of one process share what is
 open, and another process's batch is waited for before the user is told who holds the lock.
+
+What DuckDB or the operating system refuses inside such a block (no room, no permission, a damaged file) is raised as
+a `CurateError`; a transaction that cannot be committed has changed nothing. New folders and files are their owner's
+alone: prompts and answers are nobody else's business.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import stat
 import threading
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 
-from ..errors import LockedError, NoWorkspaceError, WorkspaceError
-from . import schema
+from .. import disk
+from ..errors import CurateError, DiskError, LockedError, NoWorkspaceError, WorkspaceError
+from . import locks, schema
 
 FILE = "workspace.duckdb"
+WAL = FILE + ".wal"
 DEFAULT = ".icl-curate"
-PATIENCE = 5.0
-"""Seconds to wait for another process's batch before giving up."""
+HEADER = 3 * 4096
+"""Bytes of DuckDB's headers: a file shorter than that has never held anything."""
+PATIENCE = 60.0
+"""Seconds to wait for another process's batch before giving up; ICL_CURATE_PATIENCE says otherwise."""
+
+_LOCKED = re.compile("could not set lock|used by another process|already open in", re.IGNORECASE)
+_DAMAGED = (duckdb.IOException, duckdb.SerializationException, duckdb.FatalException, duckdb.InternalException)
+_STORAGE = (*_DAMAGED, duckdb.TransactionException, duckdb.OutOfMemoryException)
 
 
 @dataclass
@@ -52,7 +65,10 @@ class Workspace:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path.resolve()
+        try:
+            self.path = path.resolve()
+        except (OSError, RuntimeError) as error:  # links in a circle
+            raise WorkspaceError(f"cannot open the workspace {path}: {error}", "choose another --workspace") from error
         self.database = self.path / FILE
         with _gates_lock:
             self._gate = _gates.setdefault(self.database, _Gate())
@@ -62,20 +78,28 @@ class Workspace:
         """Make the folder and the file where they are missing, and migrate an older file."""
         workspace = cls(path)
         try:
-            workspace.path.mkdir(parents=True, exist_ok=True)
+            if not _stands(workspace.database):
+                workspace.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+                _make(workspace.database)
         except OSError as error:
             raise WorkspaceError(
-                f"cannot make the workspace {path}: {error.strerror}", "choose another with --workspace"
+                f"cannot make the workspace {path}: {error.strerror or error}{disk.owner(workspace.path)}",
+                "choose another with --workspace",
             ) from error
-        with workspace.write():  # the first write migrates
-            pass
-        return workspace
+        return cls.open(path)
 
     @classmethod
     def open(cls, path: Path) -> Workspace:
         """Open an existing workspace; a missing one is a `NoWorkspaceError`."""
         workspace = cls(path)
-        if not workspace.database.exists():
+        try:
+            stands = _stands(workspace.database)
+        except OSError as error:
+            raise WorkspaceError(
+                f"cannot read the workspace {path}: {error.strerror or error}{disk.owner(workspace.path)}",
+                "ask for access to it, or choose another with --workspace",
+            ) from error
+        if not stands:
             raise NoWorkspaceError(f"no workspace at {path}", "icl-curate index POOL.jsonl")
         with workspace.read() as con:
             version = schema.version_of(con)
@@ -88,21 +112,23 @@ class Workspace:
     @contextmanager
     def read(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """A cursor to read with; several processes may read at once."""
-        with self._use(read_only=True) as con:
+        with _explained(self.database), self._use(read_only=True) as con:
             yield con
 
     @contextmanager
     def write(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """A cursor inside one transaction: committed when the block ends, rolled back when it raises."""
-        with self._gate.writing, self._use(read_only=False) as con:
+        with self._gate.writing, _explained(self.database), self._use(read_only=False) as con:
             schema.migrate(con)
             con.execute("BEGIN")
             try:
                 yield con
             except BaseException:
-                con.execute("ROLLBACK")
+                with suppress(duckdb.Error):  # the error that broke the transaction may have ended it
+                    con.execute("ROLLBACK")
                 raise
             con.execute("COMMIT")
+            _close_to_others(self.path / WAL)
 
     @contextmanager
     def _use(self, *, read_only: bool) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -126,9 +152,11 @@ class Workspace:
                     gate.condition.wait()
             else:
                 gate.writers_waiting += 1
-                while gate.connection is not None and gate.read_only:
-                    gate.condition.wait()
-                gate.writers_waiting -= 1
+                try:
+                    while gate.connection is not None and gate.read_only:
+                        gate.condition.wait()
+                finally:
+                    gate.writers_waiting -= 1
             try:
                 if gate.connection is None:
                     gate.connection = _connect(self.database, read_only)
@@ -159,45 +187,133 @@ def arrow(con: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
         return cursor.sql(sql).to_arrow_table()
 
 
-def _connect(database: Path, read_only: bool) -> duckdb.DuckDBPyConnection:
-    """Open the file, waiting up to `PATIENCE` seconds for another process to let go of it."""
-    config = {
+def _stands(database: Path) -> bool:
+    """Is there a database to open? Not where there is no file, or only what a kill left of one that was being made.
+    Raises `OSError` where it may not be looked at, and for what is no regular file."""
+    try:
+        found = database.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        if database.is_symlink():
+            raise
+        return False
+    if found.st_size >= HEADER and stat.S_ISREG(found.st_mode):
+        return True
+    log = database.with_name(WAL)
+    if log.exists() and log.stat().st_size:  # a log holds what was committed: DuckDB shall say what is wrong
+        return True
+    data = disk.read_regular(database)
+    begun = data[8:12] == b"DUCK"[: max(len(data) - 8, 0)]  # eight bytes of a checksum, then DuckDB's mark
+    return any(data) and not begun
+
+
+def _make(database: Path) -> None:
+    """Make the database whole under another name, then put it in its place: a kill at any moment leaves no file or a
+    whole one. Of several processes one makes it."""
+    with locks.exclusive(database.parent / "tmp" / "create.lock"):
+        if _stands(database):
+            return
+        draft = database.with_name(f".{FILE}.new")
+        logs = (draft.with_name(draft.name + ".wal"), database.with_name(WAL))
+        for left in (draft, *logs):  # by a killed creation; a log of ours is empty here, or there would be a database
+            left.unlink(missing_ok=True)
+        try:
+            with _explained(database):
+                draft_con = duckdb.connect(str(draft), config=_config(database))
+                try:
+                    schema.migrate(draft_con)
+                    draft_con.execute("CHECKPOINT")
+                finally:
+                    draft_con.close()
+            _close_to_others(draft)
+            with draft.open("rb+") as file:
+                os.fsync(file.fileno())
+            draft.replace(database)
+        finally:
+            for left in (draft, logs[0]):
+                left.unlink(missing_ok=True)
+
+
+def _close_to_others(path: Path) -> None:
+    """Take a file that DuckDB made from everybody but its owner."""
+    with suppress(OSError):  # gone already, or a file system without owners
+        if path.stat().st_mode & 0o077:
+            path.chmod(0o600)
+
+
+def _config(database: Path) -> dict[str, Any]:
+    return {
         "memory_limit": f"{_memory_mib() // 4}MiB",  # DuckDB's own 80 % would starve numpy and torch
         "temp_directory": str(database.parent / "tmp"),
         "autoinstall_known_extensions": "false",
         "autoload_known_extensions": "false",
     }
-    deadline = time.monotonic() + PATIENCE
-    wait = 0.02
-    while True:
+
+
+def _connect(database: Path, read_only: bool) -> duckdb.DuckDBPyConnection:
+    """Open the file, waiting for another process to let go of it for as long as `PATIENCE` says."""
+    if not database.is_file():  # DuckDB would make one here, and would wait for the other end of a pipe
+        raise NoWorkspaceError(f"no workspace at {database.parent}", "icl-curate index POOL.jsonl")
+    patience = locks.patience(PATIENCE)
+    for waited in locks.waits():
         try:
-            return duckdb.connect(str(database), read_only=read_only, config=config)  # type: ignore[arg-type]
-        except duckdb.IOException as error:
-            if "lock" not in str(error).lower():
-                raise _explain(database, error) from error
-            if time.monotonic() > deadline:
-                raise _locked(error) from error
+            return duckdb.connect(str(database), read_only=read_only, config=_config(database))
         except duckdb.Error as error:
-            raise _explain(database, error) from error
-        time.sleep(wait)
-        wait = min(wait * 1.5, 0.25)
+            if not _LOCKED.search(str(error)):
+                raise _explain(database, error) or _damaged(database, error) from error
+            holder = _holder(error)
+            if waited > patience:
+                fix = f"close that program, or wait longer: {locks.VARIABLE}={max(600, round(10 * patience))} (seconds)"
+                raise LockedError(f"workspace is open in {holder}", fix) from error
+            locks.on_wait(holder, waited)
+    raise AssertionError("unreachable")
 
 
-def _locked(error: Exception) -> WorkspaceError:
-    pid = re.search(r"PID (\d+)", str(error))
-    holder = f"PID {pid[1]}" if pid else "another process"
-    return LockedError(f"workspace is open in {holder}", "close that program, or wait for it, and try again")
+def _holder(error: Exception) -> str:
+    pid = re.search(r"\(PID (\d+)\)", str(error))
+    return locks.process(int(pid[1]) if pid else None)
 
 
-def _explain(database: Path, error: Exception) -> WorkspaceError:
+@contextmanager
+def _explained(database: Path) -> Iterator[None]:
+    """Raise what DuckDB says of disk and file as `CurateError`; what it says of our SQL stays as it is."""
+    try:
+        yield
+    except duckdb.Error as error:
+        told = _explain(database, error)
+        if told is None:
+            raise
+        raise told from error
+
+
+def _explain(database: Path, error: duckdb.Error) -> CurateError | None:
+    if not isinstance(error, _STORAGE):
+        return None
     message = str(error).splitlines()[0]
-    if "WAL" in message:
+    folder = database.parent
+    if disk.full(error) or "max_temp_directory_size" in message:
+        return DiskError(f"no space left on the disk of {folder}", disk.ROOM)
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return DiskError(f"not enough memory: {message}", "close other programs, then run the same command again")
+    told = disk.fault(error)
+    if told and disk.denied(error):
+        return WorkspaceError(
+            f"no access to the workspace {folder}: {told.what}{disk.owner(database)}",
+            f"ask for access, or work on a copy: cp -r '{folder}' COPY, then add --workspace COPY",
+        )
+    if told:
+        return DiskError(f"{told.what}: {folder}", told.fix)
+    if "WAL" in message.replace(str(database), ""):
         return WorkspaceError(
             f"the workspace's write-ahead log is damaged: {message}",
             f"mv '{database}.wal' '{database}.wal.damaged'  (loses what was written since the last checkpoint)",
         )
+    return _damaged(database, error) if isinstance(error, _DAMAGED) else None
+
+
+def _damaged(database: Path, error: duckdb.Error) -> WorkspaceError:
     return WorkspaceError(
-        f"cannot open {database}: {message}", "restore the file from a copy, or index again elsewhere"
+        f"cannot open {database}: {str(error).splitlines()[0]}",
+        "restore the file from a copy, or index again elsewhere",
     )
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ..disk import read_regular
 from ..errors import UsageError
 from ..progress import CancelToken, Event, Report, silent
 from ..search.threads import one_blas_thread
@@ -92,10 +93,11 @@ def label_topics(labels: Iterable[str]) -> list[str]:
 def read_list(path: Path) -> list[str]:
     """The user's own topics, one a line; empty lines, comments (#) and repeats are skipped. `UsageError` if none."""
     try:
-        lines = [" ".join(line.split()) for line in path.read_text(encoding="utf-8-sig").splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
+        lines = [" ".join(line.split()) for line in read_regular(path).decode("utf-8-sig").splitlines()]
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise UsageError(
-            f"cannot read the topics in {path}: {error}", "give a text file with one topic a line"
+            f"cannot read the topics in {path}: {reason}", "give a text file with one topic a line"
         ) from error
     by_key: dict[str, str] = {}
     for line in lines:

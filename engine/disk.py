@@ -1,0 +1,118 @@
+"""What a file system does to a command: files that are none, files that are nobody else's business, and refusals."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from .errors import CurateError, DiskError
+
+KINDS: Mapping[int, str] = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+ROOM = "free some disk space, then run the same command again; nothing that was kept is lost"
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+DENIED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+_MENDS: Mapping[int, str] = {
+    **dict.fromkeys(FULL, ROOM),
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "ask for access to it, or choose another place"),
+    errno.EROFS: "mount it writable, or choose another place",
+    errno.EIO: "the disk itself failed: look at it, and go on with a copy elsewhere",
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "close other programs, or raise the limit: ulimit -n 4096"),
+    errno.EFBIG: "choose a place that takes larger files",
+    errno.ELOOP: "its symbolic links run in a circle: correct them",
+    errno.ENAMETOOLONG: "use a shorter name",
+    errno.ENOTDIR: "a part of its path is a file: check the path",
+    errno.ESTALE: "the network folder is gone: mount it again",
+}
+"""What can be done about what an operating system says."""
+
+
+def fault(error: BaseException) -> CurateError | None:
+    """What the operating system refused, as one line with its mend; None for what is no such refusal.
+
+    Libraries that wrap the system's words in an exception of their own are understood by these words.
+    """
+    number = _number(error)
+    if number is None:
+        return None
+    where = getattr(error, "filename", None)
+    what = f"{os.strerror(number)}: {os.fsdecode(where)}" if isinstance(where, str | bytes) else os.strerror(number)
+    return DiskError(what[0].lower() + what[1:], _MENDS[number])
+
+
+def full(error: BaseException) -> bool:
+    """Was there no room left?"""
+    return _number(error) in FULL
+
+
+def denied(error: BaseException) -> bool:
+    """Was it a matter of permissions?"""
+    return _number(error) in DENIED
+
+
+def _number(error: BaseException) -> int | None:
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno if error.errno in _MENDS else None
+    text = str(error)
+    return next((number for number in _MENDS if os.strerror(number) in text), None)
+
+
+def owner(path: Path) -> str:
+    """Who owns it, where that is somebody else: " (it belongs to NAME, you are NAME)"; else empty."""
+    try:
+        uid, me = path.stat().st_uid, os.getuid()
+    except (OSError, AttributeError):  # gone, or a system without owners
+        return ""
+    return "" if uid == me else f" (it belongs to {_name(uid)}, you are {_name(me)})"
+
+
+def _name(uid: int) -> str:
+    try:
+        import pwd
+
+        return pwd.getpwuid(uid).pw_name
+    except (ImportError, KeyError):
+        return f"user {uid}"
+
+
+def open_regular(path: str | Path) -> BinaryIO:
+    """Open a file to read its bytes. Raises `OSError`, with the reason in ``strerror``, also for what is no regular
+    file: a pipe would be waited for and a device read without end."""
+    _demand_regular(os.stat(path).st_mode)  # noqa: PTH116 - a path may be text that Path would change
+    stream = open(path, "rb", opener=_at_once)  # noqa: SIM115 - Path.open takes no opener
+    try:
+        _demand_regular(os.fstat(stream.fileno()).st_mode)  # it may have been changed for another
+    except BaseException:
+        stream.close()
+        raise
+    return cast(BinaryIO, stream)
+
+
+def read_regular(path: str | Path) -> bytes:
+    """All bytes of a regular file; raises as `open_regular` does."""
+    with open_regular(path) as stream:
+        return stream.read()
+
+
+def _demand_regular(mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, f"it is {KINDS.get(stat.S_IFMT(mode), 'something else')}, not a file")
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Opens without waiting for the other end of a pipe."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def private(path: str, flags: int) -> int:
+    """An opener, as `open` takes one: what is made is its owner's alone."""
+    return os.open(path, flags, 0o600)
