@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from commands import Run
+from icl_curate.engine.store import locks
 from icl_curate.engine.store import workspace as store
 from icl_curate.engine.store.decisions import decide, history
 from icl_curate.engine.store.workspace import Workspace
@@ -271,6 +272,26 @@ def test_a_locked_workspace_is_told_and_tried_again(taught: Path, monkeypatch: p
         await until(pilot, lambda: "open in PID" not in lines_of(app)[1])
 
     session(taught, script)
+
+
+def test_who_is_waited_for_is_said_and_leaving_does_not_wait(taught: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(taught / store.FILE)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout and holder.stdin and holder.stdout.readline() == "held\n"
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        monkeypatch.setattr(locks, "on_wait", app.waits)
+        await until(pilot, lambda: any(f"open in PID {holder.pid}" in n.message for n in app._notifications))
+        await pilot.press("question_mark")  # keys are taken meanwhile
+        await until(pilot, lambda: len(app.screen_stack) == 2)
+
+    try:
+        session(taught, script)  # ends the app while the tab still waits
+        assert holder.poll() is None
+    finally:
+        holder.stdin.close()
+        holder.wait()
 
 
 def test_an_empty_workspace_says_what_to_run_in_every_tab(tmp_path: Path) -> None:

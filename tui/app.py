@@ -147,7 +147,7 @@ class ReviewApp(App[None], Deciding):
         ends."""
         from ..engine.errors import Cancelled
 
-        if self._exit:
+        if self._exit or not self.is_running:
             raise Cancelled
         if waited >= WATCH:
             self.post_message(Waiting(what))
