@@ -409,14 +409,24 @@ def test_a_reader_that_goes_ends_it_quietly() -> None:
         assert (done.returncode, done.stderr) == (141, b"")
 
 
-def test_narration_that_nobody_reads_stops_no_work(pool: Path, tmp_path: Path) -> None:
+def test_narration_that_nobody_reads_stops_no_work(own: Path) -> None:
+    folder = own / ".icl-curate" / "jobs" / "1"
+    folder.mkdir(parents=True)
+    told = {
+        "job.json": {"arguments": ["status"], "directory": str(own), "created": 1.0},
+        "state.json": {"pid": 1, "started": 1.0, "ended": 2.0, "code": 0},
+        "result.json": {"run": 1},
+        "events.jsonl": {"time": 1.0, "task": "ask", "done": 0, "total": 9, "note": "slow", "fields": {}},
+    }
+    for name, fields in told.items():
+        (folder / name).write_text(json.dumps(fields) + "\n")
     reading, writing = os.pipe()
     os.close(reading)
-    command = [sys.executable, "-c", CODE, "index", str(pool / "bad.jsonl"), "-w", str(tmp_path / "w"), "--no-encode"]
-    done = subprocess.run([*command, "--json"], stderr=writing, stdout=subprocess.PIPE, check=False)
+    command = [sys.executable, "-c", CODE, "jobs", "follow", "-w", str(own / ".icl-curate"), "--json"]
+    done = subprocess.run(command, stderr=writing, stdout=subprocess.PIPE, check=False)
     os.close(writing)
     assert done.returncode == 0
-    assert json.loads(done.stdout)["demonstrations"] == 1
+    assert json.loads(done.stdout)["run"] == 1
 
 
 def test_streams_that_are_closed_or_full(tmp_path: Path) -> None:
