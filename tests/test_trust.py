@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from commands import Ran, Run
-from icl_curate import cli
+from commands import Run
 from icl_curate.engine import trust
 from icl_curate.engine.errors import CurateError, LLMError, UsageError
 from icl_curate.engine.index.build import IndexPlan, index_pool
@@ -25,7 +24,6 @@ from icl_curate.engine.settings import Settings, resolve
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.warm import Warm
 from servers import Server
-from typer.testing import CliRunner
 
 KEY = "sk-the-users-own-key"
 
@@ -56,21 +54,6 @@ def foreign(tmp_path: Path, server: Server) -> Path:
     return workspace.path
 
 
-@pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> Run:
-    """As ``run``, in this process: many commands in a row."""
-
-    def invoke(*arguments: object, stdin: str | None = None, timeout: float = 0) -> Ran:
-        for name in cli._state:
-            monkeypatch.setitem(cli._state, name, False)
-        done = CliRunner().invoke(cli.app, [str(argument) for argument in arguments], input=stdin)
-        if done.exception and not isinstance(done.exception, SystemExit):
-            raise done.exception
-        return Ran(done.exit_code, done.stdout, done.stderr)
-
-    return invoke
-
-
 def encode(texts: object) -> object:
     raise AssertionError("no vector is wanted here")
 
@@ -91,9 +74,9 @@ def encode(texts: object) -> object:
     ],
 )
 def test_a_server_that_the_workspace_alone_names_gets_nothing(
-    foreign: Path, server: Server, here: Run, command: list[str]
+    foreign: Path, server: Server, run: Run, command: list[str]
 ) -> None:
-    done = here(*command, "-w", foreign)
+    done = run(*command, "-w", foreign)
     assert done.code == 3
     assert "the workspace's own config.toml would send prompts and your key to " + server.url in done.err
     assert f"icl-curate llm trust {server.url} -w {foreign}" in done.err
@@ -102,9 +85,9 @@ def test_a_server_that_the_workspace_alone_names_gets_nothing(
     assert not (foreign / "jobs").exists()
 
 
-def test_once_confirmed_it_is_asked_also_by_jobs(foreign: Path, server: Server, run: Run, here: Run) -> None:
-    assert here("llm", "trust", server.url, "-w", foreign).code == 0
-    done = here("preview", "hello x", "--answer", "-w", foreign, "--json")
+def test_once_confirmed_it_is_asked_also_by_jobs(foreign: Path, server: Server, run: Run) -> None:
+    assert run("llm", "trust", server.url, "-w", foreign).code == 0
+    done = run("preview", "hello x", "--answer", "-w", foreign, "--json")
     assert done.code == 0, done.err
     assert done.json["answer"]
     assert f"prompts go to stub at {server.url}" in done.err
@@ -113,20 +96,20 @@ def test_once_confirmed_it_is_asked_also_by_jobs(foreign: Path, server: Server, 
     followed = run("jobs", "follow", "-w", foreign)
     assert followed.code == 0, followed.err
     assert f"prompts go to stub at {server.url}" in followed.err
-    kept = here("llm", "trust", "-w", foreign, "--json").json
+    kept = run("llm", "trust", "-w", foreign, "--json").json
     assert kept["confirmed"] == [server.url]
-    assert here("llm", "trust", "--forget", server.url, "-w", foreign).code == 0
-    assert here("preview", "hello x", "--answer", "-w", foreign).code == 3
+    assert run("llm", "trust", "--forget", server.url, "-w", foreign).code == 0
+    assert run("preview", "hello x", "--answer", "-w", foreign).code == 3
 
 
 def test_a_server_that_the_user_names_needs_no_question(
-    foreign: Path, server: Server, here: Run, monkeypatch: pytest.MonkeyPatch
+    foreign: Path, server: Server, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ask = ["preview", "hello x", "--answer", "-w", foreign]
-    done = here(*ask, "--base-url", server.url)
+    done = run(*ask, "--base-url", server.url)
     assert done.code == 0, done.err
     assert f"prompts go to stub at {server.url}" in done.err
-    assert "prompts go to" not in here("-q", *ask, "--base-url", server.url).err
+    assert "prompts go to" not in run("-q", *ask, "--base-url", server.url).err
     with monkeypatch.context() as patch:
         patch.setenv("ICL_CURATE_BASE_URL", server.url)
         assert not resolve(foreign, {}).settings.base_url_by
@@ -254,13 +237,13 @@ def test_it_is_the_users_alone_and_no_confirmation_is_lost(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"confirmed": 3, "secret": ""}', '{"confirmed": {}, "secret": "zz"}', "["])
-def test_a_damaged_file_is_told_and_nothing_is_sent(foreign: Path, server: Server, here: Run, text: str) -> None:
+def test_a_damaged_file_is_told_and_nothing_is_sent(foreign: Path, server: Server, run: Run, text: str) -> None:
     trust.confirm(foreign, server.url)
     trust.place().write_text(text)
     with pytest.raises(CurateError, match="damaged"):
         trust.confirmed(foreign)
     if text == "[]":
-        done = here("preview", "hello x", "--answer", "-w", foreign)
+        done = run("preview", "hello x", "--answer", "-w", foreign)
         assert (done.code, "Traceback" in done.err) == (1, False)
         assert f"rm {trust.place()}" in done.err
         assert not server.calls
@@ -281,26 +264,26 @@ def test_a_signature_is_one_users_over_one_thing(tmp_path: Path, monkeypatch: py
 # `preview` pays as all else does
 
 
-def test_preview_answers_within_the_budget(foreign: Path, server: Server, here: Run) -> None:
+def test_preview_answers_within_the_budget(foreign: Path, server: Server, run: Run) -> None:
     ask = ["preview", "hello x", "--answer", "-w", foreign, "--base-url", server.url]
-    plan = here(*ask, "--dry-run", "--json", "--price-in", 1, "--price-out", 1).json
+    plan = run(*ask, "--dry-run", "--json", "--price-in", 1, "--price-out", 1).json
     assert (plan["dry_run"], plan["to_ask"], plan["destination"]) == (True, 1, f"stub at {server.url}")
     assert plan["cost"][1] > 0
-    shown = here(*ask, "--dry-run")
+    shown = run(*ask, "--dry-run")
     assert f"stub at {server.url}" in shown.out
     for kind in ("--answer", "--stability"):
-        refused = here(*ask, kind, "--max-calls", 0)
+        refused = run(*ask, kind, "--max-calls", 0)
         assert refused.code == 4, refused.err
         assert "0 of 0 calls" in refused.err
-    refused = here(*ask, "--max-cost", 1)
+    refused = run(*ask, "--max-cost", 1)
     assert (refused.code, "--price-in" in refused.err) == (2, True)
-    refused = here("evaluate", "-m", "zero", "-w", foreign, "--base-url", server.url, "--max-calls", 0)
+    refused = run("evaluate", "-m", "zero", "-w", foreign, "--base-url", server.url, "--max-calls", 0)
     assert refused.code == 4
     assert not server.calls  # not even a probe
-    done = here(*ask, "--max-calls", 1, "--answers", "generate", "-j", 1, "--json")
+    done = run(*ask, "--max-calls", 1, "--answers", "generate", "-j", 1, "--json")
     assert done.code == 0, done.err
     assert {"answer", "uncertainty", "cached", "demonstrations", "prompt", "llm"} <= set(done.json)
-    again = here(*ask, "--max-calls", 0, "--answers", "generate", "--json")  # what is known costs nothing
+    again = run(*ask, "--max-calls", 0, "--answers", "generate", "--json")  # what is known costs nothing
     assert (again.code, again.json["answer"], again.json["cached"]) == (0, done.json["answer"], True)
     assert len(server.asked("hello x")) == 1
 
