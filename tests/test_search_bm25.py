@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from icl_curate.engine.errors import Cancelled, WorkspaceError
 from icl_curate.engine.progress import CancelToken, Event
 from icl_curate.engine.search import bm25
+from icl_curate.engine.search.files import map_safetensors
 from rank_bm25 import BM25Okapi
 
 # few words and many repeats: terms in more than half of the documents (floored), repeated and missing ones
@@ -180,3 +182,30 @@ def test_words_taken_apart_make_up_the_score(texts: list[str], query: str, gone:
     for row in np.flatnonzero(~active).tolist():
         with pytest.raises(KeyError):
             index.words(query, row)
+
+
+def tensor(shape: object, offsets: object, dtype: object = "F32") -> object:
+    return {"a": {"dtype": dtype, "shape": shape, "data_offsets": offsets}}
+
+
+HEADS: list[object] = [
+    *([], 7, None, {"a": 7}, {"a": {}}, {"__metadata__": 5}),
+    *(tensor([2], [0, 8], "F99"), tensor([2], [0, 8], ["F32"]), tensor([2], 8), tensor("2", [0, 8])),
+    *(tensor([2], [0, 4]), tensor([-2], [0, 8]), tensor([2], [-8, 0]), tensor([2], [8, 0]), tensor([9], [0, 36])),
+    *(tensor([2.5], [0, 10]), tensor([1 << 62, 4], [0, 8]), tensor([2], [0, 8, 9])),
+]
+
+
+@pytest.mark.parametrize("head", HEADS, ids=map(str, range(len(HEADS))))
+def test_a_head_that_does_not_fit_its_file_is_refused(tmp_path: Path, head: object) -> None:
+    text = json.dumps(head).encode()
+    (tmp_path / "x").write_bytes(len(text).to_bytes(8, "little") + text + bytes(8))
+    with pytest.raises(ValueError, match=r"head|metadata|lie"):
+        map_safetensors(tmp_path / "x")
+
+
+@pytest.mark.parametrize("content", [b"", b"\1", b"\xff" * 8, b"\xff" * 7 + b"\x7f{}", b"\1" + bytes(7), bytes(99)])
+def test_a_file_without_a_head_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "x").write_bytes(content)
+    with pytest.raises(ValueError, match="head"):
+        map_safetensors(tmp_path / "x")

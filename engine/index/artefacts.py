@@ -84,16 +84,24 @@ def missing(
 
 
 def lexical_index(
-    workspace: Workspace, report: Report = silent, cancel: CancelToken | None = None, *, anew: bool = False
+    workspace: Workspace,
+    report: Report = silent,
+    cancel: CancelToken | None = None,
+    *,
+    content: NDArray[np.uint64] | None = None,
+    anew: bool = False,
 ) -> BM25Index:
     """BM25 over every row of the pool, pruned ones included: opened, or built and kept when it is out of date.
 
-    ``anew`` reads the file whole first, whatever is remembered of it.
+    ``content`` is what `content_keys` gives, where that was read already; ``anew`` reads the file whole first, whatever
+    is remembered of it.
     """
     folder = workspace.path / LEXICAL
     with workspace.read() as con:
         rows = np.asarray(con.execute("SELECT row FROM pool ORDER BY row").fetchnumpy()["row"], np.int64)
-    pool = _digest(rows, content_keys(workspace)[rows])
+    if content is None or rows.max(initial=-1) >= len(content):
+        content = content_keys(workspace)
+    pool = _digest(rows, content[rows])
     try:
         return bm25.load(folder, pool, anew=anew)
     except WorkspaceError:

@@ -216,13 +216,19 @@ def update(
 
 
 def kept_keys(
-    workspace: Workspace, report: Report = silent, cancel: CancelToken | None = None, *, anew: bool = False
+    workspace: Workspace,
+    report: Report = silent,
+    cancel: CancelToken | None = None,
+    *,
+    content: _U64 | None = None,
+    anew: bool = False,
 ) -> _U64:
     """Band keys of every row, (16, rows): those kept for rows that say what they said then, the others hashed now.
 
-    ``anew`` reads the file whole first, whatever is remembered of it. Raises `Cancelled` between chunks.
+    ``content`` is what `content_keys` gives, where that was read already; ``anew`` reads the file whole first, whatever
+    is remembered of it. Raises `Cancelled` between chunks.
     """
-    content = content_keys(workspace)
+    content = content_keys(workspace) if content is None else content
     path = workspace.path / FILE
     try:
         found, _ = map_sealed(path, anew=anew)
@@ -260,10 +266,15 @@ class Repeats:
 
     @classmethod
     def open(
-        cls, workspace: Workspace, threshold: float, report: Report = silent, cancel: CancelToken | None = None
+        cls,
+        workspace: Workspace,
+        threshold: float,
+        report: Report = silent,
+        cancel: CancelToken | None = None,
+        content: _U64 | None = None,
     ) -> Repeats:
-        """Over the keys of the last index run; rows without one are hashed now."""
-        return cls(workspace, kept_keys(workspace, report, cancel), threshold)
+        """Over the keys of the last index run; rows without one are hashed now. ``content`` as in `kept_keys`."""
+        return cls(workspace, kept_keys(workspace, report, cancel, content=content), threshold)
 
     def of_text(self, text: str) -> NDArray[np.int64]:
         """Rows whose input the text repeats, exactly or nearly, ascending."""

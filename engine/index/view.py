@@ -85,7 +85,8 @@ class PoolView:
         """BM25 whose statistics are those of the active rows alone."""
         active = np.zeros(int(self.rows[-1]) + 1, np.bool_)
         active[self.rows] = True
-        return lexical_index(self.workspace, self.report, self.cancel).restricted(active)
+        index = lexical_index(self.workspace, self.report, self.cancel, content=self.keys)
+        return index.restricted(active)
 
     @cached_property
     def encoder(self) -> Encoder:
@@ -193,4 +194,4 @@ class PoolView:
 
     @cached_property
     def _repeats(self) -> Repeats:
-        return Repeats.open(self.workspace, self.settings.near_duplicate, self.report, self.cancel)
+        return Repeats.open(self.workspace, self.settings.near_duplicate, self.report, self.cancel, self.keys)
