@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import pytest
 from icl_curate.engine.evaluate import uncertainty
 from icl_curate.engine.llm.hf.model import LocalModel
 from icl_curate.engine.llm.runner import close
-from icl_curate.engine.llm.types import Answer, Failure, Request, Result
+from icl_curate.engine.llm.types import Answer, Failure, Keep, Request, Result
 from icl_curate.engine.pool.prompts import Prompt, Template
 from icl_curate.engine.search.vectors import Vectors, folder_of
 from icl_curate.engine.store.demonstrations import active_rows, fetch, queries
@@ -34,9 +34,9 @@ class Recorded(LocalModel):
         super().__init__(name)
         self.asked: list[Request] = []
 
-    async def ask(self, requests: Any) -> list[Result]:
+    async def ask_each(self, requests: Sequence[Request], keep: Keep) -> None:
         self.asked += requests
-        return await super().ask(requests)
+        await super().ask_each(requests, keep)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import concurrent.futures
 import threading
 import weakref
 from collections.abc import Coroutine
@@ -33,27 +32,23 @@ def submit(work: Coroutine[Any, Any, T]) -> Future[T]:
     """Start ``work`` on the shared loop, from any other thread."""
     global _loop, _thread
     with _lock:
-        if _loop is None or not _alive():
+        if _loop is None or _thread is None or not _thread.is_alive():  # a forked process has no thread
             first = _loop is None
             _loop = asyncio.new_event_loop()
-            _thread = threading.Thread(target=_loop.run_forever, name="icl-curate-llm", daemon=True)
+            _thread = threading.Thread(target=_run, args=(_loop,), name="icl-curate-llm", daemon=True)
             _thread.start()
             if first:
                 atexit.register(_stop)
         return asyncio.run_coroutine_threadsafe(work, _loop)
 
 
-def wait(future: Future[Any], seconds: float) -> bool:
-    """Whether ``future`` is done, after waiting at most so long for it. `RuntimeError` when its loop is gone."""
-    concurrent.futures.wait([future], timeout=seconds)
-    if not future.done() and not _alive():
-        raise RuntimeError("the event loop has ended")
-    return future.done()
-
-
-def _alive() -> bool:
-    """Not so after a `SystemExit` on the loop, and in a forked process."""
-    return _thread is not None and _thread.is_alive()
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    """Until it is stopped: a `SystemExit` in one piece of work must not leave all others waiting without end."""
+    while True:
+        try:
+            return loop.run_forever()
+        except BaseException:  # the work that raised it has it as its result
+            continue
 
 
 def call_soon(function: Any, *arguments: Any) -> None:

@@ -269,12 +269,10 @@ def _follow(run: _Run, report: Report, cancel: CancelToken) -> None:
     interrupted: BaseException | None = None
     while not future.done():
         try:
-            _look(future)
+            concurrent.futures.wait([future], timeout=TICK)
             if interrupted is None:
                 cancel.check()
                 run.tell(report)
-        except LLMError:
-            raise
         except BaseException as error:  # Ctrl-C, the token, or a report that failed: the run must not go on unseen
             loop.call_soon(run.stop, interrupted is not None)  # a second Ctrl-C does not wait for calls in flight
             if interrupted is None:
@@ -290,20 +288,13 @@ def _follow(run: _Run, report: Report, cancel: CancelToken) -> None:
 def _wait(future: concurrent.futures.Future[T], cancel: CancelToken) -> T:
     """The result, interruptible by Ctrl-C and by the token."""
     try:
-        while not _look(future):
+        while not future.done():
+            concurrent.futures.wait([future], timeout=TICK)
             cancel.check()
     except (KeyboardInterrupt, Cancelled):
         future.cancel()
         raise Cancelled from None
     return future.result()
-
-
-def _look(future: concurrent.futures.Future[Any]) -> bool:
-    """Whether it is done, after waiting a little."""
-    try:
-        return loop.wait(future, TICK)
-    except RuntimeError as error:
-        raise LLMError("asking ended unexpectedly", "run the same command again; what was answered is kept") from error
 
 
 def _over_budget(budget: Budget, left: int) -> BudgetError:
