@@ -1388,7 +1388,7 @@ def _run() -> NoReturn:
         end(typer.main.get_command(app).main(typed, "icl-curate", standalone_mode=False) or 0)
     except CurateError as error:
         what, fix, code = error.what, error.fix, error.exit_code
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
     except Exception as error:
         if hasattr(error, "format_message"):  # the parser's: what Typer calls them differs from release to release

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SERVER = r"""
-import base64, fcntl, io, json, os, pty, select, struct, sys, termios, time
+import base64, fcntl, io, json, os, pty, select, struct, sys, termios, time, traceback
 
 import duckdb, numpy, openai, pyarrow, rich.progress, rich.table
 import icl_curate.cli
 import icl_curate.engine.index.build, icl_curate.engine.llm.runner, icl_curate.engine.llm.openai_server
 import icl_curate.engine.evaluate.compare, icl_curate.engine.select.preview, icl_curate.engine.jobs.folder
-import icl_curate.engine.calibrate.calibration, icl_curate.tui.plain, icl_curate.tui.plain_jobs
+import icl_curate.engine.calibrate.calibration, icl_curate.engine.sources.audit, icl_curate.engine.select.methods
+import icl_curate.engine.export.corpus, icl_curate.tui.plain, icl_curate.tui.plain_jobs, icl_curate.tui.topic_tables
 
 
 def command(job):
@@ -39,8 +40,15 @@ for line in iter(sys.stdin.readline, ""):
     job = json.loads(line)
     pid, fd = pty.fork()
     if pid == 0:
-        command(job)
-        sys.exit()
+        code = 1
+        try:
+            command(job)
+        except SystemExit as stop:
+            code = stop.code or 0
+        except BaseException:
+            traceback.print_exc()
+        sys.stdout.flush()
+        os._exit(code)  # to take the modules down would take longer than the command
     seen, steps, until = b"", job["steps"], time.monotonic() + job["seconds"]
     while time.monotonic() < until:
         if steps and steps[0][0].encode() in seen[job.get("from", 0):]:

@@ -54,17 +54,23 @@ def test_what_hides_is_shown_and_what_scripts_need_stays() -> None:
 DOOR = {"tui/terminal.py", "tui/console.py"}
 WRITES = re.compile(
     r"print|input|pprint|s?echo|(\w+\.)*Console|rich\.print|traceback\.print_\w+"
-    r"|(typer|click)\.(s?echo|confirm|prompt|getchar|launch|pause|progressbar)|os\.write"
+    r"|(typer|click)\.(s?echo|getchar|launch|pause|progressbar)|os\.write"
 )
+BELOW = ("write", "writelines", "buffer", "detach", "reconfigure")
+STREAMS = re.compile(rf"sys\.(__stdout__|__stderr__|std(out|err)\.({'|'.join(BELOW)}))")
 OWN = {"engine/jobs/child.py": "os.write"}  # to a job's file
 
 
 def _writes(path: Path) -> Iterator[str]:
     """Whatever writes to stdout or stderr by its own way."""
-    streams = re.compile(r"sys\.(__stdout__|__stderr__|std(out|err)\.(write|writelines|buffer|detach|reconfigure))")
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        said = ast.unparse(node.func if isinstance(node, ast.Call) else node) if isinstance(node, ast.expr) else ""
-        if (WRITES if isinstance(node, ast.Call) else streams).fullmatch(said):
+        if isinstance(node, ast.Call) and isinstance(node.func, (ast.Name, ast.Attribute)):
+            said, ways = ast.unparse(node.func), WRITES
+        elif isinstance(node, ast.Attribute) and node.attr in ("__stdout__", "__stderr__", *BELOW):
+            said, ways = ast.unparse(node), STREAMS
+        else:
+            continue
+        if ways.fullmatch(said):
             yield f"{path.name}:{node.lineno} {said}"
 
 

@@ -3,29 +3,21 @@ writing round, or hide."""
 
 from __future__ import annotations
 
-_VISIBLE = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"}
-_VISIBLE[0x7F] = "␡"
-_VISIBLE |= {code: f"<{code:02X}>" for code in range(0x80, 0xA0)}  # C1 controls: 9B alone opens an escape sequence
-_VISIBLE |= {
-    code: f"<U+{code:04X}>"
-    for code in (
-        *(0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)),  # reorder what follows them
-        *(0x2028, 0x2029),  # break the line where nobody meant it
-        *(0x180E, 0x200B, *range(0x2060, 0x2065), *range(0x206A, 0x2070), 0xFEFF, *range(0xFFF9, 0xFFFC)),  # no width
-        *range(0xE0000, 0xE0080),  # tags: a whole message that is not seen
-        *range(0xD800, 0xE000),  # halves of a character; written to a C locale they are raw bytes
-    )
-}
-_ONE_LINE = _VISIBLE | {0x0A: "⏎", 0x09: " "}
+import re
 
-
-def _escape(code: int) -> str:
-    units = chr(code).encode("utf-16-be", "surrogatepass").hex()
-    return "".join(f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4))
-
-
-_ESCAPED = {code: _escape(code) for code in _VISIBLE}
-_HALVES = {code: _ESCAPED[code] for code in range(0xD800, 0xE000)}
+_ACTS = re.compile(
+    "["
+    "\x00-\x08\x0b-\x1f\x7f"  # controls but tab and line feed
+    "\x80-\x9f"  # C1 controls: 9B alone opens an escape sequence
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # reorder what follows them
+    "\u2028\u2029"  # break the line where nobody meant it
+    "\u180e\u200b\u2060-\u2064\u206a-\u206f\ufeff\ufff9-\ufffb"  # have no width
+    "\ud800-\udfff"  # halves of a character; written in a C locale they are raw bytes
+    "\U000e0000-\U000e007f"  # tags: a whole message that is not seen
+    "]"
+)
+_HALVES = re.compile("[\ud800-\udfff]")
+_BREAKS = {0x0A: "⏎", 0x09: " "}
 
 
 def display_text(text: str) -> str:
@@ -34,20 +26,35 @@ def display_text(text: str) -> str:
     For people's eyes only: JSON and exports keep the original. Joiners (U+200C, U+200D) stay: scripts and emoji need
     them.
     """
-    return text.translate(_VISIBLE)
+    return _ACTS.sub(_visible, text)
 
 
 def display_line(text: str, width: int = 0) -> str:
     """As `display_text`, on one line, cut to ``width`` characters with an ellipsis (0: not cut)."""
     head = text if not width or len(text) <= width else text[: width - 1] + "…"
-    return head.translate(_ONE_LINE)
+    head = display_text(head)
+    return head.translate(_BREAKS) if "\n" in head or "\t" in head else head
 
 
 def display_json(text: str) -> str:
     """JSON that says the same with all that `display_text` makes visible as ``\\uXXXX``: for a terminal."""
-    return text.translate(_ESCAPED)
+    return _ACTS.sub(_escaped, text)
 
 
 def encodable_json(text: str) -> str:
     """JSON that says the same with halves of characters as ``\\uXXXX``: the only ones that UTF-8 cannot hold."""
-    return text if text.isascii() else text.translate(_HALVES)
+    return text if text.isascii() else _HALVES.sub(_escaped, text)
+
+
+def _visible(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    if code < 0x20:
+        return chr(0x2400 + code)
+    if code == 0x7F:
+        return "␡"
+    return f"<{code:02X}>" if code < 0xA0 else f"<U+{code:04X}>"
+
+
+def _escaped(found: re.Match[str]) -> str:
+    units = found[0].encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4))
