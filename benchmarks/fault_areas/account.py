@@ -1,18 +1,15 @@
-"""What an evaluation keeps of its promise when the server is bad and the machine worse.
+"""An evaluation on the sample pool, accounted for answer by answer.
 
-    python benchmarks/faults.py [--kills 20] [--seed 0]
-
-Runs ``icl-curate evaluate`` on the sample pool against an OpenAI-compatible server on 127.0.0.1, three times: with a
-sound server, with one that misbehaves on a third of its requests, and with that one while the evaluation is killed
-(SIGKILL) at random moments and started again. Every good answer carries a serial number in its ``model`` field, which
-the call cache keeps, so each stored row names the one reply it came from. Checked at the end, for each run: every
-query has the answer to exactly its prompt or a failure that the table counts; no prompt that was stored before a kill
-was sent again after it; what was answered and lost fits in the calls in flight. Exits with 1 where a check fails.
+Runs ``icl-curate evaluate`` against an OpenAI-compatible server on 127.0.0.1, three times: with a sound server, with
+one that misbehaves on a third of its requests, and with that one while the evaluation is killed (SIGKILL) at random
+moments and started again. Every good answer carries a serial number in its ``model`` field, which the call cache
+keeps, so each stored row names the one reply it came from. Checked at the end, for each run: every query has the
+answer to exactly its prompt or a failure that the table counts; no prompt that was stored before a kill was sent again
+after it; what was answered and lost fits in the calls in flight. This area alone looks into the call cache.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import email.utils
 import hashlib
@@ -39,6 +36,9 @@ from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.pool.records import Split
 from icl_curate.engine.settings import resolve
 from icl_curate.engine.store.workspace import Workspace
+
+from .harness import Tally, scratch
+from .world import World
 
 SUPPORT = Path(icl_curate.__file__).parent / "sample_data" / "support"
 METHODS = ("zero", "random", "bm25")
@@ -419,39 +419,24 @@ def listed(counts: dict[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in counts.items())
 
 
-def main() -> int:
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--kills", type=int, default=20)
-    arguments.add_argument("--seed", type=int, default=0)
-    given = arguments.parse_args()
+def run(world: World, seed: int, short: bool, workers: int) -> list[Tally]:
+    tally = Tally("account")
     for name in [name for name in os.environ if name.startswith(("OPENAI_", "ICL_CURATE_"))]:
         del os.environ[name]
     os.environ["ICL_CURATE_TIMEOUT"] = str(TIMEOUT)
     os.environ["ICL_CURATE_CONCURRENCY"] = str(IN_FLIGHT)
     lines = (SUPPORT / "test.jsonl").read_text(encoding="utf-8").splitlines()
     labels = sorted({str(json.loads(line)["output"]) for line in lines})
-    runs = [
-        ("a sound server", False, 0),
-        ("a bad server", True, 0),
-        (f"a bad server and {given.kills} kills", True, given.kills),
-    ]
-    held, seconds = [], []
-    for name, faulty, kills in runs:
-        with tempfile.TemporaryDirectory() as folder, BadServer(labels, faulty, given.seed) as server:
-            workspace = Path(folder) / "w"
-            os.environ["ICL_CURATE_CONFIG"] = str(Path(folder) / "none.toml")
+    many = 3 if short else 20
+    runs = [("a sound server", False, 0), ("a bad server", True, 0), (f"a bad server and {many} kills", True, many)]
+    for name, faulty, kills in runs[2 if short else 0 :]:
+        with scratch(world.root, "account") as folder, BadServer(labels, faulty, seed) as server:
+            workspace = folder / "w"
+            os.environ["ICL_CURATE_CONFIG"] = str(folder / "none.toml")
             index(workspace)
-            story = live(server, workspace, kills, random.Random(given.seed))
+            story = live(server, workspace, kills, random.Random(seed))
             account = Account(story)
             account.show(name)
             for what, holds in account.checks(kills).items():
-                print(f"  {'holds' if holds else 'FAILS'}  {what}")
-                held.append(holds)
-            seconds.append(story.seconds)
-    times = ", ".join(f"{name} {taken / seconds[0]:.1f}" for (name, *_), taken in zip(runs, seconds, strict=True))
-    print(f"\nwall time in units of the first run: {times}")
-    return 0 if all(held) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+                tally.case(f"{name}: {what}", [] if holds else ["does not hold"])
+    return [tally]

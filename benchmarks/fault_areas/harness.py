@@ -364,9 +364,9 @@ def holds_key(folder: Path) -> list[str]:
     found = []
     for path in folder.rglob("*"):
         with suppress(OSError):
-            if path.is_file() and not path.is_symlink() and path.stat().st_size < 64 << 20:
-                if KEY.encode() in path.read_bytes():
-                    found.append(str(path))
+            small = path.is_file() and not path.is_symlink() and path.stat().st_size < 64 << 20
+            if small and KEY.encode() in path.read_bytes():
+                found.append(str(path))
     return found
 
 

@@ -278,7 +278,8 @@ def scenarios(share: float) -> list[Scenario]:
         Scenario("index new encoded", "new", _index_new_encoded, check_index, n(5), n(6), (),
                  views=("status", "preview dense", "preview bm25", "preview dpp")),
         Scenario("index changed", "full", _index_changed, check_index, n(8), n(8), (4096, 1 << 20, 3 << 20)[: n(3)],
-                 prepare=_changed, views=("status", "preview dense", "preview bm25", "preview set-bsr", "preview topick")),
+                 prepare=_changed,
+                 views=("status", "preview dense", "preview bm25", "preview set-bsr", "preview topick")),
         Scenario("index changed plain", "plain", _index_changed_plain, check_index, n(6), n(4), (), prepare=_changed,
                  views=("status", "preview bm25", "preview near", "demos")),
         Scenario("prune", "full", lambda p: ("prune", "--source", "crowd", "--reason", "third", "--json"),
@@ -289,12 +290,12 @@ def scenarios(share: float) -> list[Scenario]:
         Scenario("restore", "full", lambda p: ("restore", "--source", "archive", "--json"), check_decision, n(7)),
         Scenario("evaluate", "plain", lambda p: asking(p.server, "evaluate", "-m", "zero,random,bm25", "--seeds", "2",
                  "--json"), check_paid, n(14), told=_methods),
-        Scenario("train sources", "plain", lambda p: asking(p.server, "train", "sources", "-b", "5", "--ranking", "bm25",
-                 "-n", "12", "--json"), check_paid, n(12), views=("sources",)),
+        Scenario("train sources", "plain", lambda p: asking(p.server, "train", "sources", "-b", "5", "--ranking",
+                 "bm25", "-n", "12", "--json"), check_paid, n(12), views=("sources",)),
         Scenario("train ranker", "encoded", lambda p: asking(p.server, "train", "ranker", "--epochs", "1", "-n", "10",
                  "--batch", "5", "--json"), check_paid, n(9), n(4), views=("preview ranker", "ledger")),
-        Scenario("train topics", "encoded", lambda p: asking(p.server, "train", "topics", "--sample", "40", "--questions",
-                 "24", "--epochs", "3", "--json"), check_paid, n(8), n(5), views=("preview topick", "gaps")),
+        Scenario("train topics", "encoded", lambda p: asking(p.server, "train", "topics", "--sample", "40",
+                 "--questions", "24", "--epochs", "3", "--json"), check_paid, n(8), n(5), views=("preview topick", "gaps")),
         Scenario("calibrate", "plain", lambda p: asking(p.server, "calibrate", "--validation", "-n", "3", "-r", "2",
                  "-m", "bm25", "--json"), check_paid, n(9)),
     ]  # fmt: skip
@@ -384,8 +385,11 @@ def run(world: World, seed: int, short: bool, workers: int) -> list[Tally]:
             if not in_time and not any(problems):
                 continue
             twice += again
-            moment = {"time": f"at {number:g}/{scenario.times} of its time", "event": f"before change {number:g} of a file",
-                      "size": f"at byte {number:g} of a file"}[kind]  # fmt: skip
+            moment = {
+                "time": f"at {number:g}/{scenario.times} of its time",
+                "event": f"before change {number:g} of a file",
+                "size": f"at byte {number:g} of a file",
+            }[kind]
             tally.case(f"{scenario.name}, killed {moment}", problems)
     job_kills(world, tally, max(1, round(16 * share)), seed)
     tally.counts["answers paid twice, within those in flight"] += twice

@@ -23,6 +23,7 @@ from .world import LABELS, MARKER, World, asking, with_key
 
 LONG = 60.0
 """Seconds a command may take with a patience of 3 s, two attempts, and other work on the machine."""
+ROOM = 4 << 30
 MEMORY = 1_500_000
 """KiB: the warm parent has some 400,000 already."""
 ESCAPES = "\x1b]52;c;aGk=\x07 \x1b[2J\x1b[31m \x9b5m \u202eevil \x07\x08\x7f"
@@ -280,12 +281,12 @@ def one(world: World, name: str) -> list[str]:
         unlucky = json.loads(world.test.read_text().splitlines()[1])["input"]
         server.fault = lambda call: KINDS[name](call, server) if unlucky in call.text else None
         words = (*asking(server, "evaluate", "-m", "zero", "-n", "4"), "-w", workspace)
-        first = world.commands.run_on_terminal(*words, environment=with_key(), limit=LONG)
+        first = world.commands.run_on_terminal(*words, environment=with_key(), limit=LONG, memory_more=ROOM)
         problems = judged(first, on_terminal=True)
         if (said := MUST_BE_SAID.get(name)) and not re.search(said, first.said):
             problems.append(f"does not say how long it waits: {first.out[-200:]!r}")
         server.fault = None
-        again = world.commands.run(*words, "--json", environment=with_key(), limit=LONG)
+        again = world.commands.run(*words, "--json", environment=with_key(), limit=LONG, memory_more=ROOM)
         problems += [complaint(again) and f"afterwards: {complaint(again)}"]
         if again.code:
             problems.append(f"does not go on: exit code {again.code}: {again.line}")
@@ -313,7 +314,7 @@ def probing(world: World, name: str) -> list[str]:
     with scratch(world.root, "probe") as folder, StubServer(LABELS, MARKER) as server:
         server.fault, server.faulty_probes = lambda call: KINDS[name](call, server), True
         words = ("llm", "check", "--llm", "openai:stub", "--base-url", server.url, "-w", folder / "w")
-        found = world.commands.run_on_terminal(*words, environment=with_key(), limit=2 * LONG)
+        found = world.commands.run_on_terminal(*words, environment=with_key(), limit=2 * LONG, memory_more=ROOM)
         return judged(found, on_terminal=True) + [f"the key is in {path}" for path in holds_key(folder)]
 
 
@@ -327,7 +328,7 @@ def redirected(world: World, status: int) -> list[str]:
 
         server.fault = lambda call: http(status, b"", {"location": elsewhere})
         words = (*asking(server, "evaluate", "-m", "zero", "-n", "3"), "-w", world.copy(world.plain, folder))
-        found = world.commands.run(*words, environment=with_key(), limit=LONG)
+        found = world.commands.run(*words, environment=with_key(), limit=LONG, memory_more=ROOM)
         problems = [complaint(found)]
         if other.calls:
             problems.append(f"prompts sent to another host: {len(other.calls)}")

@@ -17,7 +17,38 @@ MARKER = "ferry"
 """Stands in every query, so in every prompt of the work."""
 LABELS = ("refund", "delivery", "login", "billing")
 SOURCES = ("desk", "forum", "crowd", "archive")
-WORDS = ["parcel", "invoice", "password", "lamp", "planter", "order", "letter", "bridge", "window", "garden", "ticket", "train", "station", "holiday", "kitchen", "battery", "cable", "screen", "button", "account", "number", "street", "corner", "neighbour", "morning", "evening", "weather", "bottle", "paper", "market"]
+WORDS = [
+    "parcel",
+    "invoice",
+    "password",
+    "lamp",
+    "planter",
+    "order",
+    "letter",
+    "bridge",
+    "window",
+    "garden",
+    "ticket",
+    "train",
+    "station",
+    "holiday",
+    "kitchen",
+    "battery",
+    "cable",
+    "screen",
+    "button",
+    "account",
+    "number",
+    "street",
+    "corner",
+    "neighbour",
+    "morning",
+    "evening",
+    "weather",
+    "bottle",
+    "paper",
+    "market",
+]
 VOLATILE = {"workspace", "decided_at", "created", "started", "ended", "pid", "created_at", "directory", "folder", "log",
             "latency", "seconds", "out", "manifest", "last_seen", "age"}  # fmt: skip
 METHODS = ("bm25", "dense", "dpp", "set-bsr", "ranker", "topick")

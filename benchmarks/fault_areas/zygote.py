@@ -76,8 +76,10 @@ def child(asked: dict[str, Any]) -> None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (asked["file_limit"], asked["file_limit"]))
         if asked.get("kill_event") is not None:
             _kill_at(asked["kill_event"])
-        if asked.get("memory_limit"):
-            resource.setrlimit(resource.RLIMIT_AS, (asked["memory_limit"], asked["memory_limit"]))
+        if asked.get("memory_more"):
+            with open("/proc/self/statm") as file:  # noqa: PTH123
+                limit = int(file.read().split()[0]) * resource.getpagesize() + asked["memory_more"]
+            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         if asked.get("user"):
             os.setgid(asked["user"])
             os.setuid(asked["user"])
