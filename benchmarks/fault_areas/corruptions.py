@@ -202,7 +202,7 @@ def run(world: World, seed: int, few: bool, workers: int) -> list[Tally]:
         for target in TARGETS
         for path in sorted(world.full.glob(target.pattern)) or [Path(target.pattern)]
         for number, damage in enumerate(target.damages)
-    ][:: 8 if few else 1]
+    ][seed % 2 :: 16 if few else 2]
 
     def one(case: tuple[Target, Path, Damage, int]) -> tuple[str, list[str]]:
         target, path, damage, number = case

@@ -295,7 +295,8 @@ def scenarios(share: float) -> list[Scenario]:
         Scenario("train ranker", "encoded", lambda p: asking(p.server, "train", "ranker", "--epochs", "1", "-n", "10",
                  "--batch", "5", "--json"), check_paid, n(9), n(4), views=("preview ranker", "ledger")),
         Scenario("train topics", "encoded", lambda p: asking(p.server, "train", "topics", "--sample", "40",
-                 "--questions", "24", "--epochs", "3", "--json"), check_paid, n(8), n(5), views=("preview topick", "gaps")),
+                 "--questions", "24", "--epochs", "3", "--json"),
+                 check_paid, n(8), n(5), views=("preview topick", "gaps")),
         Scenario("calibrate", "plain", lambda p: asking(p.server, "calibrate", "--validation", "-n", "3", "-r", "2",
                  "-m", "bm25", "--json"), check_paid, n(9)),
     ]  # fmt: skip

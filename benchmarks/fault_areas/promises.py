@@ -105,6 +105,8 @@ def money(*flags: object, spends: int = 0) -> Check:
 def error_as_json(*words: object) -> Check:
     def check(world: World, folder: Path) -> list[str]:
         found = world.commands.run(*words, "--json", "-w", world.copy(world.plain, folder))
+        if found.code == 0:
+            return ["takes what is no such thing, with exit code 0"]
         try:
             told = json.loads(found.err)
         except ValueError:
@@ -245,7 +247,7 @@ def far_wait(world: World, folder: Path) -> list[str]:
         running.kill(signal.SIGINT)
         found = running.wait(30)
         hints = ("3600", "3,600", "60 min", "1 h", "hour", "1:00")
-        return [complaint(found), "" if any(hint in found.said for hint in hints) else "a wait of an hour is silent"]
+        return [complaint(found), "" if any(hint in found.said for hint in hints) else "a wait of an hour is not said"]
 
 
 def served(world: World, folder: Path) -> list[str]:

@@ -12,7 +12,18 @@ from pathlib import Path
 from .harness import Result, Tally, complaint, scratch
 from .server import StubServer
 from .world import (
-    LABELS, MARKER, World, asking, decisions, look, must, rows, scrub, seen, with_key, write_rows,
+    LABELS,
+    MARKER,
+    World,
+    asking,
+    decisions,
+    look,
+    must,
+    rows,
+    scrub,
+    seen,
+    with_key,
+    write_rows,
 )  # fmt: skip
 
 

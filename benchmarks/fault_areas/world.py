@@ -13,7 +13,7 @@ from typing import Any
 from .harness import KEY, Commands, Result, wait_until
 from .server import StubServer
 
-MARKER = "ferry"
+MARKER = "quixotry"
 """Stands in every query, so in every prompt of the work."""
 LABELS = ("refund", "delivery", "login", "billing")
 SOURCES = ("desk", "forum", "crowd", "archive")

@@ -8,6 +8,7 @@ and the environment that says which ``icl_curate`` is meant.
 from __future__ import annotations
 
 import atexit
+import encodings
 import gc
 import importlib
 import io
@@ -32,6 +33,9 @@ def warm_up() -> str:
     """Import what a command might; the folder of the package that was found."""
     package = importlib.import_module("icl_curate")
     importlib.import_module("icl_curate.cli")
+    for module in pkgutil.iter_modules(encodings.__path__):  # a user who may not read this Python's folder needs them
+        with suppress(Exception):
+            importlib.import_module(f"encodings.{module.name}")
     for name in HEAVY:
         with suppress(Exception):
             importlib.import_module(name)
