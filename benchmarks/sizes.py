@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-STEMS = "ba re mi to nu ka se lo".split()
-MIDDLES = "lin tor ven dak mur pel rin sob tak wim".split()
+STEMS = ["ba", "re", "mi", "to", "nu", "ka", "se", "lo"]
+MIDDLES = ["lin", "tor", "ven", "dak", "mur", "pel", "rin", "sob", "tak", "wim"]
 WORDS = [f"{stem}{middle}{end}" for stem in STEMS for middle in MIDDLES for end in ("a", "es", "ing", "o", "ed", "er")]
 Row = dict[str, Any]
 
