@@ -1,6 +1,6 @@
 """What is kept when the machine, the disk, the server, a file or a stranger is bad: the long fault suite.
 
-    python benchmarks/faults.py [area …] [--short] [--seed 0] [--workers 3]
+    python benchmarks/faults.py [area …] [--short] [--only TEXT] [--seed 0] [--workers 3] [--keep DIR]
 
 Runs the command line against workspaces that are killed, filled, spoilt, copied and shared, servers that answer
 badly, and inputs that mean harm; looks at output, exit codes and files alone. Every area prints what it tried and
@@ -19,6 +19,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from fault_areas import harness
 from fault_areas.harness import COUNTED, Commands, Tally, command_lines_with_key, holds_key
 from fault_areas.world import World, build
 
@@ -51,12 +52,14 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("areas", nargs="*", metavar="area", help=", ".join(AREAS))
     arguments.add_argument("--short", action="store_true", help="About an eighth of the cases.")
+    arguments.add_argument("--only", default="", help="Cases whose names hold this text, to see one again.")
     arguments.add_argument("--seed", type=int, default=0)
     arguments.add_argument("--workers", type=int, default=3, help="Cases at a time.")
     arguments.add_argument("--keep", type=Path, help="Work in this folder, and use the workspaces made in it before.")
     given = arguments.parse_args()
     if unknown := set(given.areas) - set(AREAS):
         arguments.error(f"unknown area {', '.join(sorted(unknown))}; one of {', '.join(AREAS)}")
+    harness.only = given.only
     begun = time.monotonic()
     tallies: list[Tally] = []
     shared = Path("/dev/shm")

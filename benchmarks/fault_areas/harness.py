@@ -32,6 +32,12 @@ RAW = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069
 OWN_STYLE = re.compile(r"\x1b\[[0-9;]*m|\x1b\[\d*[ABCDGJK]|\x1b\[\?25[lh]")
 """What rich itself sends: colours, moving and erasing lines, hiding the cursor."""
 LIMIT = 60.0
+only = ""
+"""What the names of the cases to run must hold; set by the command line."""
+
+
+def wanted(name: str) -> bool:
+    return only in name
 
 
 @dataclass

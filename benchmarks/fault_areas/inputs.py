@@ -25,7 +25,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .harness import Tally, complaint, raw_bytes, scratch
+from .harness import Tally, complaint, raw_bytes, scratch, wanted
 from .world import World
 
 LIMIT = 30.0
@@ -267,7 +267,7 @@ CASES: dict[str, Make] = {
     "20,000 equal rows": data("p.jsonl", lines({"input": "the same words here", "output": "o"}) * 20_000),
     "gzip bomb of spaces": bomb("p.jsonl.gz", 1500, b" "),
     "gzip bomb of one line": bomb("p.json.gz", 600, b"["),
-    "gzip bomb of short lines": bomb("p.jsonl.gz", 60, b"{}\n "),
+    "gzip bomb of short lines": bomb("p.jsonl.gz", 4, b"{}\n "),
     "gzip bomb in CSV": bomb("p.csv.gz", 300, b"a"),
     "gzip bomb by another name": bomb("p.jsonl", 1500, b"\0"),
     # compressed and packed
@@ -315,7 +315,7 @@ CASES: dict[str, Make] = {
     "Parquet with nanoseconds": parquet_with("when", [1, 2**62 + 1, None], pa.timestamp("ns")),
     "Parquet with nanoseconds of a zone": parquet_with("when", [1, 2**62 + 1, None], pa.timestamp("ns", "Mars/Base")),
     "Parquet with far dates": parquet_with("when", [2**31 - 1, -(2**31), 0], pa.date32()),
-    "Parquet with far seconds": parquet_with("when", [2**62, -(2**62), 0], pa.timestamp("s")),
+    "Parquet with far seconds": parquet_with("when", [2**40, -(2**40), 0], pa.timestamp("s")),
     "Parquet with durations": parquet_with("took", [2**62, -(2**62), 1], pa.duration("ns")),
     "Parquet with times": parquet_with("at", [1, 86_399_999_999_999, 5], pa.time64("ns")),
     "Parquet with nanoseconds as input": table({"input": pa.array([1, 2**62 + 1], pa.timestamp("ns")),
@@ -355,7 +355,6 @@ CASES: dict[str, Make] = {
     "/dev/stdin, empty": lambda folder: "/dev/stdin",
     "/proc/self/mem": lambda folder: "/proc/self/mem",
     "/proc/self/environ": special("p.jsonl", lambda path: path.symlink_to("/proc/self/environ")),
-    "/proc/kmsg": special("p.jsonl", lambda path: path.symlink_to("/proc/kmsg")),
     "unreadable": unreadable,
     # names and arguments
     "loop of folders in a glob": deep_folder,
@@ -381,7 +380,7 @@ CASES: dict[str, Make] = {
 
 def run(world: World, seed: int, short: bool, workers: int) -> list[Tally]:
     tally = Tally("inputs")
-    names = [name for i, name in enumerate(CASES) if not short or i % 6 == 0]
+    names = [name for i, name in enumerate(CASES) if wanted(name) and (not short or i % 6 == 0)]
     with ThreadPoolExecutor(workers) as several:
         for name, problems in zip(names, several.map(lambda name: one(world, name), names), strict=True):
             tally.case(name, problems, f"fault_areas/inputs.py: CASES[{name!r}], index … --no-encode")

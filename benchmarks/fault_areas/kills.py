@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .harness import Commands, Result, Tally, complaint, holds_key, scratch, wait_until
+from .harness import Commands, Result, Tally, complaint, holds_key, scratch, wait_until, wanted
 from .server import StubServer
 from .world import (
     LABELS,
@@ -360,7 +360,7 @@ def kill_once(world: World, scenario: Scenario, kind: str, number: float, seed: 
 def run(world: World, seed: int, short: bool, workers: int) -> list[Tally]:
     tally = Tally("kills")
     share = 0.12 if short else 1.0
-    planned = scenarios(share)
+    planned = [scenario for scenario in scenarios(share) if wanted(scenario.name)]
     twice = 0
 
     def ready(scenario: Scenario) -> str:
@@ -392,7 +392,8 @@ def run(world: World, seed: int, short: bool, workers: int) -> list[Tally]:
                 "size": f"at byte {number:g} of a file",
             }[kind]
             tally.case(f"{scenario.name}, killed {moment}", problems)
-    job_kills(world, tally, max(1, round(16 * share)), seed)
+    if wanted("jobs"):
+        job_kills(world, tally, max(1, round(16 * share)), seed)
     tally.counts["answers paid twice, within those in flight"] += twice
     tally.notes.append(f"answers paid twice over all kills: {twice}; in flight at each kill: at most {FLIGHTS}")
     return [tally]

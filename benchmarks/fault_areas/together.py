@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -34,6 +36,7 @@ def run(world: World, seed: int, short: bool, workers: int) -> list[Tally]:
     tally.case("two index the same new workspace", two_indexes(world))
     tally.case("two evaluate the same prompts", two_evaluations(world))
     tally.case("eight decide at once", eight_decisions(world))
+    held(world, tally)
     copies(world, tally, 4 if short else 20, seed)
     return [tally]
 
@@ -105,6 +108,41 @@ def eight_decisions(world: World) -> list[str]:
             if result.code == 0 and f"n{i}" not in found
         ]
         return [*map(ended, results), f"decision lost: {lost}" if lost else ""]
+
+
+def held(world: World, tally: Tally) -> None:
+    """Another program has the workspace open for eight seconds: everyone waits for it; and for good: one line that
+    says who has it."""
+    words: Sequence[Sequence[object]] = (
+        ("status",), ("sources",), ("demos",), ("history",), ("preview", "my parcel", "-m", "bm25"), ("jobs",),
+        ("prune", "--demo", "d20"), ("export", "o.jsonl"),
+    )  # fmt: skip
+    program = (
+        "import duckdb, sys, time; held = duckdb.connect(sys.argv[1]); print(1, flush=True)"
+        "; time.sleep(float(sys.argv[2]))"
+    )
+    with scratch(world.root, "held") as folder:
+        workspace = world.copy(world.plain, folder)
+        for seconds in (8, 600):
+            holder = subprocess.Popen(
+                [sys.executable, "-c", program, str(workspace / "workspace.duckdb"), str(seconds)],
+                stdout=subprocess.PIPE,
+            )
+            try:
+                assert holder.stdout is not None
+                holder.stdout.readline()
+                running = [world.commands.start(*word, "-w", workspace, cwd=folder) for word in words]
+                for word, process in zip(words, running, strict=True):
+                    found = process.wait(200)
+                    if seconds == 8:
+                        tally.case(f"held for 8 seconds: {word[0]}", [ended(found)])
+                    elif word[0] != "jobs" or found.code:
+                        named = "" if str(holder.pid) in found.err else f"does not say who holds it: {found.line}"
+                        well = "" if found.code == 5 else f"exit code {found.code}"
+                        tally.case(f"held for good: {word[0]}", [complaint(found), named, well])
+            finally:
+                holder.kill()
+                holder.wait()
 
 
 def copies(world: World, tally: Tally, count: int, seed: int) -> None:
