@@ -1,0 +1,1 @@
+"""The areas of the long fault suite; see ``benchmarks/faults.py``."""
