@@ -10,7 +10,7 @@ import importlib
 import os
 import signal
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -22,7 +22,8 @@ from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widgets import ContentSwitcher
 
-from . import memory
+from ..engine.errors import UsageError
+from . import limits, memory
 from .actions import Action, bindings, keymap
 from .deciding import Deciding, counted
 from .dialogs.help import Help, sections
@@ -100,9 +101,10 @@ class ReviewApp(App[None], Deciding):
     HORIZONTAL_BREAKPOINTS = [(0, "-tight"), (60, "-narrow"), (100, "-wide"), (150, "-vast")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-flat"), (18, "-short"), (32, "-tall")]  # noqa: RUF012
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, limited: bool = False) -> None:
+        """``limited``: whoever sits here may be somebody else than the owner of this machine; see `limits`."""
         super().__init__()
-        self.folder = folder.resolve()
+        self.folder, self.limited = folder.resolve(), limited
         self._workspace: Workspace | None = None
         self._warm: Warm | None = None
         self._memory = memory.load(self.folder)
@@ -135,6 +137,10 @@ class ReviewApp(App[None], Deciding):
         if self._warm is None:
             self._warm = Warm()
         return self._warm
+
+    def permit(self, words: Sequence[str]) -> None:
+        if self.limited and (refused := limits.refused(words)):
+            raise refused
 
     def visit(self, name: str) -> Room:
         from .room import Room
@@ -204,7 +210,8 @@ class ReviewApp(App[None], Deciding):
         for verb, about in VERBS:
             yield SystemCommand(f"Run {verb}", about, lambda verb=verb: self.action_run(verb))
         yield SystemCommand("Theme", "Change the colours", self.action_change_theme)
-        yield SystemCommand("Screenshot", "Save an SVG", lambda: self.set_timer(0.1, self.deliver_screenshot))
+        if not self.is_web:  # a browser takes its own; what it downloads would pass by the address of the page
+            yield SystemCommand("Screenshot", "Save an SVG", lambda: self.set_timer(0.1, self.deliver_screenshot))
 
     def handle_bindings_clash(self, clashed_bindings: set[Binding], node: DOMNode) -> None:
         names = " and ".join(sorted(binding.id or binding.action for binding in clashed_bindings))
@@ -278,7 +285,12 @@ class ReviewApp(App[None], Deciding):
     def action_run(self, command: str = "") -> None:
         from .dialogs.run import Run
 
-        self.push_screen(Run(self.folder, command))
+        try:
+            self.permit([])  # whatever is typed there
+        except UsageError as error:
+            self.failed("run", error)
+        else:
+            self.push_screen(Run(self.folder, command))
 
     def action_leave(self) -> None:
         self.save()
@@ -338,9 +350,14 @@ class ReviewApp(App[None], Deciding):
         """SIGTERM and SIGHUP end the app the ordinary way, so that the terminal is given back clean; where the terminal
         is gone, or does not take the rest, at once.
 
-        Python's own handlers: they run even while the app waits for a terminal that takes nothing any more.
+        Python's own handlers: they run even while the app waits for a terminal that takes nothing any more. A served
+        session has no terminal, it ends with its server.
         """
-        if os.name == "nt" or self.is_web or self.is_headless:
+        if os.name == "nt" or self.is_headless:
+            return
+        if self.is_web:
+            server = os.getppid()
+            self.set_interval(WATCH, lambda: None if os.getppid() == server else self._vanish(signal.SIGHUP))
             return
         loop = asyncio.get_running_loop()
 
