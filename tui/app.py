@@ -346,6 +346,11 @@ class ReviewApp(App[None], Deciding):
         self._name_colours()
         self._outdated()
 
+    def _handle_exception(self, error: Exception) -> None:
+        """Once the app is to end Textual mounts nothing more: what a half-made tab then misses is no failure."""
+        if not self._exit:
+            super()._handle_exception(error)
+
     def _die_tidily(self) -> None:
         """SIGTERM and SIGHUP end the app the ordinary way, so that the terminal is given back clean; where the terminal
         is gone, or does not take the rest, at once.
