@@ -115,11 +115,11 @@ def teach_ledger(workspace: Workspace) -> None:
 Script = Callable[[ReviewApp, Pilot[None]], Awaitable[Any]]
 
 
-def session(folder: Path, script: Script, size: tuple[int, int] = (120, 40)) -> ReviewApp:
-    """Run the app without a terminal, let ``script`` use it, and give it back."""
+def session(folder: Path, script: Script, size: tuple[int, int] = (120, 40), limited: bool = False) -> ReviewApp:
+    """Run the app without a terminal, ``limited`` as when it is served, let ``script`` use it, and give it back."""
 
     async def run() -> ReviewApp:
-        app = ReviewApp(folder)
+        app = ReviewApp(folder, limited)
         async with app.run_test(size=size) as pilot:
             await until(pilot, lambda: bool(app.rooms) and app.room is not None)
             await settled(pilot)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -375,14 +376,14 @@ def test_off_a_terminal_it_ends_with_2_and_names_the_commands(taught: Path, run:
 
 
 class Terminal:
-    """``icl-curate review`` on a pseudo-terminal of its own."""
+    """``icl-curate review`` on a pseudo-terminal of its own; its process does ``first`` before anything else."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, first: str = "") -> None:
         pty = pytest.importorskip("pty")
         self.pid, self.fd = pty.fork()
         if self.pid == 0:  # pragma: no cover
             os.environ |= {"TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"}
-            code = "from icl_curate.cli import main; main()"
+            code = f"{first}\nfrom icl_curate.cli import main; main()"
             os.execv(sys.executable, [sys.executable, "-c", code, "review", "-w", str(folder)])
         self.seen = b""
 
@@ -413,7 +414,8 @@ class Terminal:
 
 @pytest.mark.parametrize("how", ["q", "SIGTERM", "SIGHUP"])
 def test_the_terminal_is_given_back_clean(taught: Path, how: str) -> None:
-    terminal = Terminal(taught)
+    # DuckDB lists what it finds in use while the interpreter is taken apart; now and then there is something
+    terminal = Terminal(taught, "import ctypes, duckdb; ctypes.pythonapi.Py_IncRef(ctypes.py_object(duckdb.connect()))")
     terminal.wait_for(b"icl-curate")  # the next step: the workspace was read
     if how == "q":
         os.write(terminal.fd, b"q")
@@ -426,6 +428,23 @@ def test_the_terminal_is_given_back_clean(taught: Path, how: str) -> None:
     said_after = re.sub(rb"\x1b\[[0-9;?<>=]*[A-Za-z]", b"", terminal.seen[leaves:])
     assert not said_after.strip(), said_after
     assert json.loads((taught / "review.json").read_text())["tab"] == "overview"
+
+
+def test_the_end_may_come_while_the_tabs_are_made(taught: Path) -> None:
+    async def run() -> int | None:
+        app, asked = ReviewApp(taught), asyncio.Event()
+
+        async def furnish(rooms: list[Any]) -> None:
+            app.exit(return_code=7)
+            asked.set()
+            await ReviewApp._furnish(app, rooms)
+
+        app._furnish = furnish
+        async with app.run_test():
+            await asyncio.wait_for(asked.wait(), 60)
+        return app.return_code
+
+    assert asyncio.run(run()) == 7
 
 
 def test_it_ends_with_its_terminal(taught: Path) -> None:

@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -24,8 +24,9 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import ContentSwitcher
 
+from ..engine.errors import UsageError
 from ..engine.pool.display import display_text
-from . import memory
+from . import limits, memory
 from .actions import Action, bindings, keymap
 from .console import stderr
 from .deciding import Deciding, counted
@@ -112,10 +113,11 @@ class ReviewApp(App[None], Deciding):
     HORIZONTAL_BREAKPOINTS = [(0, "-tight"), (60, "-narrow"), (100, "-wide"), (150, "-vast")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-flat"), (18, "-short"), (32, "-tall")]  # noqa: RUF012
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, limited: bool = False) -> None:
+        """``limited``: whoever sits here may be somebody else than the owner of this machine; see `limits`."""
         super().__init__()
         self.error_console = stderr()  # a crash shows values, and they are of the pool
-        self.folder = folder.resolve()
+        self.folder, self.limited = folder.resolve(), limited
         self._workspace: Workspace | None = None
         self._warm: Warm | None = None
         self._memory = memory.load(self.folder)
@@ -171,6 +173,10 @@ class ReviewApp(App[None], Deciding):
         if self._warm is None:
             self._warm = Warm()
         return self._warm
+
+    def permit(self, words: Sequence[str]) -> None:
+        if self.limited and (refused := limits.refused(words)):
+            raise refused
 
     def visit(self, name: str) -> Room:
         from .room import Room
@@ -240,7 +246,8 @@ class ReviewApp(App[None], Deciding):
         for verb, about in VERBS:
             yield SystemCommand(f"Run {verb}", about, lambda verb=verb: self.action_run(verb))
         yield SystemCommand("Theme", "Change the colours", self.action_change_theme)
-        yield SystemCommand("Screenshot", "Save an SVG", lambda: self.set_timer(0.1, self.deliver_screenshot))
+        if not self.is_web:  # a browser takes its own; what it downloads would pass by the address of the page
+            yield SystemCommand("Screenshot", "Save an SVG", lambda: self.set_timer(0.1, self.deliver_screenshot))
 
     def handle_bindings_clash(self, clashed_bindings: set[Binding], node: DOMNode) -> None:
         names = " and ".join(sorted(binding.id or binding.action for binding in clashed_bindings))
@@ -314,7 +321,12 @@ class ReviewApp(App[None], Deciding):
     def action_run(self, command: str = "") -> None:
         from .dialogs.run import Run
 
-        self.push_screen(Run(self.folder, command))
+        try:
+            self.permit([])  # whatever is typed there
+        except UsageError as error:
+            self.failed("run", error)
+        else:
+            self.push_screen(Run(self.folder, command))
 
     def action_leave(self) -> None:
         self.save()
@@ -370,13 +382,23 @@ class ReviewApp(App[None], Deciding):
         self._name_colours()
         self._outdated()
 
+    def _handle_exception(self, error: Exception) -> None:
+        """Once the app is to end Textual mounts nothing more: what a half-made tab then misses is no failure."""
+        if not self._exit:
+            super()._handle_exception(error)
+
     def _die_tidily(self) -> None:
         """SIGTERM and SIGHUP end the app the ordinary way, so that the terminal is given back clean; where the terminal
         is gone, or does not take the rest, at once.
 
-        Python's own handlers: they run even while the app waits for a terminal that takes nothing any more.
+        Python's own handlers: they run even while the app waits for a terminal that takes nothing any more. A served
+        session has no terminal, it ends with its server.
         """
-        if os.name == "nt" or self.is_web or self.is_headless:
+        if os.name == "nt" or self.is_headless:
+            return
+        if self.is_web:
+            server = os.getppid()
+            self.set_interval(WATCH, lambda: None if os.getppid() == server else self._vanish(signal.SIGHUP))
             return
         loop = asyncio.get_running_loop()
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
 import os
-import shlex
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,37 +12,50 @@ from ..engine.errors import UsageError
 from ..engine.store import locks
 
 
-def review(path: Path) -> int:
+def review(path: Path, allow_commands: bool = False) -> int:
     """Run the app on the workspace at ``path`` and return the exit code.
 
-    Raises `UsageError` off a terminal, where Textual would wait for ever. Where the workspace is locked the tabs say so
-    and try again; where there is none yet, they say how it is made.
+    A session that is served to a browser is limited unless it was started with ``allow_commands``. Raises `UsageError`
+    off a terminal, where Textual would wait for ever. Where the workspace is locked the tabs say so and try again;
+    where there is none yet, they say how it is made.
     """
     served = "TEXTUAL_DRIVER" in os.environ  # by textual-serve, over pipes
+    if allow_commands and not served:
+        raise UsageError("--allow-commands is for --serve: here they are allowed", "icl-curate review")
     if not served and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError(
             "review needs a terminal", "icl-curate status, sources, demos, prune … do the same; each has --json"
         )
+    ended: list[int] = []
+    atexit.register(_end, ended)  # first, so called last: once all threads and libraries have ended
     from .app import ReviewApp
 
-    app = ReviewApp(path)
+    app = ReviewApp(path, limited=served and not allow_commands)
     locks.on_wait = app.waits
     app.run()
     if app.late is not None:
         app.late.cancel()
         app.late.join()
-    return app.return_code or 0
+    ended.append(app.return_code or 0)
+    return ended[0]
 
 
-def serve(path: Path, port: int) -> None:
+def serve(path: Path, port: int, allow_commands: bool = False) -> None:
     """Serve the app to browsers on this machine until interrupted: every page is a session of its own.
 
-    Raises `UsageError` without the extra ``serve``.
+    Raises `UsageError` without the extra ``serve``, or where the port cannot be had.
     """
     if find_spec("textual_serve") is None:
         raise UsageError("serving to a browser needs textual-serve", 'pip install "icl-curate[serve]"')
-    from textual_serve.server import Server
+    from .serving import serve as serve_until_interrupted
 
-    program = "from icl_curate.cli import main; main()"
-    command = shlex.join([sys.executable, "-c", program, "review", "--workspace", str(path.resolve())])
-    Server(command, host="localhost", port=port, title="icl-curate review").serve()
+    serve_until_interrupted(path, port, allow_commands)
+
+
+def _end(codes: list[int]) -> None:
+    """End the process where the app has ended by itself. Taking the interpreter apart as well would let DuckDB list
+    what it finds still in use, on a terminal that was given back clean."""
+    if codes:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(codes[0])

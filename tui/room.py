@@ -51,6 +51,9 @@ class Review(Protocol):
     folder: Path
     """Where the workspace lies."""
 
+    limited: bool
+    """Served to somebody who may not be the owner of this machine; see `limits`."""
+
     def opened(self, create: bool = False) -> Workspace:
         """The workspace, checked and migrated once; made, if need be, to ``create`` it. For threads: it may wait for
         another process. Raises `NoWorkspaceError` where there is none."""
@@ -74,6 +77,10 @@ class Review(Protocol):
 
     def take_back(self, then: Callable[[], None] | None = None) -> None:
         """Undo the latest decision, whoever took it."""
+
+    def permit(self, words: Sequence[str]) -> None:
+        """Raises `UsageError` where this session may not run ``icl-curate WORDS`` (none: any command at all); to be
+        asked before every process that is started here."""
 
     def visit(self, name: str) -> Room:
         """Go to another tab and return it."""

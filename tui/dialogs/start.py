@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from rich.table import Table
@@ -15,14 +14,14 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 from textual.worker import Worker
 
-from ...engine.errors import CurateError
+from ...engine.errors import CurateError, UsageError
 from ...engine.jobs.folder import Job
 from ...engine.jobs.start import start
 from ...engine.pool.display import display_line
 from ..actions import Action, bindings
 from ..plain_jobs import rehearsed
-from ..rehearse import parsed, rehearse
-from ..room import Room
+from ..rehearse import parsed, rehearse, words_of
+from ..room import Review, Room
 from ..widgets.field import Field
 from ..widgets.paths import Paths
 
@@ -42,9 +41,9 @@ class Start(ModalScreen[list[str] | None]):
     )
     BINDINGS = bindings([action for action in ACTIONS if action.name != "start.enter"])
 
-    def __init__(self, folder: Path, commands: Sequence[str], at: int = 0) -> None:
+    def __init__(self, review: Review, commands: Sequence[str], at: int = 0) -> None:
         super().__init__()
-        self.folder, self.commands, self.at = folder, list(commands), at
+        self.review, self.commands, self.at = review, list(commands), at
         self.costed: str | None = None
         """The command whose cost stands on the screen."""
         self.plan: Mapping[str, Any] = {}
@@ -54,7 +53,7 @@ class Start(ModalScreen[list[str] | None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog start"):
             yield Static(id="kinds")
-            yield Field(id="command", select_on_focus=False, suggester=Paths())
+            yield Field(id="command", select_on_focus=False, suggester=None if self.review.limited else Paths())
             yield Static(id="cost")
             yield Static(id="hint", classes="keys")
 
@@ -98,7 +97,9 @@ class Start(ModalScreen[list[str] | None]):
     async def _rehearse(self, typed: str) -> None:
         self._cost(Text("looking …", "muted"))
         try:
-            plan = await rehearse(self.folder, parsed(typed))
+            words = parsed(typed)
+            self.review.permit(words)
+            plan = await rehearse(self.review.folder, words)
         except CurateError as error:
             self._cost(Text.assemble((display_line(error.what), "bad"), "\n", (display_line(error.fix), "muted")))
             return
@@ -144,7 +145,12 @@ def propose(room: Room, commands: Sequence[str], at: int = 0) -> None:
             fresh = arguments[0] == "index"
             room.in_thread("start", lambda: start(room.review.opened(create=fresh), arguments), begun)
 
-    room.app.push_screen(Start(room.review.folder, commands, at), answered)
+    try:
+        room.review.permit(words_of(commands[at]))
+    except UsageError as error:
+        room.failed("start", error)
+    else:
+        room.app.push_screen(Start(room.review, commands, at), answered)
 
 
 def _name(command: str) -> str:

@@ -208,8 +208,13 @@ class JobsRoom(Room):
         seen = self.current
         if seen is None:
             return
-        number = seen.job.number
-        self.in_thread("start", lambda: resume(self.review.opened(), number), lambda job: self.select(job.number))
+        number, words = seen.job.number, seen.job.arguments
+
+        def work() -> Job:
+            self.review.permit(words)
+            return resume(self.review.opened(), number)
+
+        self.in_thread("start", work, lambda job: self.select(job.number))
 
     def action_log(self) -> None:
         view = self.query_one(LogView)

@@ -1,0 +1,42 @@
+"""What a session served to a browser may start.
+
+Whoever has a served page's address sits at the owner's machine with the owner's keys, and nothing tells who that is.
+So it starts the workspace's own work with the LLM that its owner has set, and nothing else: no path, no server and no
+model can be named in it, and nothing is written outside the workspace.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ..engine.errors import UsageError
+from ..engine.pool.display import display_line
+
+FIX = "run it in a terminal, or serve with --allow-commands"
+
+WORK = ("index", "train", "evaluate", "calibrate")
+"""Commands that read and write the workspace alone; ``index`` without a path reads the known files again."""
+
+_VALUE = r"[A-Za-z0-9_][A-Za-z0-9_.,+-]*"
+_OPTIONS = (
+    "answers|arms|batch|concurrency|depth|epochs|lambda|limit|llm-topics|max-calls|max-cost|method|methods|"
+    "no-llm-topics|order|over|questions|ranking|rate|rouge|rounds|sample|seed|seeds|shots|size|split|stop-early|"
+    "uncertainty|validation"
+)
+_WORD = re.compile(rf"{_VALUE}|--(?:{_OPTIONS})(?:={_VALUE})?|-[bjkmnr](?:{_VALUE})?")
+"""A word that can name nothing but a setting of the work and its value. Whatever a command takes a word for, an option
+that is not listed, or a path in a folder, cannot be written with such words."""
+
+
+def refused(words: Sequence[str]) -> UsageError | None:
+    """Why a served session does not run ``icl-curate WORDS``, None where it does; no words: any command."""
+    if not words:
+        return UsageError("a served session runs no commands", FIX)
+    command, *rest = words
+    if command not in WORK:
+        return UsageError(f"a served session does not run '{display_line(command, 40)}'", FIX)
+    odd = next((word for word in rest if command == "index" or not _WORD.fullmatch(word)), None)
+    if odd is None:
+        return None
+    return UsageError(f"a served session does not run '{command}' with '{display_line(odd, 60)}'", FIX)

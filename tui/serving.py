@@ -1,0 +1,144 @@
+"""``review --serve``: the app in the owner's browser, and in nobody else's.
+
+Any page that the owner visits can reach a port of this machine, also under a name of its own (DNS rebinding). So a
+request is answered only if it names this server as its host, comes from one of its own pages or from none, and has the
+token in its path; the rest gets 403. A websocket always names the page it was opened by, and a browser never lets a
+page lie about that. The token is no cookie, because cookies go to every port of a host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import secrets
+import shlex
+import socket
+from pathlib import Path
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+from textual_serve.app_service import AppService
+from textual_serve.server import Server
+
+from ..engine.errors import UsageError
+from ..engine.jobs.start import PROGRAM
+from ..engine.pool.display import display_line
+from .terminal import narrate, say
+
+HOST = "127.0.0.1"
+GRACE = 3.0
+"""Seconds that open sessions get to end once the server is interrupted."""
+
+OWN_PAGES = "no page but its own may use this server\n"
+
+
+class Guarded(Server):
+    """textual-serve behind a token, at ``url``, for this machine's own pages alone."""
+
+    def __init__(self, command: str, port: int) -> None:
+        self.token = secrets.token_urlsafe(32)
+        super().__init__(command, HOST, port, "icl-curate review", templates_path=Path(__file__).parent)
+        self.sessions: set[web.WebSocketResponse] = set()
+        self.hosts = {f"{name}:{port}" for name in (HOST, "localhost")}
+        if port == 80:  # which browsers leave out
+            self.hosts |= {HOST, "localhost"}
+        self.pages = {f"http://{host}" for host in self.hosts}
+        policy = {
+            "default-src": "'none'",
+            "script-src": "'self'",
+            "style-src": "'self' 'unsafe-inline'",
+            "font-src": "'self'",
+            "img-src": "'self' data:",
+            "connect-src": " ".join(sorted(f"ws://{host}" for host in self.hosts)),
+            "base-uri": "'none'",
+            "form-action": "'none'",
+            "frame-ancestors": "'none'",
+        }
+        self.headers = {
+            "Content-Security-Policy": "; ".join(f"{name} {value}" for name, value in policy.items()),
+            "X-Frame-Options": "DENY",
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+            "Cache-Control": "no-store",
+            "Cross-Origin-Opener-Policy": "same-origin",
+            "Cross-Origin-Resource-Policy": "same-origin",
+        }
+
+    @property
+    def url(self) -> str:
+        return f"{self.public_url}/{self.token}/"
+
+    async def _make_app(self) -> web.Application:
+        """Everything textual-serve answers lies under the token: page, scripts, websocket, downloads."""
+        app = web.Application(middlewares=[self._guard])
+        app.add_subapp(f"/{self.token}/", await super()._make_app())
+        app.on_response_prepare.append(self._harden)
+        return app
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        given = request.path.removeprefix("/").partition("/")[0]
+        hosts, pages = request.headers.getall("Host", []), request.headers.getall("Origin", [])
+        if len(hosts) != 1 or hosts[0] not in self.hosts:
+            raise web.HTTPForbidden(text="this is no address of this server\n")
+        if pages and (len(pages) != 1 or pages[0] not in self.pages):
+            raise web.HTTPForbidden(text=OWN_PAGES)
+        if not hmac.compare_digest(given.encode("utf-8", "surrogatepass"), self.token.encode()):
+            raise web.HTTPForbidden(text="open the address that review --serve printed where it was started\n")
+        return await handler(request)
+
+    async def handle_websocket(self, request: web.Request) -> web.WebSocketResponse:
+        if "Origin" not in request.headers:
+            raise web.HTTPForbidden(text=OWN_PAGES)
+        return await super().handle_websocket(request)
+
+    async def _process_messages(self, websocket: web.WebSocketResponse, app_service: AppService) -> None:
+        self.sessions.add(websocket)
+        try:
+            await super()._process_messages(websocket, app_service)
+        finally:
+            self.sessions.discard(websocket)
+
+    async def on_shutdown(self, app: web.Application) -> None:
+        """Pages that are open would be waited for."""
+        await asyncio.gather(*(session.close() for session in self.sessions))
+
+    async def _harden(self, request: web.Request, response: web.StreamResponse) -> None:
+        response.headers.update(self.headers)
+
+    async def on_startup(self, app: web.Application) -> None:
+        """What there is to say was said."""
+
+
+def serve(path: Path, port: int, allow_commands: bool) -> None:
+    """Serve the workspace at ``path`` until interrupted, at an address of this machine that is printed once.
+
+    A ``port`` of 0 is any free one. Raises `UsageError` where it cannot be had.
+    """
+    try:
+        listener = socket.create_server((HOST, port))
+    except OSError as error:
+        raise UsageError(f"cannot serve on port {port}: {error.strerror}", "icl-curate review --serve 0") from error
+    allowed = ["--allow-commands"] if allow_commands else []
+    command = "exec " + shlex.join([*PROGRAM, "review", "--workspace", str(path.resolve()), *allowed])
+    server = Guarded(command, listener.getsockname()[1])
+    logs = logging.StreamHandler()
+    logs.setFormatter(_OneLine())
+    logging.basicConfig(level=logging.WARNING, handlers=[logs])
+    may = (
+        "run any icl-curate command as you, with your keys and your files (--allow-commands)"
+        if allow_commands
+        else "decide on the pool and train with the LLM that is set; commands, paths and other LLMs are off"
+    )
+    narrate(f"Whoever has this address can {may}.\nOpen it in a browser on this machine; Ctrl-C ends it.")
+    say(server.url)
+    web.run_app(server._make_app(), sock=listener, shutdown_timeout=GRACE, access_log=None, print=None)
+
+
+class _OneLine(logging.Formatter):
+    """What went wrong, without the traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        error = record.exc_info[1] if record.exc_info else None
+        return display_line(f"{record.getMessage()}: {error!r}" if error else record.getMessage(), 500)
