@@ -256,3 +256,13 @@ def test_a_config_of_a_strange_content_is_one_line(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=r"config\.toml") as caught:
             _config(path)
         assert "\n" not in caught.value.what
+
+
+@pytest.mark.parametrize("depth", [100, 480, 900, 990])
+def test_a_value_nested_deeply_costs_its_own_row_alone(depth: int) -> None:
+    deep: Any = "x"
+    for _ in range(depth):
+        deep = [deep]
+    for field in ("extra", "output", "options", "context", "messages"):
+        for row in build.Mapper({}).rows({"input": "a", "output": "b", field: deep}):
+            assert not isinstance(row, Bad) or row.reason

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from textual.binding import Binding, BindingType
 
+from ..engine.disk import read_regular
 from ..engine.settings import user_config
 
 KEYS = "keys.toml"
@@ -48,10 +49,10 @@ def keymap(known: Sequence[str], path: Path | None = None) -> tuple[dict[str, st
     """The user's own keys by action, and what is wrong with the file that holds them, if anything."""
     path = path or user_config().with_name(KEYS)
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        found = tomllib.loads(read_regular(path).decode())
     except FileNotFoundError:
         return {}, []
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         return {}, [f"{path}: {error}"]
     keys = {name: value for name, value in _flat(found).items() if name in known and isinstance(value, str) and value}
     problems = []

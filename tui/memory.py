@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..engine.disk import read_regular
+
 FILE = "review.json"
 
 
@@ -22,8 +24,8 @@ class Memory:
 def load(folder: Path) -> Memory:
     """What is remembered; whatever cannot be read counts as forgotten."""
     try:
-        kept = json.loads((folder / FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        kept = json.loads(read_regular(folder / FILE))
+    except (OSError, ValueError, RecursionError):
         return Memory()
     if not isinstance(kept, dict):
         return Memory()

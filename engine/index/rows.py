@@ -107,6 +107,8 @@ class Mapper:
             return self._rows(record)
         except _BadRow as error:
             return [Bad(str(error))]
+        except RecursionError:
+            return [Bad("nested too deeply")]
 
     def _rows(self, record: Mapping[str, Any]) -> list[Row]:
         layout = self._layout(tuple(record))
