@@ -311,6 +311,7 @@ class Tally:
             if problem:
                 self.falls.append(Fall(self.area, name, problem, again))
                 self.counts[kind_of(problem)] += 1
+                print(f"  FELL {self.area}: {name}: {problem}", file=sys.stderr, flush=True)
         if self.tried % 20 == 0:
             print(f"  {self.area}: {self.tried} tried, {self.fell} fell", file=sys.stderr, flush=True)
 

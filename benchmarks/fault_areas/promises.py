@@ -6,7 +6,6 @@ import csv
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import stat
@@ -309,9 +308,7 @@ def gone_folder(world: World, folder: Path) -> list[str]:
     """The folder one works in is deleted meanwhile."""
     here = folder / "here"
     here.mkdir()
-    running = world.commands.start("status", "-w", world.full, cwd=here)
-    shutil.rmtree(here, ignore_errors=True)
-    return [complaint(running.wait(20))]
+    return [complaint(world.commands.run("status", "-w", world.full, cwd=here, vanish=True))]
 
 
 CHECKS: dict[str, Check] = {

@@ -72,6 +72,8 @@ def child(asked: dict[str, Any]) -> None:
             os.close(opened)
         os.closerange(3, 256)
         os.chdir(asked["cwd"])
+        if asked.get("vanish"):
+            os.rmdir(asked["cwd"])  # noqa: PTH106
         os.environ.clear()
         os.environ.update(asked["environment"])
         if asked.get("file_limit") is not None:  # a write beyond it kills, as SIGXFSZ does where nobody ignores it
