@@ -159,7 +159,7 @@ def _load(folder: Path, run: int) -> TopicModel:
             float(head["cosine"]),
             Covered(covered["rows"], covered["topics"], covered["weights"]),
         )
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"no usable topics in {folder}: {error}", _AGAIN) from error
 
 
