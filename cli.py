@@ -47,7 +47,7 @@ class CurateGroup(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args and self.no_args_is_help:  # no error: the help is what was wanted
-            from .tui.terminal import narrate
+            from .render.terminal import narrate
 
             narrate(ctx.get_help())
             raise typer.Exit(2)
@@ -241,7 +241,7 @@ def index(
     if as_json:
         _print_json(told)
         return
-    from .tui.pool_tables import show_index
+    from .render.pool import show_index
 
     show_index(told)
 
@@ -255,7 +255,7 @@ def status(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption =
     if as_json:
         _print_json(found.as_json())
         return
-    from .tui.plain import show_table
+    from .render.tables import show_table
 
     show_table(["", ""], found.lines(), note=f"next: {found.next_step}")
 
@@ -269,7 +269,7 @@ def sources(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption 
     if as_json:
         _print_json({"sources": [_plain(source) for source in found]})
         return
-    from .tui.plain import show_sources
+    from .render.tables import show_sources
 
     show_sources(found)
 
@@ -306,7 +306,7 @@ def demos(
     if as_json:
         _print_json({"demonstrations": [_plain(row) for row in found]})
         return
-    from .tui.plain import show_table
+    from .render.tables import show_table
 
     rows = [[r.row, r.id, r.source, "pruned" if r.pruned else "", r.input, r.output] for r in found]
     more = f"more: icl-curate demos --after {found[-1].row} …" if len(found) == limit else ""
@@ -381,7 +381,7 @@ def history(
     if as_json:
         _print_json({"history": [_plain(entry) for entry in entries]})
         return
-    from .tui.plain import show_table
+    from .render.tables import show_table
 
     rows = [
         [
@@ -424,7 +424,7 @@ def preview(
     from .engine.pool.records import Query
     from .engine.select.preview import PreviewAsked
     from .engine.select.preview import preview as look
-    from .tui.plain import show_preview, show_stability
+    from .render.tables import show_preview, show_stability
 
     settings = _settings(workspace, method=method, k=k, order=order, **asdict(llm))
     text = _typed(query)
@@ -494,7 +494,7 @@ def evaluate(
     if paid.as_json:
         _print_json(table)
         return
-    from .tui.plain import show_evaluation
+    from .render.tables import show_evaluation
 
     show_evaluation(table)
 
@@ -533,7 +533,7 @@ def calibrate(
     """Answer in rounds: the LLM sees how unsure it was of each document and of its earlier answers (paper 001)."""
     from .engine.calibrate.calibration import Calibration
     from .engine.calibrate.documents import queries_of, query_named
-    from .engine.calibrate.walk import SETTLED, CalibrationPlan
+    from .engine.calibrate.round_runner import SETTLED, CalibrationPlan
     from .engine.errors import UsageError
 
     settings = _settings(workspace, method=method, k=k, order=order, **asdict(llm))
@@ -558,7 +558,7 @@ def calibrate(
     if paid.as_json:
         _print_json(done)
         return
-    from .tui.calibration import show_calibration, show_calibrations
+    from .render.calibration import show_calibration, show_calibrations
 
     (show_calibrations if chosen else show_calibration)(done)
 
@@ -618,7 +618,7 @@ def export(
     if as_json:
         _print_json(told)
         return
-    from .tui.pool_tables import show_export
+    from .render.pool import show_export
 
     show_export(told)
 
@@ -633,7 +633,7 @@ def config(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption =
     if as_json:
         _print_json({"settings": values, "origins": dict(resolved.origins)})
         return
-    from .tui.plain import show_table
+    from .render.tables import show_table
 
     rows = [[name, str(value), resolved.origins[name], about(name)] for name, value in values.items()]
     note = f"set them in {workspace / CONFIG}, {user_config()}, or as ICL_CURATE_<NAME> in the environment"
@@ -646,7 +646,7 @@ def demo(
     as_json: JsonOption = False,
 ) -> None:
     """The whole story on the sample data, with the embedded encoder and reader: no key, no server, no download."""
-    from .tui.demo import run_demo
+    from .commands.story import run_demo
 
     with _narrated() as (report, cancel):
         told = run_demo(workspace, report, cancel, show=not as_json)
@@ -666,9 +666,9 @@ def llm_check(
 ) -> None:
     """Can the LLM be reached, how fast is it, does it give log-probabilities, can it score, is its price known."""
     from .engine.errors import LLMError
-    from .engine.index.artefacts import encode_for_reader
     from .engine.llm.asking import backend_for, price_of
     from .engine.llm.runner import check
+    from .engine.retrieval.artefacts import encode_for_reader
     from .engine.store.workspace import Workspace
 
     settings = _settings(workspace, llm=llm, base_url=base_url, device=device, price_in=price_in, price_out=price_out)
@@ -681,7 +681,7 @@ def llm_check(
     if as_json:
         _print_json(_plain(found))
         return
-    from .tui.plain import show_check
+    from .render.tables import show_check
 
     show_check(found)
 
@@ -738,7 +738,7 @@ def train_sources(
         _print_json(done)
         return
     from .engine.store.trials import standings
-    from .tui.plain import show_sources, show_training
+    from .render.tables import show_sources, show_training
 
     show_sources(standings(store))
     show_training(done)
@@ -770,7 +770,7 @@ def train_ranker(
     settings = _settings(workspace, k=k, order=order, **asdict(llm))
     store = _open(workspace)
     if taken_from is not None:
-        from .engine.ranker.ranked import import_ranker
+        from .engine.ranker.inference import import_ranker
 
         run = import_ranker(store, taken_from, settings)
         if paid.as_json:
@@ -789,7 +789,7 @@ def train_ranker(
     if paid.as_json:
         _print_json(done)
         return
-    from .tui.plain import show_ranker
+    from .render.tables import show_ranker
 
     show_ranker(done)
 
@@ -826,7 +826,7 @@ def train_topics(
     if paid.as_json:
         _print_json(done)
         return
-    from .tui.topic_tables import show_topic_training
+    from .render.topics import show_topic_training
 
     show_topic_training(done)
 
@@ -858,8 +858,8 @@ def train_all(
     if paid.as_json:
         _print_json(done)
         return
-    from .tui.plain import show_ranker, show_text, show_training
-    from .tui.topic_tables import show_topic_training
+    from .render.tables import show_ranker, show_text, show_training
+    from .render.topics import show_topic_training
 
     shown = {"sources": show_training, "ranker": show_ranker, "topics": show_topic_training}
     for name, result in done.items():
@@ -887,7 +887,7 @@ def list_topics(
         if as_json:
             _print_json({"gaps": [gap.as_json() for gap in found]})
             return
-        from .tui.topic_tables import show_gaps
+        from .render.topics import show_gaps
 
         show_gaps(found)
         return
@@ -895,7 +895,7 @@ def list_topics(
     if as_json:
         _print_json({"topics": [_plain(topic) for topic in listed[:limit]], "total": len(listed)})
         return
-    from .tui.topic_tables import show_topics
+    from .render.topics import show_topics
 
     show_topics(listed[:limit], len(listed))
 
@@ -911,7 +911,7 @@ def jobs(context: typer.Context, workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     if as_json:
         _print_json({"jobs": [_plain(job) for job in found]})
         return
-    from .tui.plain_jobs import show_jobs
+    from .render.jobs import show_jobs
 
     show_jobs(found)
 
@@ -923,7 +923,7 @@ def jobs_follow(
     """Watch a job to its end and show what came out; ends with its exit code. Ctrl-C leaves the job running."""
     from .engine.jobs import folder
     from .engine.jobs.follow import follow
-    from .tui.terminal import say
+    from .render.terminal import say
 
     store = _open(workspace)
     job = _job(store, number)
@@ -941,7 +941,7 @@ def jobs_follow(
     if as_json:
         _print_json(done)
         return
-    from .tui.plain_jobs import show_result
+    from .render.jobs import show_result
 
     show_result(job, done)
 
@@ -1023,7 +1023,7 @@ def audit(
     if as_json:
         _print_json(found.to_json())
         return
-    from .tui.plain import show_audit
+    from .render.tables import show_audit
 
     show_audit(found)
 
@@ -1071,7 +1071,7 @@ def _show_ledger(workspace: Path, misleading: bool, helpful: bool, limit: int, a
     if as_json:
         _print_json({"demonstrations": [_plain(standing) for standing in found]})
         return
-    from .tui.plain import show_ledger
+    from .render.tables import show_ledger
 
     show_ledger(found)
 
@@ -1085,7 +1085,7 @@ def _show_flips(workspace: Path, name: str, as_json: bool) -> None:
     if as_json:
         _print_json({"flips": [_plain(flip) for flip in found]})
         return
-    from .tui.plain import show_flips
+    from .render.tables import show_flips
 
     show_flips(found)
 
@@ -1123,7 +1123,7 @@ def _prune_tuned(workspace: Path, settings: Settings, noise: float, reason: str,
     if as_json:
         _print_json(tuned.as_json() | {"dry_run": dry_run, "batch": change.batch if change else None})
         return
-    from .tui.plain import show_tuned
+    from .render.tables import show_tuned
 
     show_tuned(tuned)
     if change:
@@ -1191,10 +1191,10 @@ def _carry_out_all(
         _start_job(workspace, paid.as_json)
         return {}
     from .engine.errors import UsageError
-    from .engine.index.artefacts import encode_for_reader
     from .engine.llm.asking import backend_for, destination, price_of
     from .engine.llm.budget import Budget
     from .engine.progress import Event, silent
+    from .engine.retrieval.artefacts import encode_for_reader
 
     price = price_of(settings)
     budget = Budget(paid.max_calls, paid.max_cost, price)
@@ -1228,7 +1228,7 @@ def _show_costs(costs: Mapping[str, Plan], destination: str, as_json: bool) -> N
     if as_json:
         _print_json({"dry_run": True, **told.get("", told)})
         return
-    from .tui.plain import show_plan
+    from .render.tables import show_plan
 
     for name, plan in told.items():
         show_plan(plan, name)
@@ -1238,7 +1238,7 @@ def _confirm_server(settings: Settings) -> None:
     """On a terminal ask once about a server that only the workspace's own file names; elsewhere it is an error."""
     from .engine import trust
     from .engine.llm.asking import check_server
-    from .tui.terminal import narrate
+    from .render.terminal import narrate
 
     try:
         check_server(settings)
@@ -1308,7 +1308,7 @@ def _typed(query: str) -> str:
 def _tell_waiting(what: str, waited: float) -> None:
     """Say once on stderr whom a command waits for. Ctrl-C ends the waiting, but not that of a thread that keeps what
     was paid for."""
-    from .tui.terminal import say
+    from .render.terminal import say
 
     token = _state["cancel"]
     if token and token.cancelled and threading.current_thread() is threading.main_thread():
@@ -1349,7 +1349,7 @@ def _narrator() -> AbstractContextManager[Report]:
         from .engine.jobs.child import Recorder
 
         return Recorder(Path(folder))
-    from .tui.plain import Narrator
+    from .render.tables import Narrator
 
     return Narrator(_state["quiet"])
 
@@ -1359,13 +1359,13 @@ def _plain(record: Any) -> dict[str, Any]:
 
 
 def _print_json(fields: Mapping[str, Any]) -> None:
-    from .tui.terminal import print_json
+    from .render.terminal import print_json
 
     print_json(fields)
 
 
 def _say(text: str) -> None:
-    from .tui.terminal import say
+    from .render.terminal import say
 
     say(text)
 
@@ -1377,7 +1377,7 @@ def _more(total: int, shown: int, where: str = "") -> str:
 
 
 def _fail(what: str, fix: str, code: int) -> NoReturn:
-    from .tui.terminal import complain
+    from .render.terminal import complain
 
     complain(what, fix, code, _state["json"])
     raise typer.Exit(code)
@@ -1388,7 +1388,7 @@ def _run() -> NoReturn:
     exit code; with ``--json`` one object, also where the command line itself is wrong."""
     from .engine.disk import fault
     from .engine.errors import CurateError
-    from .tui.terminal import complain, end, narrate
+    from .render.terminal import complain, end, narrate
 
     typed = sys.argv[1:]
     _state["json"] = as_json = "--json" in takewhile("--".__ne__, typed)
@@ -1417,7 +1417,7 @@ def _run() -> NoReturn:
 def main() -> None:
     """Entry point of the ``icl-curate`` command."""
     from .engine.jobs import VARIABLE
-    from .tui.terminal import guard
+    from .render.terminal import guard
 
     guard()
     if folder := os.environ.get(VARIABLE):

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-from icl_curate.engine.search import bm25
-from icl_curate.engine.search.dense import DenseIndex
-from icl_curate.engine.search.encoder import unit
+from icl_curate.engine.retrieval import bm25
+from icl_curate.engine.retrieval.dense import DenseIndex
+from icl_curate.engine.retrieval.encoder import unit
 from rank_bm25 import BM25Okapi
 
 T = TypeVar("T")

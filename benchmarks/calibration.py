@@ -24,18 +24,18 @@ from typing import Any
 import numpy as np
 from icl_curate.engine.calibrate.calibration import Calibration
 from icl_curate.engine.calibrate.documents import queries_of
+from icl_curate.engine.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.calibrate.rounds import ARMS
-from icl_curate.engine.calibrate.walk import CalibrationPlan
-from icl_curate.engine.index.artefacts import encode_for_reader
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.asking import backend_for
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.pool.answers import normalise
 from icl_curate.engine.pool.prompts import documents_of
-from icl_curate.engine.search.encoder import DEFAULT_ENCODER, load_encoder
+from icl_curate.engine.retrieval.artefacts import encode_for_reader
+from icl_curate.engine.retrieval.encoder import DEFAULT_ENCODER, load_encoder
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.tui.calibration import show_calibrations
+from icl_curate.render.calibration import show_calibrations
 
 FITTED = {"hotpotqa": 150, "nq": 400}
 DISTRACTORS = 9

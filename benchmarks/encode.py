@@ -15,14 +15,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-from icl_curate.engine.search.encoder import DEFAULT_ENCODER, load_encoder, unit
+from icl_curate.engine.retrieval.encoder import DEFAULT_ENCODER, load_encoder, unit
 from numpy.typing import NDArray
 
 FIRST_QUERY = """
 import sys, time
 start = time.perf_counter()
 if sys.argv[1] == "ours":
-    from icl_curate.engine.search.encoder import load_encoder
+    from icl_curate.engine.retrieval.encoder import load_encoder
     load_encoder().encode(["a query"])
 else:
     from sentence_transformers import SentenceTransformer

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 from icl_curate.engine.index.build import IndexPlan, index_pool
-from icl_curate.engine.index.duplicates import Repeats, band_keys, grams, jaccard, normalised
+from icl_curate.engine.retrieval.duplicates import Repeats, band_keys, grams, jaccard, normalised
 from icl_curate.engine.store.demonstrations import groups
 from icl_curate.engine.store.workspace import Workspace
 

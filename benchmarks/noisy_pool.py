@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
-from icl_curate.engine.index.artefacts import encode_for_reader
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.asking import backend_for
 from icl_curate.engine.llm.budget import Budget
+from icl_curate.engine.retrieval.artefacts import encode_for_reader
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.sources.train import SourcePlan, SourceTraining, tune
 from icl_curate.engine.store.decisions import decide

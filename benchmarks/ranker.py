@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
-from icl_curate.engine.index.artefacts import encode_for_reader
 from icl_curate.engine.llm.asking import backend_for
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.pool.records import Query
 from icl_curate.engine.ranker.ledger import ledger
 from icl_curate.engine.ranker.train import RankerPlan, RankerTraining
+from icl_curate.engine.retrieval.artefacts import encode_for_reader
 from icl_curate.engine.select.selector import Selector
 from icl_curate.engine.settings import Settings, resolve
 from icl_curate.engine.store.demonstrations import queries

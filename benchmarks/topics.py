@@ -15,19 +15,20 @@ import time
 from pathlib import Path
 
 import numpy as np
-from icl_curate.engine.index.artefacts import encode_for_reader
-from icl_curate.engine.index.view import PoolView
 from icl_curate.engine.llm import runner
 from icl_curate.engine.llm.asking import backend_for, llm_settings, prompt_for, request_for
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.types import Answer
 from icl_curate.engine.pool.answers import is_correct
-from icl_curate.engine.search import bm25
+from icl_curate.engine.retrieval import bm25
+from icl_curate.engine.retrieval.artefacts import encode_for_reader
+from icl_curate.engine.retrieval.view import PoolView
 from icl_curate.engine.select.methods import METHODS
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.store.demonstrations import fetch, queries, task_of
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.engine.topics import kept, predictor, selection
+from icl_curate.engine.topics import model_file as kept
+from icl_curate.engine.topics import predictor, selection
 from icl_curate.engine.topics.coverage import coverage_curves, required_topics
 from icl_curate.engine.topics.match import links_of
 from icl_curate.engine.topics.targets import distinctiveness, neighbours

@@ -16,7 +16,7 @@ from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.types import Answer, Backend, Capabilities, Request, Result
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.progress import CancelToken
-from icl_curate.engine.search.vectors import Vectors, folder_of
+from icl_curate.engine.retrieval.vectors import Vectors, folder_of
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.store.demonstrations import content_keys
 from icl_curate.engine.store.workspace import Workspace

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 from commands import SAMPLE, Run, run_command
 
 

@@ -12,8 +12,7 @@ from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.jobs import folder as folders
 from icl_curate.engine.jobs.lock import wait_for
 from icl_curate.engine.store.workspace import Workspace
-
-from .servers import Server
+from icl_curate.tests.servers import Server
 
 QUERIES = 24
 CONCURRENCY = 4

@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 from icl_curate.engine.errors import CurateError
 from icl_curate.engine.index.build import IndexPlan, IndexReport, index_pool, rehearse_index
-from icl_curate.engine.index.view import PoolView
 from icl_curate.engine.pool.records import Query
 from icl_curate.engine.ranker import policy
-from icl_curate.engine.ranker.ranked import import_ranker
+from icl_curate.engine.ranker.inference import import_ranker
+from icl_curate.engine.retrieval.view import PoolView
 from icl_curate.engine.select.methods import METHODS
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.demonstrations import active_rows, queries
 from icl_curate.engine.store.workspace import FILE, Workspace
-from icl_curate.engine.topics import kept
+from icl_curate.engine.topics import model_file as kept
 from icl_curate.engine.topics.knowledge import Knowledge
 from icl_curate.engine.topics.predictor import started
 
@@ -53,7 +53,7 @@ class Remembering:
     """The default encoder, which encodes each text of this file but once: hundreds of damages are asked the same."""
 
     def __init__(self) -> None:
-        from icl_curate.engine.search.encoder import load_encoder
+        from icl_curate.engine.retrieval.encoder import load_encoder
 
         self._encoder = load_encoder(ENCODER, "cpu")
         self.name, self.dimension = self._encoder.name, self._encoder.dimension

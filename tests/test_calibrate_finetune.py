@@ -11,7 +11,7 @@ import pytest
 from icl_curate.engine.calibrate.calibration import Calibration
 from icl_curate.engine.calibrate.documents import queries_of
 from icl_curate.engine.calibrate.finetune import fine_tuning_set
-from icl_curate.engine.calibrate.walk import CalibrationPlan
+from icl_curate.engine.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.errors import UsageError
 from icl_curate.engine.export.calibration import export_calibration
 from icl_curate.engine.export.corpus import ExportPlan, manifest_path
@@ -21,8 +21,7 @@ from icl_curate.engine.store import rounds as kept
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.reviews import review
 from icl_curate.engine.store.workspace import Workspace
-
-from .calibrate_world import SETTINGS, Said, Scripted, workspace_of
+from icl_curate.tests.calibrate_world import SETTINGS, Said, Scripted, workspace_of
 
 
 def query(name: str) -> dict[str, Any]:

@@ -11,16 +11,15 @@ import torch
 import transformers
 from icl_curate.engine.calibrate.calibration import Calibration
 from icl_curate.engine.calibrate.documents import queries_of
+from icl_curate.engine.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.calibrate.scores import answer_score, document_scores
-from icl_curate.engine.calibrate.walk import CalibrationPlan
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.hf.model import LocalModel
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.store import rounds as kept
-
-from .calibrate_world import workspace_of
-from .test_llm_hf import CHAT, _save
+from icl_curate.tests.calibrate_world import workspace_of
+from icl_curate.tests.test_llm_hf import CHAT, _save
 
 QUERIES = [
     {

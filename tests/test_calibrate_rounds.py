@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from icl_curate.engine.calibrate.calibration import Calibration
 from icl_curate.engine.calibrate.documents import queries_of, query_named
+from icl_curate.engine.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.calibrate.rounds import ARMS
-from icl_curate.engine.calibrate.walk import CalibrationPlan
 from icl_curate.engine.errors import BudgetError, Cancelled, LLMError, UsageError
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.types import Answer, Capabilities, Request, Result
@@ -20,8 +20,7 @@ from icl_curate.engine.pool.records import Query
 from icl_curate.engine.progress import CancelToken
 from icl_curate.engine.store import rounds as kept
 from icl_curate.engine.store.workspace import Workspace
-
-from .calibrate_world import CAPITAL, SCRIPT, SETTINGS, Scripted, workspace_of
+from icl_curate.tests.calibrate_world import CAPITAL, SCRIPT, SETTINGS, Scripted, workspace_of
 
 ALL = CalibrationPlan(rounds=3, split="validation")
 

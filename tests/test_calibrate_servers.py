@@ -17,16 +17,15 @@ from typing import Any
 import pytest
 from icl_curate.engine.calibrate.calibration import Calibration
 from icl_curate.engine.calibrate.documents import queries_of
-from icl_curate.engine.calibrate.walk import CalibrationPlan
+from icl_curate.engine.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.errors import LLMError
 from icl_curate.engine.llm import failures
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.openai_server import OpenAIServer
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.settings import Settings
-
-from .calibrate_world import workspace_of
-from .servers import Call, Reply, Server, ok
+from icl_curate.tests.calibrate_world import workspace_of
+from icl_curate.tests.servers import Call, Reply, Server, ok
 
 MARK = "zebra"
 

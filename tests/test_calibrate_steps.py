@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 from icl_curate.engine.calibrate.calibration import Calibration
 from icl_curate.engine.calibrate.documents import queries_of
-from icl_curate.engine.calibrate.walk import CalibrationPlan
+from icl_curate.engine.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.llm.budget import Budget, Price
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.reviews import review, reviews
 from icl_curate.engine.store.rounds import finals
 from icl_curate.engine.store.workspace import Workspace
-
-from .calibrate_world import SCRIPT, SETTINGS, Scripted, workspace_of
+from icl_curate.tests.calibrate_world import SCRIPT, SETTINGS, Scripted, workspace_of
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from commands import SAMPLE, Run
 
 POOL = SAMPLE / "support" / "pool"

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from commands import SAMPLE, Run
 
 TRUTH = json.loads((SAMPLE / "support" / "truth.json").read_text(encoding="utf-8"))["sources"]

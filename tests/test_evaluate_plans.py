@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from icl_curate.engine.errors import LLMError, UsageError
-from icl_curate.engine.evaluate.asked import ASKED
+from icl_curate.engine.evaluate.llm_selection import ASKED
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.offline.reader import OfflineReader
 from icl_curate.engine.llm.openai_server import OpenAIServer
@@ -21,11 +21,20 @@ from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Answer, Capabilities, Request, Result
 from icl_curate.engine.select.methods import METHODS
 from icl_curate.engine.store.workspace import Workspace
+from icl_curate.tests.asked_world import (
+    GENERATES,
+    SCORES,
+    SETTINGS,
+    Copy,
+    Scripted,
+    copier,
+    evaluation,
+    make_world,
+    texts,
+)
+from icl_curate.tests.commands import Run
+from icl_curate.tests.servers import Server
 from numpy.typing import NDArray
-
-from .asked_world import GENERATES, SCORES, SETTINGS, Copy, Scripted, copier, evaluation, make_world, texts
-from .commands import Run
-from .servers import Server
 
 LABELS = ("red", "green", "blue")
 TEST = 5

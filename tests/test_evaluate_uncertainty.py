@@ -16,12 +16,22 @@ from icl_curate.engine.llm.hf.model import LocalModel
 from icl_curate.engine.llm.runner import close
 from icl_curate.engine.llm.types import Answer, Failure, Keep, Request, Result
 from icl_curate.engine.pool.prompts import Prompt, Template
-from icl_curate.engine.search.vectors import Vectors, folder_of
+from icl_curate.engine.retrieval.vectors import Vectors, folder_of
 from icl_curate.engine.store.demonstrations import active_rows, fetch, queries
 from icl_curate.engine.store.workspace import Workspace
-
-from .asked_world import ENCODER, SCORES, SETTINGS, Copy, Scripted, copier, evaluate, make_world, outcomes, texts
-from .test_llm_hf import Reference, _save
+from icl_curate.tests.asked_world import (
+    ENCODER,
+    SCORES,
+    SETTINGS,
+    Copy,
+    Scripted,
+    copier,
+    evaluate,
+    make_world,
+    outcomes,
+    texts,
+)
+from icl_curate.tests.test_llm_hf import Reference, _save
 
 LABELS = ("red", "blue", "possible")
 SHORT = replace(SETTINGS, k=2, instruction="Name a colour.")

@@ -14,11 +14,12 @@ ROOT = Path(icl_curate.__file__).parent
 FLOORS = [  # from the ground up; parts on one floor do not import each other
     {"errors", "version"},
     {"progress", "disk"},
+    {"files"},
     {"pool"},
     {"settings"},
     {"trust"},
     {"store"},
-    {"search"},
+    {"retrieval"},
     {"index", "llm"},
     {"sources", "ranker", "topics"},
     {"select"},
@@ -52,16 +53,30 @@ def _part(dotted: str) -> str | None:
 
 
 ENGINE = sorted((ROOT / "engine").rglob("*.py"))
+FRONT = ("render", "tui", "commands")
+"""Floors above the engine, from the ground up."""
+FRONT_FILES = [*(path for floor in FRONT for path in sorted((ROOT / floor).rglob("*.py"))), ROOT / "cli.py"]
 
 
 @pytest.mark.parametrize("path", ENGINE, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_import_points_down(path: Path) -> None:
     own = _part(".".join(path.relative_to(ROOT).with_suffix("").parts))
     for name in _imports(path):
-        assert name.split(".")[0] not in {"tui", "cli", "typer", "textual", "rich"}, f"the engine reaches up: {name}"
+        assert name.split(".")[0] not in {*FRONT, "cli", "typer", "textual", "rich"}, f"the engine reaches up: {name}"
         part = _part(name)
         if part and own and part != own and own in LEVEL:
             assert LEVEL[part] < LEVEL[own], f"{own} imports {part}"
+
+
+@pytest.mark.parametrize("path", FRONT_FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_front_ends_import_what_lies_below_them(path: Path) -> None:
+    own = path.relative_to(ROOT).parts[0]
+    above = {"cli.py": set(), "commands": {"cli"}, "tui": {"cli", "commands"}, "render": {"cli", "commands", "tui"}}
+    strange = {"render": {"textual", "typer"}, "tui": {"typer"}, "commands": {"textual"}, "cli.py": {"textual"}}
+    for name in _imports(path):
+        top = name.split(".")[0]
+        assert top not in above[own], f"{own} imports {name}, which lies above it"
+        assert top not in strange[own], f"{own} imports {name}"
 
 
 def test_every_part_of_the_engine_has_its_floor() -> None:
@@ -86,7 +101,7 @@ def test_no_import_runs_in_a_circle() -> None:
 
 
 def test_inside_the_package_imports_are_relative() -> None:
-    for path in [*ENGINE, *(ROOT / "tui").rglob("*.py"), ROOT / "cli.py"]:
+    for path in [*ENGINE, *FRONT_FILES]:
         assert not any(name.split(".")[0] == "icl_curate" for name in _imports(path)), path
 
 
@@ -94,7 +109,7 @@ def test_there_is_one_door_to_every_llm() -> None:
     """`asking` looks at where prompts would go; nothing else opens what sends them."""
     openers = {"open_backend", "OpenAIServer", "LocalModel"}
     allowed = {"engine/llm/spec.py", "engine/llm/asking.py"}
-    for path in [*ENGINE, *(ROOT / "tui").rglob("*.py"), ROOT / "cli.py"]:
+    for path in [*ENGINE, *FRONT_FILES]:
         calls = [node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
         named = {f.id for f in calls if isinstance(f, ast.Name)} | {
             f.attr for f in calls if isinstance(f, ast.Attribute)

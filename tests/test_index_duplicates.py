@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from icl_curate.engine.index.build import IndexPlan, index_pool
-from icl_curate.engine.index.duplicates import FILE, Repeats, band_keys, find_repeats, grams, jaccard, normalised
+from icl_curate.engine.retrieval.duplicates import FILE, Repeats, band_keys, find_repeats, grams, jaccard, normalised
 from icl_curate.engine.store.demonstrations import groups
 from icl_curate.engine.store.workspace import Workspace
 

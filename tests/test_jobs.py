@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from commands import Run
 from icl_curate.engine.errors import CurateError, UsageError
 from icl_curate.engine.jobs import folder as folders
 from icl_curate.engine.jobs import start as starting
@@ -24,9 +23,10 @@ from icl_curate.engine.jobs.lock import alive, hold, wait_for
 from icl_curate.engine.progress import Event
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.workspace import Workspace
+from icl_curate.tests.jobs_world import CONCURRENCY, QUERIES, asked, evaluation, leave_nothing_running, make_pool
+from icl_curate.tests.servers import Server
 
-from .jobs_world import CONCURRENCY, QUERIES, asked, evaluation, leave_nothing_running, make_pool
-from .servers import Server
+from commands import Run
 
 
 @pytest.fixture

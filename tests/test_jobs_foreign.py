@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import Run
 from icl_curate.engine import trust
 from icl_curate.engine.errors import UsageError
 from icl_curate.engine.jobs import folder as folders
@@ -21,10 +20,11 @@ from icl_curate.engine.jobs.folder import find, jobs
 from icl_curate.engine.jobs.follow import told
 from icl_curate.engine.jobs.lock import alive, hold, wait_for
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.tui.plain_jobs import live_of, outcome, show_result
-from icl_curate.tui.rehearse import parsed
+from icl_curate.render.jobs import live_of, outcome, show_result
+from icl_curate.tests.jobs_world import leave_nothing_running, make_pool
+from icl_curate.tui.dry_run import parsed
 
-from .jobs_world import leave_nothing_running, make_pool
+from commands import Run
 
 
 @pytest.fixture

@@ -17,9 +17,8 @@ from icl_curate.engine.pool.prompts import Message, Prompt
 from icl_curate.engine.pool.records import Query
 from icl_curate.engine.progress import Event
 from icl_curate.engine.store.workspace import Workspace
-
-from .odd_replies import ANSWER, ODD, Odd
-from .servers import Call, Server, answer_to, error
+from icl_curate.tests.odd_replies import ANSWER, ODD, Odd
+from icl_curate.tests.servers import Call, Server, answer_to, error
 
 
 @pytest.fixture(autouse=True)

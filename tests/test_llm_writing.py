@@ -21,8 +21,7 @@ from icl_curate.engine.pool.records import Query
 from icl_curate.engine.progress import Event
 from icl_curate.engine.store import calls
 from icl_curate.engine.store.workspace import Workspace
-
-from .servers import Server
+from icl_curate.tests.servers import Server
 
 AT_ONCE = 8
 COUNT = 80

@@ -19,14 +19,13 @@ from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.types import Failure, Request, Result
 from icl_curate.engine.pool.records import Query
 from icl_curate.engine.progress import CancelToken, Event
+from icl_curate.engine.ranker.inference import folder_of, import_ranker, latest
 from icl_curate.engine.ranker.policy import load
-from icl_curate.engine.ranker.ranked import folder_of, import_ranker, latest
 from icl_curate.engine.ranker.train import RankerPlan, RankerTraining
 from icl_curate.engine.select.selector import Selector
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.workspace import Workspace
-
-from .ranker_world import SETTINGS, Scripted, make_world, with_k
+from icl_curate.tests.ranker_world import SETTINGS, Scripted, make_world, with_k
 
 SHORT = RankerPlan(epochs=1)
 

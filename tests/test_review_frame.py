@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import Run
 from icl_curate.engine.store import locks
 from icl_curate.engine.store import workspace as store
 from icl_curate.engine.store.decisions import decide, history
@@ -36,6 +35,8 @@ from reviewing import (
     text_of,
     until,
 )
+
+from commands import Run
 
 
 def test_every_tab_is_what_the_frame_says_it_is() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from icl_curate.engine.pool.display import display_line
+from icl_curate.engine.ranker import browse as demos_found
 from icl_curate.engine.ranker.ledger import ledger
 from icl_curate.engine.sources.train import curves
 from icl_curate.engine.store.browse import Stop, listed, matching, pruned_rows, tally
@@ -18,10 +19,9 @@ from icl_curate.engine.store.demonstrations import Filter
 from icl_curate.engine.store.overview import overview
 from icl_curate.engine.store.trials import standings
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.tui import demos_found
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.confirm import Confirm
-from icl_curate.tui.screens.overview import ago
+from icl_curate.tui.tabs.overview.tab import ago
 from icl_curate.tui.widgets.curve import Curve
 from icl_curate.tui.widgets.table import LineTable
 from reviewing import (

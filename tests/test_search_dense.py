@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from icl_curate.engine.errors import Cancelled
 from icl_curate.engine.progress import CancelToken
-from icl_curate.engine.search import dense
-from icl_curate.engine.search.dense import DenseIndex
-from icl_curate.engine.search.encoder import unit
-from icl_curate.engine.search.ranking import top_k
+from icl_curate.engine.retrieval import dense
+from icl_curate.engine.retrieval.dense import DenseIndex
+from icl_curate.engine.retrieval.encoder import unit
+from icl_curate.engine.retrieval.ranking import top_k
 
 
 @settings(max_examples=150, deadline=None)

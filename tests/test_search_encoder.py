@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from icl_curate.engine.errors import Cancelled, UsageError
 from icl_curate.engine.progress import CancelToken, Event
-from icl_curate.engine.search import encoder as module
-from icl_curate.engine.search.encoder import DEFAULT_ENCODER, FEW, SentenceEncoder, load_encoder
+from icl_curate.engine.retrieval import encoder as module
+from icl_curate.engine.retrieval.encoder import DEFAULT_ENCODER, FEW, SentenceEncoder, load_encoder
 
 SPEC = importlib.util.find_spec(module.PACKAGE)
 packaged = pytest.mark.skipif(SPEC is None, reason=f"needs the package {module.PACKAGE}")
@@ -79,7 +79,7 @@ def test_token_vectors_are_the_last_layer_without_added_tokens(
 @packaged
 def test_a_query_needs_no_torch() -> None:
     code = (
-        "import sys; from icl_curate.engine.search.encoder import load_encoder;"
+        "import sys; from icl_curate.engine.retrieval.encoder import load_encoder;"
         "print(load_encoder().encode(['a query']).shape, 'torch' in sys.modules, 'transformers' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 from icl_curate.engine.errors import Cancelled, UsageError, WorkspaceError
 from icl_curate.engine.progress import CancelToken, Event, Report, silent
-from icl_curate.engine.search import checked
-from icl_curate.engine.search import vectors as module
-from icl_curate.engine.search.vectors import TokenVectors, Vectors, folder_of
+from icl_curate.engine.retrieval import checked
+from icl_curate.engine.retrieval import vectors as module
+from icl_curate.engine.retrieval.vectors import TokenVectors, Vectors, folder_of
 
 
 class Lengths:
@@ -123,8 +123,8 @@ SLOW_FILL = """
 import sys, time
 from pathlib import Path
 import numpy as np
-from icl_curate.engine.search import vectors
-from icl_curate.engine.search.vectors import Vectors
+from icl_curate.engine.retrieval import vectors
+from icl_curate.engine.retrieval.vectors import Vectors
 vectors.BLOCK = 8
 
 class Slow:

@@ -12,7 +12,7 @@ from icl_curate import Selector
 from icl_curate.engine.errors import UsageError
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.pool.records import Query
-from icl_curate.engine.search.bm25 import tokenise
+from icl_curate.engine.retrieval.bm25 import tokenise
 from icl_curate.engine.select.methods import METHODS
 from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.demonstrations import active_rows, fetch, groups, queries

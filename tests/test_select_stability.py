@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import run_command
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.budget import Budget, Price
 from icl_curate.engine.llm.types import Answer, Capabilities, Failure, Request, Result
@@ -20,6 +19,8 @@ from icl_curate.engine.select.stability import Inquiry, Shown
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from servers import Server
+
+from commands import run_command
 
 SHOTS = tuple(Demonstration(i, f"d{i}", f"in{i}", f"out{i}", "s") for i in range(4))
 SETTINGS = Settings(llm="scripted", max_tokens=8)

@@ -12,15 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import SAMPLE
 from icl_curate.engine.errors import Cancelled
-from icl_curate.engine.index.artefacts import encode_for_reader
-from icl_curate.engine.index.view import PoolView
 from icl_curate.engine.llm.asking import backend_for
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.types import Backend, Failure, Request, Result
 from icl_curate.engine.pool.records import Query, Task
 from icl_curate.engine.progress import CancelToken, Event
+from icl_curate.engine.retrieval.artefacts import encode_for_reader
+from icl_curate.engine.retrieval.view import PoolView
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.sources.learn import ESTIMATORS
 from icl_curate.engine.sources.lists import ranked_lists
@@ -30,6 +29,8 @@ from icl_curate.engine.store import runs, trials
 from icl_curate.engine.store.demonstrations import fetch, queries, task_of
 from icl_curate.engine.store.trials import KIND
 from icl_curate.engine.store.workspace import Workspace
+
+from commands import SAMPLE
 
 TRUTH = json.loads((SAMPLE / "support" / "truth.json").read_text(encoding="utf-8"))["sources"]
 SETTINGS = Settings()

@@ -16,7 +16,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from commands import Run
 from icl_curate.engine.disk import fault
 from icl_curate.engine.errors import CurateError, DiskError, LockedError, NoWorkspaceError, WorkspaceError
 from icl_curate.engine.export.corpus import ExportPlan, export
@@ -25,6 +24,8 @@ from icl_curate.engine.store import locks
 from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.overview import overview
 from icl_curate.engine.store.workspace import FILE, HEADER, WAL, Workspace
+
+from commands import Run
 
 TESTS = Path(__file__).parent
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from icl_curate.engine.search import bm25
+from icl_curate.engine.retrieval import bm25
 from icl_curate.engine.topics.coverage import coverage_of
 from icl_curate.engine.topics.knowledge import topical_knowledge
 from icl_curate.engine.topics.match import Links, lexical_candidates, links_of, semantic_candidates

@@ -14,18 +14,19 @@ import numpy as np
 import pytest
 from icl_curate.engine.errors import UsageError, WorkspaceError
 from icl_curate.engine.index.build import IndexPlan, index_pool
-from icl_curate.engine.index.view import PoolView
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.types import Answer, Capabilities, Request, Result
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Query
-from icl_curate.engine.search.vectors import Vectors, folder_of
+from icl_curate.engine.retrieval.vectors import Vectors, folder_of
+from icl_curate.engine.retrieval.view import PoolView
 from icl_curate.engine.select.methods import METHODS
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.demonstrations import active_rows, content_keys, fetch, queries
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.engine.topics import kept, mining, selection
+from icl_curate.engine.topics import mining, selection
+from icl_curate.engine.topics import model_file as kept
 from icl_curate.engine.topics.coverage import coverage_curves, required_topics
 from icl_curate.engine.topics.match import core_request, topics_in
 from icl_curate.engine.topics.report import FLOOR, TOP, Survey, gaps, topics

@@ -12,18 +12,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from commands import Run
 from icl_curate.engine import trust
 from icl_curate.engine.errors import CurateError, LLMError, UsageError
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.asking import backend_for, destination
 from icl_curate.engine.llm.hf.loading import load_description
 from icl_curate.engine.progress import Event
-from icl_curate.engine.search.encoder import load_encoder
+from icl_curate.engine.retrieval.encoder import load_encoder
+from icl_curate.engine.select.session import Warm
 from icl_curate.engine.settings import Settings, resolve
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.tui.warm import Warm
 from servers import Server
+
+from commands import Run
 
 KEY = "sk-the-users-own-key"
 

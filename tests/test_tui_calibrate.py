@@ -17,7 +17,7 @@ from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.confirm import Confirm
 from icl_curate.tui.dialogs.note import Note
 from icl_curate.tui.dialogs.start import Start
-from icl_curate.tui.screens.calibrate import CalibrateRoom
+from icl_curate.tui.tabs.calibrate.tab import CalibrateRoom
 from reviewing import HOSTILE as TEXTS
 from reviewing import is_safe, said, session, text_of, until
 from servers import Server, answer_to

@@ -16,8 +16,8 @@ from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.outcome import OutcomeDialog
 from icl_curate.tui.dialogs.start import Start
-from icl_curate.tui.evaluation_lines import command_for
-from icl_curate.tui.screens.evaluate import EvaluateRoom
+from icl_curate.tui.tabs.evaluate.rows import command_for
+from icl_curate.tui.tabs.evaluate.tab import EvaluateRoom
 from icl_curate.tui.widgets.forest import Forest, Look, Span
 from reviewing import HOSTILE as TEXTS
 from reviewing import is_safe, session, text_of, until

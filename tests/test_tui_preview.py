@@ -16,7 +16,7 @@ from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.choose import Choose
 from icl_curate.tui.dialogs.confirm import Confirm
-from icl_curate.tui.screens.preview import PreviewRoom
+from icl_curate.tui.tabs.preview.tab import PreviewRoom
 from icl_curate.tui.themes import named_styles
 from icl_curate.tui.widgets.reader import Reader
 from icl_curate.tui.widgets.side import Side

@@ -7,17 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import SAMPLE
 from icl_curate.engine.store.decisions import history
 from icl_curate.engine.store.overview import Overview, overview
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.confirm import Confirm
 from icl_curate.tui.dialogs.start import Start
-from icl_curate.tui.screens.jobs import JobsRoom
+from icl_curate.tui.tabs.jobs.tab import JobsRoom
 from reviewing import go, said, session, settled, text_of, until
 from textual.pilot import Pilot
 from textual.widgets import Input
+
+from commands import SAMPLE
 
 SUPPORT = SAMPLE / "support"
 SOURCES = ("helpdesk_team", "archive_2019", "partner_desk")

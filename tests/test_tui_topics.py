@@ -12,9 +12,9 @@ from icl_curate.engine.store.workspace import Workspace
 from icl_curate.engine.topics.report import Survey
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.start import Start
-from icl_curate.tui.screens.demos import DemosRoom
-from icl_curate.tui.screens.preview import PreviewRoom
-from icl_curate.tui.screens.topics import TopicsRoom
+from icl_curate.tui.tabs.demos.tab import DemosRoom
+from icl_curate.tui.tabs.preview.tab import PreviewRoom
+from icl_curate.tui.tabs.topics.tab import TopicsRoom
 from reviewing import HOSTILE as TEXTS
 from reviewing import is_safe, said, session, text_of, until
 from test_topics_pool import LOST, SUBJECTS, _train, _world

@@ -26,33 +26,34 @@ from textual.widgets import ContentSwitcher
 
 from ..engine.errors import UsageError
 from ..engine.pool.display import display_text
-from . import limits, memory
+from ..render.console import stderr
+from . import limits
+from . import session_state as memory
 from .actions import Action, bindings, keymap
-from .console import stderr
-from .deciding import Deciding, counted
+from .decisions import Deciding, counted
 from .dialogs.help import Help, sections
 from .themes import THEMES, named_styles
 from .widgets.keybar import KeyBar
 from .widgets.tabbar import TabBar
 
 if TYPE_CHECKING:
+    from ..engine.select.session import Warm
     from ..engine.settings import Settings
     from ..engine.store.decisions import Change
     from ..engine.store.workspace import Workspace
-    from .room import Room
-    from .warm import Warm
+    from .tab import Room
 
 ROOMS = {
-    "overview": "overview.OverviewRoom",
-    "sources": "sources.SourcesRoom",
-    "demos": "demos.DemosRoom",
-    "topics": "topics.TopicsRoom",
-    "preview": "preview.PreviewRoom",
-    "calibrate": "calibrate.CalibrateRoom",
-    "evaluate": "evaluate.EvaluateRoom",
-    "jobs": "jobs.JobsRoom",
+    "overview": "overview.tab.OverviewRoom",
+    "sources": "sources.tab.SourcesRoom",
+    "demos": "demos.tab.DemosRoom",
+    "topics": "topics.tab.TopicsRoom",
+    "preview": "preview.tab.PreviewRoom",
+    "calibrate": "calibrate.tab.CalibrateRoom",
+    "evaluate": "evaluate.tab.EvaluateRoom",
+    "jobs": "jobs.tab.JobsRoom",
 }
-"""The tabs in their order: their names, and where in ``screens`` their classes are."""
+"""The tabs in their order: their names, and where in ``tabs`` their classes are."""
 
 WATCH = 1.0
 """Seconds between two looks at whether somebody changed the workspace, and whether there is something to remember."""
@@ -90,8 +91,8 @@ def import_rooms() -> list[type[Room]]:
     """The tabs' classes. Brings DuckDB and numpy with it."""
     found = []
     for place in ROOMS.values():
-        module, name = place.split(".")
-        found.append(getattr(importlib.import_module(f".screens.{module}", __package__), name))
+        module, _, name = place.rpartition(".")
+        found.append(getattr(importlib.import_module(f".tabs.{module}", __package__), name))
     return found
 
 
@@ -168,7 +169,7 @@ class ReviewApp(App[None], Deciding):
         return resolve(self.folder, {}).settings
 
     def warm(self) -> Warm:
-        from .warm import Warm
+        from ..engine.select.session import Warm
 
         if self._warm is None:
             self._warm = Warm()
@@ -179,7 +180,7 @@ class ReviewApp(App[None], Deciding):
             raise refused
 
     def visit(self, name: str) -> Room:
-        from .room import Room
+        from .tab import Room
 
         room = self.query_one(f"#{name}", Room)
         self.query_one(ContentSwitcher).current = name

@@ -24,7 +24,7 @@ from textual_serve.server import Server
 from ..engine.errors import UsageError
 from ..engine.jobs.start import PROGRAM
 from ..engine.pool.display import display_line
-from .terminal import narrate, say
+from ..render.terminal import narrate, say
 
 HOST = "127.0.0.1"
 GRACE = 3.0

@@ -16,9 +16,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .harness import Tally, complaint, scratch, wait_until, wanted
-from .server import StubServer
-from .world import LABELS, MARKER, World, asking, look, must, queries, rows, scrub, seen, with_key, write_rows
+from icl_curate.benchmarks.fault_areas.harness import Tally, complaint, scratch, wait_until, wanted
+from icl_curate.benchmarks.fault_areas.server import StubServer
+from icl_curate.benchmarks.fault_areas.world import (
+    LABELS,
+    MARKER,
+    World,
+    asking,
+    look,
+    must,
+    queries,
+    rows,
+    scrub,
+    seen,
+    with_key,
+    write_rows,
+)
 
 Damage = Callable[[Path, random.Random], None]
 DIMENSION = 384

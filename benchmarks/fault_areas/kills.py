@@ -17,9 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .harness import Commands, Result, Tally, complaint, holds_key, scratch, wait_until, wanted
-from .server import StubServer
-from .world import (
+from icl_curate.benchmarks.fault_areas.harness import (
+    Commands,
+    Result,
+    Tally,
+    complaint,
+    holds_key,
+    scratch,
+    wait_until,
+    wanted,
+)
+from icl_curate.benchmarks.fault_areas.server import StubServer
+from icl_curate.benchmarks.fault_areas.world import (  # fmt: skip
     LABELS,
     MARKER,
     World,
@@ -34,7 +43,7 @@ from .world import (
     seen,
     with_key,
     write_rows,
-)  # fmt: skip
+)
 
 FLIGHTS = 4
 DELAY = 0.03

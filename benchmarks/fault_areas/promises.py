@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from .harness import KEY, Result, Tally, complaint, scratch, wait_until, wanted
-from .server import StubServer
-from .world import LABELS, MARKER, World, asking, look, must, with_key, write_rows
+from icl_curate.benchmarks.fault_areas.harness import KEY, Result, Tally, complaint, scratch, wait_until, wanted
+from icl_curate.benchmarks.fault_areas.server import StubServer
+from icl_curate.benchmarks.fault_areas.world import LABELS, MARKER, World, asking, look, must, with_key, write_rows
 
 Check = Callable[[World, Path], list[str]]
 QUESTION = f"{MARKER} my parcel and the lamp"
@@ -236,7 +236,7 @@ def told_where(world: World, folder: Path) -> list[str]:
 
 def far_wait(world: World, folder: Path) -> list[str]:
     """A far Retry-After, with the patience to wait for it, is said."""
-    from .server import http
+    from icl_curate.benchmarks.fault_areas.server import http
 
     with StubServer(LABELS, MARKER) as server:
         server.fault = lambda call: http(429, b'{"error": {"message": "slow down"}}', {"retry-after": "3600"})

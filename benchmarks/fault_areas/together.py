@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from .harness import Result, Tally, complaint, scratch
-from .server import StubServer
-from .world import (
+from icl_curate.benchmarks.fault_areas.harness import Result, Tally, complaint, scratch
+from icl_curate.benchmarks.fault_areas.server import StubServer
+from icl_curate.benchmarks.fault_areas.world import (  # fmt: skip
     LABELS,
     MARKER,
     World,
@@ -26,7 +26,7 @@ from .world import (
     seen,
     with_key,
     write_rows,
-)  # fmt: skip
+)
 
 
 def run(world: World, seed: int, short: bool, workers: int) -> list[Tally]:

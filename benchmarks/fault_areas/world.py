@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .harness import KEY, Commands, Result, wait_until
-from .server import StubServer
+from icl_curate.benchmarks.fault_areas.harness import KEY, Commands, Result, wait_until
+from icl_curate.benchmarks.fault_areas.server import StubServer
 
 MARKER = "quixotry"
 """Stands in every query, so in every prompt of the work."""

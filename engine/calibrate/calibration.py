@@ -12,17 +12,17 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ..errors import LLMError, UsageError
-from ..index.view import PoolView
 from ..llm import runner
-from ..llm.account import account_of
 from ..llm.asking import llm_settings, room_for
 from ..llm.budget import Budget, Price
 from ..llm.cache import call_key, canonical
 from ..llm.types import Backend, Request, Result
+from ..llm.usage import account_of
 from ..pool.answers import is_correct, token_f1
 from ..pool.prompts import Prompt
 from ..pool.records import Query
 from ..progress import CancelToken, Event, Report, silent
+from ..retrieval.view import PoolView
 from ..select.selector import Selector
 from ..settings import Settings
 from ..store import rounds as kept
@@ -33,9 +33,9 @@ from ..version import VERSION
 from .documents import cases_for, encoder_scores, fitted
 from .prompts import OVERS, Case, Frame, alone_prompt, first_prompt
 from .reports import report_of
+from .round_runner import CalibrationPlan, Walk, Walker
 from .rounds import ARMS, Chain, Turn, arms_named
 from .scores import estimator_named
-from .walk import CalibrationPlan, Walk, Walker
 
 TASK = "calibrate"
 SCORE_TOKENS = 16

@@ -9,11 +9,11 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import UsageError
-from ..index.view import PoolView
 from ..pool.answers import is_correct, normalise
 from ..pool.prompts import Prompt, documents_of
 from ..pool.records import Demonstration, Query, Split, Task
 from ..progress import CancelToken, Report, silent
+from ..retrieval.view import PoolView
 from ..select.selector import Selected, Selector
 from ..settings import Settings
 from ..store.demonstrations import active_rows, fetch, find, queries

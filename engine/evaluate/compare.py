@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from ..errors import UsageError
 from ..llm import runner
-from ..llm.account import account_of
 from ..llm.asking import llm_settings
 from ..llm.budget import Budget, Price
 from ..llm.types import Answer, Backend, Request, Result
+from ..llm.usage import account_of
 from ..pool.answers import is_correct, token_f1
 from ..pool.records import Query, Split, Task
 from ..progress import CancelToken, Report, silent
@@ -34,8 +34,8 @@ from ..store.demonstrations import queries as queries_of
 from ..store.workspace import Workspace
 from ..topics.coverage import coverage_curves, learnt, required_topics
 from ..version import VERSION
-from .asked import ASKED
-from .dialogue import Answered, Arm, Bench, Dialogue, Stage, play
+from .llm_selection import ASKED
+from .request_stages import Answered, Arm, Bench, Dialogue, Stage, play
 from .statistics import bootstrap_interval, compare, holm
 
 BASELINES = ("zero", "random", "bm25", "dense", "dpp", "set-bsr")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ..llm.types import Answer, Request, Result, Sampling
 from ..pool.prompts import Message, Prompt, Template
 from ..pool.records import Demonstration, Query
-from .dialogue import Bench, Dialogue, Stage
+from .request_stages import Bench, Dialogue, Stage
 
 CANDIDATES = 20
 """Demonstrations by BM25 that the LLM orders."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from ..llm.types import Answer, Failure, Request, Result, Sampling
 from ..pool.prompts import Message, Prompt, Template, fit_prompt
 from ..pool.records import Demonstration, Query, Task
-from .dialogue import Answered, Bench, Dialogue, Stage
+from .request_stages import Answered, Bench, Dialogue, Stage
 
 ANSWER, SUMMARY, VERDICT = 64, 200, 8
 """Tokens of the longest reply: candidates, a summary, a verdict or a choice."""

@@ -17,7 +17,7 @@ from ..llm.types import Answer, Request, Result
 from ..pool.answers import exact_match
 from ..pool.prompts import Message, Prompt, Template
 from ..pool.records import Demonstration, Query
-from .dialogue import Answered, Bench, Dialogue, Stage
+from .request_stages import Answered, Bench, Dialogue, Stage
 
 CANDIDATES = 30
 SETS = 10

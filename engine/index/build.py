@@ -26,10 +26,10 @@ from ..disk import private
 from ..errors import NoWorkspaceError, UsageError
 from ..pool.records import TaskKind
 from ..progress import CancelToken, Event, Report, silent
+from ..retrieval import artefacts, duplicates
 from ..store.demonstrations import LEAKS, live_keys, next_row, retire, revive
 from ..store.locks import exclusive
 from ..store.workspace import Workspace
-from . import artefacts, duplicates
 from .readers import STDIN, Bad, expand, opened, records
 from .rows import Mapper, Row, check_mapping
 

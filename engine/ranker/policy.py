@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UsageError
-from ..search.files import replace_file
-from ..search.threads import one_blas_thread
+from ..files import replace_file
+from ..retrieval.threads import one_blas_thread
 
 Floats = NDArray[np.float64]
 

@@ -22,22 +22,22 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..errors import UsageError
-from ..index.view import PoolView
 from ..llm import runner
-from ..llm.account import Account, account_of
 from ..llm.asking import llm_settings, prompt_for, request_for, room_for
 from ..llm.budget import Budget, Price
 from ..llm.types import Answer, Backend, Request, Result
+from ..llm.usage import Account, account_of
 from ..pool.answers import is_correct, rouge_l
 from ..pool.records import Demonstration, Query
 from ..progress import CancelToken, Event, Report, silent
+from ..retrieval.view import PoolView
 from ..settings import Settings
 from ..store import ledger, runs
 from ..store.demonstrations import fetch, queries, task_of
 from ..store.workspace import Workspace
 from ..version import VERSION
+from .inference import KINDS, PRESELECT, Method, candidates_for, keep
 from .policy import DIMENSION, Adam, Candidates, Floats, Head, Policy, entropy
-from .ranked import KINDS, PRESELECT, Method, candidates_for, keep
 from .rollout import (
     Positions,
     Rollout,

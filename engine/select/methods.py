@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ..index.view import PoolView
 from ..pool.records import Query
-from ..ranker.ranked import Method as Learnt
-from ..ranker.ranked import rank
-from ..search.diversity import dpp, set_bsr
+from ..ranker.inference import Method as Learnt
+from ..ranker.inference import rank
+from ..retrieval.diversity import dpp, set_bsr
+from ..retrieval.view import PoolView
 from ..topics import selection
 
 

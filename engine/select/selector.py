@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from ..index.view import PoolView
 from ..pool.records import Demonstration, Query, Task
 from ..progress import CancelToken, Report, silent
+from ..retrieval.view import PoolView
 from ..settings import Settings, resolve
 from ..store.workspace import Workspace
 from .methods import METHODS, Method, Pick

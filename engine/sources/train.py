@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 
 from ..errors import UsageError
-from ..index.view import PoolView, Ranked
 from ..llm import runner
-from ..llm.account import account_of
 from ..llm.asking import llm_settings, prompt_for, request_for
 from ..llm.budget import Budget, Price
 from ..llm.types import Answer, Backend, Request, Result
+from ..llm.usage import account_of
 from ..pool.answers import choice_of, is_correct, normalise
 from ..pool.records import Query, Task
 from ..progress import CancelToken, Report, silent
+from ..retrieval.view import PoolView, Ranked
 from ..settings import Settings
 from ..store import runs, trials
 from ..store.demonstrations import fetch, queries, task_of

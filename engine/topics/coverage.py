@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UsageError
-from ..index.view import PoolView
 from ..pool.records import Query
-from ..search.ranking import top_k
+from ..retrieval.ranking import top_k
+from ..retrieval.view import PoolView
 from .predictor import Floats
 from .selection import open_for
 

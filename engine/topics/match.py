@@ -18,8 +18,8 @@ from ..llm.types import Answer, Request, Result, Sampling
 from ..pool.prompts import Message, Prompt, Template
 from ..pool.records import Query
 from ..progress import CancelToken, Event, Report, silent
-from ..search.bm25 import BM25Index
-from ..search.threads import one_blas_thread
+from ..retrieval.bm25 import BM25Index
+from ..retrieval.threads import one_blas_thread
 from .words import fold
 
 TASK = "match"

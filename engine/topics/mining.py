@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ..disk import read_regular
 from ..errors import UsageError
 from ..progress import CancelToken, Event, Report, silent
-from ..search.threads import one_blas_thread
+from ..retrieval.threads import one_blas_thread
 from .words import FUNCTION_WORDS, fold
 
 TASK = "mine"

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..progress import CancelToken, Event, Report, silent
-from ..search.threads import one_blas_thread
+from ..retrieval.threads import one_blas_thread
 from .match import Links
 
 if TYPE_CHECKING:

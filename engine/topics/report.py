@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..index.view import PoolView
 from ..pool.records import Query
+from ..retrieval.view import PoolView
 from ..settings import Settings
 from ..store import topics as store
 from ..store.demonstrations import queries
 from ..store.workspace import Workspace
 from .coverage import TOP
-from .kept import Covered, latest, load
+from .model_file import Covered, latest, load
 from .predictor import Floats
 from .selection import covering
 

@@ -21,11 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UsageError
-from ..index.view import PoolView
 from ..pool.records import Query
-from ..search.ranking import positions_of, top_k
-from ..search.threads import one_blas_thread
-from .kept import Covered, TopicModel, latest, load, strongest
+from ..retrieval.ranking import positions_of, top_k
+from ..retrieval.threads import one_blas_thread
+from ..retrieval.view import PoolView
+from .model_file import Covered, TopicModel, latest, load, strongest
 from .predictor import Floats, Predictor, sigmoid
 
 if TYPE_CHECKING:

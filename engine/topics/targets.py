@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..progress import CancelToken, Event, Report, silent
-from ..search.bm25 import BM25Index
-from ..search.ranking import top_k
-from ..search.threads import one_blas_thread
+from ..retrieval.bm25 import BM25Index
+from ..retrieval.ranking import top_k
+from ..retrieval.threads import one_blas_thread
 from .match import Links
 from .words import fold
 

@@ -15,26 +15,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..index.view import PoolView
 from ..llm import runner
-from ..llm.account import account_of
 from ..llm.asking import llm_settings, prompt_for, request_for
 from ..llm.budget import Budget, Price
 from ..llm.types import Answer, Backend, Request, Result
+from ..llm.usage import account_of
 from ..pool.answers import is_correct
 from ..pool.records import Query
 from ..progress import CancelToken, Event, Report, silent
-from ..search import bm25
+from ..retrieval import bm25
+from ..retrieval.view import PoolView
 from ..settings import Settings
 from ..store import runs
 from ..store import topics as store
 from ..store.demonstrations import fetch, groups, queries, task_of
 from ..store.workspace import Workspace
 from ..version import VERSION
-from .kept import TopicModel, save, strongest
 from .knowledge import topical_knowledge
 from .match import Links, core_request, core_topics, lexical_candidates, links_of, semantic_candidates
 from .mining import label_topics, mine, read_list
+from .model_file import TopicModel, save, strongest
 from .predictor import Course, Predictor, fit, quality, ranking_quality, started
 from .targets import distinctiveness, neighbours
 from .words import fold

@@ -14,10 +14,10 @@ from textual.widgets import Static
 from ...engine.store.decisions import Entry, history
 from ..actions import Action, bindings
 from ..widgets.table import Column, Line, LineTable
-from ..work import Working
+from ..workers import Working
 
 if TYPE_CHECKING:
-    from ..room import Review
+    from ..tab import Review
 
 MOST = 500
 

@@ -19,11 +19,11 @@ from ...engine.errors import UsageError
 from ...engine.jobs.start import PROGRAM, environment
 from ...engine.pool.display import display_text
 from ..actions import Action, bindings
-from ..rehearse import words_of
+from ..dry_run import words_of
 from ..widgets.field import Field
 from ..widgets.logview import MOST, LogView
 from ..widgets.paths import Paths
-from ..work import told
+from ..workers import told
 
 SHOWN = 0.1
 """Seconds between two drawings of what a command says."""

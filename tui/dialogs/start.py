@@ -18,10 +18,10 @@ from ...engine.errors import CurateError, UsageError
 from ...engine.jobs.folder import Job
 from ...engine.jobs.start import start
 from ...engine.pool.display import display_line
+from ...render.jobs import rehearsed
 from ..actions import Action, bindings
-from ..plain_jobs import rehearsed
-from ..rehearse import parsed, rehearse, words_of
-from ..room import Review, Room
+from ..dry_run import parsed, rehearse, words_of
+from ..tab import Review, Room
 from ..widgets.field import Field
 from ..widgets.paths import Paths
 

@@ -21,8 +21,8 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from ...render.tables import cell
 from ..actions import Action, bindings
-from ..plain import cell
 
 MOST_KEPT = 4_000
 """Lines held at once; the oldest go first."""

@@ -1,0 +1,229 @@
+"""The demo: a curation session on the sample data, told step by step, with the embedded encoder and reader."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+from ..engine.calibrate.calibration import Calibration
+from ..engine.calibrate.documents import queries_of
+from ..engine.calibrate.round_runner import CalibrationPlan
+from ..engine.evaluate.compare import Evaluation, EvaluationPlan
+from ..engine.export.corpus import ExportPlan, export
+from ..engine.index.build import IndexPlan, index_pool
+from ..engine.llm.asking import backend_for
+from ..engine.llm.budget import Budget
+from ..engine.llm.types import Backend
+from ..engine.pool.records import Query
+from ..engine.progress import CancelToken, Report
+from ..engine.ranker.ledger import ledger
+from ..engine.ranker.train import RankerTraining
+from ..engine.retrieval.artefacts import encode_for_reader
+from ..engine.select.preview import PreviewAsked
+from ..engine.settings import Settings
+from ..engine.sources.train import SourceTraining, tune
+from ..engine.store.decisions import decide
+from ..engine.store.trials import standings
+from ..engine.store.workspace import Workspace
+from ..engine.topics.report import gaps
+from ..engine.topics.train import TopicTraining
+from ..render.calibration import show_calibration, show_calibrations
+from ..render.pool import index_rows
+from ..render.tables import (
+    show_evaluation,
+    show_ledger,
+    show_preview,
+    show_ranker,
+    show_sources,
+    show_table,
+    show_text,
+    show_training,
+    show_tuned,
+)
+from ..render.topics import show_gaps, show_topic_training
+
+SAMPLE = Path(__file__).parents[1] / "sample_data" / "support"
+QUESTION = "my parcel still has not come, where is it?"
+FACTS = Path(__file__).parents[1] / "sample_data" / "facts"
+CALIBRATED = 40
+"""Queries of the fact set that the demo calibrates."""
+
+LISTED = 5
+"""Entries of the ledger and gaps that are shown."""
+
+UNTRAINED = ("zero", "random", "bm25", "dense", "dpp", "set-bsr")
+TRAINED = ("bm25", "dense", "set-bsr", "ranker", "topick")
+
+
+def run_demo(workspace: Path | None, report: Report, cancel: CancelToken, show: bool = True) -> dict[str, Any]:
+    """A curation session from an unknown pool to an exported one, then questions with documents; returns the figures of
+    each step.
+
+    Without ``workspace`` everything happens in a temporary folder. Raises what the steps raise.
+    """
+    settings = Settings()  # the demo tells one story whatever the user's own settings say
+    with _folder(workspace) as folder:
+        session = _Session(Workspace.create(folder), settings, report, cancel, show)
+        session.index(
+            IndexPlan(
+                paths=(str(SAMPLE / "pool" / "*.jsonl"),),
+                validation=(str(SAMPLE / "validation.jsonl"),),
+                test=(str(SAMPLE / "test.jsonl"),),
+                near_duplicate=settings.near_duplicate,
+                encoder=settings.encoder,
+            )
+        )
+        session.preview()
+        session.evaluate("before", UNTRAINED, "compare selection methods on test")
+        session.prune_sources()
+        session.learn_ranker()
+        session.learn_topics()
+        session.evaluate("after", TRAINED, "measure again, on queries that played no part in this")
+        out = folder / "curated.jsonl"
+        session.export(out, keep=workspace is not None)
+        session.told["workspace"] = str(folder) if workspace else None
+        session.calibrate(folder / "facts")
+    return session.told
+
+
+class _Session:
+    """The steps, each with the command that does the same; ``told`` has their figures."""
+
+    def __init__(self, store: Workspace, settings: Settings, report: Report, cancel: CancelToken, show: bool) -> None:
+        self.store, self.settings, self.report, self.cancel, self.show = store, settings, report, cancel, show
+        self.told: dict[str, Any] = {}
+        self.steps = 0
+
+    def index(self, plan: IndexPlan) -> None:
+        indexed = index_pool(self.store, plan, self.report, self.cancel)
+        self.told["index"] = indexed.as_json()
+        if self._step("index the pool", "index pool/*.jsonl --validation validation.jsonl --test test.jsonl"):
+            show_table(["", ""], index_rows(self.told["index"]))
+            rows = [[s.source, s.demonstrations, s.duplicates] for s in standings(self.store)]
+            show_table(["source", "demonstrations", "duplicates"], rows)
+
+    def preview(self) -> None:
+        with self._backend() as backend:
+            asked = PreviewAsked(self.store, backend, Query(QUESTION), self.settings, self.report, self.cancel)
+            self.told["preview"] = asked.run(Budget())
+        if self._step("look at what a query gets", f'preview "{QUESTION}" --answer'):
+            show_preview(asked.seen)
+
+    def evaluate(self, when: str, methods: tuple[str, ...], title: str) -> None:
+        with self._backend() as backend:
+            plan = EvaluationPlan(methods)
+            evaluation = Evaluation(self.store, backend, self.settings, plan, self.report, self.cancel)
+            self.told[when] = evaluation.run(Budget())
+        if self._step(title, f"evaluate --methods {','.join(methods)}"):
+            show_evaluation(self.told[when])
+
+    def prune_sources(self) -> None:
+        with self._backend() as backend:
+            training = SourceTraining(self.store, backend, self.settings, report=self.report, cancel=self.cancel)
+            self.told["training"] = training.run(Budget())
+        if self._step("learn which sources help", "train sources"):
+            show_sources(standings(self.store))
+            show_training(self.told["training"])
+        tuned = tune(self.store, self.settings, report=self.report, cancel=self.cancel)
+        self.told["tuned"] = tuned.as_json()
+        if tuned.pruned:
+            decide(self.store, "prune", "source", tuned.pruned, f"run {tuned.run}: {tuned.estimator}")
+        if self._step("take out those that hurt", "prune --tune"):
+            show_tuned(tuned)
+
+    def learn_ranker(self) -> None:
+        with self._backend() as backend:
+            training = RankerTraining(self.store, backend, self.settings, report=self.report, cancel=self.cancel)
+            self.told["ranker"] = training.run(Budget())
+        if self._step("learn which demonstrations turn answers", "train ranker"):
+            show_ranker(self.told["ranker"])
+        misleading = ledger(self.store, misleading=True, limit=LISTED)
+        self.told["misleading"] = [standing.id for standing in misleading]
+        if self._step("those that turned right answers wrong", f"demos --misleading --limit {LISTED}"):
+            show_ledger(misleading)
+
+    def learn_topics(self) -> None:
+        with self._backend() as backend:
+            training = TopicTraining(self.store, backend, self.settings, report=self.report, cancel=self.cancel)
+            self.told["topics"] = training.run(Budget())
+        if self._step("learn what queries need and the LLM lacks", "train topics"):
+            show_topic_training(self.told["topics"])
+        found = gaps(self.store, self.settings, LISTED)
+        self.told["gaps"] = [gap.as_json() for gap in found]
+        if self._step("what to collect next", f"topics --gaps --limit {LISTED}"):
+            show_gaps(found)
+
+    def export(self, out: Path, keep: bool) -> None:
+        self.told["export"] = export(self.store, ExportPlan(out, force=True), self.report, self.cancel)["counts"]
+        if self._step("export what is left", "export curated.jsonl"):
+            show_text(_closing(self.told, out if keep else None))
+
+    def calibrate(self, folder: Path) -> None:
+        """Questions with ten documents each, one of them looked at closely: the second sample data set."""
+        store = Workspace.create(folder)
+        pool, validation = (str(FACTS / "pool" / "*.jsonl"),), (str(FACTS / "validation.jsonl"),)
+        index_pool(
+            store, IndexPlan(pool, validation=validation, encoder=self.settings.encoder), self.report, self.cancel
+        )
+        queries = queries_of(store, "validation", CALIBRATED)
+        with backend_for(self.settings, encode_for_reader(store, self.settings)) as backend:
+
+            def walk(asked: Sequence[Query], plan: CalibrationPlan) -> dict[str, Any]:
+                calibration = Calibration(store, backend, self.settings, asked, plan, self.report, self.cancel)
+                return calibration.run(Budget())
+
+            all_of_them = walk(queries, CalibrationPlan(split="validation"))
+            mended = next((i for i, told in enumerate(all_of_them["queries"]) if _was_mended(told)), 0)
+            one = walk(queries[mended : mended + 1], CalibrationPlan())
+        self.told["calibration"] = {key: value for key, value in all_of_them.items() if key != "queries"}
+        self.told["mended"] = one
+        title = "questions with documents: answer in rounds, with uncertainty scores"
+        if self._step(title, f"calibrate --validation --limit {CALIBRATED}"):
+            show_calibrations(all_of_them)
+        if self._step("one of them closely", f"calibrate {queries[mended].id}"):
+            show_calibration(one)
+
+    def _backend(self) -> AbstractContextManager[Backend]:
+        return backend_for(self.settings, encode_for_reader(self.store, self.settings))
+
+    def _step(self, title: str, command: str) -> bool:
+        """Announce a step; whether it is to be shown."""
+        self.steps += 1
+        if self.show:
+            show_text(f"\n{self.steps}. {title}", style="bold")
+            show_text(f"$ icl-curate {command}", style="dim")
+        return self.show
+
+
+def _was_mended(told: Mapping[str, Any]) -> bool:
+    """Wrong at first, right in the end."""
+    by_round = {turn["round"]: turn["correct"] for turn in told["rounds"]}
+    return by_round.get(0) is False and by_round.get(told["final_round"]) is True
+
+
+def _closing(told: dict[str, Any], out: Path | None) -> str:
+    def accuracy(when: str) -> float:
+        return float(told[when]["methods"]["dense"]["accuracy"])
+
+    counts = told["export"]
+    dropped = ", ".join(told["tuned"]["pruned"]) or "none"
+    lines = [
+        f"{counts['exported']['pool']:,} of {counts['pool']:,} demonstrations kept; sources dropped: {dropped}.",
+        f"Test accuracy with dense selection: {accuracy('before'):.3f} before, {accuracy('after'):.3f} after.",
+        "Answered by the embedded offline reader, a stand-in: choose your own LLM with --llm openai:MODEL or hf:PATH.",
+    ]
+    if out:
+        lines.append(f"The curated pool stands in {out}, its manifest beside it.")
+    return "\n".join(lines)
+
+
+@contextmanager
+def _folder(workspace: Path | None) -> Iterator[Path]:
+    if workspace is not None:
+        yield workspace
+        return
+    with tempfile.TemporaryDirectory(prefix="icl-curate-demo-") as folder:
+        yield Path(folder)

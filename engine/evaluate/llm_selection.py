@@ -1,0 +1,44 @@
+"""Methods that ask the LLM while they select: compared in ``evaluate``, too dear for a serving process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from ..errors import UsageError
+from ..llm.runner import UNSEEN, require
+from ..llm.types import Capabilities
+from ..pool.records import Task
+from .listwise import rerank
+from .request_stages import Bench, Dialogue
+from .sure import sure
+from .uncertainty import cone, mdl, mdr
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A method and what it needs: an LLM that ``instructs``, one that gives log-probabilities of given texts
+    (``scores``), a task with a closed set of answers (``choices``); ``seeded``: it draws at random."""
+
+    dialogue: Callable[[Bench, int], Dialogue]
+    about: str
+    instructs: bool = False
+    scores: bool = False
+    choices: bool = False
+    seeded: bool = False
+
+    def check(self, name: str, task: Task, capabilities: Capabilities, llm: str) -> None:
+        """Raises `LLMError` or `UsageError` for what is lacking, before the first call; an LLM never probed passes."""
+        if capabilities is not UNSEEN:
+            require(capabilities, llm, scoring=self.scores, instructs=self.instructs, purpose=name)
+        if self.choices and task.kind == "open":
+            raise UsageError(f"{name} compares choices, the pool's questions are open", "choose cone or mdr")
+
+
+ASKED: Mapping[str, Asked] = {
+    "rerank": Asked(rerank, "the LLM orders the best 20 by BM25 (RankGPT)", instructs=True),
+    "sure": Asked(sure, "summaries argue for two candidate answers (SuRe)", instructs=True),
+    "mdl": Asked(mdl, "the set that leaves the LLM least in doubt (MDL)", scores=True, choices=True, seeded=True),
+    "mdr": Asked(mdr, "near ones that the LLM answers well itself (MDR)", scores=True),
+    "cone": Asked(cone, "those that make the query least surprising (ConE)", scores=True, instructs=True),
+}

@@ -1,0 +1,150 @@
+"""Ranking with a trained policy, and bringing one over from another workspace."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UsageError
+from ..pool.records import Query
+from ..retrieval.checked import check_model, seal_model
+from ..retrieval.view import PoolView, Ranked
+from ..settings import Settings
+from ..store import runs
+from ..store.workspace import FILE, Workspace
+from .policy import HEAD, WEIGHTS, Candidates, Floats, Head, Policy, load, save
+from .rollout import ranked
+
+Method = Literal["ranker", "promptpg"]
+KINDS: Mapping[Method, str] = {"ranker": "train-ranker", "promptpg": "train-promptpg"}
+"""What their runs are called."""
+
+PRESELECT = 20
+"""Candidates by BM25: the paper's C'."""
+
+FOLDER = "ranker"
+FILES = WEIGHTS, HEAD
+
+_loaded: weakref.WeakKeyDictionary[PoolView, dict[tuple[str, int], tuple[Policy, Head]]] = weakref.WeakKeyDictionary()
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """Demonstrations of one query, best first: ``rows``, their S_θ (``policy``) and BM25 scores, all (n,)."""
+
+    rows: NDArray[np.int64]
+    policy: Floats
+    bm25: Floats
+
+
+def candidates_for(view: PoolView, queries: Sequence[Query], count: int) -> list[Ranked]:
+    """The ``count`` demonstrations of each query that the policy chooses from (paper 000, section 5.1)."""
+    return view.bm25_top(queries, count)
+
+
+def folder_of(workspace: Workspace, run: int) -> Path:
+    """Where a run's policy is kept."""
+    return workspace.path / FOLDER / str(run)
+
+
+def rank(view: PoolView, queries: Sequence[Query], k: int, method: Method = "ranker", seed: int = 0) -> list[Scored]:
+    """The best ``k`` demonstrations of each query by the trained policy (paper 000, eq. 5: no threshold, no LLM).
+
+    Of the finished runs the one trained with the set LLM comes first, then the one with this seed, then the latest.
+    Raises `UsageError` where there is none, or where it stands on another encoder.
+    """
+    policy, head = _policy(view, method, seed)
+    found = candidates_for(view, queries, max(k, head.candidates))
+    vectors = view.embed(queries)
+    scored = []
+    for i, (rows, bm25) in enumerate(found):
+        present = np.ones((1, len(rows)), np.bool_)
+        shares = policy.scores(Candidates(vectors[i : i + 1], view.vectors(rows)[None], present))
+        (best,) = ranked(shares, present, k)
+        scored.append(Scored(rows[best], shares[0, best], bm25[best]))
+    return scored
+
+
+def keep(workspace: Workspace, run: int, policy: Policy, head: Head) -> None:
+    """Write a run's policy, and its digests beside the run."""
+    save(folder_of(workspace, run), policy, head)
+    seal_model(workspace, run, folder_of(workspace, run), FILES)
+
+
+def opened(workspace: Workspace, run: int) -> tuple[Policy, Head]:
+    """A run's policy. Raises `WorkspaceError` when it is not what was written.
+
+    What an earlier release wrote is taken as it is and noted, so that it cannot change from then on.
+    """
+    folder = folder_of(workspace, run)
+    sealed = check_model(workspace, run, folder, "ranker", "icl-curate train ranker --llm SPEC")
+    found = load(folder)
+    if not sealed:
+        seal_model(workspace, run, folder, FILES)
+    return found
+
+
+def latest(workspace: Workspace, method: Method = "ranker", llm: str = "", seed: int = 0) -> int | None:
+    """The run whose policy `rank` takes, None before the first training."""
+    kept = runs.files(workspace)
+    done = [
+        run
+        for run in runs.runs(workspace, KINDS[method], limit=1000)
+        if run.status == "done" and (run.run in kept or (folder_of(workspace, run.run) / HEAD).exists())
+    ]
+    best = max(done, key=lambda run: (run.llm == llm, run.settings.get("seed") == seed, run.run), default=None)
+    return best.run if best else None
+
+
+def import_ranker(workspace: Workspace, path: Path, settings: Settings) -> int:
+    """Take over a policy trained elsewhere (the paper's table 3) and return its run number here.
+
+    ``path`` is the folder of a ranker or another workspace, whose latest ranker is then taken. Raises `UsageError`
+    when there is none, or when it stands on another encoder than the set one.
+    """
+    folder = path
+    if (path / FILE).exists():
+        other = Workspace.open(path)
+        found = latest(other, llm=settings.llm, seed=settings.seed)
+        if found is None:
+            raise UsageError(f"no ranker was trained in {path}", "icl-curate train ranker --llm SPEC")
+        folder = folder_of(other, found)
+        check_model(other, found, folder, "ranker", f"icl-curate -w '{path}' train ranker --llm SPEC")
+    policy, head = load(folder)
+    view = PoolView(workspace, settings)
+    _check(view, head)
+    method: Method = "promptpg" if head.method == "promptpg" else "ranker"
+    described = {"seed": head.seed, "imported_from": str(folder), "encoder": head.encoder}
+    with runs.recorded(workspace, KINDS[method], head.llm, described) as record:
+        keep(workspace, record.run, policy, head)
+        record.summary = {"run": record.run, "imported_from": str(folder)}
+    return record.run
+
+
+def _policy(view: PoolView, method: Method, seed: int) -> tuple[Policy, Head]:
+    kept = _loaded.setdefault(view, {})
+    if (method, seed) not in kept:
+        run = latest(view.workspace, method, view.settings.llm, seed)
+        if run is None:
+            flag = "" if method == "ranker" else f" --method {method}"
+            raise UsageError(f"no {method} has been trained yet", f"icl-curate train ranker{flag} --llm SPEC")
+        policy, head = opened(view.workspace, run)
+        _check(view, head)
+        kept[method, seed] = policy, head
+    return kept[method, seed]
+
+
+def _check(view: PoolView, head: Head) -> None:
+    stored = view.stored
+    if (stored.encoder, stored.dimension) != (head.encoder, head.inputs):
+        raise UsageError(
+            f"the ranker was trained on {head.encoder} ({head.inputs} dimensions), "
+            f"the workspace is set to {stored.encoder} ({stored.dimension})",
+            f"icl-curate index --encoder {head.encoder}, or train a ranker on {stored.encoder}",
+        )

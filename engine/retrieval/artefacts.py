@@ -1,0 +1,165 @@
+"""What is kept beside the DuckDB file so that queries are fast: embeddings and the lexical index.
+
+Both can be made again from the rows, so both mend themselves: a row without a vector of what it says now is encoded at
+the next index run, and a lexical index that is not of exactly the pool's rows is built anew when it is next needed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ..errors import WorkspaceError
+from ..progress import CancelToken, Event, Report, silent
+from ..settings import Settings
+from ..store.demonstrations import content_keys, keys_of, live_keys, rows_of_inputs
+from ..store.workspace import Workspace
+from . import bm25
+from .bm25 import BM25Index
+from .encoder import Encoder, load_encoder
+from .vectors import Vectors, folder_of
+
+LEXICAL = "lexical"
+
+
+def vectors_of(workspace: Workspace, encoder: str) -> Vectors:
+    """The stored vectors of an encoder, by name or path, without loading it. `WorkspaceError` when there are none.
+
+    Those of an earlier release are taken over, once.
+    """
+    name = _filed_under(encoder)
+    stored = Vectors.open(folder_of(workspace.path, name))
+    if stored.encoder != name:
+        raise WorkspaceError(
+            f"{stored.folder} holds vectors of {stored.encoder}, not of {name}", f"icl-curate index --encoder {name}"
+        )
+    if stored.marked_only:
+        stored.take_over(content_keys(workspace))
+    return stored
+
+
+def encode(
+    workspace: Workspace, encoder: str, device: str, report: Report = silent, cancel: CancelToken | None = None
+) -> int:
+    """Give every row that is not retired its vector; returns how many were encoded.
+
+    Every vector there is is read and compared with its checksum first; what is damaged, or of other content than the
+    row has now, is encoded again. What is finished is on disk block by block, so an interrupted run goes on where it
+    stopped. The encoder is loaded only when something is missing.
+    """
+    with workspace.read() as con:
+        rows, keys = live_keys(con)
+    done = 0
+    if missing(workspace, encoder, rows, keys, anew=True).size:
+        loaded = load_encoder(encoder, device)
+        stored = Vectors.create(folder_of(workspace.path, loaded.name), loaded.name, loaded.dimension)
+        unfit = stored.unfit(rows, keys)
+        if unfit:
+            report(Event("encode", note=f"{unfit:,} stored vectors are damaged or of other texts: encoded again"))
+        lacking = ~stored.holds(rows, keys)
+        done = stored.fill(loaded, rows[lacking], _texts(workspace, rows[lacking]), keys[lacking], report, cancel)
+        stored.damaged(anew=True)  # remembered for the first that opens them
+    with workspace.write() as con:
+        con.execute("INSERT OR REPLACE INTO meta VALUES ('encoder', ?)", [encoder])
+    return done
+
+
+def missing(
+    workspace: Workspace, encoder: str, rows: NDArray[np.int64], keys: NDArray[np.uint64], *, anew: bool = False
+) -> NDArray[np.int64]:
+    """Those of the rows that have no vector of what ``keys`` stand for; ``anew`` as in `Vectors.damaged`."""
+    try:
+        stored = vectors_of(workspace, encoder)
+        stored.damaged(anew=anew)
+        return stored.missing(rows, keys)
+    except WorkspaceError:
+        return rows
+
+
+def lexical_index(
+    workspace: Workspace,
+    report: Report = silent,
+    cancel: CancelToken | None = None,
+    *,
+    content: NDArray[np.uint64] | None = None,
+    anew: bool = False,
+) -> BM25Index:
+    """BM25 over every row of the pool, pruned ones included: opened, or built and kept when it is out of date.
+
+    ``content`` is what `content_keys` gives, where that was read already; ``anew`` reads the file whole first, whatever
+    is remembered of it.
+    """
+    folder = workspace.path / LEXICAL
+    with workspace.read() as con:
+        rows = np.asarray(con.execute("SELECT row FROM pool ORDER BY row").fetchnumpy()["row"], np.int64)
+    if content is None or rows.max(initial=-1) >= len(content):
+        content = content_keys(workspace)
+    pool = _digest(rows, content[rows])
+    try:
+        return bm25.load(folder, pool, anew=anew)
+    except WorkspaceError:
+        pass
+    index = bm25.build(rows, _texts(workspace, rows), report, cancel)
+    try:
+        index.save(folder, pool)
+    except OSError as error:
+        report(
+            Event("bm25-index", note=f"the lexical index cannot be kept ({error.strerror}): built again when needed")
+        )
+    return index
+
+
+def encode_for_reader(workspace: Workspace, settings: Settings) -> Callable[[Sequence[str]], NDArray[np.float32]]:
+    """What the embedded reader reads with: the stored vector of a text that is some row's input, else one computed now.
+
+    Computed in float32, so that an answer does not depend on which questions share its batch. The encoder is loaded
+    when it is first needed.
+    """
+
+    @cache
+    def encoder() -> Encoder:
+        return load_encoder(settings.encoder, settings.device, full_precision=True)
+
+    def encode(texts: Sequence[str]) -> NDArray[np.float32]:
+        rows = rows_of_inputs(workspace, texts)
+        try:
+            stored = vectors_of(workspace, settings.encoder)
+        except WorkspaceError:
+            return encoder().encode(texts)
+        known = stored.holds(rows, keys_of(workspace, rows))
+        vectors = np.empty((len(texts), stored.dimension), np.float32)
+        vectors[known] = stored.matrix[rows[known]]
+        fresh = np.flatnonzero(~known).tolist()
+        if fresh:
+            vectors[fresh] = encoder().encode([texts[i] for i in fresh])
+        return vectors
+
+    return encode
+
+
+def _texts(workspace: Workspace, rows: NDArray[np.int64]) -> list[str]:
+    """Inputs of rows (n,), which are ascending."""
+    with workspace.read() as con:
+        con.register("wanted", pa.table({"row": rows}))
+        found = con.sql("SELECT input FROM demonstrations SEMI JOIN wanted USING (row) ORDER BY row").to_arrow_table()
+        con.unregister("wanted")
+    return list(found.column("input").to_pylist())
+
+
+def _digest(*arrays: NDArray[Any]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def _filed_under(encoder: str) -> str:
+    folder = Path(encoder).expanduser()
+    return str(folder.resolve()) if folder.is_dir() else encoder

@@ -1,0 +1,161 @@
+"""Whether files are still what they were when they were written.
+
+Everything kept beside the DuckDB file can be damaged, swapped or left behind by a restored database, and a vector or a
+weight that changed still computes. So nothing of it is used unless it agrees with a checksum that was written with it:
+caches carry theirs (`save_sealed`), those of trained models stand with their run in the database (`check_model`).
+
+Whether the content is that of this database is a second question, which each cache answers by the content of the rows
+it was made from. A random identity of the database would add nothing: an older copy has the same one, and where rows
+of the same numbers say the same, what was computed from them is the same.
+
+Reading a gigabyte takes most of a second. What was found in large files is therefore remembered for as long as their
+size, times and inode stay as they are. Damage that leaves all of these alone, as that of a failing disk does, is found
+by ``index``, which always looks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import WorkspaceError
+from ..files import map_safetensors, replace_file
+from ..store import runs
+from ..store.workspace import Workspace
+
+SMALL = 4 << 20
+"""Files of fewer bytes are read each time."""
+
+SETTLED = 0.02
+"""Seconds after which a second change of a file is sure to get another time: systems count in ticks of up to 10 ms."""
+
+MEMORY = "checked.json"
+_BLANK = "0" * 32
+_SEAL = re.compile(rb'"seal":"([0-9a-f]{32})"')
+
+_found: dict[str, tuple[list[list[int]], str]] = {}
+
+
+def remembered(paths: Sequence[Path], look: Callable[[], str], *, anew: bool = False) -> str:
+    """What ``look`` finds in the files, or found in them when they were as they are now; ``anew`` looks in any case.
+
+    Kept in this process and, where the folder of the first file can be written, for others.
+    """
+    signatures = _signatures(paths)
+    if sum(size for size, *_ in signatures) < SMALL:
+        return look()
+    memory, name = paths[0].parent / MEMORY, paths[0].name
+    if not anew:
+        for kept in (_found.get(str(paths[0])), _read(memory).get(name)):
+            if kept and kept[0] == signatures:
+                return kept[1]
+    latest = max(max(mtime, ctime) for _, mtime, ctime, _ in signatures)
+    time.sleep(min(max(SETTLED - (time.time() - latest / 1e9), 0), SETTLED))
+    signatures = _signatures(paths)
+    found = look()
+    if _signatures(paths) == signatures:
+        _found[str(paths[0])] = signatures, found
+        text = json.dumps(_read(memory) | {name: (signatures, found)})
+        with suppress(OSError):  # then the next process looks again
+            replace_file(memory, lambda file: file.write(text.encode()))
+    return found
+
+
+def _signatures(paths: Sequence[Path]) -> list[list[int]]:
+    found = [path.stat() for path in paths]
+    return [[stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino] for stat in found]
+
+
+def _read(memory: Path) -> dict[str, tuple[list[list[int]], str]]:
+    try:
+        entries = json.loads(memory.read_text(encoding="utf-8"))
+        return {name: (signatures, str(found)) for name, (signatures, found) in entries.items()}
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+        return {}
+
+
+def digest_of(path: Path) -> str:
+    """32 hexadecimal digits of a file's bytes. `OSError` when it cannot be read."""
+
+    def look() -> str:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, _digest).hexdigest()
+
+    return remembered([path], look)
+
+
+def _digest(data: bytes = b"") -> Any:
+    return hashlib.blake2b(data, digest_size=16)
+
+
+# caches: files that say themselves what their bytes must be
+
+
+def save_sealed(path: Path, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> None:
+    """Write arrays as one safetensors file, put in place in one step, with the digest of all its bytes in its head."""
+    from safetensors.numpy import save
+
+    kept = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    content = memoryview(save(kept, {**metadata, "seal": _BLANK}))
+    digest = _digest()
+    digest.update(content)
+    found = _SEAL.search(content)
+    assert found is not None
+    parts = content[: found.start(1)], digest.hexdigest().encode(), content[found.end(1) :]
+    replace_file(path, lambda file: file.writelines(parts))
+    remembered([path], lambda: "whole", anew=True)  # what was written need not be read to be known
+
+
+def map_sealed(path: Path, *, anew: bool = False) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    """What `save_sealed` wrote, as memory maps. `OSError` or `ValueError` when there is none or it is not that."""
+    if remembered([path], lambda: "whole" if _agrees(path) else "damaged", anew=anew) != "whole":
+        raise ValueError("it is not what was written")
+    return map_safetensors(path)
+
+
+def _agrees(path: Path) -> bool:
+    """Whether the seal in a file's head is the digest of its bytes."""
+    digest = _digest()
+    with path.open("rb") as file:
+        start = file.read(1 << 20)  # the head is shorter
+        seal = _SEAL.search(start)
+        if seal is None:
+            return False
+        digest.update(start[: seal.start(1)] + _BLANK.encode() + start[seal.end(1) :])
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return bool(digest.hexdigest() == seal[1].decode())
+
+
+# trained models: their digests stand with their run
+
+
+def seal_model(workspace: Workspace, run: int, folder: Path, names: Sequence[str]) -> None:
+    """Keep the digests of a run's model files in the database."""
+    runs.keep_files(workspace, run, {name: digest_of(folder / name) for name in names})
+
+
+def check_model(workspace: Workspace, run: int, folder: Path, what: str, fix: str) -> bool:
+    """Whether a run's model files are those it wrote; False where none were noted, as by earlier releases.
+
+    ``what`` names the model and ``fix`` the command that trains it. Raises `WorkspaceError` for a file that is missing
+    or was changed.
+    """
+    noted = runs.files(workspace).get(run, {})
+    for name, digest in noted.items():
+        try:
+            found = digest_of(folder / name)
+        except OSError as error:
+            raise WorkspaceError(f"run {run}'s {what} lacks {name}: {error.strerror}", fix) from error
+        if found != digest:
+            raise WorkspaceError(f"run {run}'s {what} is damaged: {name} is not what was written", fix)
+    return bool(noted)

@@ -1,0 +1,95 @@
+"""The default encoder for a few texts, in numpy.
+
+Importing torch and transformers takes five seconds, which a command that encodes one query would spend nearly all of
+its time on. This reads the same verified weights from a memory map and computes the same BERT (Devlin et al. 2019,
+post-norm layers, exact GELU) in float32; vectors agree with sentence-transformers' to float32 rounding. A text's
+vector does not depend on the texts it is encoded with.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..files import map_safetensors
+from .threads import one_blas_thread
+
+Floats = NDArray[np.float32]
+
+
+class MiniLM:
+    """all-MiniLM-L6-v2 from its folder: BERT layers, mean pooling."""
+
+    def __init__(self, folder: Path) -> None:
+        from scipy.special import erf
+        from tokenizers import Tokenizer
+
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        limits = json.loads((folder / "sentence_bert_config.json").read_text(encoding="utf-8"))
+        self.dimension: int = config["hidden_size"]
+        self._heads: int = config["num_attention_heads"]
+        self._layers: int = config["num_hidden_layers"]
+        self._epsilon = np.float32(config["layer_norm_eps"])
+        self._weights = map_safetensors(folder / "model.safetensors")[0]
+        self._erf = erf
+        self._tokeniser = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self._tokeniser.no_padding()
+        self._tokeniser.enable_truncation(limits["max_seq_length"])
+
+    def sentences(self, texts: Sequence[str]) -> Floats:
+        """The mean of each text's token vectors, (n, dimension); not normalised."""
+        pooled = [hidden.mean(axis=0) for hidden in self._all(texts)]
+        return np.array(pooled, np.float32).reshape(len(texts), self.dimension)
+
+    def tokens(self, texts: Sequence[str]) -> list[Floats]:
+        """Each text's token vectors without CLS and SEP, (tokens, dimension); not normalised."""
+        return [hidden[1:-1] for hidden in self._all(texts)]
+
+    def _all(self, texts: Sequence[str]) -> list[Floats]:
+        with one_blas_thread():
+            return [self._hidden(self._tokeniser.encode(text).ids) for text in texts]
+
+    def _hidden(self, ids: list[int]) -> Floats:
+        """The last layer's output for one text, (tokens, dimension)."""
+        w = self._weights
+        x = w["embeddings.word_embeddings.weight"][ids] + w["embeddings.position_embeddings.weight"][: len(ids)]
+        x = self._norm(x + w["embeddings.token_type_embeddings.weight"][0], "embeddings.LayerNorm")
+        for layer in range(self._layers):
+            name = f"encoder.layer.{layer}"
+            attended = self._linear(self._attention(x, f"{name}.attention.self"), f"{name}.attention.output.dense")
+            x = self._norm(x + attended, f"{name}.attention.output.LayerNorm")
+            inner = self._gelu(self._linear(x, f"{name}.intermediate.dense"))
+            x = self._norm(x + self._linear(inner, f"{name}.output.dense"), f"{name}.output.LayerNorm")
+        return x
+
+    def _attention(self, x: Floats, name: str) -> Floats:
+        """Multi-head self-attention over one text, before its output projection."""
+        width = self.dimension // self._heads
+        query, key, value = (
+            self._linear(x, f"{name}.{part}").reshape(len(x), self._heads, width).swapaxes(0, 1)
+            for part in ("query", "key", "value")
+        )
+        scores = query @ key.swapaxes(1, 2) * np.float32(width**-0.5)
+        scores = np.exp(scores - scores.max(axis=2, keepdims=True))
+        scores /= scores.sum(axis=2, keepdims=True)
+        mixed: Floats = (scores @ value).swapaxes(0, 1).reshape(len(x), self.dimension)
+        return mixed
+
+    def _linear(self, x: Floats, name: str) -> Floats:
+        product: Floats = x @ self._weights[f"{name}.weight"].T + self._weights[f"{name}.bias"]
+        return product
+
+    def _norm(self, x: Floats, name: str) -> Floats:
+        centred = x - x.mean(axis=1, keepdims=True)
+        variance = np.square(centred).mean(axis=1, keepdims=True)
+        scaled: Floats = centred / np.sqrt(variance + self._epsilon)
+        shifted: Floats = scaled * self._weights[f"{name}.weight"] + self._weights[f"{name}.bias"]
+        return shifted
+
+    def _gelu(self, x: Floats) -> Floats:
+        curved: Floats = x * np.float32(0.5) * (1 + self._erf(x * np.float32(2**-0.5)))
+        return curved

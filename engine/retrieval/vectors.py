@@ -1,0 +1,410 @@
+"""The vectors of a workspace's rows, beside the DuckDB file.
+
+A row's vector stands at its dense row number, so that the numbers DuckDB gives index the matrix directly. What was
+written stays readable after a kill at any moment, and what was encoded is not encoded again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UsageError, WorkspaceError
+from ..files import replace_file
+from ..progress import CancelToken, Report, silent, within
+from ..store.locks import exclusive
+from .checked import remembered
+from .encoder import Encoder
+
+BLOCK = 2048
+"""Texts encoded between two commits to disk."""
+
+HEAD, MATRIX, ROWS = "vectors.json", "vectors.f32", "rows.u64"
+MARKS = "encoded.u8"
+"""What earlier releases kept in place of `ROWS`: one byte a row."""
+
+TOKENS, TOKEN_INDEX = "tokens.f16", "tokens.u64"
+OLD_TOKEN_INDEX = "tokens.npy", "tokens.json"
+LOCK = "lock"
+
+MOST_DIMENSIONS = 1 << 16
+
+
+def folder_of(workspace: Path, encoder: str) -> Path:
+    """Where a workspace keeps the vectors of an encoder, by the encoder's name."""
+    slug = re.sub(r"[^A-Za-z0-9.-]+", "-", encoder).strip("-.")[-60:]
+    if slug != encoder:
+        slug += "-" + hashlib.sha256(encoder.encode()).hexdigest()[:8]
+    return workspace / "vectors" / slug
+
+
+class Vectors:
+    """One vector for each row of a workspace.
+
+    ``vectors.f32`` is the raw row-major float32 matrix, ``vectors.json`` says which encoder and how many dimensions,
+    and ``rows.u64`` has two numbers for each row, written once its vector is on disk: the key of what was encoded (0:
+    nothing was) and the checksum of the vector's bytes. A key is that of the row's content (`content_keys`) mixed with
+    encoder and dimension. So a row has a vector only where key and checksum agree: what a restored database calls by
+    the same number, another encoder's matrix and changed bytes all count as not encoded, row by row.
+    """
+
+    def __init__(self, folder: Path, encoder: str, dimension: int) -> None:
+        self.folder = folder
+        self.encoder = encoder
+        self.dimension = dimension
+        self._salt = _salt(encoder, dimension)
+        self._damaged: NDArray[np.int64] | None = None
+
+    @classmethod
+    def create(cls, folder: Path, encoder: str, dimension: int) -> Vectors:
+        """Open the folder's vectors, or begin with none. Where the head says something else it is written anew: the
+        rows' keys tell whose vectors they are."""
+        try:
+            found = cls.open(folder)
+        except WorkspaceError:
+            found = None
+        if found is None or (found.encoder, found.dimension) != (encoder, dimension):
+            text = json.dumps({"version": 2, "encoder": encoder, "dimension": dimension})
+            replace_file(folder / HEAD, lambda file: file.write(text.encode()))
+            found = cls(folder, encoder, dimension)
+        return found
+
+    @classmethod
+    def open(cls, folder: Path) -> Vectors:
+        """Open the folder's vectors without loading their encoder. `WorkspaceError` when there are none."""
+        try:
+            head = json.loads((folder / HEAD).read_text(encoding="utf-8"))
+            encoder, dimension = head["encoder"], head["dimension"]
+            if not isinstance(encoder, str) or type(dimension) is not int or not 0 < dimension <= MOST_DIMENSIONS:
+                raise ValueError(f"{encoder!r} of {dimension!r} dimensions")
+            return cls(folder, encoder, dimension)
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            raise WorkspaceError(f"no usable vectors at {folder}: {error}", "icl-curate index PATH...") from error
+
+    def __len__(self) -> int:
+        """Row numbers there is room for, from 0."""
+        return min(_size(self.folder / MATRIX) // (4 * self.dimension), _size(self.folder / ROWS) // 16)
+
+    @property
+    def matrix(self) -> NDArray[np.float32]:
+        """The vectors as a read-only memory map (rows, dimension); zeros where a row is not encoded."""
+        rows = len(self)
+        if not rows:
+            return np.empty((0, self.dimension), np.float32)
+        return np.memmap(self.folder / MATRIX, np.float32, "r", shape=(rows, self.dimension))
+
+    @property
+    def encoded(self) -> NDArray[np.bool_]:
+        """Which rows have a vector of anything, (rows,)."""
+        known = np.array(self._rows()[:, 0] != 0)
+        known[self.damaged()] = False
+        return known
+
+    def holds(self, rows: NDArray[np.int64], keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Which of ``rows`` (n,) have a vector of the content that ``keys`` (n,) stand for."""
+        kept = self._rows()[:, 0]
+        inside = (rows >= 0) & (rows < len(kept))
+        known = np.zeros(len(rows), np.bool_)
+        known[inside] = kept[rows[inside]] == self._salted(keys[inside])
+        damaged = self.damaged()
+        return known & ~np.isin(rows, damaged) if damaged.size else known
+
+    def missing(self, rows: NDArray[np.int64], keys: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Those of ``rows`` that have no vector of what ``keys`` stand for."""
+        return rows[~self.holds(rows, keys)]
+
+    def unfit(self, rows: NDArray[np.int64], keys: NDArray[np.uint64]) -> int:
+        """How many of ``rows`` have a vector that is damaged or of something else."""
+        kept = self._rows()[:, 0]
+        lacking = self.missing(rows, keys)
+        return int(np.count_nonzero(kept[lacking[lacking < len(kept)]]))
+
+    def damaged(self, *, anew: bool = False) -> NDArray[np.int64]:
+        """Rows whose vector is not what was written, ascending.
+
+        Found once, by reading all of them, and remembered for as long as the files stay as they are; ``anew`` reads
+        them in any case.
+        """
+        if self._damaged is None or anew:
+            self._damaged = np.empty(0, np.int64)
+            if len(self):
+                looked: list[NDArray[np.int64]] = []
+
+                def look() -> str:
+                    looked.append(self._disagreeing())
+                    return str(len(looked[-1]))
+
+                count = remembered([self.folder / MATRIX, self.folder / ROWS], look, anew=anew)
+                if count != "0":
+                    self._damaged = looked[-1] if looked else self._disagreeing()
+        return self._damaged
+
+    def write(self, rows: NDArray[np.int64], vectors: NDArray[np.float32], keys: NDArray[np.uint64]) -> None:
+        """Put the vectors (n, dimension) at their rows, then note of what they are. `WorkspaceError` on a full disk."""
+        if vectors.shape != (len(rows), self.dimension) or len(keys) != len(rows):
+            raise ValueError(f"{len(rows)} rows of {self.dimension} dimensions expected, got {vectors.shape}")
+        if not len(rows):
+            return
+        vectors = np.ascontiguousarray(vectors, np.float32)
+        damaged = self.damaged()
+        with exclusive(self.folder / LOCK):
+            needed = int(rows.max()) + 1
+            _grow(self.folder / ROWS, needed * 16)
+            kept = np.memmap(self.folder / ROWS, np.uint64, "r+", shape=(needed, 2))
+            if kept[rows, 0].any():
+                kept[rows, 0] = 0  # or the new vector would for a moment be that of the old content
+                kept.flush()
+            _grow(self.folder / MATRIX, needed * 4 * self.dimension)
+            matrix = np.memmap(self.folder / MATRIX, np.float32, "r+", shape=(needed, self.dimension))
+            matrix[rows] = vectors
+            matrix.flush()
+            kept[rows, 1] = _checksums(vectors, range(len(rows)))
+            kept.flush()  # a key without its checksum would be a vector lost
+            kept[rows, 0] = self._salted(keys)
+            kept.flush()
+        self._damaged = np.setdiff1d(damaged, rows)
+
+    def fill(
+        self,
+        encoder: Encoder,
+        rows: NDArray[np.int64],
+        texts: Sequence[str],
+        keys: NDArray[np.uint64],
+        report: Report = silent,
+        cancel: CancelToken | None = None,
+    ) -> int:
+        """Encode those of ``rows`` (n,) that have no vector, ``texts[i]`` being the text of ``rows[i]`` and ``keys[i]``
+        standing for its content.
+
+        Each `BLOCK` of them is on disk before the next is begun; after `Cancelled` or a kill the same call goes on
+        there. Returns how many were encoded. Reports ``encode`` events. Raises `UsageError` for an encoder that gives
+        what is no number.
+        """
+        if encoder.name != self.encoder:
+            raise ValueError(f"these are vectors of {self.encoder}, not of {encoder.name}")
+        known = dict(zip(rows.tolist(), zip(texts, keys.tolist(), strict=True), strict=True))
+        lacking = np.unique(self.missing(rows, keys)).tolist()
+        todo = sorted(lacking, key=lambda row: (-len(known[row][0]), row))
+        for start in range(0, len(todo), BLOCK):
+            block = todo[start : start + BLOCK]
+            vectors = encoder.encode([known[row][0] for row in block], within(report, start, len(todo)), cancel)
+            if not np.isfinite(vectors).all():
+                raise UsageError(
+                    f"the encoder {self.encoder} gives vectors that are not numbers",
+                    "icl-curate index --encoder NAME, another one",
+                )
+            self.write(np.array(block, np.int64), vectors, np.array([known[row][1] for row in block], np.uint64))
+        return len(todo)
+
+    @property
+    def marked_only(self) -> bool:
+        """Whether an earlier release wrote them, which noted of no vector what it is of."""
+        return (self.folder / MARKS).exists() and not (self.folder / ROWS).exists()
+
+    def take_over(self, keys: NDArray[np.uint64]) -> None:
+        """Take the vectors of an earlier release for those of the rows as they are now, ``keys`` (rows,) in the order
+        of the row numbers: nothing is known against them but where one is not of length 1, as no encoder gives it."""
+        with exclusive(self.folder / LOCK):
+            if not self.marked_only:
+                return  # another process was faster
+            marks = np.fromfile(self.folder / MARKS, np.uint8) == 1
+            held = min(len(marks), len(keys), _size(self.folder / MATRIX) // (4 * self.dimension))
+            kept = np.zeros((held, 2), np.uint64)
+            if held:
+                matrix = np.memmap(self.folder / MATRIX, np.float32, "r", shape=(held, self.dimension))
+                rows = np.flatnonzero(marks[:held] & (keys[:held] != 0) & _unit(matrix))
+                kept[rows, 0] = self._salted(keys[rows])
+                kept[rows, 1] = _checksums(matrix, rows.tolist())
+            replace_file(self.folder / ROWS, lambda file: file.write(kept.tobytes()))
+            (self.folder / MARKS).unlink(missing_ok=True)
+
+    def _rows(self) -> NDArray[np.uint64]:
+        """Key and checksum of each row, (rows, 2)."""
+        rows = len(self)
+        if not rows:
+            return np.empty((0, 2), np.uint64)
+        return np.memmap(self.folder / ROWS, np.uint64, "r", shape=(rows, 2))
+
+    def _disagreeing(self) -> NDArray[np.int64]:
+        kept = self._rows()
+        rows = np.flatnonzero(kept[:, 0])
+        disagree: NDArray[np.bool_] = _checksums(self.matrix, rows.tolist()) != kept[rows, 1]
+        return rows[disagree]
+
+    def _salted(self, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        return keys ^ self._salt
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Where a row's token vectors lie and what they are of: a line of ``tokens.u64``."""
+
+    row: int
+    start: int  # bytes
+    tokens: int
+    width: int
+    key: int
+    checksum: int
+
+    @property
+    def end(self) -> int:
+        return self.start + 2 * self.tokens * self.width
+
+
+SPAN = 6
+"""Numbers in a line of ``tokens.u64``."""
+
+
+class TokenVectors:
+    """Token vectors of some rows, kept once they were needed.
+
+    ``tokens.f16`` is an append-only file of float16 vectors, ``tokens.u64`` a uint64 table with a line for each row
+    (`_Span`), replaced in one step after its vectors are on disk. Bytes that no line names (a kill in between) are
+    written over by the next append. As with `Vectors` a row has tokens only where key and checksum agree; since they
+    are computed again when needed, none of it is ever an error.
+    """
+
+    def __init__(self, folder: Path, encoder: str) -> None:
+        self.folder = folder
+        self.encoder = encoder
+        self._salt = int(_salt(encoder, 0))
+        self._spans: dict[int, _Span] = {}
+        self._whole: set[_Span] = set()
+        self._bytes: NDArray[np.uint8] = np.empty(0, np.uint8)
+        self._reload()
+
+    def missing(self, rows: Sequence[int], keys: Sequence[int]) -> list[int]:
+        """Those of ``rows`` whose tokens are not kept yet, each once; ``keys`` stand for the rows' content."""
+        wanted = dict(zip(rows, keys, strict=True))
+        if not all(self._holds(row, key) for row, key in wanted.items()):
+            self._reload()  # another process may have added them
+        return [row for row, key in wanted.items() if not self._holds(row, key)]
+
+    def read(self, rows: Sequence[int], keys: Sequence[int]) -> list[NDArray[np.float16]]:
+        """The token vectors of each row, (tokens, width), as views of a memory map. `KeyError` for a missing row."""
+        missing = self.missing(rows, keys)
+        if missing:
+            raise KeyError(f"no token vectors for rows {missing[:5]}")
+        spans = [self._spans[row] for row in rows]
+        return [self._bytes[s.start : s.end].view(np.float16).reshape(s.tokens, s.width) for s in spans]
+
+    def write(self, rows: Sequence[int], vectors: Sequence[NDArray[np.float16]], keys: Sequence[int]) -> None:
+        """Keep the token vectors (tokens, width) of rows that have none yet; those that have are left alone."""
+        with exclusive(self.folder / LOCK):
+            self._reload()
+            given = zip(rows, vectors, keys, strict=True)
+            self._append({row: (tokens, key) for row, tokens, key in given if not self._holds(row, key)})
+
+    def fill(
+        self,
+        encoder: Encoder,
+        rows: Sequence[int],
+        texts: Sequence[str],
+        keys: Sequence[int],
+        report: Report = silent,
+        cancel: CancelToken | None = None,
+    ) -> int:
+        """Encode the tokens of those of ``rows`` that are missing, as `Vectors.fill` does. Returns how many."""
+        if encoder.name != self.encoder:
+            raise ValueError(f"these are token vectors of {self.encoder}, not of {encoder.name}")
+        known = dict(zip(rows, zip(texts, keys, strict=True), strict=True))
+        todo = sorted(self.missing(rows, keys), key=lambda row: (-len(known[row][0]), row))
+        for start in range(0, len(todo), BLOCK):
+            block = todo[start : start + BLOCK]
+            texts = [known[row][0] for row in block]
+            vectors = encoder.encode_tokens(texts, within(report, start, len(todo)), cancel)
+            self.write(block, vectors, [known[row][1] for row in block])
+        return len(todo)
+
+    def _append(self, new: dict[int, tuple[NDArray[np.float16], int]]) -> None:
+        if not new:
+            return
+        begin = end = max((span.end for span in self._spans.values()), default=0)
+        spans = dict(self._spans)
+        content = []
+        for row, (tokens, key) in new.items():
+            content.append(tokens.astype(np.float16, copy=False).tobytes())
+            count, width = tokens.shape
+            spans[row] = _Span(row, end, count, width, key ^ self._salt, zlib.crc32(content[-1]))
+            end = spans[row].end
+        path = self.folder / TOKENS
+        with path.open("r+b" if path.exists() else "w+b") as file:
+            file.seek(begin)
+            file.write(b"".join(content))
+            file.flush()
+            os.fsync(file.fileno())
+        table = np.array([astuple(span) for span in spans.values()], np.uint64)
+        replace_file(self.folder / TOKEN_INDEX, lambda file: file.write(table.tobytes()))
+        for name in OLD_TOKEN_INDEX:
+            (self.folder / name).unlink(missing_ok=True)
+        self._reload()
+
+    def _holds(self, row: int, key: int) -> bool:
+        span = self._spans.get(row)
+        if span is None or span.key != key ^ self._salt:
+            return False
+        if span not in self._whole and zlib.crc32(self._bytes[span.start : span.end].data) == span.checksum:
+            self._whole.add(span)
+        return span in self._whole
+
+    def _reload(self) -> None:
+        """The table and the map as they are on disk; lines that name what is not there are left out."""
+        content = (self.folder / TOKEN_INDEX).read_bytes() if (self.folder / TOKEN_INDEX).exists() else b""
+        table = np.frombuffer(content, np.uint64, len(content) // (8 * SPAN) * SPAN).reshape(-1, SPAN)
+        size = _size(self.folder / TOKENS)
+        if size != len(self._bytes):
+            self._bytes = np.asarray(np.memmap(self.folder / TOKENS, np.uint8, "r")) if size else self._bytes[:0]
+        spans = [_Span(*line) for line in table.tolist()]
+        self._spans = {span.row: span for span in spans if span.end <= size}
+
+
+def _salt(encoder: str, dimension: int) -> np.uint64:
+    said = f"{dimension} {encoder}".encode("utf-8", "surrogatepass")
+    return np.uint64(int.from_bytes(hashlib.blake2b(said, digest_size=8).digest()))
+
+
+def _checksums(vectors: NDArray[np.float32], rows: Iterable[int]) -> NDArray[np.uint64]:
+    """CRC-32 of the bytes of some rows of a contiguous matrix, 2 GB a second."""
+    content = vectors.reshape(-1).data.cast("B") if vectors.size else memoryview(b"")
+    width, crc = 4 * vectors.shape[1], zlib.crc32
+    return np.fromiter((crc(content[row * width : (row + 1) * width]) for row in rows), np.uint64)
+
+
+def _unit(vectors: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Which rows are of length 1, (n,)."""
+    found = np.zeros(len(vectors), np.bool_)
+    for start in range(0, len(vectors), BLOCK):
+        lengths = np.einsum("ij,ij->i", vectors[start : start + BLOCK], vectors[start : start + BLOCK])
+        found[start : start + BLOCK] = np.abs(lengths - 1) < 1e-3  # false for what is no number
+    return found
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _grow(path: Path, size: int) -> None:
+    """Make the file at least ``size`` bytes, the new ones zero and really there: writing through a memory map into a
+    hole of a full disk would end the process."""
+    with path.open("ab") as file:
+        held = os.fstat(file.fileno()).st_size
+        if held >= size:
+            return
+        try:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), held, size - held)
+            else:
+                os.truncate(file.fileno(), size)
+        except OSError as error:
+            raise WorkspaceError(
+                f"no room to store vectors in {path}: {error.strerror}", "free some disk space"
+            ) from error

@@ -1,0 +1,197 @@
+"""The pool as the selection methods see it: read once, searched many times.
+
+Rows, groups and indexes are loaded when they are first needed and kept; a serving process pays for them once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UsageError, WorkspaceError
+from ..pool.records import Demonstration, Query, Task
+from ..progress import CancelToken, Report, silent
+from ..settings import Settings
+from ..store.demonstrations import Texts, active_rows, content_keys, groups, inputs, task_of
+from ..store.workspace import Workspace
+from .artefacts import lexical_index, vectors_of
+from .bm25 import BM25Index
+from .dense import DenseIndex
+from .duplicates import Repeats
+from .encoder import Encoder, load_encoder
+from .vectors import TokenVectors, Vectors
+
+Ranked = tuple[NDArray[np.int64], NDArray[np.float64]]
+"""Rows best first, and their scores."""
+Tokens = list[NDArray[np.float16]]
+
+
+class PoolView:
+    """The active pool of a workspace at one moment; later decisions show in a new view."""
+
+    def __init__(
+        self, workspace: Workspace, settings: Settings, report: Report = silent, cancel: CancelToken | None = None
+    ) -> None:
+        self.workspace, self.settings = workspace, settings
+        self.report, self.cancel = report, cancel
+
+    def renewed(self) -> PoolView:
+        """The pool as it is now; an encoder that is loaded stays loaded."""
+        view = PoolView(self.workspace, self.settings, self.report, self.cancel)
+        if "encoder" in self.__dict__:
+            view.encoder = self.encoder
+        return view
+
+    @property
+    def preselect(self) -> int:
+        return self.settings.preselect
+
+    @cached_property
+    def rows(self) -> NDArray[np.int64]:
+        """Active rows (n,), ascending."""
+        rows = active_rows(self.workspace)
+        if not rows.size:
+            raise UsageError("the active pool is empty", "icl-curate index POOL.jsonl, or icl-curate restore")
+        return rows
+
+    @cached_property
+    def keys(self) -> NDArray[np.uint64]:
+        """What every row of the workspace says, by row number; see `content_keys`."""
+        self.rows  # noqa: B018  # read first: a row that comes in between has a key then
+        return content_keys(self.workspace)
+
+    @cached_property
+    def task(self) -> Task:
+        """The kind of answer the pool asks for."""
+        return task_of(self.workspace)
+
+    def demonstrations(self, rows: Sequence[Sequence[int]]) -> list[list[Demonstration]]:
+        """The demonstrations of lists of rows."""
+        wanted = {row for chosen in rows for row in chosen}
+        if not wanted:
+            return [[] for _ in rows]
+        found = self._texts.of(wanted)
+        return [[found[row] for row in chosen] for chosen in rows]
+
+    @cached_property
+    def _texts(self) -> Texts:
+        return Texts(self.workspace, int(self.rows.size))
+
+    @cached_property
+    def lexical(self) -> BM25Index:
+        """BM25 whose statistics are those of the active rows alone."""
+        active = np.zeros(int(self.rows[-1]) + 1, np.bool_)
+        active[self.rows] = True
+        index = lexical_index(self.workspace, self.report, self.cancel, content=self.keys)
+        return index.restricted(active)
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        return load_encoder(self.settings.encoder, self.settings.device)
+
+    @cached_property
+    def stored(self) -> Vectors:
+        """Vectors of the indexed rows. Raises `UsageError` when the active pool has none of the set encoder, and
+        `WorkspaceError` when what is stored is not theirs."""
+        encoder = self.settings.encoder
+        fix = f"icl-curate index --encoder {encoder}"
+        try:
+            stored = vectors_of(self.workspace, encoder)
+        except WorkspaceError as error:
+            raise UsageError(f"{self.rows.size:,} demonstrations have no vectors of {encoder}", fix) from error
+        missing = int(stored.missing(self.rows, self.keys[self.rows]).size)
+        unfit = stored.unfit(self.rows, self.keys[self.rows]) if missing else 0
+        if unfit:
+            raise WorkspaceError(f"{unfit:,} stored vectors of {encoder} are damaged or of other texts", fix)
+        if missing:
+            raise UsageError(f"{missing:,} demonstrations have no vectors of {encoder}", fix)
+        return stored
+
+    @cached_property
+    def nearest(self) -> DenseIndex:
+        return DenseIndex(self.stored.matrix, self.rows)
+
+    def vectors(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Embeddings of rows, (n, d)."""
+        return np.asarray(self.stored.matrix[rows])
+
+    def embed(self, queries: Sequence[Query]) -> NDArray[np.float32]:
+        """Embeddings of queries, (q, d): stored ones where the query is an indexed row, else encoded now."""
+        stored = self.stored
+        known, matrix = self._known, stored.matrix
+        vectors = np.empty((len(queries), stored.dimension), np.float32)
+        fresh = []
+        for i, query in enumerate(queries):
+            if query.row is not None and query.row < known.size and known[query.row]:
+                vectors[i] = matrix[query.row]
+            else:
+                fresh.append(i)
+        if fresh:
+            vectors[fresh] = self.encoder.encode([queries[i].input for i in fresh], self.report, self.cancel)
+        return vectors
+
+    @cached_property
+    def _known(self) -> NDArray[np.bool_]:
+        """Which rows of the workspace have a vector, (rows,)."""
+        return self.stored.holds(np.arange(len(self.keys)), self.keys)
+
+    def bm25_top(self, queries: Sequence[Query], k: int) -> list[Ranked]:
+        index = self.lexical
+        excluded = [self.excluded(query) for query in queries]
+        return index.top_many([query.input for query in queries], k, excluded, self.report, self.cancel)
+
+    def dense_top(self, queries: Sequence[Query], k: int) -> list[Ranked]:
+        index = self.nearest
+        excluded = [self.excluded(query) for query in queries]
+        return index.top_many(self.embed(queries), k, excluded, self.report, self.cancel)
+
+    def excluded(self, query: Query) -> NDArray[np.int64]:
+        """Rows the query must not be shown: itself and what repeats it."""
+        if query.row is None:
+            return self._repeats.of_text(query.input)
+        ordered, sorted_groups = self._grouped
+        group = self._groups[query.row]
+        return ordered[np.searchsorted(sorted_groups, group) : np.searchsorted(sorted_groups, group, "right")]
+
+    def tokens_of(self, wanted: Sequence[NDArray[np.int64]]) -> Callable[[NDArray[np.int64]], Tokens]:
+        """Make sure the rows' token vectors are kept, then give a function that reads them."""
+        kept, keys = self._tokens, self.keys
+        rows = np.unique(np.concatenate([np.empty(0, np.int64), *wanted]))
+        missing = kept.missing(rows.tolist(), keys[rows].tolist())
+        if missing:
+            texts = inputs(self.workspace, missing)
+            kept.fill(self.encoder, missing, texts, keys[missing].tolist(), self.report, self.cancel)
+        return lambda rows: kept.read(rows.tolist(), keys[rows].tolist())
+
+    def query_tokens(self, queries: Sequence[Query]) -> Tokens:
+        """Token vectors of queries, kept for indexed ones."""
+        found: dict[int, NDArray[np.float16]] = {}
+        indexed = [(i, query.row) for i, query in enumerate(queries) if query.row is not None]
+        if indexed:
+            rows = np.array([row for _, row in indexed], np.int64)
+            found = dict(zip((i for i, _ in indexed), self.tokens_of([rows])(rows), strict=True))
+        fresh = [i for i in range(len(queries)) if i not in found]
+        if fresh:
+            texts = [queries[i].input for i in fresh]
+            found |= dict(zip(fresh, self.encoder.encode_tokens(texts, self.report, self.cancel), strict=True))
+        return [found[i] for i in range(len(queries))]
+
+    @cached_property
+    def _tokens(self) -> TokenVectors:
+        return TokenVectors(self.stored.folder, self.stored.encoder)
+
+    @cached_property
+    def _groups(self) -> NDArray[np.int64]:
+        return groups(self.workspace)
+
+    @cached_property
+    def _grouped(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        order = np.argsort(self._groups, kind="stable").astype(np.int64)
+        return order, self._groups[order]
+
+    @cached_property
+    def _repeats(self) -> Repeats:
+        return Repeats.open(self.workspace, self.settings.near_duplicate, self.report, self.cancel, self.keys)

@@ -1,0 +1,57 @@
+"""What takes a while to open and stays open for a session: the pool's indexes, the encoder, the LLM."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+from ..llm import runner
+from ..llm.asking import opened
+from ..llm.types import Backend
+from ..retrieval.artefacts import encode_for_reader
+from ..retrieval.view import PoolView
+from ..settings import Settings
+from ..store.demonstrations import standing
+from ..store.workspace import Workspace
+from .selector import Selector
+
+
+class Warm:
+    """Opens each of them when it is first needed, and anew when pool or settings have changed. For threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._views: dict[Settings, tuple[object, PoolView]] = {}
+        self._backend: tuple[Settings, Backend] | None = None
+        self.asked = False
+        """The LLM has been asked for something in this session."""
+
+    def may_look(self, settings: Settings) -> bool:
+        """Whether earlier answers can be looked up without loading a model just for that."""
+        return self.asked or not settings.llm.startswith("hf:")
+
+    def view(self, workspace: Workspace, settings: Settings) -> PoolView:
+        """The pool as it is now; what methods search in is shared by all of them."""
+        alike = replace(settings, method="", k=0)
+        with self._lock:
+            now = standing(workspace)
+            then, view = self._views.get(alike, (None, None))
+            if view is None or then != now:
+                view = view.renewed() if view else PoolView(workspace, settings)
+                self._views = {alike: (now, view)}
+        return view
+
+    def selector(self, workspace: Workspace, settings: Settings) -> Selector:
+        """A selector for ``settings.method`` over the pool as it is now."""
+        return Selector(workspace, settings=settings, view=self.view(workspace, settings))
+
+    def backend(self, workspace: Workspace, settings: Settings) -> Backend:
+        """The LLM that is set; released at the end of the program, or when another is set."""
+        alike = replace(settings, method="", k=0)
+        with self._lock:
+            if self._backend is None or self._backend[0] != alike:
+                if self._backend is not None:
+                    runner.close(self._backend[1])
+                    self._backend = None
+                self._backend = alike, opened(settings, encode_for_reader(workspace, settings))
+            return self._backend[1]

@@ -1,0 +1,177 @@
+"""A trained topic model on disk: safetensors and a JSON head in ``<workspace>/topics/<run>/``.
+
+Beside the predictor stands what it says of every row of the pool: the strongest topics of each, memory-mapped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UsageError
+from ..files import map_safetensors, replace_file
+from ..progress import CancelToken, Event, Report, silent
+from ..retrieval.checked import check_model, seal_model
+from ..store import runs
+from ..store.topics import KIND
+from ..store.workspace import Workspace
+from .knowledge import Knowledge
+from .predictor import FIELDS, Predictor
+
+WEIGHTS, ROWS, HEAD = "topics.safetensors", "rows.safetensors", "topics.json"
+FILES = WEIGHTS, ROWS, HEAD
+FOLDER = "topics"
+FORMAT = 1
+STRONGEST = 32
+"""Topics kept for each row; the others count as not covered when candidates are preselected."""
+
+TASK = "cover"
+_AGAIN = "icl-curate train topics --llm SPEC"
+
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """The strongest topics of rows: ``rows`` (n,) ascending, ``topics`` (n, `STRONGEST`) int32 and their t̂ in
+    ``weights`` (n, `STRONGEST`) float16, strongest first."""
+
+    rows: NDArray[np.int64]
+    topics: NDArray[np.int32]
+    weights: NDArray[np.float16]
+
+    def of(self, rows: NDArray[np.int64]) -> Covered:
+        """Those of ``rows``, which must all be here."""
+        at = np.searchsorted(self.rows, rows)
+        if len(rows) == len(self.rows):
+            return self
+        return Covered(rows, self.topics[at], self.weights[at])
+
+
+@dataclass(frozen=True, slots=True)
+class TopicModel:
+    """A trained topic model; ``cosine`` is λ of the final score, ``knowledge`` t_LM of the LLM it was trained for."""
+
+    run: int
+    names: tuple[str, ...]
+    predictor: Predictor
+    knowledge: Knowledge
+    encoder: str
+    llm: str
+    cosine: float
+    covered: Covered
+
+
+def strongest(
+    predictor: Predictor,
+    rows: NDArray[np.int64],
+    vectors: NDArray[np.float32],
+    report: Report = silent,
+    cancel: CancelToken | None = None,
+) -> Covered:
+    """The `STRONGEST` topics of rows with the embeddings ``vectors`` (n, d), block by block."""
+    width = min(STRONGEST, predictor.topics)
+    topics = np.empty((len(rows), width), np.int32)
+    weights = np.empty((len(rows), width), np.float16)
+    for span, predicted in predictor.blocks(vectors):
+        if cancel:
+            cancel.check()
+        report(Event(TASK, span.start, len(rows)))
+        best = np.argpartition(-predicted, width - 1, axis=1)[:, :width]
+        values = np.take_along_axis(predicted, best, axis=1)
+        order = np.lexsort((best, -values), axis=1)
+        topics[span] = np.take_along_axis(best, order, axis=1)
+        weights[span] = np.take_along_axis(values, order, axis=1)
+    report(Event(TASK, len(rows), len(rows)))
+    return Covered(rows, topics, weights)
+
+
+def folder_of(workspace: Workspace, run: int) -> Path:
+    """Where a run's topic model is kept."""
+    return workspace.path / FOLDER / str(run)
+
+
+def save(workspace: Workspace, model: TopicModel, settings: Mapping[str, Any]) -> None:
+    """Write the model; the head, written last, makes it whole."""
+    from safetensors.numpy import save as to_bytes
+
+    folder = folder_of(workspace, model.run)
+    weights = {name: getattr(model.predictor, name) for name in FIELDS}
+    weights |= {"knowledge": model.knowledge.share, "observations": model.knowledge.observations}
+    covered = {"rows": model.covered.rows, "topics": model.covered.topics, "weights": model.covered.weights}
+    for file_name, arrays in ((WEIGHTS, weights), (ROWS, covered)):
+        content = to_bytes({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+        replace_file(folder / file_name, lambda file, content=content: file.write(content))  # type: ignore[misc]
+    head = {
+        "format": FORMAT,
+        "encoder": model.encoder,
+        "dimension": model.predictor.dimension,
+        "llm": model.llm,
+        "cosine": model.cosine,
+        "topics": list(model.names),
+        "settings": dict(settings),
+    }
+    text = json.dumps(head, indent=1, sort_keys=True)
+    replace_file(folder / HEAD, lambda file: file.write(text.encode()))
+    seal_model(workspace, model.run, folder, FILES)
+
+
+def load(workspace: Workspace, run: int) -> TopicModel:
+    """Open what `save` wrote as memory maps. Raises `WorkspaceError` when it is not what was written, `UsageError` when
+    it is of another format.
+
+    What an earlier release wrote is taken as it is and noted, so that it cannot change from then on. What is kept of
+    rows is as good as the run: rows never change, and a database that has the run has the rows that it saw.
+    """
+    folder = folder_of(workspace, run)
+    sealed = check_model(workspace, run, folder, "topic model", _AGAIN)
+    model = _load(folder, run)
+    if not sealed:
+        seal_model(workspace, run, folder, FILES)
+    return model
+
+
+def _load(folder: Path, run: int) -> TopicModel:
+    try:
+        head = json.loads((folder / HEAD).read_text(encoding="utf-8"))
+        if head["format"] != FORMAT:
+            raise ValueError(f"format {head['format']}")
+        weights, _ = map_safetensors(folder / WEIGHTS)
+        covered, _ = map_safetensors(folder / ROWS)
+        for name, array in weights.items():
+            if not np.isfinite(array).all():
+                raise ValueError(f"{name} is not made of numbers")
+        predictor = Predictor(*(weights[name] for name in FIELDS))
+        names = tuple(head["topics"])
+        if len(names) != predictor.topics or predictor.dimension != head["dimension"]:
+            raise ValueError(f"{len(names)} names for {predictor.topics} topics")
+        return TopicModel(
+            run,
+            names,
+            predictor,
+            Knowledge(weights["knowledge"], weights["observations"]),
+            head["encoder"],
+            head["llm"],
+            float(head["cosine"]),
+            Covered(covered["rows"], covered["topics"], covered["weights"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UsageError(f"no usable topics in {folder}: {error}", _AGAIN) from error
+
+
+def latest(workspace: Workspace, llm: str = "") -> int:
+    """The finished run to use: the latest of the set LLM, else the latest. `UsageError` before the first."""
+    noted = runs.files(workspace)
+    done = [
+        run
+        for run in runs.runs(workspace, KIND, limit=1000)
+        if run.status == "done" and (run.run in noted or (folder_of(workspace, run.run) / HEAD).exists())
+    ]
+    best = max(done, key=lambda run: (run.llm == llm, run.run), default=None)
+    if best is None:
+        raise UsageError("no topics have been learnt yet", _AGAIN)
+    return best.run

@@ -1,0 +1,213 @@
+"""Calibration on the terminal: one query's rounds, or a set's figures as tables and text plots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.text import Text
+
+from ..engine.pool.display import display_line
+from .tables import bar, p_value, show_table, show_text
+
+STAND_IN = (
+    "the offline reader is a stand-in, not an LLM: it weighs what it reads by the scores as a rule says; whether an "
+    "LLM can read them it cannot show"
+)
+MOST = 10
+"""Failed queries that are named."""
+EXCERPT = 120
+"""Characters of a document that are shown; ``--json`` has all."""
+
+
+def show_calibration(done: Mapping[str, Any]) -> None:
+    """One query: its documents with their scores, its answers round by round."""
+    knows = any(document["relevant"] is not None for document in done["documents"])
+    rows = [
+        [
+            document["id"],
+            Text(bar(1.0 - document["score"] / 100.0)) if document["score"] is not None else "",
+            document["score"] if document["score"] is None else round(document["score"]),
+            document["answer"],
+            *([{True: "yes", False: "", None: ""}[document["relevant"]]] if knows else []),
+            display_line(document["text"], EXCERPT),
+        ]
+        for document in done["documents"]
+    ]
+    heads = ["", "trusted", "score", "alone it answers", *(["relevant"] if knows else []), f"{done['over']}>"]
+    show_table(heads, rows, title=done["query"])
+    show_text("")
+    judged = bool(done["answers"])
+    rows = [
+        [
+            turn["round"],
+            Text(bar(1.0 - turn["uncertainty"])),
+            turn["uncertainty"],
+            round(turn["score"]),
+            *(["right" if turn["correct"] else "wrong"] if judged else []),
+            turn["answer"],
+            "final" if turn["round"] == done["final_round"] else "",
+        ]
+        for turn in done["rounds"]
+    ]
+    show_table(["round", "sure", "uncertainty", "score", *([""] if judged else []), "answer>", ""], rows)
+    show_text(f"\nfinal: {done['final']}  (round {done['final_round']})", style="bold")
+    if judged:
+        show_text(f"reference: {', '.join(done['answers'])}")
+    if not done["mean_known"]:
+        show_text(
+            "scores are 100 × uncertainty: icl-curate calibrate --validation measures the mean they are set about"
+        )
+    _show_account(done)
+
+
+def show_calibrations(done: Mapping[str, Any]) -> None:
+    """A set of queries: arms, rounds of the first arm, its transitions, and what uncertainty tells."""
+    arms = done["arms"]
+    if not arms:
+        show_text("no reference answers are known: nothing to mark; --json has every round")
+        _show_account(done)
+        return
+    first = arms[next(iter(arms))]
+    is_open = done["task"] == "open"
+    _show_arms(arms, done, is_open)
+    _show_rounds(first["rounds"], is_open)
+    _show_transitions(first["transitions"])
+    if done["relevance"]:
+        _show_relevance(done["relevance"], " and ".join(done["means"]))
+    _show_pair(
+        "uncertainty of final answers, 0 to 1", ("right", first["right"]), ("wrong", first["wrong"]), first["auroc"]
+    )
+    _show_reliability(first["reliability"])
+    failed = [query for query in done["queries"] if query["failure"]]
+    if failed:
+        rows = [[query["id"], query["failure"]] for query in failed[:MOST]]
+        more = f"… and {len(failed) - MOST:,} more: calibrate --json" if len(failed) > MOST else ""
+        show_table(["failed query", "why>"], rows, note=more)
+    _show_account(done)
+
+
+def _show_arms(arms: Mapping[str, Any], done: Mapping[str, Any], is_open: bool) -> None:
+    metric = "exact match" if is_open else "accuracy"
+    rows = [
+        [
+            name,
+            arm["accuracy"],
+            _interval(arm["ci95"]),
+            arm["f1"] if is_open else None,
+            arm["auroc"],
+            arm["failures"] or None,
+            f"{arm['versus']['difference']:+.3f}" if "versus" in arm else None,
+            p_value(arm["versus"]["p"]) if "versus" in arm else None,
+            arm["about"],
+        ]
+        for name, arm in arms.items()
+    ]
+    heads = ["arm", metric, "95 %", "F1", "AUROC", "failures", "against", "p", "shows>"]
+    keep = [i for i in range(len(heads)) if any(row[i] is not None for row in rows)]
+    note = (
+        f"{done['marked']:,} {done['split']} queries; final answers; AUROC of uncertainty against error"
+        + (f"; against: difference to {next(iter(arms))}, paired" if len(arms) > 1 else "")
+    )  # fmt: skip
+    show_table([heads[i] for i in keep], [[row[i] for i in keep] for row in rows], note=note)
+
+
+def _show_rounds(rounds: Sequence[Mapping[str, Any]], is_open: bool) -> None:
+    rows = [
+        [
+            row["round"],
+            Text(bar(row["accuracy"])),
+            row["accuracy"],
+            _interval(row["ci95"]),
+            *([row["f1"], _interval(row["f1_ci95"])] if is_open else []),
+            row["uncertainty"],
+            row["auroc"],
+            row["final_accuracy"],
+            *([row["final_f1"]] if is_open else []),
+        ]
+        for row in rounds
+    ]
+    with_f1 = ["F1", "95 %"] if is_open else []
+    heads = ["round", "", "right", "95 %", *with_f1, "unsure", "AUROC", "final", *with_f1[:1]]
+    note = "unsure: mean uncertainty; final: the answers that would stand if the rounds ended here"
+    show_text("")
+    show_table(heads, rows, note=note)
+
+
+def _show_transitions(transitions: Sequence[Mapping[str, Any]]) -> None:
+    names = {
+        "right_right": "right → right",
+        "right_wrong": "right → wrong",
+        "wrong_right": "wrong → right",
+        "wrong_wrong": "wrong → wrong",
+    }
+    rows = [[row["round"], *(_turned(row[name]) for name in names)] for row in transitions]
+    show_text("")
+    show_table(["round", *names.values()], rows, note="queries, and the mean uncertainty of their new answers")
+
+
+def _turned(cell: Mapping[str, Any]) -> Text:
+    value = f"{cell['queries']:,}" + (f"  {cell['uncertainty']:.3f}" if cell["queries"] else "       ")
+    return Text(value, justify="right")
+
+
+def _show_relevance(found: Mapping[str, Any], what: str) -> None:
+    _show_pair(
+        f"scores of {what}, 0 to 100",
+        ("relevant", found["relevant"]),
+        ("others", found["others"]),
+        found["auroc"],
+        f"within a query {found['auroc_within']:.3f} (mean of {found['queries_within']:,})"
+        if found["auroc_within"] is not None
+        else "",
+    )
+
+
+def _show_pair(
+    title: str, a: tuple[str, Mapping[str, Any]], b: tuple[str, Mapping[str, Any]], auroc: float | None, more: str = ""
+) -> None:
+    """Two distributions over ten bins side by side, each with its bars scaled to its share."""
+    bins = len(a[1]["bins"])
+    rows = []
+    for i in range(bins):
+        cells: list[Any] = [f"{i * 100 // bins}–{(i + 1) * 100 // bins}"]
+        for _, values in (a, b):
+            share = values["bins"][i] / max(values["count"], 1)
+            cells += [Text(bar(share, 24)), f"{share:.0%}"]
+        rows.append(cells)
+    heads = ["%", f"{a[0]} ({a[1]['count']:,})", "", f"{b[0]} ({b[1]['count']:,})", ""]
+    told = "not known" if auroc is None else f"{auroc:.3f}"
+    show_text(f"\n{title}", style="bold")
+    show_table(heads, rows, note=f"AUROC {told}" + (f"; {more}" if more else ""))
+
+
+def _show_reliability(found: Mapping[str, Any]) -> None:
+    rows = [
+        [
+            f"{row['from']:.1f}–{row['to']:.1f}",
+            row["answers"],
+            row["confidence"],
+            row["accuracy"],
+            Text(bar(row["accuracy"], 20)),
+        ]
+        for row in found["bins"]
+        if row["answers"]
+    ]
+    show_text("\nreliability of final answers", style="bold")
+    note = "" if found["error"] is None else f"expected calibration error {found['error']:.3f}"
+    show_table(["confidence", "answers", "mean", "right", ""], rows, note=note)
+
+
+def _show_account(done: Mapping[str, Any]) -> None:
+    means = ", ".join(f"{value:.3f} over {over}" for over, value in done["means"].items())
+    show_text(
+        f"run {done['run']}: {done['calls']:,} answers of {done['llm']}, {done['cached_calls']:,} from the cache, "
+        f"{done['tokens_in']:,} tokens read; uncertainty by {done['estimator']}, mean {means}",
+        style="dim",
+    )
+    if done["llm"] == "offline":
+        show_text(STAND_IN, style="dim")
+
+
+def _interval(pair: Sequence[float]) -> str:
+    return f"{pair[0]:.3f}–{pair[1]:.3f}"

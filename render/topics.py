@@ -1,0 +1,80 @@
+"""Topics, gaps and topic training on a plain terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from .tables import bar, show_table, show_text
+
+if TYPE_CHECKING:
+    from ..engine.topics.report import Gap, TopicStanding
+
+
+def show_topic_training(done: Mapping[str, Any]) -> None:
+    """What was learnt, how well the predictor does on held-out rows, and what to do next."""
+    metrics = done["metrics"]
+    by_name = metrics["by_name"]
+    rows = [
+        [name, figures["average_precision"], figures["recall_at_10"]]
+        for name, figures in (("predictor", metrics), ("cosine with the names", by_name))
+    ]
+    show_table(
+        ["", "average precision", "recall@10"], rows, title=f"on {metrics['held_out']:,} held-out demonstrations"
+    )
+    accuracy = metrics["zero_shot_accuracy"]
+    knows = "not asked" if accuracy is None else f"{accuracy:.3f} of {metrics['questions']:,} questions"
+    show_text(
+        f"run {done['run']}: {metrics['topics']:,} topics ({metrics['added_by_llm']:,} added by the LLM), "
+        f"{metrics['core_per_example']:.1f} core topics each; {len(metrics['epochs'])} epochs; "
+        f"{done['llm']} right without shots: {knows}"
+    )
+    for note in metrics["notes"]:
+        show_text(f"note: {note}")
+    show_text("next: icl-curate topics --gaps; icl-curate evaluate --methods dense,topick")
+
+
+def show_topics(found: Sequence[TopicStanding], total: int) -> None:
+    """Topics, those core to most demonstrations first."""
+    rows = [
+        [
+            topic.topic,
+            topic.active,
+            topic.demonstrations - topic.active or None,
+            topic.coverage,
+            Text(bar(topic.knowledge)),
+            topic.knowledge,
+            round(topic.observations, 1),
+            ", ".join(f"{source} {count:,}" for source, count in topic.sources[:4]),
+        ]
+        for topic in found
+    ]
+    heads = ["topic", "core to", "pruned", "coverage", "LLM knows", "", "of questions", "sources>"]
+    note = f"{len(found):,} of {total:,} topics; coverage: t̂ summed over the active pool" if found else ""
+    show_table(heads, rows, note=note)
+
+
+def show_gaps(found: Sequence[Gap]) -> None:
+    """What to collect next, the gravest first."""
+    if not found:
+        show_text("no gaps: what validation queries need is known or covered")
+        return
+    rows = [
+        [
+            gap.topic,
+            gap.queries,
+            Text(bar(gap.knowledge, 6)),
+            gap.knowledge,
+            Text(bar(gap.coverage, 6)),
+            gap.coverage,
+            gap.severity,
+            ", ".join(gap.related),
+            gap.examples[0][1] if gap.examples else "",
+        ]
+        for gap in found
+    ]
+    heads = ["gap", "queries", "LLM knows", "", "covered", "", "severity", "with", "for example>"]
+    note = "severity: queries that need it × not known × not covered; covered: by its k best, 1 as strongly as needed"
+    show_table(heads, rows, note=note)

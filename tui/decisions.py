@@ -1,0 +1,96 @@
+"""Decisions on the pool, taken one after the other in the order they were made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from textual.app import App
+
+from .dialogs.confirm import Confirm
+from .workers import Working
+
+if TYPE_CHECKING:
+    from ..engine.store.decisions import Action as Verb
+    from ..engine.store.decisions import Change, Scope
+    from ..engine.store.workspace import Workspace
+
+SMALL_CHANGE = 20
+"""A decision that touches at most so many demonstrations is taken at once: one key undoes it."""
+
+Work = Callable[["Workspace"], "tuple[Change, bool]"]
+
+
+class Deciding(Working):
+    """The app's hand on `store.decisions`. What is decided while an earlier decision is still being written waits for
+    it, so that ``x`` and then ``u`` never change places."""
+
+    def opened(self, create: bool = False) -> Workspace:
+        raise NotImplementedError
+
+    def decided(self, change: Change) -> None:
+        """A decision was taken; the tabs are to be read again."""
+        raise NotImplementedError
+
+    def decide(
+        self,
+        verb: Verb,
+        scope: Scope,
+        targets: Sequence[str],
+        reason: str = "",
+        then: Callable[[], None] | None = None,
+    ) -> None:
+        """See `room.Review.decide`."""
+
+        def work(workspace: Workspace, sure: bool) -> tuple[Change, bool]:
+            """The change, and whether it was made; a large one waits until the user is ``sure``."""
+            from ..engine.store.decisions import decide
+
+            change = decide(workspace, verb, scope, targets, reason, dry_run=not sure)
+            if not sure and abs(change.active_before - change.active_after) <= SMALL_CHANGE:
+                return decide(workspace, verb, scope, targets, reason), True
+            return change, sure
+
+        def made(change: Change, done: bool) -> None:
+            if not done:
+                cast(App[Any], self).push_screen(_question(change), confirmed)
+                return
+            self.decided(change)
+            if then is not None:
+                then()
+
+        def confirmed(yes: bool | None) -> None:
+            if yes:
+                self._decide(lambda workspace: work(workspace, True), made)
+
+        self._decide(lambda workspace: work(workspace, False), made)
+
+    def take_back(self, then: Callable[[], None] | None = None) -> None:
+        """Undo the latest decision, then call ``then``."""
+
+        def work(workspace: Workspace) -> tuple[Change, bool]:
+            from ..engine.store.decisions import undo
+
+            return undo(workspace), True
+
+        def made(change: Change, _: bool) -> None:
+            self.decided(change)
+            if then is not None:
+                then()
+
+        self._decide(work, made)
+
+    def _decide(self, work: Work, then: Callable[[Change, bool], None]) -> None:
+        self.in_turn("decide", lambda: work(self.opened()), lambda made: then(*made))
+
+
+def counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _question(change: Change) -> Confirm:
+    names = ", ".join(change.targets[:6]) + (" …" if len(change.targets) > 6 else "")
+    return Confirm(
+        f"{change.action} {counted(len(change.targets), change.scope)}?",
+        [names, f"active demonstrations: {change.active_before:,} now, {change.active_after:,} afterwards"],
+    )

@@ -1,0 +1,86 @@
+"""Asking the LLM from a tab: the cost first, then the answers, stopped at a key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from ..engine.errors import CurateError
+from ..engine.llm.asking import destination
+from ..engine.llm.runner import Plan
+from ..engine.pool.display import display_line
+from ..engine.progress import CancelToken
+from ..engine.settings import Settings
+from ..render.tables import plan_rows
+from .dialogs.confirm import Confirm
+from .tab import Room
+from .workers import told
+
+
+class AskingRoom(Room):
+    """A tab that asks the LLM itself, one thing at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asking: CancelToken | None = None
+        self._told = ""
+        """Where prompts go, as it was last told without a question."""
+
+    def on_unmount(self) -> None:
+        if self.asking:
+            self.asking.cancel()
+
+    def inquire(
+        self,
+        settings: Settings,
+        cost: Callable[[], Plan],
+        ask: Callable[[CancelToken], Any],
+        then: Callable[[Any], None],
+        begun: Callable[[], None],
+    ) -> None:
+        """Find the ``cost`` and ``ask`` in threads: at once where nothing is to be paid, else when the user agrees.
+        ``begun`` is called when the asking begins, ``then`` with what it brought."""
+        if self.asking:
+            self.notify("the LLM is being asked; escape stops it")
+            return
+
+        def go() -> None:
+            self.asking = cancel = CancelToken()
+            self.review.warm().asked = True
+            begun()
+            self.in_thread("ask", lambda: ask(cancel), answered)
+
+        def answered(result: Any) -> None:
+            self.asking = None
+            then(result)
+
+        def costed(found: tuple[Plan, str]) -> None:
+            plan, where = found
+            if not plan.to_ask or plan.cost == (0.0, 0.0):
+                if plan.to_ask and where and where != self._told:
+                    self._told = where
+                    self.notify(f"prompts go to {display_line(where)}", markup=False, timeout=4)
+                go()
+                return
+            lines = [f"{name}: {value}" for name, value in plan_rows(asdict(plan) | {"destination": where})]
+            self.app.push_screen(Confirm(f"Ask {settings.llm}?", lines), lambda yes: go() if yes else None)
+
+        self.in_thread("cost", lambda: (cost(), destination(settings)), costed)
+
+    def stop(self) -> None:
+        """Whatever is being asked: no further call is sent."""
+        if self.asking:
+            self.asking.cancel()
+            self.notify("stopping: calls in flight are finished and kept", timeout=4)
+
+    def failed(self, kind: str, error: CurateError) -> None:
+        if kind != "ask":
+            super().failed(kind, error)
+            return
+        self.asking = None
+        self.ended()
+        self.app.notify(told(error), severity="error", timeout=8, markup=False)
+
+    def ended(self) -> None:
+        """The asking failed or was stopped: take back what `inquire` had ``begun`` to show."""

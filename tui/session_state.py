@@ -1,0 +1,45 @@
+"""What ``review`` remembers of a workspace between two sessions: tab, theme, and each tab's sort and filters."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..engine.disk import read_regular
+
+FILE = "review.json"
+
+
+@dataclass(slots=True)
+class Memory:
+    """``rooms`` holds what each tab's ``remember`` gave, by its name."""
+
+    tab: str = ""
+    theme: str = ""
+    rooms: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+def load(folder: Path) -> Memory:
+    """What is remembered; whatever cannot be read counts as forgotten."""
+    try:
+        kept = json.loads(read_regular(folder / FILE))
+    except (OSError, ValueError, RecursionError):
+        return Memory()
+    if not isinstance(kept, dict):
+        return Memory()
+    rooms = kept.get("rooms")
+    return Memory(
+        str(kept.get("tab", "")),
+        str(kept.get("theme", "")),
+        {str(name): said for name, said in rooms.items() if isinstance(said, dict)} if isinstance(rooms, dict) else {},
+    )
+
+
+def save(folder: Path, memory: Memory) -> None:
+    """Write it whole or not at all. `OSError` where the folder cannot be written."""
+    from ..engine.files import replace_file  # brings numpy, which the first paint does without
+
+    text = json.dumps(asdict(memory), ensure_ascii=False, indent=1)
+    replace_file(folder / FILE, lambda file: file.write(text.encode()))

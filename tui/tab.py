@@ -1,0 +1,232 @@
+"""A room: one tab of ``review``, and how the frame and a tab deal with each other.
+
+To add one, write ``tabs/<name>/tab.py`` with a subclass of `Room` and put it into `ROOMS` of ``app.py``. It says
+
+- what it is: ``NAME`` (also its widget id), ``TITLE`` on the tab, ``ABOUT`` for help;
+- what can be done: ``ACTIONS``, methods ``action_<verb>``, and ``BINDINGS = bindings(ACTIONS)``;
+- its widgets: `compose_body`;
+- what it shows: `read` runs in a thread and returns plain data, `show` puts that on the screen. The frame calls
+  `reload` when the tab is first opened and whenever the workspace has changed, whoever changed it: `show` keeps the
+  cursor where it was. `read` returns `Empty` while there is nothing to show; the errors it raises are shown in place
+  and, where the workspace was locked, tried again;
+- what a session leaves behind: `remember` and `recall` (sort, filters), plain JSON values;
+- what ``y`` copies: `copied`;
+- what ``u`` takes back that is no decision on the pool: `undo_here`.
+
+Other work in threads goes through `in_thread`; decisions on the pool through ``self.review.decide``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.widget import Widget
+from textual.widgets import Input, Static
+
+from ..engine.errors import CurateError, NoWorkspaceError, WorkspaceError
+from ..engine.pool.display import display_line, display_text
+from ..engine.settings import Settings
+from ..engine.store.decisions import Action as Verb
+from ..engine.store.decisions import Scope
+from ..engine.store.workspace import Workspace
+from .actions import Action
+from .workers import Working
+
+if TYPE_CHECKING:
+    from ..engine.select.session import Warm
+
+RETRY = 2.0
+"""Seconds until a locked workspace is tried again."""
+
+
+class Review(Protocol):
+    """What a room may ask of the app."""
+
+    folder: Path
+    """Where the workspace lies."""
+
+    limited: bool
+    """Served to somebody who may not be the owner of this machine; see `limits`."""
+
+    def opened(self, create: bool = False) -> Workspace:
+        """The workspace, checked and migrated once; made, if need be, to ``create`` it. For threads: it may wait for
+        another process. Raises `NoWorkspaceError` where there is none."""
+
+    def settings(self) -> Settings:
+        """Settings as the command line would resolve them. For threads: reads files."""
+
+    def warm(self) -> Warm:
+        """The pool's indexes and the LLM, kept open. For threads."""
+
+    def decide(
+        self,
+        verb: Verb,
+        scope: Scope,
+        targets: Sequence[str],
+        reason: str = "",
+        then: Callable[[], None] | None = None,
+    ) -> None:
+        """Take a decision; where it touches much, the user sees the counts and confirms first. ``then`` is called once
+        it is taken."""
+
+    def take_back(self, then: Callable[[], None] | None = None) -> None:
+        """Undo the latest decision, whoever took it."""
+
+    def permit(self, words: Sequence[str]) -> None:
+        """Raises `UsageError` where this session may not run ``icl-curate WORDS`` (none: any command at all); to be
+        asked before every process that is started here."""
+
+    def visit(self, name: str) -> Room:
+        """Go to another tab and return it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Empty:
+    """Nothing to show yet: ``what`` is missing, ``why`` it is wanted here, and the ``command`` that brings it."""
+
+    what: str
+    why: str
+    command: str
+
+
+READING = Empty("reading …", "", "")
+
+
+class Room(Vertical, Working):
+    """One tab. See the module's docstring for what a subclass provides."""
+
+    NAME: ClassVar[str]
+    TITLE: ClassVar[str]
+    ABOUT: ClassVar[str]
+    ACTIONS: ClassVar[tuple[Action, ...]] = ()
+
+    def __init__(self) -> None:
+        super().__init__(id=self.NAME, classes="-empty")
+        self.stale = True
+        self.nothing: Empty | None = READING
+
+    @property
+    def review(self) -> Review:
+        return cast(Review, self.app)
+
+    # For subclasses.
+
+    def compose_body(self) -> ComposeResult:
+        """The tab's widgets."""
+        return iter(())
+
+    def read(self, workspace: Workspace) -> Any:
+        """Everything the tab shows, or `Empty`. In a thread: touches no widget."""
+        raise NotImplementedError
+
+    def show(self, found: Any) -> None:
+        """Put what `read` returned on the screen."""
+        raise NotImplementedError
+
+    def remember(self) -> dict[str, Any]:
+        """What the next session should find as it is now."""
+        return {}
+
+    def recall(self, said: dict[str, Any]) -> None:
+        """What `remember` said last time; called once, before anything is read. Values may be outdated."""
+
+    def copied(self) -> str:
+        """The text that ``y`` copies; empty: nothing."""
+        return ""
+
+    def undo_here(self) -> bool:
+        """Take back the latest thing done in this tab that is no decision on the pool; was there one?"""
+        return False
+
+    def start(self) -> Widget | None:
+        """The widget that takes focus when the tab is opened; by default the first that can."""
+        body = self.query_one(".body")
+        return next((widget for widget in body.query("*") if widget.focusable and widget.display), None)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """While a text is typed the tab's keys are letters: only leaving the text is offered."""
+        typing = isinstance(self.screen.focused, Input) and self in self.screen.focused.ancestors
+        return not typing or action == "back"
+
+    # The frame's side.
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="trouble", markup=False)
+        yield Nothing()
+        with Vertical(classes="body"):
+            yield from self.compose_body()
+
+    def reload(self) -> None:
+        """Read again and show what came, in a thread."""
+        self.stale = False
+        self.in_thread("load", lambda: self.read(self.review.opened()), self._loaded)
+
+    def take_focus(self) -> None:
+        """Focus goes to the tab's first widget, or nowhere: left on a tab that is hidden, keys would act there."""
+        self.screen.set_focus(self.query_one(Nothing) if self.nothing else self.start())
+
+    def to_copy(self) -> str:
+        return self.nothing.command if self.nothing else self.copied()
+
+    def failed(self, kind: str, error: CurateError) -> None:
+        if kind == "load" and isinstance(error, NoWorkspaceError):
+            self._loaded(Empty(error.what, "It is made when a pool is indexed: i in Overview does it.", error.fix))
+            return
+        again = isinstance(error, WorkspaceError)
+        if kind != "load" and not again:
+            super().failed(kind, error)
+            return
+        told = f"{error.what}: {error.fix}" if error.fix else error.what
+        self._trouble(told + (" (trying again)" if again else ""))
+        if again:
+            self.set_timer(RETRY, self.reload)
+
+    def _loaded(self, found: Any) -> None:
+        self._trouble("")
+        had_focus = self.display and (self.screen.focused is None or self in self.screen.focused.ancestors)
+        was, self.nothing = self.nothing, found if isinstance(found, Empty) else None
+        self.set_class(self.nothing is not None, "-empty")
+        if self.nothing:
+            self.query_one(Nothing).tell(self.nothing)
+        else:
+            self.show(found)
+        if had_focus and ((was is None) != (self.nothing is None) or self.screen.focused is None):
+            self.call_after_refresh(self.take_focus)
+
+    def _trouble(self, told: str) -> None:
+        banner = self.query_one("#trouble", Static)
+        banner.update(Text(display_text(told)))
+        banner.display = bool(told)
+
+
+class Nothing(Static, can_focus=True):
+    """What a tab shows while it has nothing to show."""
+
+    def __init__(self) -> None:
+        super().__init__(classes="nothing", markup=False)
+
+    def on_mount(self) -> None:
+        self.tell(READING)
+
+    def tell(self, empty: Empty) -> None:
+        if not empty.command:
+            self.update(Text(display_line(empty.what), "muted"))
+            return
+        self.update(
+            Text.assemble(
+                (display_line(empty.what), "bold"),
+                "\n\n",
+                (display_line(empty.why), "muted"),
+                "\n\n",
+                ("$ " + display_line(empty.command), "accent"),
+                "\n\n",
+                ("y copies the command", "muted"),
+                justify="center",
+            )
+        )

@@ -1,0 +1,131 @@
+"""What the tab Calibrate writes: lines of its queue, documents and rounds, what stands, what the LLM read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.text import Text
+
+from ....engine.pool.display import display_line
+from ....engine.pool.prompts import Message
+from ....engine.store.demonstrations import Listed
+from ....engine.store.reviews import Review
+from ....engine.store.rounds import Final
+from ...widgets.table import Bar, Column, Line
+from ..preview import reasons
+
+CUT = 300
+"""Characters of a text that a table is given."""
+
+Told = Mapping[str, Any]
+"""A query's documents and rounds, as ``calibrate --json`` has them, with the prompts."""
+
+QUEUE = (
+    Column("query", "query", 16, grow=3, sortable=False),
+    Column("answer", "stands", 10, grow=1, most=20, rank=1, sortable=False),
+    Column("unsure", "unsure", 6, right=True, rank=2, sortable=False),
+)
+DOCUMENTS = (
+    Column("id", "", 6, most=16, grow=1, sortable=False, tail=True),
+    Column("score", "score", 5, right=True, sortable=False),
+    Column("bar", "trusted", 8, rank=2, sortable=False),
+    Column("alone", "alone it answers", 12, grow=2, most=28, sortable=False),
+    Column("relevant", "", 8, rank=1, sortable=False),
+    Column("text", "document", 16, grow=6, rank=3, sortable=False),
+)
+ROUNDS = (
+    Column("round", "round", 5, right=True, sortable=False),
+    Column("score", "score", 5, right=True, sortable=False),
+    Column("bar", "sure", 8, rank=2, sortable=False),
+    Column("uncertainty", "unsure", 6, right=True, rank=1, sortable=False),
+    Column("answer", "answer", 16, grow=4, most=48, sortable=False),
+    Column("state", "", 5, sortable=False),
+)
+
+
+def queued(row: Listed, final: Final | None, said: Review | None) -> Line:
+    """A query of the queue."""
+    sign = (" ", "")
+    if said is not None:
+        sign = ("✓", "good") if said.round is not None else ("✎", "accent")
+    style = {True: "good", False: "bad", None: ""}[final.correct if final else None]
+    answer = final.answer if final else said.answer if said else ""
+    return Line(
+        (
+            display_line(row.input, CUT),
+            Text(display_line(answer, CUT), style),
+            f"{final.uncertainty:.2f}" if final else "",
+        ),
+        sign=sign,
+    )
+
+
+def document_line(one: Mapping[str, Any]) -> Line:
+    """A document, how far it is trusted and what it answers alone."""
+    score = one["score"]
+    relevant = {True: Text("relevant", "good"), False: Text(), None: Text()}[one["relevant"]]
+    return Line(
+        (
+            one["id"],
+            None if score is None else f"{score:.0f}",
+            "" if score is None else Bar(1.0 - score / 100.0, "primary"),
+            display_line(one["answer"] or "", CUT),
+            relevant,
+            Text(display_line(one["text"], CUT), "muted"),
+        )
+    )
+
+
+def round_line(turn: Mapping[str, Any], told: Told, said: Review | None) -> Line:
+    """The answer of a round."""
+    style = {True: "good", False: "bad", None: ""}[turn["correct"]]
+    mark = {True: " ✓", False: " ✗", None: ""}[turn["correct"]]
+    accepted = said is not None and said.round == turn["round"] and said.answer == turn["answer"]
+    return Line(
+        (
+            Text(str(turn["round"])),
+            f"{turn['score']:.0f}",
+            Bar(1.0 - turn["uncertainty"], "primary"),
+            turn["uncertainty"],
+            Text(display_line(turn["answer"], CUT) + mark, style),
+            Text("final" if turn["round"] == told["final_round"] else "", "accent"),
+        ),
+        sign=("✓", "good") if accepted else (" ", ""),
+    )
+
+
+def stands(told: Told | None, said: Review | None, rounds: int) -> Text:
+    """What stands, what was accepted, and the note."""
+    line = Text()
+    if told and told["failure"]:
+        line.append(display_line(told["failure"], CUT), "bad")
+    elif told and told["final"] is not None:
+        left = rounds + 1 - len(told["rounds"])
+        line.append("stands  ", "muted").append(display_line(told["final"], 80), "title")
+        line.append(f"  round {told['final_round']}, the surest of {len(told['rounds'])}", "muted")
+        line.append(f"; {left} more to ask" if left else "", "muted")
+    if said and said.round is not None:
+        who = f" by {display_line(said.who, 20)}, {said.reviewed_at:%Y-%m-%d %H:%M}"
+        line.append("\n✓ accepted  ", "good").append(display_line(said.answer, 80)).append(who, "muted")
+    if said and said.note:
+        line.append("\n✎ ", "accent").append(display_line(said.note, CUT))
+    return line
+
+
+def document_in_full(one: Mapping[str, Any]) -> Text:
+    """A document with what it answers alone."""
+    told = Text.assemble(("document ", "primary"), (display_line(one["id"], 40), "title"))
+    if one["answer"] is not None:
+        told.append("  alone it answers ", "muted").append(display_line(one["answer"], 80))
+        if one["uncertainty"] is not None:
+            told.append(f"  unsure {one['uncertainty']:.3f}", "muted")
+    return told.append("\n\n").append_text(reasons.cut(one["text"]))
+
+
+def prompt_of_round(number: int, messages: Sequence[Message]) -> Text:
+    """Exactly what the LLM read in a round."""
+    told = Text.assemble(("the exact prompt of round ", "primary"), (str(number), "title"), ("  y copies it", "muted"))
+    for message in messages:
+        told.append(f"\n\n{message.role}\n", "accent").append_text(reasons.cut(message.content))
+    return told

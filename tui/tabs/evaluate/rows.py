@@ -1,0 +1,156 @@
+"""What tables of evaluations hold: methods, queries and runs, a line each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rich.text import Text
+
+from ....engine.pool.display import display_line
+from ....engine.store.runs import Outcome, Run
+from ...widgets.table import Column, Line
+
+Row = Mapping[str, Any]
+"""The figures of a method: a value of ``methods`` in the object of ``evaluate --json``."""
+
+CUT = 300
+"""Characters of a text that a table is given: fields may be a megabyte long."""
+
+
+def command_for(trained: set[str], split: str) -> str:
+    """The comparison that makes sense with what is trained: the baselines and every trained method."""
+    methods = ["zero", "random", "bm25", "dense"]
+    methods += [name for kind, name in TRAINED.items() if kind in trained]
+    return f"evaluate --methods {','.join(methods)}" + ("" if split == "test" else f" --split {split}")
+
+
+TRAINED = {"train-ranker": "ranker", "train-promptpg": "promptpg", "train-topics": "topick"}
+"""Methods that a finished run of a kind brings."""
+
+FILTERS: dict[str, Callable[[Outcome], bool]] = {
+    "all": lambda outcome: True,
+    "lost": lambda outcome: outcome.gain < 0,
+    "won": lambda outcome: outcome.gain > 0,
+    "wrong": lambda outcome: outcome.right < 1,
+}
+
+RUN_COLUMNS = (
+    Column("run", "run", 5, right=True, sortable=False),
+    Column("when", "when", 16, rank=3, sortable=False),
+    Column("split", "split", 10, rank=2, sortable=False),
+    Column("queries", "queries", 7, right=True, rank=4, sortable=False),
+    Column("k", "k", 3, right=True, rank=1, sortable=False),
+    Column("llm", "LLM", 10, grow=2, most=40, rank=2, sortable=False),
+    Column("best", "best", 18, grow=1, most=30, sortable=False),
+    Column("methods", "methods", 20, grow=3, rank=5, sortable=False),
+)
+
+
+def query_columns(method: str, other: str | None) -> list[Column]:
+    """Of the queries under a method and, where there is one, another."""
+    return [
+        Column("mark", "", 4, sortable=False),
+        Column("query", "query", 16, grow=4, sortable=False),
+        Column("wanted", "wanted", 12, grow=1, most=30, sortable=False),
+        Column("answer", display_line(method), 12, grow=1, most=30, sortable=False),
+        Column("other", display_line(other or ""), 12, grow=1, most=30, rank=1 if other else 9, sortable=False),
+        Column("unsure", "unsure", 6, right=True, rank=3, sortable=False),
+        Column("id", "id", 8, grow=1, most=24, rank=2, sortable=False),
+    ]
+
+
+def query_line(outcome: Outcome) -> Line:
+    mark = Text("won" if outcome.gain > 0 else "lost" if outcome.gain < 0 else "" if outcome.right == 1 else "×")
+    mark.stylize("good" if outcome.gain > 0 else "bad")
+    answer = Text(display_line(outcome.answer or outcome.failure, CUT), "" if outcome.right == 1 else "bad")
+    other = display_line(outcome.other_answer or "", CUT)
+    return Line(
+        (
+            mark, display_line(outcome.input, CUT), display_line(outcome.wanted, CUT), answer,
+            Text(other, "" if outcome.other_right == 1 else "bad"), outcome.uncertainty, display_line(outcome.id, CUT),
+        )
+    )  # fmt: skip
+
+
+def run_line(run: Run, shown: bool) -> Line:
+    told = run.summary
+    best = max(told["methods"], key=lambda name: told["methods"][name]["accuracy"])
+    return Line(
+        (
+            Text(str(run.run), "accent" if shown else ""),
+            f"{run.started_at:%Y-%m-%d %H:%M}", told["split"], told["queries"], told["k"], run.llm,
+            f"{best} {told['methods'][best]['accuracy']:.3f}", ", ".join(told["methods"]),
+        )
+    )  # fmt: skip
+
+
+def measured(run: Run, listed: Sequence[Run]) -> Text:
+    """What was measured, and on what."""
+    told = run.summary
+    line = Text.assemble(
+        (f"run {run.run} ", "title"), (f"({listed.index(run) + 1} of {len(listed)})  ", "muted"),
+        f"{told['queries']:,} {told['split']} queries", (f", {told['easy_queries']:,} easy", "muted"),
+        ("  k ", "muted"), str(told["k"]), "  ", display_line(f"{told['llm']} ({told['answered_by']})"),
+        (f"  {run.started_at:%m-%d %H:%M}", "muted"),
+    )  # fmt: skip
+    if told["llm"] == "offline":
+        line.append("\noffline is a stand-in: its figures say nothing about your LLM", "warn")
+    return line
+
+
+def method_columns(rows: Sequence[tuple[str, Row]], metric: str) -> list[tuple[Column, Callable[[str, Row], Any]]]:
+    """Columns and what each shows of a method; those that would show nothing are left out."""
+    widest = max((len(display_line(name)) for name, _ in rows), default=6)
+    name = Column("method", "method", min(widest, 12), grow=1, most=max(widest, 12))
+    score = Column("accuracy", metric, len(metric) + 1, right=True)
+    every: list[tuple[Column, Callable[[str, Row], Any]]] = [
+        (name, lambda name, row: name),
+        (score, lambda name, row: row["accuracy"]),
+        (Column("ci", "95 %", 11, rank=1, sortable=False), lambda name, row: "{:.3f}–{:.3f}".format(*row["ci95"])),
+        (Column("f1", "F1", 5, right=True, rank=3, sortable=False), lambda name, row: row.get("f1", "")),
+        (Column("easy", "easy", 5, right=True, rank=1), lambda name, row: row["easy"]),
+        (Column("hard", "hard", 5, right=True, rank=1), lambda name, row: row["hard"]),
+        (Column("versus", "against best", 15, rank=2, sortable=False), lambda name, row: _versus(row)),
+        (Column("p", "p", 6, right=True, rank=2, sortable=False), lambda name, row: _p_value(row)),
+        (Column("shots", "shots", 6, right=True, rank=4), lambda name, row: _shots(row["shots"])),
+        (Column("seeds", "seeds", 5, right=True, rank=6, sortable=False), lambda name, row: row["seeds"]),
+        (
+            Column("std", "std", 5, right=True, rank=6, sortable=False),
+            lambda name, row: row["std"] if row["seeds"] > 1 else "",
+        ),
+        (
+            Column("failures", "failures", 8, right=True, rank=5, sortable=False),
+            lambda name, row: Text(f"{row['failures']:,}", "bad") if row["failures"] else "",
+        ),
+        (Column("tokens", "tokens read", 12, right=True, rank=7), lambda name, row: row["tokens_in"]),
+    ]
+    return [(column, value) for column, value in every if any(value(*item) not in ("", None) for item in rows)]
+
+
+def _versus(row: Row) -> Text | str:
+    if "versus" not in row:
+        return ""
+    return Text(f"{row['versus']['difference']:+.3f} {display_line(row['versus']['method'])}", _certain(row))
+
+
+def _p_value(row: Row) -> Text | str:
+    if "versus" not in row:
+        return ""
+    p = row["versus"]["p_holm"]
+    return Text("< .001" if p < 0.001 else f"{p:.3f}", _certain(row))
+
+
+def _certain(row: Row) -> str:
+    """The colour of a difference: only one beyond doubt has any."""
+    if row["versus"]["p_holm"] >= 0.05:
+        return "muted"
+    return "good" if row["versus"]["difference"] > 0 else "bad"
+
+
+def _shots(mean: float) -> str:
+    return f"{mean:.1f}" if mean % 1 else f"{mean:.0f}"
+
+
+def share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"

@@ -1,0 +1,150 @@
+"""How a job is told: its line in the table, its figures, its log."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from rich.text import Text
+
+from ....engine.jobs.folder import Job, log
+from ....engine.jobs.follow import Live
+from ....engine.pool.display import display_line
+from ....engine.progress import Event
+from ....render.jobs import duration, outcome, took
+from ...widgets.table import Column, Line
+from ...widgets.trend import short
+
+MOST_TASKS = 4
+"""Tasks of a running job that are shown, the latest."""
+
+CURVES = {"loss": "loss", "held_out_loss": "held-out", "sigma": "σ", "shots": "shots", "accuracy": "accuracy"}
+"""Figures of every step that are drawn, and their titles."""
+
+STYLES = {"queued": "muted", "running": "accent", "done": "good", "failed": "bad", "cancelled": "warn"}
+
+COLUMNS = (
+    Column("number", "#", 4, right=True, sortable=False),
+    Column("state", "state", 9, sortable=False),
+    Column("outcome", "", 26, grow=3, most=60, sortable=False),
+    Column("took", "took", 7, right=True, rank=1, sortable=False),
+    Column("left", "left", 7, right=True, rank=2, sortable=False),
+    Column("command", "command", 16, grow=5, rank=3, sortable=False),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A job, what its events tell, what came of it in a few words, and its log."""
+
+    job: Job
+    live: Live
+    outcome: str
+    log: str
+
+
+def look_at(job: Job, before: Live) -> Seen:
+    """Read on where ``before`` ended; what was shown already is left as it was."""
+    live = replace(
+        before, tasks=dict(before.tasks), steps=list(before.steps), notes=list(before.notes), spent=dict(before.spent)
+    )
+    live.read(job.folder)
+    return Seen(job, live, outcome(job, live), log(job))
+
+
+def job_line(seen: Seen) -> Line:
+    job = seen.job
+    state = Text(job.state, STYLES[job.state])
+    if job.state == "queued":
+        told = Text(f"after job {job.behind}" if job.behind else "starting", "muted")
+    elif job.state == "running":
+        told = _progress(seen, 6)
+    else:
+        told = Text(display_line(seen.outcome), "bad" if job.state == "failed" else "")
+    left = seen.live.remaining(time.time()) if job.state == "running" else None
+    command = job.command.removeprefix("icl-curate ")
+    return Line((Text(str(job.number)), state, told, took(job), "" if left is None else duration(left), command))
+
+
+def _progress(seen: Seen, width: int) -> Text:
+    latest = seen.live.latest
+    if latest is None:
+        return Text("starting", "muted")
+    if latest.event.done == latest.event.total:
+        return Text(display_line(f"{latest.event.task} done, going on", 60), "muted")
+    return _gauge(latest.event, width)
+
+
+def _gauge(event: Event, width: int) -> Text:
+    """A bar, the share, and the units."""
+    told = Text()
+    if event.total:
+        full = round(event.done / event.total * width)
+        told.append("━" * full, "primary").append("─" * (width - full), "muted")
+        told.append(f" {event.done / event.total:4.0%} ")
+    told.append(display_line(event.task, 30) + " ", "muted")
+    return told.append(f"{event.done:,}" + (f" of {event.total:,}" if event.total is not None else ""))
+
+
+def headline(job: Job) -> Text:
+    told = Text.assemble((f"job {job.number} ", "title"), (job.state, STYLES[job.state]), "  ")
+    told.append(display_line(job.command))
+    for name, moment in (("started", job.started), ("ended", job.ended)):
+        if moment is not None:
+            told.append(f"  {name} {datetime.fromtimestamp(moment):%H:%M:%S}", "muted")
+    if job.error:
+        told.append("\n" + display_line(job.error, 400), "bad")
+        told.append("  " + display_line(job.fix, 200), "muted")
+    return told
+
+
+def figures(seen: Seen, alone: bool) -> Text:
+    """The tasks under way and the latest figures; those that curves show too only where it stands ``alone``."""
+    job, live = seen.job, seen.live
+    told = Text()
+    if job.state == "running":
+        for one in list(live.tasks.values())[-1 if alone else -MOST_TASKS :]:
+            told.append_text(_gauge(one.event, 24))
+            left = live.remaining(time.time()) if one is live.latest else None
+            told.append(f"  {duration(left)} left" if left is not None else "", "accent")
+            told.append("\n")
+    elif job.state == "done":
+        told.append(display_line(seen.outcome) + "\n")
+    step = live.steps[-1] if live.steps else {}
+    said = [(title, short(step[name])) for name, title in CURVES.items() if alone and name in step]
+    spent = live.spent
+    if spent.get("calls"):
+        said += [
+            ("calls", f"{spent['calls']:,.0f}"),
+            ("tokens", f"{spent['tokens_in']:,.0f} in {spent['tokens_out']:,.0f} out"),
+        ]
+    if spent.get("cost"):
+        said.append(("cost", f"${spent['cost']:,.4f}"))
+    asked = live.tasks.get("ask")
+    for name in ("cached", "failed", "in_flight"):
+        if asked and asked.event.fields.get(name) and (job.state == "running" or name == "failed"):
+            said.append((name.replace("_", " "), f"{asked.event.fields[name]:,.0f}"))
+    for i, (name, figure) in enumerate(said):
+        told.append("  " if i else "")
+        told.append(f"{name} ", "muted").append(figure)
+    return told
+
+
+def log_lines(seen: Seen) -> Sequence[Text]:
+    """Notes with their times, then what the process wrote to stderr; not the error that stands above already."""
+    lines = [
+        Text.assemble((f"{datetime.fromtimestamp(moment):%H:%M:%S} ", "muted"), display_line(note, 2000))
+        for moment, note in seen.live.notes
+    ]
+    return lines + [Text(display_line(line, 2000), "muted") for line in seen.log.splitlines() if not _is_error(line)]
+
+
+def _is_error(line: str) -> bool:
+    with suppress(ValueError):
+        told = json.loads(line)
+        return isinstance(told, dict) and "error" in told
+    return False

@@ -1,0 +1,233 @@
+"""Jobs: long work in processes of its own, as it runs, waits and ends."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any, ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal, Vertical
+from textual.widgets import Static
+
+from ....engine.jobs.folder import Job, jobs
+from ....engine.jobs.follow import Live
+from ....engine.jobs.start import cancel, resume
+from ....engine.pool.display import display_line
+from ....engine.store.workspace import Workspace
+from ...actions import Action, bindings
+from ...dialogs.confirm import Confirm
+from ...dialogs.start import propose
+from ...tab import Empty, Room
+from ...widgets.logview import LogView
+from ...widgets.table import LineTable
+from ...widgets.trend import Trend
+from .rows import COLUMNS, CURVES, Seen, figures, headline, job_line, log_lines, look_at
+
+LOOK = 0.5
+"""Seconds between two looks at the jobs' folders."""
+
+COMMANDS = ("train sources", "train ranker", "train topics", "train all", "evaluate", "calibrate --validation")
+"""What a new job is proposed to be."""
+
+
+class JobsRoom(Room):
+    NAME = "jobs"
+    TITLE = "Jobs"
+    ABOUT = "Long work in processes of its own: closing this program does not stop it."
+    ACTIONS = (
+        Action(
+            "jobs.new", "n", "New", "Start training or an evaluation, cost first", "icl-curate evaluate --background"
+        ),
+        Action("jobs.cancel", "c", "Cancel", "Stop it; what was paid is kept", "icl-curate jobs cancel N"),
+        Action("jobs.kill", "K", "Kill", "Stop it at once; calls in flight may be paid again", footer=False),
+        Action(
+            "jobs.resume", "r", "Resume", "Run its command again; pays only for the rest", "icl-curate jobs resume N"
+        ),
+        Action("jobs.edit", "e", "Edit", "Change its command, see the cost, start that", footer=False),
+        Action("jobs.log", "l", "Log", "To its log and back", "icl-curate jobs follow N"),
+    )
+    BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Seen] = []
+        self.selected: int | None = None
+        """Number of the job shown below the table."""
+        self._looking = False
+        self._known: dict[int, Seen] = {}
+        self._states: dict[int, str] = {}
+
+    def compose_body(self) -> ComposeResult:
+        yield LineTable(COLUMNS)
+        with Vertical(id="job"):
+            yield Static(id="what")
+            yield Static(id="now")
+            with Horizontal(id="curves"):
+                for name, title in CURVES.items():
+                    yield Trend(title, id=f"curve-{name}")
+            yield LogView()
+
+    def on_mount(self) -> None:
+        self.set_interval(LOOK, self._look)
+
+    @property
+    def table(self) -> LineTable:
+        return self.query_one(LineTable)
+
+    @property
+    def current(self) -> Seen | None:
+        return next((seen for seen in self.seen if seen.job.number == self.selected), None)
+
+    def select(self, number: int) -> None:
+        """Show this job, which may not have been seen yet."""
+        self.selected = number
+        self.reload()
+
+    def start(self) -> LineTable:
+        return self.table
+
+    def copied(self) -> str:
+        return self.current.job.command if self.current else ""
+
+    # What the folders say.
+
+    def read(self, workspace: Workspace) -> list[Seen] | Empty:
+        found = []
+        ended = {number: seen.job for number, seen in self._known.items() if not seen.job.live}
+        for job in jobs(workspace, ended):
+            seen = self._known.get(job.number)
+            if seen is None or seen.job.live:
+                seen = self._known[job.number] = look_at(job, seen.live if seen else Live())
+            found.append(seen)
+        return found or Empty(
+            "No jobs yet",
+            "Training and evaluation run here, one at a time, in processes of their own; n starts one.",
+            "icl-curate train sources --background",
+        )
+
+    def _look(self) -> None:
+        """Between two changes of the workspace jobs go on too."""
+        alive = any(seen.job.live for seen in self.seen)
+        if (alive or self.display) and not (self._looking or self.stale):
+            self._looking = True
+            self.reload()
+
+    def reload(self) -> None:
+        self._looking = True
+        super().reload()
+
+    def failed(self, kind: str, error: Any) -> None:
+        self._looking = self._looking and kind != "load"
+        super().failed(kind, error)
+
+    def _loaded(self, found: Any) -> None:
+        self._looking = False
+        super()._loaded(found)
+
+    def show(self, found: list[Seen]) -> None:
+        self.seen = found
+        numbers = [seen.job.number for seen in found]
+        if self.selected not in numbers:
+            self.selected = next((seen.job.number for seen in found if seen.job.state == "running"), numbers[0])
+        self.table.fill([job_line(seen) for seen in found])
+        self.table.cursor = numbers.index(self.selected)
+        self._tell_ends()
+        self._show_current()
+
+    def _tell_ends(self) -> None:
+        for seen in self.seen:
+            job, before = seen.job, self._states.get(seen.job.number)
+            if before in ("queued", "running") and not job.live:
+                severity = "error" if job.state == "failed" else "information"
+                said = f"job {job.number} {job.state}" + (f": {seen.outcome}" if seen.outcome else "")
+                self.notify(display_line(said, 200), severity=severity, markup=False)  # type: ignore[arg-type]
+            self._states[job.number] = job.state
+
+    # One job.
+
+    @on(LineTable.Moved)
+    def _moved(self) -> None:
+        at = self.table.cursor  # not the message's: jobs may have come since
+        if at < len(self.seen):
+            self.selected = self.seen[at].job.number
+            self._show_current()
+
+    @on(LineTable.Chosen)
+    def _chosen(self) -> None:
+        seen = self.current
+        if seen and seen.job.state == "done" and "evaluate" in seen.job.arguments:
+            self.review.visit("evaluate")
+        else:
+            self.action_log()
+
+    def _show_current(self) -> None:
+        seen = self.current
+        if seen is None:
+            return
+        self.query_one("#what", Static).update(headline(seen.job))
+        self.query_one("#now", Static).update(figures(seen, self.screen.has_class("-flat")))
+        steps = seen.live.steps
+        self.query_one("#curves").display = bool(steps)
+        for name in CURVES:
+            values = [step[name] for step in steps if name in step]
+            trend = self.query_one(f"#curve-{name}", Trend)
+            trend.set_class(not values, "-unknown")
+            trend.draw(values)
+        self.query_one(LogView).tell(log_lines(seen))
+
+    # Actions.
+
+    def action_new(self) -> None:
+        propose(self, COMMANDS)
+
+    def action_edit(self) -> None:
+        if self.current:
+            propose(self, [shlex.join(self.current.job.arguments)])
+
+    def action_cancel(self) -> None:
+        if seen := self._stoppable():
+            number = seen.job.number
+            self.in_thread("stop", lambda: cancel(self.review.opened(), number), self._asked_to_stop)
+
+    def action_kill(self) -> None:
+        seen = self._stoppable()
+        if seen is None:
+            return
+        number = seen.job.number
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                self.in_thread("stop", lambda: cancel(self.review.opened(), number, kill=True), self._asked_to_stop)
+
+        told = "What was answered is kept; the calls now in flight are lost and may be paid again."
+        self.app.push_screen(Confirm(f"Kill job {number}?", [seen.job.command, told]), answered)
+
+    def action_resume(self) -> None:
+        seen = self.current
+        if seen is None:
+            return
+        number, words = seen.job.number, seen.job.arguments
+
+        def work() -> Job:
+            self.review.permit(words)
+            return resume(self.review.opened(), number)
+
+        self.in_thread("start", work, lambda job: self.select(job.number))
+
+    def action_log(self) -> None:
+        view = self.query_one(LogView)
+        (self.table if view.has_focus else view).focus()
+
+    def _stoppable(self) -> Seen | None:
+        seen = self.current
+        if seen is None or not seen.job.live:
+            self.notify("no job that runs or waits is selected")
+            return None
+        return seen
+
+    def _asked_to_stop(self, job: Job) -> None:
+        if job.live:
+            self.notify(f"job {job.number}: finishing the calls in flight", timeout=4)
+        self.reload()

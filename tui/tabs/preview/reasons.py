@@ -1,0 +1,199 @@
+"""Why a demonstration was chosen, what the LLM reads, how much its answer hangs on each shot: as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ....engine.pool.display import display_line, display_text
+from ....engine.pool.prompts import Prompt
+from ....engine.pool.records import Query
+from ....engine.select.preview import Preview
+from ....engine.select.stability import Heard, Stability
+from ....engine.topics.selection import Need
+from ....render.tables import FAINT, LEAST_NEEDS
+from ...widgets.side import verdict
+from ...widgets.table import stroke
+
+MOST = 6_000
+"""Characters of a text that are laid out; the rest is counted."""
+
+WIDTH = 16
+"""Cells of a bar."""
+
+LEAST = 12
+"""Cells that a text keeps where there is little room."""
+
+MEANT = {
+    "cosine": "embeddings of query and input",
+    "bm25": "shared words, rare ones most",
+    "relevance": "required topics covered, unknown ones most",
+    "policy": "share of the learnt policy",
+    "det_ratio": "how far it widens the picks' span",
+    "coverage_gain": "words of the query newly covered",
+}
+"""What a part of a score is, in words."""
+
+SCORED = {
+    "topick": "z(relevance) + λ · z(cosine) among the candidates left",
+    "ranker": "share of the learnt policy among the first by BM25",
+    "promptpg": "share of the learnt policy among the first by BM25",
+    "random": "drawn at random: there is no score",
+}
+"""How a method makes the score of several parts, or of none."""
+
+
+def why(seen: Preview, place: int) -> RenderableType:
+    """The score of the shot at ``place`` taken apart."""
+    shot = seen.shots[place]
+    told: list[RenderableType] = [
+        Text.assemble(
+            (f"why #{place + 1}  ", "primary"), ("score ", "muted"), (f"{shot.score:.4f}", "title"),
+            (f"  {SCORED.get(seen.method, '')}", "muted"),
+        )
+    ]  # fmt: skip
+    spans = {name: max(abs(other.parts.get(name, 0.0)) for other in seen.shots) or 1.0 for name in shot.parts}
+    parts = [
+        (name.replace("_", " "), value, abs(value) / spans[name], MEANT.get(name, ""))
+        for name, value in shot.parts.items()
+    ]
+    told.append(_bars(parts))
+    if seen.words and seen.words[place]:
+        told.append(Text("\nwords of the query that it shares", "primary"))
+        most = seen.words[place][0][1]
+        told.append(_bars([(display_line(word, 24), added, added / most, "") for word, added in seen.words[place]]))
+    if shot.adds:
+        told.append(Text("\nwhat it adds to the picks before it", "primary"))
+        most = shot.adds[0][1]
+        told.append(_bars([(display_line(topic, 40), added, added / most, "") for topic, added in shot.adds]))
+    if seen.needs:
+        told.append(Text("\ntopics the query requires", "primary"))
+        told.append(_needs(seen))
+    return Group(*told)
+
+
+def _bars(rows: Sequence[tuple[str, float, float, str]]) -> Table:
+    """Names, values, bars and what they mean."""
+    cells = [
+        (_muted(name), _figure(f"{value:+.3f}"), stroke(share, WIDTH, "primary"), _muted(about))
+        for name, value, share, about in rows
+    ]
+    return _grid(cells, (0, 3))
+
+
+def _needs(seen: Preview) -> Table:
+    """Required topics, how far the LLM knows them, and the picks that add to them."""
+    strong = [need for i, need in enumerate(seen.needs) if i < LEAST_NEEDS or need.required >= FAINT]
+    heads = tuple(_muted(head) for head in ("", "needed", "", "known", "", "added by"))
+    rows = [
+        (
+            Text(display_line(need.topic, 40)),
+            _figure(f"{need.required:.2f}"), stroke(need.required, 6, "accent"),
+            _figure(f"{need.knowledge:.2f}"),
+            stroke(need.knowledge, 6, "good" if need.knowledge >= 0.5 else "bad"),
+            _adders(seen, need),
+        )
+        for need in strong
+    ]  # fmt: skip
+    return _grid([heads, *rows], (0, 5))
+
+
+def _muted(value: str) -> Text:
+    return Text.assemble((value, "muted"))
+
+
+def _figure(value: str) -> Text:
+    return Text(value, justify="right")
+
+
+def _adders(seen: Preview, need: Need) -> Text:
+    found = [
+        f"#{place} {gain:+.2f}"
+        for place, shot in enumerate(seen.shots, 1)
+        for topic, gain in shot.adds
+        if topic == need.topic and gain >= 0.005
+    ]
+    return Text(", ".join(found)) if found else Text("none of them", "muted")
+
+
+def question(query: Query, wanted: bool = True) -> Text:
+    """The query itself and what is wanted of it."""
+    told = Text(display_line(query.input, 600))
+    if query.answers and wanted:
+        told.append("  → ", "muted").append(display_line(query.answers[0], 80), "good")
+    return told
+
+
+def prompt(sent: Prompt) -> Text:
+    """Exactly what the LLM reads, turn by turn."""
+    letters = sum(len(message.content) for message in sent.messages)
+    told = Text.assemble(("the exact prompt", "primary"))
+    told.append(f"  {len(sent.messages)} messages, {letters:,} characters, y copies it", "muted")
+    for message in sent.messages:
+        told.append(f"\n\n{message.role}\n", "accent").append_text(cut(message.content))
+    return told
+
+
+def stability(heard: Stability | None, shots: int, llm: str) -> RenderableType:
+    """The answers to the prompt as it is, without each shot, and in turned order."""
+    if heard is None or not heard.others:
+        count = shots + (shots > 1)
+        told = Text.assemble(("answer stability", "primary"), "\n\n")
+        if not shots:
+            return told.append("there is no demonstration to leave out", "muted")
+        about = f" asks {display_line(llm, 30)} again without each demonstration"
+        about += ", and with their order turned" if shots > 1 else ""
+        return told.append("t", "key").append(f"{about}: {count} prompts, the cost first", "muted")
+    kept, all_ = heard.kept, len(heard.others)
+    head = Text.assemble(
+        ("answer stability  ", "primary"), (f"{kept} of {all_}", "good" if kept == all_ else "warn"),
+        (" changed prompts keep the answer", "muted"),
+    )  # fmt: skip
+    rows = [tuple(map(_muted, ("", "answer", "sure", "adds", "")))]
+    rows.append((_muted("as selected"), verdict(heard.whole), _sure(heard.whole), Text(), Text()))
+    for place, other in enumerate(heard.without):
+        name = _muted(f"without #{place + 1}")
+        rows.append((name, verdict(other), _sure(other), _added(heard.adds(place)), _changed(other)))
+    if heard.turned:
+        turned = heard.turned
+        rows.append((_muted("order turned"), verdict(turned), _sure(turned), Text(), _changed(turned)))
+    note = Text("\nadds: probability of the answer with the demonstration, less that without it", "muted")
+    return Group(head, Text(), _grid(rows, (1, 4)), note)
+
+
+def _sure(heard: Heard) -> Text:
+    unsure = heard.answer.uncertainty if heard.answer else None
+    return Text() if unsure is None else _figure(f"{1.0 - unsure:.2f}")
+
+
+def _added(value: float | None) -> Text:
+    if value is None:
+        return Text("–", "muted")
+    return Text(f"{value:+.2f}", "good" if value >= 0.05 else "bad" if value <= -0.05 else "muted", justify="right")
+
+
+def _changed(heard: Heard) -> Text:
+    if heard.answer is None:
+        return Text("no answer", "bad")
+    return Text() if heard.same else Text("changes the answer", "warn")
+
+
+def cut(value: str) -> Text:
+    """A text made safe, at most so much of it as can be laid out."""
+    told = Text(display_text(value[:MOST]))
+    return told.append(f"\n… {len(value) - MOST:,} more characters", "warn") if len(value) > MOST else told
+
+
+def _grid(rows: Sequence[Sequence[Text]], flexible: Sequence[int]) -> Table:
+    """Cells in columns; where there is too little room the ``flexible`` ones give way, figures and bars never."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for i in range(len(rows[0]) if rows else 0):
+        widest = max(row[i].cell_len for row in rows)
+        least = min(widest, LEAST) if i in flexible else widest
+        table.add_column(overflow="ellipsis", no_wrap=True, min_width=least)
+    for row in rows:
+        table.add_row(*row)
+    return table
