@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import tracemalloc
 from itertools import combinations
 from pathlib import Path
 
@@ -12,7 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from icl_curate.engine.index.build import IndexPlan, index_pool
-from icl_curate.engine.retrieval.duplicates import FILE, Repeats, band_keys, find_repeats, grams, jaccard, normalised
+from icl_curate.engine.retrieval import duplicates
+from icl_curate.engine.retrieval.duplicates import (
+    CHARACTERS,
+    FILE,
+    Repeats,
+    band_keys,
+    find_repeats,
+    grams,
+    jaccard,
+    normalised,
+)
 from icl_curate.engine.store.demonstrations import groups
 from icl_curate.engine.store.workspace import Workspace
 
@@ -149,3 +160,29 @@ def test_one_question_about_two_passages_is_two_questions() -> None:
     assert find_repeats(np.arange(2), texts[:2], ["a", "b"], ["passage one", "passage two"], keys[:2], 0.8) == []
     same = find_repeats(np.arange(3), texts, ["a", "a", "b"], ["passage one", "passage one", "passage two"], keys, 0.8)
     assert [(r.row, r.of, r.kind) for r in same] == [(1, 0, "exact")]
+
+
+def test_long_texts_are_compared_in_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(duplicates, "GRAMS_HELD", 20_000, raising=False)
+    draw = random.Random(0)
+    texts = ["".join(draw.choices("abcdefghijklmnopqrstuvwxyz ", k=2_000)) for _ in range(300)]
+    texts[150] = texts[0][:-3]
+    one_bucket = np.zeros((len(texts), 16), np.uint64)
+    tracemalloc.start()
+    try:
+        found = find_repeats(np.arange(300), texts, ["x"] * 300, [""] * 300, one_bucket, 0.8)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [(repeat.row, repeat.of, repeat.kind) for repeat in found] == [(150, 0, "near")]
+    assert peak < 15e6, "the 5-grams of all texts were held: 300 times 2,000 of them take 60 MB"
+
+
+def test_texts_of_any_length_are_hashed_in_parts() -> None:
+    lengths = [1, CHARACTERS + 5, 3, 3, CHARACTERS - 6, 7, 0]
+    texts = ["x" * length for length in lengths]
+    parts = duplicates._chunks(texts)
+    assert [text for part in parts for text in part] == texts
+    assert all(len(part) == 1 or sum(map(len, part)) <= CHARACTERS for part in parts)
+    assert [len(part) for part in duplicates._chunks(["a"] * 2_500)] == [1_000, 1_000, 500]
+    assert duplicates._chunks([]) == []

@@ -61,7 +61,7 @@ class Recorder:
         self._kept: dict[str, float] = {}
 
     def __enter__(self) -> Recorder:
-        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         return self
 
     def __exit__(

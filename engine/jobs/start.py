@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import trust
+from ..disk import private
 from ..errors import CurateError, UsageError
 from ..settings import PREFIX, user_config
 from . import VARIABLE
@@ -146,7 +147,7 @@ def _numbered(parent: Path, draft: Path) -> Path:
 
 def _spawn(workspace: Workspace, folder: Path, arguments: Sequence[str], directory: str, lock: int) -> None:
     _children[:] = [child for child in _children if child.poll() is None]  # no zombies
-    with (folder / RESULT).open("wb") as out, (folder / LOG).open("wb") as err:
+    with open(folder / RESULT, "wb", opener=private) as out, open(folder / LOG, "wb", opener=private) as err:
         child = subprocess.Popen(
             [*PROGRAM, *with_flags(arguments, "--json")],
             stdin=subprocess.DEVNULL,

@@ -10,7 +10,7 @@ of the same numbers say the same, what was computed from them is the same.
 
 Reading a gigabyte takes most of a second. What was found in large files is therefore remembered for as long as their
 size, times and inode stay as they are. Damage that leaves all of these alone, as that of a failing disk does, is found
-by ``index``, which always looks.
+by ``index`` in vectors and lexical index, which it reads whole each time; in the band keys and in models it is not.
 """
 
 from __future__ import annotations

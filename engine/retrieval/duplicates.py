@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -27,6 +27,10 @@ BANDS, BAND = 16, 8
 FILE, OLD_FILE = "minhash.safetensors", "minhash.npy"
 CHUNK = 1_000
 """Texts hashed at once: their 5-grams fit into the processor's cache."""
+CHARACTERS = 1 << 20
+"""Characters hashed at once, but for a text that is longer by itself: each takes some 50 bytes on the way."""
+GRAMS_HELD = 2_000_000
+"""5-grams of compared texts that are held at once, some 200 MB: the first text of a bucket is compared many times."""
 
 FETCHED = 50_000
 """Texts read from the database at once."""
@@ -64,15 +68,28 @@ def band_keys(texts: Sequence[str], report: Report = silent, cancel: CancelToken
     """Keys of normalised texts, (n, 16): two texts that agree in any are candidates."""
     if len(texts) == 1:
         return _chunk_keys(texts)  # a query's: threads would cost more than the work
-    chunks = [texts[start : start + CHUNK] for start in range(0, len(texts), CHUNK)]
-    keys = []
+    keys: list[_U64] = []
+    done = 0
     with ThreadPoolExecutor(2) as pool:  # numpy lets go of the lock inside its loops
-        for i, found in enumerate(pool.map(_chunk_keys, chunks)):
+        for found in pool.map(_chunk_keys, _chunks(texts)):
             if cancel:
                 cancel.check()
             keys.append(found)
-            report(Event("duplicates", min((i + 1) * CHUNK, len(texts)), len(texts)))
+            done += len(found)
+            report(Event("duplicates", done, len(texts)))
     return np.concatenate(keys) if keys else np.empty((0, BANDS), np.uint64)
+
+
+def _chunks(texts: Sequence[str]) -> list[Sequence[str]]:
+    """The texts in parts of at most `CHUNK` texts and `CHARACTERS` characters; a longer text is a part of its own."""
+    parts: list[Sequence[str]] = []
+    start = size = 0
+    for i, text in enumerate(texts):
+        if i > start and (i - start == CHUNK or size + len(text) > CHARACTERS):
+            parts.append(texts[start:i])
+            start, size = i, 0
+        size += len(text)
+    return [*parts, texts[start:]] if texts else parts
 
 
 def _chunk_keys(texts: Sequence[str]) -> _U64:
@@ -145,13 +162,7 @@ def find_repeats(
 
     n = len(rows)
     pairs = _candidates(keys)
-    known: dict[int, frozenset[str]] = {}
-
-    def grams_of(i: int) -> frozenset[str]:
-        if i not in known:
-            known[i] = grams(texts[i])
-        return known[i]
-
+    grams_of = _held_grams(texts)
     alike = [
         (a, b)
         for a, b in pairs.tolist()
@@ -174,6 +185,26 @@ def find_repeats(
             repeats.append(Repeat(int(rows[i]), int(rows[head]), kind, jaccard(grams_of(i), grams_of(head))))
         before.add(outputs[i])
     return repeats
+
+
+def _held_grams(texts: Sequence[str]) -> Callable[[int], frozenset[str]]:
+    """`grams` of the texts by their numbers, the latest `GRAMS_HELD` of them held: all of a pool of long texts would
+    take a hundred times the room of the texts."""
+    known: dict[int, frozenset[str]] = {}
+    held = 0
+
+    def grams_of(i: int) -> frozenset[str]:
+        nonlocal held
+        if i not in known:
+            found = grams(texts[i])
+            if held + len(found) > GRAMS_HELD:
+                known.clear()
+                held = 0
+            known[i] = found
+            held += len(found)
+        return known[i]
+
+    return grams_of
 
 
 def _candidates(keys: _U64) -> NDArray[np.int64]:

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ..disk import private
 from ..errors import UsageError, WorkspaceError
 from ..files import replace_file
 from ..progress import CancelToken, Report, silent, within
@@ -337,7 +338,7 @@ class TokenVectors:
             spans[row] = _Span(row, end, count, width, key ^ self._salt, zlib.crc32(content[-1]))
             end = spans[row].end
         path = self.folder / TOKENS
-        with path.open("r+b" if path.exists() else "w+b") as file:
+        with open(path, "r+b" if path.exists() else "w+b", opener=private) as file:
             file.seek(begin)
             file.write(b"".join(content))
             file.flush()
@@ -395,7 +396,7 @@ def _size(path: Path) -> int:
 def _grow(path: Path, size: int) -> None:
     """Make the file at least ``size`` bytes, the new ones zero and really there: writing through a memory map into a
     hole of a full disk would end the process."""
-    with path.open("ab") as file:
+    with open(path, "ab", opener=private) as file:
         held = os.fstat(file.fileno()).st_size
         if held >= size:
             return
