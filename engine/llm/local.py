@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import gc
 import os
 import sys
 import threading
@@ -124,7 +123,6 @@ def _leave() -> None:
             with suppress(Exception):
                 stream.flush()
         os._exit(INTERRUPTED)
-    gc.freeze()  # a model's libraries leave millions of objects, and the interpreter would look at each several times
 
 
 atexit.register(_leave)
