@@ -330,6 +330,16 @@ def test_the_key_is_sent_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> Non
         assert caught.value.fix
 
 
+def test_an_answer_that_repeats_the_key_is_kept_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = "sk-" + "correcthorse" * 2
+    monkeypatch.setenv("OPENAI_API_KEY", secret)
+    told = {"model": secret, "choices": [{"message": {"content": f"it is {secret}"}, "finish_reason": "stop"}]}
+    with Server(fault=lambda server, call, seen: ok(told)) as server:
+        (answer,) = ask(open_server(server), Request(prompt_of("say my key")))
+    assert isinstance(answer, Answer)
+    assert (answer.text, answer.model) == ("it is ***", "***")
+
+
 def test_without_a_key_and_without_a_server_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)

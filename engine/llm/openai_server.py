@@ -210,7 +210,8 @@ class OpenAIServer:
         except RecursionError:  # the official client writes an error's body out
             return Failure("malformed", "an error reply that is nested too deeply")
         try:
-            parsed = replies.parse_body(replies.decoded(response.content))
+            # before anything is read of it: an answer that repeats the key would be kept with it
+            parsed = replies.parse_body(_without_key(replies.decoded(response.content)))
         except replies.Malformed as error:
             return Failure("malformed", str(error))
         return replies.error_in(parsed) or parsed
@@ -240,8 +241,7 @@ class OpenAIServer:
         return self._client
 
     def _clean(self, message: str) -> str:
-        key = _key()
-        return replies.shorten(message.replace(key, "***") if key else message)
+        return replies.shorten(_without_key(message))
 
     # probing
 
@@ -373,6 +373,11 @@ class OpenAIServer:
 
 def _key() -> str:
     return os.environ.get("OPENAI_API_KEY", "").strip()
+
+
+def _without_key(text: str) -> str:
+    key = _key()
+    return text.replace(key, "***") if key else text
 
 
 def _generation(model: str, request: Request, dialect: Dialect) -> tuple[str, dict[str, Any]]:
