@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import queue
 import shutil
 import threading
 import time
 from collections.abc import Sequence
 
+from .. import disk
 from ..errors import CurateError, LockedError, WorkspaceError
 from ..store import calls
 from ..store.calls import Call, FailedCall
@@ -145,13 +145,10 @@ class Writer:
 
 def explained(error: Exception, workspace: Workspace) -> WorkspaceError:
     """What keeps a commit from being made, with what mends it."""
-    if isinstance(error, WorkspaceError):
-        return error
-    line = error.what if isinstance(error, CurateError) else next(iter(str(error).splitlines()), "")[:300]
-    if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left" in line:
-        return _full("the disk is full", workspace)
-    again = "then run the same command again"
-    return WorkspaceError(f"cannot write {workspace.path}: {line or type(error).__name__}", f"mend that, {again}")
+    if isinstance(error, CurateError):
+        return WorkspaceError(error.what, error.fix)
+    line = next(iter(str(error).splitlines()), "")[:300] or type(error).__name__
+    return WorkspaceError(f"cannot write {workspace.path}: {line}", "mend that, then run the same command again")
 
 
 def room(workspace: Workspace) -> WorkspaceError | None:
@@ -162,11 +159,7 @@ def room(workspace: Workspace) -> WorkspaceError | None:
         return None
     if free >= ROOM:
         return None
-    return _full(f"the disk is nearly full ({free / 2**20:.1f} MB left)", workspace)
-
-
-def _full(what: str, workspace: Workspace) -> WorkspaceError:
-    return WorkspaceError(what, f"make room on the disk of {workspace.path}, then run the same command again")
+    return WorkspaceError(f"the disk of {workspace.path} is nearly full ({free / 2**20:.1f} MB left)", disk.ROOM)
 
 
 def _finish(futures: Sequence[asyncio.Future[None]], error: BaseException | None) -> None:
