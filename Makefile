@@ -1,11 +1,12 @@
 # Two commands, each complete on a fresh machine with Python 3.11 or later:
 #   make demo    the whole story on sample_data/ with the embedded encoder and reader
 #   make test    ruff, mypy and pytest
+# And one more: make docs writes the reference pages and builds the site in build/site.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint types pytest clean
+.PHONY: demo test lint types pytest docs clean
 
 demo: $(VENV)/ready
 	$(BIN)/icl-curate demo
@@ -23,6 +24,12 @@ types: $(VENV)/ready
 
 pytest: $(VENV)/ready
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+docs: $(VENV)/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[docs]"
+	$(BIN)/python docs/make_reference.py
+	$(BIN)/python docs/layers.py
+	$(BIN)/mkdocs build --strict
 
 # torch first and alone: a range asked for by another package would fetch the CUDA build.
 $(VENV)/ready: pyproject.toml constraints.txt

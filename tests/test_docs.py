@@ -1,0 +1,259 @@
+"""The documentation holds what it says: pages made from the code are current, and what pages name exists."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import icl_curate
+import pytest
+import typer
+from icl_curate.cli import app
+
+from commands import Run
+
+ROOT = Path(icl_curate.__file__).parent
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+WRITTEN = [page for page in PAGES if page.name not in ("cli.md", "settings.md")]
+"""Pages written by people."""
+
+pytestmark = pytest.mark.skipif(not DOCS.is_dir(), reason="an installed package brings no docs")
+
+
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / f"{name}.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+# made from the code
+
+
+@pytest.mark.parametrize("name", ["cli.md", "settings.md"])
+def test_a_reference_page_is_what_the_code_says_now(name: str) -> None:
+    made = script("make_reference").PAGES[name]()
+    assert (DOCS / "reference" / name).read_text(encoding="utf-8") == made, "run: python docs/make_reference.py"
+
+
+def test_the_reference_holds_every_command_and_option() -> None:
+    text = (DOCS / "reference" / "cli.md").read_text(encoding="utf-8")
+    for words, command in commands():
+        assert f" {' '.join(words)}\n" in text
+        for option in options(command):
+            assert option in text, (words, option)
+
+
+def test_the_picture_of_the_layers_is_drawn_from_the_imports_of_now() -> None:
+    assert (DOCS / "layers.svg").read_text(encoding="utf-8") == script("layers").picture(), "run: python docs/layers.py"
+
+
+def test_layers_run_down_and_a_circle_is_refused(tmp_path: Path) -> None:
+    layers = script("layers")
+    graph = layers.parts()
+    level = layers.levels(graph)
+    assert all(level[below] < level[name] for name in graph for below in graph[name])
+    assert {"pool", "store", "select"} <= set(graph)
+    for name, text in {
+        "a": "from .b import x",
+        "b": "from .c import y",
+        "c": "",
+        "d": "from .a import z\nfrom .c import y",
+    }.items():
+        (tmp_path / "engine").mkdir(exist_ok=True)
+        (tmp_path / "engine" / f"{name}.py").write_text(text, encoding="utf-8")
+    small = layers.parts(tmp_path)
+    assert layers.levels(small) == {"a": 2, "b": 1, "c": 0, "d": 3}
+    assert layers.reduced(small)["d"] == {"a"}, "c is also reached by way of a"
+    (tmp_path / "engine" / "c.py").write_text("from .a import x", encoding="utf-8")
+    with pytest.raises(ValueError, match="circle"):
+        layers.levels(layers.parts(tmp_path))
+
+
+# what pages name
+
+
+NAME = re.compile(r"`((?:engine|render|commands|tui)(?:\.\w+)+)`")
+FILE = re.compile(
+    r"`((?:engine|render|commands|tui|docs|tests|benchmarks|sample_data)/[\w/.-]*|[\w-]+\.(?:py|toml|txt))`"
+)
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=named)
+def test_every_module_function_and_file_that_a_page_names_exists(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for dotted in NAME.findall(text):
+        assert resolved(dotted), f"{dotted} does not exist"
+    for name in FILE.findall(text):
+        if "NAME" in name:  # stands for a name of one's own
+            continue
+        if "/" in name or name in ("cli.py", "pyproject.toml", "constraints.txt"):
+            assert (ROOT / name).exists(), f"{name} does not exist"
+
+
+def resolved(dotted: str) -> bool:
+    """Whether ``engine.sources.learn.ascend`` is a module, or something in one."""
+    words = dotted.split(".")
+    for end in range(len(words), 0, -1):
+        try:
+            found: Any = importlib.import_module(".".join(["icl_curate", *words[:end]]))
+        except ModuleNotFoundError:
+            continue
+        for word in words[end:]:
+            found = getattr(found, word, None)
+        return found is not None
+    return False
+
+
+def test_a_paper_page_ties_each_equation_to_code() -> None:
+    for page in sorted((DOCS / "papers").glob("*.md")):
+        assert len(NAME.findall(page.read_text(encoding="utf-8"))) >= 8, page
+    assert resolved("engine.sources.gradient.multilinear_gradient")
+    assert not resolved("engine.sources.gradient.no_such_function")
+    assert not resolved("engine.nowhere.at_all")
+
+
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=named)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for link in LINK.findall(page.read_text(encoding="utf-8")):
+        if link.startswith(("http://", "https://", "#")):
+            continue
+        assert (page.parent / link.partition("#")[0]).exists(), link
+
+
+def test_every_page_is_reached_from_the_menu() -> None:
+    menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    for page in DOCS.rglob("*.md"):
+        assert f": {page.relative_to(DOCS).as_posix()}\n" in menu + "\n", page
+
+
+# commands in pages
+
+
+def commands() -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command by its words, groups included."""
+
+    def walk(command: Any, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+        if words:
+            yield words, command
+        for name, child in getattr(command, "commands", {}).items():
+            yield from walk(child, (*words, name))
+
+    yield from walk(typer.main.get_command(app), ())
+
+
+def options(command: Any) -> set[str]:
+    return {name for p in command.params for name in (*p.opts, *p.secondary_opts) if name.startswith("-")}
+
+
+def typed(text: str) -> Iterator[str]:
+    """Command lines of code blocks and of inline code, the program's name left off."""
+    blocks = re.findall(r"```(?:bash|text)\n(.*?)```", text, re.DOTALL) + re.findall(r"(?m)^ {4}(.*)$", text)
+    for block in blocks:
+        for line in block.splitlines():
+            for part in re.split(r"&&|;", line.partition("    #")[0]):
+                if found := re.match(r"\s*(?:\$ )?(?:\S*/)?icl-curate (.+)", part):
+                    yield found[1].partition(" #")[0]
+    yield from re.findall(r"`(?:\S*/)?icl-curate ([^`]+)`", text.replace("\n", " "))
+
+
+ALWAYS = {"--help", "-h"}
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=named)
+def test_every_command_that_a_page_shows_can_be_typed(page: Path) -> None:
+    known = dict(commands())
+    root = options(typer.main.get_command(app)) | ALWAYS
+    for line in typed(page.read_text(encoding="utf-8")):
+        words = shlex.split(line.replace("…", "X"))
+        while words and words[0] in root:
+            words = words[1:]
+        if not words or words[0] in ("COMMAND", "X"):
+            continue
+        name = max((n for n in known if tuple(words[: len(n)]) == n), key=len, default=None)
+        assert name, f"no such command: {line}"
+        given = {word.partition("=")[0] for word in words[len(name) :] if re.match(r"--?[a-zA-Z]", word)}
+        assert given <= options(known[name]) | ALWAYS, f"{line}: {given - options(known[name])}"
+
+
+# the readme
+
+
+def test_the_readme_is_short_and_needs_two_commands() -> None:
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 150
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    made = [match[1] for line in lines if (match := re.match(r" {4}make (\w+)", line))]
+    assert made == ["demo", "test"]
+    for target in [*made, "docs"]:
+        assert re.search(rf"(?m)^{target}:", makefile)
+
+
+def test_every_extra_that_is_named_exists() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    for page in WRITTEN:
+        for named_extras in re.findall(r"icl-curate\[([\w,]+)\]", page.read_text(encoding="utf-8")):
+            assert set(named_extras.split(",")) <= set(extras), page
+
+
+# the contracts
+
+
+SHOWN: dict[str, tuple[str, ...]] = {
+    "status": ("status",),
+    "sources": ("sources",),
+    "demos": ("demos", "-n", "1"),
+    "demos --misleading": ("demos", "--misleading", "-n", "1"),
+    "preview": ("preview", "a question", "-m", "bm25", "-k", "2"),
+    "prune": ("prune", "--source", "noisy", "--dry-run"),
+    "history": ("history",),
+    "config": ("config",),
+}
+"""Contracts that cost nothing to see; the others have tests of their own."""
+
+
+def contract(heading: str) -> list[tuple[str, set[str]]]:
+    """What the page promises under a heading: keys of the object (the first paragraph), and of its lists by name."""
+    text = (DOCS / "reference" / "json.md").read_text(encoding="utf-8")
+    section = text.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    found: list[tuple[str, set[str]]] = []
+    for paragraph in re.split(r"\n\n+", section.strip()):
+        for part in re.split(r"(?<=[.;]) ", " ".join(paragraph.split())):
+            if match := re.match(r"`(\w+)\[\]`: (.+)", part):
+                found.append((match[1], set(re.findall(r"`(\w+)`", match[2]))))
+            elif not found and part.startswith("`"):
+                found.append(("", set(re.findall(r"`(\w+)`", part))))
+    return found
+
+
+@pytest.mark.parametrize("heading", SHOWN)
+def test_a_contract_holds_what_its_page_promises(heading: str, taught: Path, run: Run) -> None:
+    promised = contract(heading)
+    assert promised and all(keys for _, keys in promised)
+    if heading == "history":
+        assert run("prune", "--source", "noisy", "-w", taught).code == 0
+    done = run(*SHOWN[heading], "--json", "-w", taught)
+    assert done.code == 0, done.err
+    shown = done.json
+    assert shown["schema_version"] == 1
+    for name, keys in promised:
+        rows = [shown] if not name else shown[name]
+        assert rows, f"no {name} to look at"
+        for row in rows:
+            assert keys <= set(row), (heading, name, keys - set(row))
