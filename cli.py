@@ -6,6 +6,7 @@ imports what it uses in its body, so that ``--help``, ``--version`` and ``status
 
 from __future__ import annotations
 
+import atexit
 import inspect
 import os
 import signal
@@ -1415,7 +1416,30 @@ def _run() -> NoReturn:
 
 
 def main() -> None:
-    """Entry point of the ``icl-curate`` command."""
+    """Entry point of the ``icl-curate`` command, and the end of its process."""
+    ended: list[int] = []
+    atexit.register(_leave, ended)  # first, so called last: once threads and libraries have ended
+    try:
+        run()
+    except SystemExit as stop:
+        ended.append(stop.code if isinstance(stop.code, int) else int(stop.code is not None))
+        raise
+
+
+def _leave(ended: Sequence[int]) -> None:
+    """End at once. Taking the interpreter apart would take seconds where torch is loaded, and let DuckDB list what it
+    finds still in use."""
+    if not ended:  # an error that nobody caught: the interpreter tells it
+        return
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(ended[0])
+
+
+def run() -> None:
+    """Carry out what ``sys.argv`` says; ends with `SystemExit`."""
     from .engine.jobs import VARIABLE
     from .render.terminal import guard
 

@@ -58,7 +58,7 @@ def run_command(*arguments: object, stdin: str | None = None, timeout: float = 3
     out, err = _Stream(), _Stream()
     with _as_if_alone(["icl-curate", *map(str, arguments)], _Stream(stdin or ""), out, err):
         try:
-            cli.main()
+            cli.run()
             code: object = 0
         except SystemExit as stop:
             code = stop.code

@@ -33,7 +33,7 @@ def command(job):
         stream = io.TextIOWrapper(open(number, "wb", closefd=False), encoding="utf-8", line_buffering=True)
         setattr(sys, name, stream), setattr(sys, f"__{name}__", stream)
     sys.argv = ["icl-curate", *job["arguments"]]
-    icl_curate.cli.main()
+    icl_curate.cli.run()
 
 
 for line in iter(sys.stdin.readline, ""):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import sys
 from importlib.util import find_spec
@@ -26,8 +25,6 @@ def review(path: Path, allow_commands: bool = False) -> int:
         raise UsageError(
             "review needs a terminal", "icl-curate status, sources, demos, prune … do the same; each has --json"
         )
-    ended: list[int] = []
-    atexit.register(_end, ended)  # first, so called last: once all threads and libraries have ended
     from .app import ReviewApp
 
     app = ReviewApp(path, limited=served and not allow_commands)
@@ -36,8 +33,7 @@ def review(path: Path, allow_commands: bool = False) -> int:
     if app.late is not None:
         app.late.cancel()
         app.late.join()
-    ended.append(app.return_code or 0)
-    return ended[0]
+    return app.return_code or 0
 
 
 def serve(path: Path, port: int, allow_commands: bool = False) -> None:
@@ -50,12 +46,3 @@ def serve(path: Path, port: int, allow_commands: bool = False) -> None:
     from .serving import serve as serve_until_interrupted
 
     serve_until_interrupted(path, port, allow_commands)
-
-
-def _end(codes: list[int]) -> None:
-    """End the process where the app has ended by itself. Taking the interpreter apart as well would let DuckDB list
-    what it finds still in use, on a terminal that was given back clean."""
-    if codes:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(codes[0])
