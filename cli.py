@@ -303,7 +303,8 @@ def demos(
     if misleading or helpful:
         _show_ledger(workspace, misleading, helpful, limit, as_json)
         return
-    found = page(_open(workspace), Filter(source, split, pruned, search, duplicates), after=after, limit=limit)
+    kept = Filter(source, _split(split), pruned, search, duplicates)
+    found = page(_open(workspace), kept, after=after, limit=limit)
     if as_json:
         _print_json({"demonstrations": [_plain(row) for row in found]})
         return

@@ -116,3 +116,10 @@ def _at_once(path: str, flags: int) -> int:
 def private(path: str, flags: int) -> int:
     """An opener, as `open` takes one: what is made is its owner's alone."""
     return os.open(path, flags, 0o600)
+
+
+def private_folder(path: Path) -> None:
+    """Make a folder, and those above it that are missing, its owner's alone; one that is there stays as it is."""
+    missing = [path, *path.parents]
+    for folder in reversed(missing[: next((i for i, one in enumerate(missing) if one.is_dir()), len(missing))]):
+        folder.mkdir(mode=0o700, exist_ok=True)

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from .disk import private
+from .disk import private, private_folder
 
 MOST_HEAD = 100_000_000
 """Bytes of a safetensors head at most, as in the format's own library."""
@@ -35,7 +35,7 @@ KINDS = {
 
 def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Let ``write`` fill a temporary file beside ``path``, then put it in its place in one step."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    private_folder(path.parent)
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
         with open(temporary, "wb", opener=private) as file:

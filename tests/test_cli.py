@@ -107,3 +107,9 @@ def test_text_of_the_pool_never_reaches_the_terminal_raw(run: Run, tmp_path: Pat
         assert done.code == 0, done.err
         assert not any(c in done.out + done.err for c in "\x1b\x07\x9b\u202e")
     assert "\x1b[31m" in run("demos", "-w", w, "--json").json["demonstrations"][0]["input"]  # data stays data
+
+
+def test_a_split_that_is_none_is_an_error(run: Run, support: Path) -> None:
+    done = run("demos", "--split", "nosuch", "-w", support)
+    assert done.code == 2
+    assert "unknown split 'nosuch'" in done.err

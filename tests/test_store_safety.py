@@ -20,6 +20,7 @@ from icl_curate.engine.disk import fault
 from icl_curate.engine.errors import CurateError, DiskError, LockedError, NoWorkspaceError, WorkspaceError
 from icl_curate.engine.export.corpus import ExportPlan, export
 from icl_curate.engine.index.build import IndexPlan, index_pool
+from icl_curate.engine.retrieval.artefacts import lexical_index
 from icl_curate.engine.store import locks
 from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.overview import overview
@@ -275,6 +276,8 @@ def test_a_workspace_is_its_owners_alone_and_an_export_is_not(tmp_path: Path) ->
         assert stat.S_IMODE((store.path / FILE).stat().st_mode) == 0o600
         for name in ("out.jsonl", "out.jsonl.manifest.json"):
             assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o644
+        lexical_index(store)  # in a folder of its own
+        assert _open_to_others(store.path) == []
         store.path.chmod(0o755)  # as older releases made it
         with store.read():  # holds the file, so that the log stays
             pass

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import trust
-from ..disk import private
+from ..disk import private, private_folder
 from ..errors import CurateError, UsageError
 from ..settings import PREFIX, user_config
 from . import VARIABLE
@@ -49,7 +49,7 @@ def start(workspace: Workspace, arguments: Sequence[str], directory: Path | None
     if "-" in arguments:
         raise UsageError("a job has no standard input", "write the text to a file, or leave out --background")
     parent = home(workspace)
-    parent.mkdir(exist_ok=True)
+    private_folder(parent)
     there = str(directory or Path.cwd())
     folder = Path(tempfile.mkdtemp(prefix=".new-", dir=parent))
     try:

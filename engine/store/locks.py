@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ..disk import private
+from ..disk import private, private_folder
 from ..pool.display import display_line
 
 VARIABLE = "ICL_CURATE_PATIENCE"
@@ -66,7 +66,7 @@ def process(pid: int | None) -> str:
 def exclusive(path: Path) -> Iterator[None]:
     """Hold the lock file ``path``; another process or thread that wants it waits, as `on_wait` is told. A killed
     holder's lock is freed."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    private_folder(path.parent)
     with open(path, "a+b", opener=private) as file:
         for waited in waits():
             if _lock(file.fileno()):
