@@ -154,15 +154,15 @@ class Target:
 NUMBERS: tuple[Any, ...] = (0, -3, 192, None, "384", [384], 1e308, 2**70)
 TARGETS = (
     Target("vectors/*/vectors.f32", (*BINARY, nan), ("preview dense", "preview dpp", "preview topick")),
-    Target("vectors/*/encoded.u8", BINARY[:8], ("preview dense", "preview ranker")),
+    Target("vectors/*/[er]*.u*", BINARY[:8], ("preview dense", "preview ranker")),
     Target("vectors/*/vectors.json", (*WRONG, half, empty, gone, *(member("dimension", n) for n in NUMBERS),
                                       member("encoder", 5), member("encoder", "../../x"), member("version", "x")),
            ("preview dense", "preview topick")),
     Target("vectors/*/tokens.f16", BINARY, ("preview set-bsr",)),
-    Target("vectors/*/tokens.npy", (flip, half, empty, zero, noise, short), ("preview set-bsr",)),
+    Target("vectors/*/tokens.[nu]*", (flip, half, empty, zero, noise, short), ("preview set-bsr",)),
     Target("vectors/*/tokens.json", (*WRONG[:5], half, gone), ("preview set-bsr",)),
     Target("lexical/*", (*BINARY, *SAFETENSORS), ("preview bm25", "preview ranker")),
-    Target("minhash.npy", BINARY, ("preview near", "preview bm25")),
+    Target("minhash.*", BINARY, ("preview near", "preview bm25")),
     Target("ranker/*/ranker.safetensors", (*BINARY, nan, *SAFETENSORS), ("preview ranker",)),
     Target("ranker/*/ranker.json", (*WRONG, half, gone, member("outputs", -1), member("encoder", 5),
                                     member("settings", []), member("candidates", 10**12)), ("preview ranker",)),
@@ -200,7 +200,7 @@ def run(world: World, seed: int, few: bool, workers: int) -> list[Tally]:
     planned = [
         (target, path, damage, number)
         for target in TARGETS
-        for path in sorted(world.full.glob(target.pattern)) or [Path(target.pattern)]
+        for path in files_of(world, target)
         for number, damage in enumerate(target.damages)
         if wanted(case_name(world, path, damage, number))
     ][:: 16 if few else 1]
@@ -219,6 +219,9 @@ def run(world: World, seed: int, few: bool, workers: int) -> list[Tally]:
             except RuntimeError as error:
                 return name, [str(error)[-200:]]
 
+    absent = [target.pattern for target in TARGETS if not files_of(world, target)]
+    if absent:
+        tally.notes.append(f"no such files in the workspace: {', '.join(absent)}")
     with ThreadPoolExecutor(workers) as several:
         for name, problems in several.map(one, planned):
             tally.case(name, problems)
@@ -235,6 +238,11 @@ def run(world: World, seed: int, few: bool, workers: int) -> list[Tally]:
     if wanted("workspace.duckdb.wal"):
         log_damages(world, tally, seed, few)
     return [tally]
+
+
+def files_of(world: World, target: Target) -> list[Path]:
+    """Where a pattern names a file of the home, that; where the workspace has no such file, none."""
+    return [Path(target.pattern)] if target.pattern.startswith("..") else sorted(world.full.glob(target.pattern))
 
 
 def case_name(world: World, path: Path, damage: Damage, number: int) -> str:
@@ -358,9 +366,9 @@ EXCHANGES: dict[str, Callable[[World, Path], list[str]]] = {
     "older database, then another file": lambda w, p: _older_database(w, p, False),
     "older database after new artefacts, then another file": lambda w, p: _older_database(w, p, True),
     "older database alone": _older_database_alone,
-    "vectors of another workspace": _exchanged(("vectors/*/vectors.*", "vectors/*/encoded*"), ("preview dense",)),
+    "vectors of another workspace": _exchanged(("vectors/*/[!t]*.*",), ("preview dense",)),
     "lexical index of another workspace": _exchanged(("lexical/*",), ("preview bm25",)),
-    "MinHash of another workspace": _exchanged(("minhash.npy",), ("preview near",)),
+    "MinHash of another workspace": _exchanged(("minhash.*",), ("preview near",)),
     "token vectors of another workspace": _exchanged(("vectors/*/tokens.*",), ("preview set-bsr",)),
     "ranker of another workspace": _exchanged(("ranker/*/*.safetensors",), ("preview ranker",)),
     "topics of another workspace": _exchanged(("topics/*/*",), ("preview topick", "topics")),

@@ -306,7 +306,7 @@ def scenarios(share: float) -> list[Scenario]:
             f"export {form}", "full",
             lambda p, form=form, split=split: (  # type: ignore[misc]
                 "export", p.folder / "out" / FORMATS[form], "-f", form, *split, "--force", "--json"),
-            check_export, n(2), n(7), prepare=_exported_before(form),
+            check_export, n(2), n(9), prepare=_exported_before(form),
         )  # fmt: skip
         found.append(more)
     return found
