@@ -30,6 +30,7 @@ from .world import (
     must,
     queries,
     rows,
+    same,
     scrub,
     seen,
     with_key,
@@ -142,7 +143,7 @@ def ends_well_again(scenario: Scenario, place: Place, words: Sequence[object] | 
         shown = look(place.commands, place.workspace, view)
         if shown.code or complaint(shown):
             problems.append(f"{view}: {complaint(shown) or shown.line}")
-        elif scrub(shown.json) != views[view]:
+        elif not same(scrub(shown.json), views[view]):
             problems.append(f"silent difference in {view} after going on")
     return problems
 

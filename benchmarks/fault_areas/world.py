@@ -157,6 +157,17 @@ def scrub(told: Any) -> Any:
     return round(told, 4) if isinstance(told, float) else told
 
 
+def same(told: Any, before: Any) -> bool:
+    """Equal but for the last digits of scores, which what is computed anew in another batch may give."""
+    if isinstance(told, dict) and isinstance(before, dict):
+        return told.keys() == before.keys() and all(same(told[name], before[name]) for name in told)
+    if isinstance(told, list) and isinstance(before, list):
+        return len(told) == len(before) and all(map(same, told, before))
+    if isinstance(told, float) and isinstance(before, float):
+        return abs(told - before) <= 2e-3
+    return bool(told == before)
+
+
 VIEWS: dict[str, tuple[str, ...]] = {
     **{f"preview {method}": ("preview", QUERY, "-m", method, "-k", "6") for method in METHODS},
     "preview near": ("preview", NEAR, "-m", "bm25", "-k", "6"),
