@@ -12,7 +12,8 @@ from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.jobs import folder as folders
 from icl_curate.engine.jobs.lock import wait_for
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.tests.servers import Server
+
+from .servers import Server
 
 QUERIES = 24
 CONCURRENCY = 4

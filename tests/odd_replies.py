@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any
 
 try:
-    from icl_curate.tests.servers import Call, Raw, Reply, Server
+    from .servers import Call, Raw, Reply, Server
 except ImportError:  # imported from outside the tests
     from servers import Call, Raw, Reply, Server  # type: ignore[import-not-found,no-redef]
 

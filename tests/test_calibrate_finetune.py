@@ -21,7 +21,8 @@ from icl_curate.engine.store import rounds as kept
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.reviews import review
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.tests.calibrate_world import SETTINGS, Said, Scripted, workspace_of
+
+from .calibrate_world import SETTINGS, Said, Scripted, workspace_of
 
 
 def query(name: str) -> dict[str, Any]:

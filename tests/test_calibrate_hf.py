@@ -18,8 +18,9 @@ from icl_curate.engine.llm.hf.model import LocalModel
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.store import rounds as kept
-from icl_curate.tests.calibrate_world import workspace_of
-from icl_curate.tests.test_llm_hf import CHAT, _save
+
+from .calibrate_world import workspace_of
+from .test_llm_hf import CHAT, _save
 
 QUERIES = [
     {

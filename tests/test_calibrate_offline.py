@@ -17,7 +17,8 @@ from icl_curate.engine.pool.prompts import Prompt, Said, build_prompt
 from icl_curate.engine.pool.records import Query, Task
 from icl_curate.engine.store import calls
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.tests.test_llm_offline import LABELS, OPEN, PASSAGE, bag_of_words, prompt, shot
+
+from .test_llm_offline import LABELS, OPEN, PASSAGE, bag_of_words, prompt, shot
 
 QUESTION = "When did the work on Mount Rushmore begin?"
 

@@ -20,7 +20,8 @@ from icl_curate.engine.pool.records import Query
 from icl_curate.engine.progress import CancelToken
 from icl_curate.engine.store import rounds as kept
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.tests.calibrate_world import CAPITAL, SCRIPT, SETTINGS, Scripted, workspace_of
+
+from .calibrate_world import CAPITAL, SCRIPT, SETTINGS, Scripted, workspace_of
 
 ALL = CalibrationPlan(rounds=3, split="validation")
 

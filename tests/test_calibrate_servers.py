@@ -24,8 +24,9 @@ from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.openai_server import OpenAIServer
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.settings import Settings
-from icl_curate.tests.calibrate_world import workspace_of
-from icl_curate.tests.servers import Call, Reply, Server, ok
+
+from .calibrate_world import workspace_of
+from .servers import Call, Reply, Server, ok
 
 MARK = "zebra"
 

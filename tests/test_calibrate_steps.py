@@ -14,7 +14,8 @@ from icl_curate.engine.store import runs
 from icl_curate.engine.store.reviews import review, reviews
 from icl_curate.engine.store.rounds import finals
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.tests.calibrate_world import SCRIPT, SETTINGS, Scripted, workspace_of
+
+from .calibrate_world import SCRIPT, SETTINGS, Scripted, workspace_of
 
 
 @pytest.fixture

@@ -26,8 +26,9 @@ from icl_curate.engine.pool.prompts import Template
 from icl_curate.engine.pool.records import Demonstration, Query
 from icl_curate.engine.progress import CancelToken
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.tests.asked_world import SETTINGS, Copy, Scripted, copier, evaluate, make_world, outcomes, texts
-from icl_curate.tests.servers import Call, Reply, Server, error, page
+
+from .asked_world import SETTINGS, Copy, Scripted, copier, evaluate, make_world, outcomes, texts
+from .servers import Call, Reply, Server, error, page
 
 # rerank
 

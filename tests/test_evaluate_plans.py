@@ -21,7 +21,9 @@ from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Answer, Capabilities, Request, Result
 from icl_curate.engine.select.methods import METHODS
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.tests.asked_world import (
+from numpy.typing import NDArray
+
+from .asked_world import (
     GENERATES,
     SCORES,
     SETTINGS,
@@ -32,9 +34,8 @@ from icl_curate.tests.asked_world import (
     make_world,
     texts,
 )
-from icl_curate.tests.commands import Run
-from icl_curate.tests.servers import Server
-from numpy.typing import NDArray
+from .commands import Run
+from .servers import Server
 
 LABELS = ("red", "green", "blue")
 TEST = 5

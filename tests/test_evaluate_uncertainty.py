@@ -19,7 +19,8 @@ from icl_curate.engine.pool.prompts import Prompt, Template
 from icl_curate.engine.retrieval.vectors import Vectors, folder_of
 from icl_curate.engine.store.demonstrations import active_rows, fetch, queries
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.tests.asked_world import (
+
+from .asked_world import (
     ENCODER,
     SCORES,
     SETTINGS,
@@ -31,7 +32,7 @@ from icl_curate.tests.asked_world import (
     outcomes,
     texts,
 )
-from icl_curate.tests.test_llm_hf import Reference, _save
+from .test_llm_hf import Reference, _save
 
 LABELS = ("red", "blue", "possible")
 SHORT = replace(SETTINGS, k=2, instruction="Name a colour.")

@@ -23,10 +23,11 @@ from icl_curate.engine.jobs.lock import alive, hold, wait_for
 from icl_curate.engine.progress import Event
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.tests.jobs_world import CONCURRENCY, QUERIES, asked, evaluation, leave_nothing_running, make_pool
-from icl_curate.tests.servers import Server
 
 from commands import Run
+
+from .jobs_world import CONCURRENCY, QUERIES, asked, evaluation, leave_nothing_running, make_pool
+from .servers import Server
 
 
 @pytest.fixture

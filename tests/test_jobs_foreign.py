@@ -21,10 +21,11 @@ from icl_curate.engine.jobs.follow import told
 from icl_curate.engine.jobs.lock import alive, hold, wait_for
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.render.jobs import live_of, outcome, show_result
-from icl_curate.tests.jobs_world import leave_nothing_running, make_pool
 from icl_curate.tui.dry_run import parsed
 
 from commands import Run
+
+from .jobs_world import leave_nothing_running, make_pool
 
 
 @pytest.fixture

@@ -26,8 +26,9 @@ from icl_curate.engine.pool.records import Demonstration, Query
 from icl_curate.engine.progress import CancelToken, Event
 from icl_curate.engine.store import calls
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.tests.servers import Server
-from icl_curate.tests.test_llm_hf import _save
+
+from .servers import Server
+from .test_llm_hf import _save
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,8 @@ from icl_curate.engine.pool.prompts import Message, Prompt
 from icl_curate.engine.pool.records import Query
 from icl_curate.engine.store import calls
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.tests.servers import Server
+
+from .servers import Server
 
 CHILD = """
 import signal

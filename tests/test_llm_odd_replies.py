@@ -17,8 +17,9 @@ from icl_curate.engine.pool.prompts import Message, Prompt
 from icl_curate.engine.pool.records import Query
 from icl_curate.engine.progress import Event
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.tests.odd_replies import ANSWER, ODD, Odd
-from icl_curate.tests.servers import Call, Server, answer_to, error
+
+from .odd_replies import ANSWER, ODD, Odd
+from .servers import Call, Server, answer_to, error
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,8 @@ from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Answer, Capabilities, Failure, Request, Result, Sampling
 from icl_curate.engine.pool.prompts import Message, Prompt
 from icl_curate.engine.pool.records import Query
-from icl_curate.tests.servers import Call, Server, answer_to, error, logprob, ok, page, tokenise, tokens_in
+
+from .servers import Call, Server, answer_to, error, logprob, ok, page, tokenise, tokens_in
 
 
 @pytest.fixture(autouse=True)

@@ -27,7 +27,8 @@ from icl_curate.engine.pool.records import Query
 from icl_curate.engine.progress import CancelToken, Event
 from icl_curate.engine.store import calls
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.tests.servers import Call, Server, answer_to, error, ok, page, tokens_in
+
+from .servers import Call, Server, answer_to, error, ok, page, tokens_in
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from icl_curate.engine.ranker.train import RankerPlan, RankerTraining
 from icl_curate.engine.store import decisions, runs
 from icl_curate.engine.store.ledger import STEP_COLUMNS, Effect, figures, save_batch
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.tests.ranker_world import Scripted, make_world, with_k
+
+from .ranker_world import Scripted, make_world, with_k
 
 
 @pytest.fixture

@@ -25,7 +25,8 @@ from icl_curate.engine.ranker.train import RankerPlan, RankerTraining
 from icl_curate.engine.select.selector import Selector
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.tests.ranker_world import SETTINGS, Scripted, make_world, with_k
+
+from .ranker_world import SETTINGS, Scripted, make_world, with_k
 
 SHORT = RankerPlan(epochs=1)
 

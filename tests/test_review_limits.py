@@ -13,8 +13,6 @@ from icl_curate.engine.jobs import folder as folders
 from icl_curate.engine.jobs import start as starting
 from icl_curate.engine.jobs.lock import wait_for
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.tests.jobs_world import evaluation, leave_nothing_running, make_pool
-from icl_curate.tests.servers import Server
 from icl_curate.tui import limits
 from icl_curate.tui.app import VERBS, ReviewApp
 from icl_curate.tui.dialogs.run import Run
@@ -23,6 +21,9 @@ from reviewing import go, said, session, settled, text_of, until
 from textual.pilot import Pilot
 from textual.widgets import Input
 from typer.main import get_command
+
+from .jobs_world import evaluation, leave_nothing_running, make_pool
+from .servers import Server
 
 FREE = {
     "train sources -b 20 -k 3 -n 10 --ranking bm25 --max-calls 100 --max-cost=1.5",

@@ -21,9 +21,6 @@ from icl_curate.engine.jobs.lock import hold
 from icl_curate.engine.progress import Event
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.render.jobs import rehearsed
-from icl_curate.tests.commands import run_command
-from icl_curate.tests.jobs_world import QUERIES, asked, evaluation, leave_nothing_running, make_pool
-from icl_curate.tests.servers import Server
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.start import Start, propose
 from icl_curate.tui.tabs.evaluate.tab import EvaluateRoom
@@ -35,6 +32,10 @@ from reviewing import HOSTILE as TEXTS
 from reviewing import is_safe, said, session, text_of, until
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
+
+from .commands import run_command
+from .jobs_world import QUERIES, asked, evaluation, leave_nothing_running, make_pool
+from .servers import Server
 
 HOSTILE = " ".join(text for text in TEXTS if len(text) < 100 and "\n" not in text)
 

@@ -7,13 +7,14 @@ from pathlib import Path
 
 from icl_curate.engine.store.decisions import history
 from icl_curate.engine.store.overview import overview
-from icl_curate.tests.commands import run_command
-from icl_curate.tests.servers import Server
 from icl_curate.tui.app import VERBS, ReviewApp
 from icl_curate.tui.dialogs.run import Run
 from reviewing import SOURCES, is_safe, make_pool, session, text_of, until
 from textual.pilot import Pilot
 from textual.widgets import Input
+
+from .commands import run_command
+from .servers import Server
 
 
 async def run_in(app: ReviewApp, pilot: Pilot[None], command: str) -> Run:

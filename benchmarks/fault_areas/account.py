@@ -29,8 +29,6 @@ from pathlib import Path
 from typing import Any
 
 import icl_curate
-from icl_curate.benchmarks.fault_areas.harness import Tally, scratch
-from icl_curate.benchmarks.fault_areas.world import World
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.llm.cache import call_key
 from icl_curate.engine.llm.openai_server import OpenAIServer
@@ -38,6 +36,9 @@ from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.pool.records import Split
 from icl_curate.engine.settings import resolve
 from icl_curate.engine.store.workspace import Workspace
+
+from .harness import Tally, scratch
+from .world import World
 
 SUPPORT = Path(icl_curate.__file__).parent / "sample_data" / "support"
 METHODS = ("zero", "random", "bm25")

@@ -13,10 +13,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from icl_curate.benchmarks.fault_areas.harness import Result, Tally, complaint, scratch, wanted
-from icl_curate.benchmarks.fault_areas.kills import FLIGHTS, Place, agree, decisions
-from icl_curate.benchmarks.fault_areas.server import StubServer
-from icl_curate.benchmarks.fault_areas.world import LABELS, MARKER, World, asking, must, queries, rows, write_rows
+from .harness import Result, Tally, complaint, scratch, wanted
+from .kills import FLIGHTS, Place, agree, decisions
+from .server import StubServer
+from .world import LABELS, MARKER, World, asking, must, queries, rows, write_rows
 
 SIZE = 48 << 20
 KIB = 1024

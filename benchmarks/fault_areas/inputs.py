@@ -24,8 +24,9 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from icl_curate.benchmarks.fault_areas.harness import Tally, complaint, raw_bytes, scratch, wanted
-from icl_curate.benchmarks.fault_areas.world import World
+
+from .harness import Tally, complaint, raw_bytes, scratch, wanted
+from .world import World
 
 LIMIT = 30.0
 ROOM = 3 << 30

@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from icl_curate.benchmarks.fault_areas.harness import KEY, Result, Tally, complaint, scratch, wait_until, wanted
-from icl_curate.benchmarks.fault_areas.server import StubServer
-from icl_curate.benchmarks.fault_areas.world import LABELS, MARKER, World, asking, look, must, with_key, write_rows
+from .harness import KEY, Result, Tally, complaint, scratch, wait_until, wanted
+from .server import StubServer
+from .world import LABELS, MARKER, World, asking, look, must, with_key, write_rows
 
 Check = Callable[[World, Path], list[str]]
 QUESTION = f"{MARKER} my parcel and the lamp"
@@ -116,7 +116,7 @@ def error_as_json(*words: object) -> Check:
 
 
 def formulas(world: World, folder: Path) -> list[str]:
-    rows = [{"input": f"{sign}1+1|cmd", "output": f"{sign}2", "source": f"{sign}s"} for sign in "=+-@\t\r"]
+    rows = [{"input": f"{sign}1+1|cmd", "output": f"{sign}A1", "source": f"{sign}s"} for sign in "=+-@\t\r"]
     pool = write_rows(folder / "pool.jsonl", rows)
     must(world.commands.run("index", pool, "-w", folder / "w", "--no-encode"))
     must(world.commands.run("export", folder / "o.csv", "-w", folder / "w"))
@@ -129,8 +129,10 @@ def formulas(world: World, folder: Path) -> list[str]:
 def permissions(world: World, folder: Path) -> list[str]:
     open_to_all = [
         str(path.relative_to(world.full))
-        for path in (world.full, *world.full.rglob("*"))
-        if stat.S_IMODE(path.stat().st_mode) & 0o077 and path.name not in ("config.toml", "review.json")
+        for path in (world.full, *world.full.rglob("*"))  # the folder itself closes those within it
+        if stat.S_IMODE(path.stat().st_mode) & 0o077
+        and (path == world.full or path.is_file())
+        and path.name not in ("config.toml", "review.json")  # written by this suite
     ]
     return [f"others may read {len(open_to_all)} files: {', '.join(open_to_all[:4])}"] if open_to_all else []
 
@@ -169,7 +171,7 @@ core.train_from_iterator(["the ferry and the parcel"], trainers.BpeTrainer(
 words = transformers.PreTrainedTokenizerFast(tokenizer_object=core, bos_token="<s>", eos_token="</s>")
 torch.manual_seed(0)
 model = transformers.AutoModelForCausalLM.from_config(transformers.GPT2Config(
-    vocab_size=len(words), n_embd=512, n_layer=8, n_head=8, n_positions=2048, bos_token_id=0, eos_token_id=1))
+    vocab_size=len(words), n_embd=256, n_layer=6, n_head=8, n_positions=2048, bos_token_id=0, eos_token_id=1))
 model.save_pretrained(sys.argv[1]); words.save_pretrained(sys.argv[1])
 """
     made = subprocess.run(
@@ -188,10 +190,11 @@ def interrupted_model(number: int) -> Check:
         workspace = world.copy(world.plain, folder)
         words = ("evaluate", "-m", "bm25,random", "--seeds", "3", "--llm", f"hf:{model}", "--answers", "generate",
                  "-w", workspace)  # fmt: skip
-        patient = {"ICL_CURATE_MAX_TOKENS": "256"}
+        patient = {"ICL_CURATE_MAX_TOKENS": "16"}
         before = _answers(world, workspace)
+        started = time.monotonic()
         running = world.commands.start(*words, environment=patient)
-        running.ended.wait(20)  # the model is loaded and answers
+        wait_until(lambda: running.ended.is_set() or _answers(world, workspace) > before, 120)
         begun = time.monotonic()
         running.kill(number)
         found = running.wait(60)
@@ -201,7 +204,7 @@ def interrupted_model(number: int) -> Check:
             problems.append(f"exit code {found.code} of an interrupted command")
         kept = _answers(world, workspace) - before
         if found.code == 130 and not kept:
-            problems.append("answer lost: nothing is kept of 20 s of a local model's work")
+            problems.append(f"answer lost: nothing is kept of {begun - started:.0f} s of a local model's work")
         return problems
 
     return check
@@ -236,7 +239,7 @@ def told_where(world: World, folder: Path) -> list[str]:
 
 def far_wait(world: World, folder: Path) -> list[str]:
     """A far Retry-After, with the patience to wait for it, is said."""
-    from icl_curate.benchmarks.fault_areas.server import http
+    from .server import http
 
     with StubServer(LABELS, MARKER) as server:
         server.fault = lambda call: http(429, b'{"error": {"message": "slow down"}}', {"retry-after": "3600"})

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from icl_curate.benchmarks.fault_areas.harness import (
+from .harness import (
     KEY,
     Result,
     Tally,
@@ -26,8 +26,8 @@ from icl_curate.benchmarks.fault_areas.harness import (
     scratch,
     wanted,
 )
-from icl_curate.benchmarks.fault_areas.server import Call, StubServer, Wire, http
-from icl_curate.benchmarks.fault_areas.world import LABELS, MARKER, World, asking, with_key
+from .server import Call, StubServer, Wire, http
+from .world import LABELS, MARKER, World, asking, with_key
 
 LONG = 60.0
 """Seconds a command may take with a patience of 3 s, two attempts, and other work on the machine."""

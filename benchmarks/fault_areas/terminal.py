@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from icl_curate.benchmarks.fault_areas.harness import Commands, Result, Tally, complaint, raw_bytes, scratch, wait_until
-from icl_curate.benchmarks.fault_areas.world import World, job_states
+from .harness import Commands, Result, Tally, complaint, raw_bytes, scratch, wait_until
+from .world import World, job_states
 
 PAYLOADS = (
     "\x1b]52;c;aGk=\x07", "\x1b[2J\x1b[H", "\x1b]0;title\x07", "\x1b]8;;http://evil\x1b\\link\x1b]8;;\x1b\\",

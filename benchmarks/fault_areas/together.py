@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from icl_curate.benchmarks.fault_areas.harness import Result, Tally, complaint, scratch
-from icl_curate.benchmarks.fault_areas.server import StubServer
-from icl_curate.benchmarks.fault_areas.world import (  # fmt: skip
+from .harness import Result, Tally, complaint, scratch
+from .server import StubServer
+from .world import (  # fmt: skip
     LABELS,
     MARKER,
     World,
@@ -22,6 +22,7 @@ from icl_curate.benchmarks.fault_areas.world import (  # fmt: skip
     look,
     must,
     rows,
+    same,
     scrub,
     seen,
     with_key,
@@ -73,7 +74,7 @@ def two_indexes(world: World) -> list[str]:
         for view in views:
             found = look(world.commands, folder / "w", view)
             problems.append(ended(found))
-            if found.code == 0 and scrub(found.json) != expected[view]:
+            if found.code == 0 and not same(scrub(found.json), expected[view]):
                 problems.append(f"silent difference in {view}")
         return problems
 
