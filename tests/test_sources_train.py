@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ import pytest
 from icl_curate.engine.errors import Cancelled
 from icl_curate.engine.llm.asking import backend_for
 from icl_curate.engine.llm.budget import Budget
-from icl_curate.engine.llm.types import Backend, Failure, Request, Result
+from icl_curate.engine.llm.offline.reader import OfflineReader
+from icl_curate.engine.llm.types import Backend, Failure, Keep, Request
 from icl_curate.engine.pool.records import Query, Task
 from icl_curate.engine.progress import CancelToken, Event
 from icl_curate.engine.retrieval.artefacts import encode_for_reader
@@ -296,31 +297,33 @@ def _one(row: tuple[Any, ...] | None) -> int:
 
 def _pausing(backend: Backend, token: CancelToken) -> Backend:
     """The same backend, which after its first batch waits until it is to stop."""
-    whole, served = backend.ask, 0
+    assert isinstance(backend, OfflineReader)
+    whole, served = backend.ask_each, 0
 
-    async def ask(requests: Sequence[Request]) -> list[Result]:
+    async def ask_each(requests: Sequence[Request], keep: Keep) -> None:
         nonlocal served
         served += 1
         while served > 1 and not token.cancelled:  # noqa: ASYNC110 - a token cannot be awaited
             await asyncio.sleep(0.01)
-        return await whole(requests)
+        await whole(requests, keep)
 
-    backend.ask = ask  # type: ignore[method-assign]
+    backend.ask_each = ask_each  # type: ignore[method-assign]
     return backend
 
 
 def _refusing(backend: Backend, word: str) -> Backend:
     """The same backend, but prompts whose demonstration or question holds ``word`` fail."""
-    whole = backend.ask
+    assert isinstance(backend, OfflineReader)
+    whole = backend.ask_each
 
-    async def ask(requests: Sequence[Request]) -> list[Result]:
-        answers: Iterator[Result] = iter(await whole(requests))
-        return [
-            Failure("refusal", "no") if any(word in text for text in _texts(request)) else answer
-            for request, answer in zip(requests, answers, strict=True)
-        ]
+    async def ask_each(requests: Sequence[Request], keep: Keep) -> None:
+        def refused(i: int) -> bool:
+            return any(word in text for text in _texts(requests[i]))
 
-    backend.ask = ask  # type: ignore[method-assign]
+        no = Failure("refusal", "no")
+        await whole(requests, lambda found: keep({i: no if refused(i) else result for i, result in found.items()}))
+
+    backend.ask_each = ask_each  # type: ignore[method-assign]
     return backend
 
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from icl_curate.engine.retrieval.checked import seal_model
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.store.demonstrations import fetch
 from icl_curate.engine.store.workspace import Workspace
@@ -33,6 +34,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     at = told["topics"].index(SUBJECTS["kitchen"][0])
     told["topics"][at] += " " + HOSTILE
     head.write_text(json.dumps(told))
+    seal_model(found, run, head.parent, [file.name for file in head.parent.iterdir()])
     (found.path / "config.toml").write_text('encoder = "words"\ndevice = "cpu"\nk = 3\n')
     (found.path / "review.json").write_text(json.dumps({"tab": "topics"}))
     return found
