@@ -57,11 +57,14 @@ def near_rows(count: int) -> Iterator[Row]:
 
 
 def long_rows(size: int) -> Iterator[Row]:
-    """Rows of some 2 kB until the file has so many bytes."""
+    """Rows of some 2 kB, none near another, until the file has so many bytes."""
     draw = random.Random(0)
-    pages = [" ".join(draw.choices(WORDS, k=300)) for _ in range(500)]
-    for i in range(size // 2_100):
-        yield {"id": f"r{i}", "input": f"{i} {draw.choice(pages)}", "output": f"o{i % 9}", "source": f"s{i % 8}"}
+    pieces = [" ".join(draw.choices(WORDS, k=30)) for _ in range(20_000)]
+    written = i = 0
+    while written < size:
+        text = " ".join(draw.choices(pieces, k=10))
+        yield {"id": f"r{i}", "input": text, "output": f"o{i % 9}", "source": f"s{i % 8}"}
+        written, i = written + len(text) + 60, i + 1
 
 
 CASES: dict[str, Callable[[float], Iterator[Row]]] = {

@@ -164,7 +164,7 @@ def same(told: Any, before: Any) -> bool:
     if isinstance(told, list) and isinstance(before, list):
         return len(told) == len(before) and all(map(same, told, before))
     if isinstance(told, float) and isinstance(before, float):
-        return abs(told - before) <= 2e-3
+        return abs(told - before) <= 5e-4
     return bool(told == before)
 
 
