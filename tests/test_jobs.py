@@ -66,6 +66,7 @@ def test_a_job_is_the_command_itself(
     assert followed.code == 0, followed.err
     job = find(workspace, 1)
     assert (job.state, job.code, job.error) == ("done", 0, "")
+    assert [path.name for path in job.folder.iterdir() if path.stat().st_mode & 0o077] == []
     assert job.created <= (job.started or 0) <= (job.ended or 0)
     again = run(*evaluation(server), "-w", workspace.path, "--json").json
     kept = {"cached_calls", "run"}

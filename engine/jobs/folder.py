@@ -32,6 +32,7 @@ from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 from .. import trust
+from ..disk import private
 from ..errors import UsageError
 from .lock import alive
 
@@ -198,7 +199,8 @@ def complaint(said: str) -> tuple[str, str]:
 def write_object(path: Path, fields: Mapping[str, Any]) -> None:
     """Write a JSON object so that no reader sees half of it."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(json.dumps(fields), encoding="utf-8")
+    with open(draft, "w", encoding="utf-8", opener=private) as file:
+        file.write(json.dumps(fields))
     draft.replace(path)
 
 

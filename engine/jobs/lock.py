@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from ..disk import private
 from ..errors import UsageError
 
 LOCK = "lock"
@@ -20,7 +21,7 @@ _CAREFUL = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
 
 def hold(folder: Path) -> IO[bytes]:
     """Take the lock of a new job's folder."""
-    file = (folder / LOCK).open("wb")
+    file = open(folder / LOCK, "wb", opener=private)  # noqa: SIM115 - held for as long as the job lives
     _flock(file.fileno(), exclusive=True, wait=False)
     return file
 

@@ -7,7 +7,6 @@ queue needs nobody to keep it.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -25,7 +24,7 @@ from ..disk import private, private_folder
 from ..errors import CurateError, UsageError
 from ..settings import PREFIX, user_config
 from . import VARIABLE
-from .folder import CANCEL, JOB, LOG, RESULT, Job, find, home, identity, is_own, numbers, own_process
+from .folder import CANCEL, JOB, LOG, RESULT, Job, find, home, identity, is_own, numbers, own_process, write_object
 from .lock import hold
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def start(workspace: Workspace, arguments: Sequence[str], directory: Path | None
         with hold(folder) as lock:
             told = {"arguments": list(arguments), "directory": there, "created": time.time()}
             told["signature"] = trust.sign(identity(workspace.path, arguments, there))
-            (folder / JOB).write_text(json.dumps(told), encoding="utf-8")
+            write_object(folder / JOB, told)
             folder = _numbered(parent, folder)
             _spawn(workspace, folder, arguments, there, lock.fileno())
     except OSError as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -188,21 +189,21 @@ def find_repeats(
 
 
 def _held_grams(texts: Sequence[str]) -> Callable[[int], frozenset[str]]:
-    """`grams` of the texts by their numbers, the latest `GRAMS_HELD` of them held: all of a pool of long texts would
-    take a hundred times the room of the texts."""
-    known: dict[int, frozenset[str]] = {}
+    """`grams` of the texts by their numbers, the `GRAMS_HELD` used latest held: all of a pool of long texts would take
+    a hundred times the room of the texts."""
+    known: OrderedDict[int, frozenset[str]] = OrderedDict()
     held = 0
 
     def grams_of(i: int) -> frozenset[str]:
         nonlocal held
-        if i not in known:
-            found = grams(texts[i])
-            if held + len(found) > GRAMS_HELD:
-                known.clear()
-                held = 0
-            known[i] = found
-            held += len(found)
-        return known[i]
+        if i in known:
+            known.move_to_end(i)
+            return known[i]
+        found = known[i] = grams(texts[i])
+        held += len(found)
+        while held > GRAMS_HELD and len(known) > 1:
+            held -= len(known.popitem(last=False)[1])
+        return found
 
     return grams_of
 
