@@ -251,7 +251,7 @@ def test_jobs_tell_what_their_folders_hold(terminals: Terminals, own: Path) -> N
     (folder / "job.json").write_text(
         json.dumps({"arguments": ["evaluate", "-m", CLIP], "directory": CLIP, "created": 1.0})
     )
-    (folder / "state.json").write_text(json.dumps({"pid": 1, "started": 1.0, "ended": 2.0, "code": 1}))
+    (folder / "state.json").write_text(json.dumps({"pid": 4242, "started": 1.0, "ended": 2.0, "code": 1}))
     events = [
         {"time": 1.0 + i, "task": text, "done": i, "total": 99, "note": text, "fields": {text: 1.0}}
         for i, text in enumerate(HOSTILE.values())
