@@ -1304,7 +1304,7 @@ def _typed(query: str) -> str:
 
     if query != STDIN:
         return query
-    return piped('pipe one in, or type it: icl-curate preview "a question"').decode(errors="replace").strip()
+    return piped("pipe one in, or type it in place of the -").decode(errors="replace").strip()
 
 
 def _tell_waiting(what: str, waited: float) -> None:

@@ -15,15 +15,16 @@ import os
 import re
 import secrets
 import shlex
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from .errors import CurateError, LLMError, UsageError
+from .files import replace_file
 from .settings import user_config
+from .store.locks import exclusive
 
 FILE = "trust.json"
 
@@ -153,32 +154,12 @@ def _writing() -> Iterator[_Kept]:
     """What is kept, to be changed: written whole when the block ends, one program at a time."""
     path = place()
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _locked(path.with_suffix(".lock")):
+        with exclusive(path.with_suffix(".lock")):
             kept = _read()
             yield kept
-            handle, draft = tempfile.mkstemp(prefix=f".{FILE}-", dir=path.parent)  # 0600
-            try:
-                with os.fdopen(handle, "w", encoding="utf-8") as file:
-                    json.dump({"confirmed": kept.confirmed, "secret": kept.secret}, file, indent=1)
-                    file.flush()
-                    os.fsync(file.fileno())
-                Path(draft).replace(path)
-            except BaseException:
-                with suppress(OSError):
-                    Path(draft).unlink()
-                raise
+            text = json.dumps({"confirmed": kept.confirmed, "secret": kept.secret}, indent=1)
+            replace_file(path, lambda file: file.write(text.encode()))
     except OSError as error:
         raise CurateError(
             f"cannot write {path}: {error.strerror}", "ICL_CURATE_CONFIG=/a/folder/of/yours/config.toml moves it"
         ) from error
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "wb") as file:
-        with suppress(ImportError):  # not on Windows
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield

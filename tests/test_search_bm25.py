@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from icl_curate.engine.errors import Cancelled, WorkspaceError
-from icl_curate.engine.files import map_safetensors
 from icl_curate.engine.progress import CancelToken, Event
 from icl_curate.engine.retrieval import bm25
+from icl_curate.engine.retrieval.tensors import map_safetensors
 from rank_bm25 import BM25Okapi
 
 # few words and many repeats: terms in more than half of the documents (floored), repeated and missing ones

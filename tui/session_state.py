@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..engine.disk import read_regular
+from ..engine.files import replace_file
 
 FILE = "review.json"
 
@@ -39,7 +40,5 @@ def load(folder: Path) -> Memory:
 
 def save(folder: Path, memory: Memory) -> None:
     """Write it whole or not at all. `OSError` where the folder cannot be written."""
-    from ..engine.files import replace_file  # brings numpy, which the first paint does without
-
     text = json.dumps(asdict(memory), ensure_ascii=False, indent=1)
     replace_file(folder / FILE, lambda file: file.write(text.encode()))

@@ -23,17 +23,17 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import stat
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from .. import trust
-from ..disk import private
+from ..disk import open_regular
 from ..errors import UsageError
+from ..files import replace_file
 from .lock import alive
 
 if TYPE_CHECKING:  # a job that waits for its turn has no need of DuckDB
@@ -198,19 +198,7 @@ def complaint(said: str) -> tuple[str, str]:
 
 def write_object(path: Path, fields: Mapping[str, Any]) -> None:
     """Write a JSON object so that no reader sees half of it."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(draft, "w", encoding="utf-8", opener=private) as file:
-        file.write(json.dumps(fields))
-    draft.replace(path)
-
-
-def open_regular(path: Path) -> IO[bytes]:
-    """Open a file to read. `OSError` for what is none: a pipe would be waited for, a device never ends."""
-    file = os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb")
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise OSError(f"{path} is no file")
-    return file
+    replace_file(path, lambda file: file.write(json.dumps(fields).encode()))
 
 
 def is_time(value: Any) -> bool:

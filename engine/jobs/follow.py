@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..disk import open_regular
 from ..progress import STEPS, CancelToken, Event
-from .folder import EVENTS, find, is_figure, is_time, open_regular
+from .folder import EVENTS, find, is_figure, is_time
 
 if TYPE_CHECKING:
     from ..store.workspace import Workspace

@@ -28,9 +28,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import WorkspaceError
-from ..files import map_safetensors, replace_file
+from ..files import replace_file
 from ..store import runs
 from ..store.workspace import Workspace
+from .tensors import map_safetensors
 
 SMALL = 4 << 20
 """Files of fewer bytes are read each time."""

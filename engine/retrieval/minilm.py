@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ..files import map_safetensors
+from .tensors import map_safetensors
 from .threads import one_blas_thread
 
 Floats = NDArray[np.float32]

@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UsageError
-from ..files import map_safetensors, replace_file
+from ..files import replace_file
 from ..progress import CancelToken, Event, Report, silent
 from ..retrieval.checked import check_model, seal_model
+from ..retrieval.tensors import map_safetensors
 from ..store import runs
 from ..store.topics import KIND
 from ..store.workspace import Workspace

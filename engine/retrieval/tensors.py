@@ -1,0 +1,67 @@
+"""Reading safetensors files as memory maps, whatever is in them."""
+
+from __future__ import annotations
+
+import json
+import math
+import operator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+MOST_HEAD = 100_000_000
+"""Bytes of a safetensors head at most, as in the format's own library."""
+
+KINDS = {
+    name: np.dtype(kind)
+    for name, kind in (
+        ("U8", np.uint8),
+        ("U32", np.uint32),
+        ("I32", np.int32),
+        ("I64", np.int64),
+        ("U64", np.uint64),
+        ("F16", np.float16),
+        ("F32", np.float32),
+    )
+}
+
+
+def map_safetensors(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    """The tensors of a safetensors file as read-only views of one memory map, and its metadata.
+
+    Raises `OSError` or `ValueError` when there is no such file or it is not whole.
+    """
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if not 2 <= length <= min(size - 8, MOST_HEAD):
+            raise ValueError("its head is cut off or damaged")
+        try:
+            head = json.loads(file.read(length))
+        except RecursionError as error:
+            raise ValueError("its head is no list of tensors") from error
+    if not isinstance(head, dict):
+        raise ValueError("its head is no list of tensors")
+    metadata = head.pop("__metadata__", {})
+    if not isinstance(metadata, dict):
+        raise ValueError("its metadata is damaged")
+    begin = 8 + length
+    data = np.memmap(path, np.uint8, "r", offset=begin) if size > begin else np.empty(0, np.uint8)
+    return {name: _tensor(data, name, entry) for name, entry in head.items()}, metadata
+
+
+def _tensor(data: NDArray[np.uint8], name: str, entry: Any) -> NDArray[Any]:
+    """One tensor by what the head says of it. `ValueError` when that is not so."""
+    try:
+        begin, end = map(operator.index, entry["data_offsets"])
+        shape = tuple(map(operator.index, entry["shape"]))
+        kind = KINDS[entry["dtype"]]
+    except (TypeError, ValueError, KeyError) as error:
+        raise ValueError(f"what its head says of {name} is damaged") from error
+    if not 0 <= begin <= end <= len(data) or min(shape, default=0) < 0:
+        raise ValueError(f"{name} does not lie in it")
+    if math.prod(shape) * kind.itemsize != end - begin:
+        raise ValueError(f"{name} is not of the size its head says")
+    return np.asarray(data[begin:end]).view(kind).reshape(shape)
