@@ -17,15 +17,18 @@ from icl_curate.engine.retrieval import duplicates
 from icl_curate.engine.retrieval.duplicates import (
     CHARACTERS,
     FILE,
+    NO_ASIDE,
+    Repeat,
     Repeats,
+    Rows,
     band_keys,
     find_repeats,
-    grams,
-    jaccard,
+    jaccards,
     normalised,
 )
 from icl_curate.engine.store.demonstrations import groups
 from icl_curate.engine.store.workspace import Workspace
+from numpy.typing import NDArray
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -47,16 +50,38 @@ def texts_with_edits(n: int, seed: int) -> list[str]:
 
 
 def similarity(a: str, b: str) -> float:
-    return jaccard(grams(a), grams(b))
+    """The Jaccard similarity of the sets of 5-grams, from its definition."""
 
-
-@given(st.text(max_size=40), st.text(max_size=40))
-def test_jaccard_is_that_of_the_sets_of_five_grams(a: str, b: str) -> None:
-    def by_hand(text: str) -> set[str]:
+    def grams(text: str) -> set[str]:
         return {text[i : i + 5] for i in range(len(text)) if len(text[i : i + 5]) == 5} or {text}
 
-    left, right = by_hand(a), by_hand(b)
-    assert similarity(a, b) == len(left & right) / len(left | right)
+    left, right = grams(a), grams(b)
+    return len(left & right) / len(left | right)
+
+
+def repeats_of(
+    texts: list[str],
+    outputs: list[str] | None = None,
+    asides: list[str] | None = None,
+    keys: NDArray[np.uint64] | None = None,
+    numbers: NDArray[np.int64] | None = None,
+) -> list[Repeat]:
+    n = len(texts)
+    told = Rows(
+        np.arange(n) if numbers is None else numbers,
+        np.array([len(text) for text in texts]),
+        np.array(outputs or ["x"] * n),
+        np.array([hash(aside) if aside else NO_ASIDE for aside in asides or [""] * n]),
+        band_keys(texts) if keys is None else keys,
+        lambda places: [texts[i] for i in places],
+    )
+    return find_repeats(told, 0.8)
+
+
+@given(st.lists(st.text(st.sampled_from("ab \U0001f600é\ud800"), max_size=20), min_size=1, max_size=9))
+def test_jaccard_is_that_of_the_sets_of_five_grams(texts: list[str]) -> None:
+    pairs = np.array([(a, b) for a in range(len(texts)) for b in range(len(texts))])
+    assert jaccards(texts, pairs).tolist() == [similarity(texts[a], texts[b]) for a, b in pairs]
 
 
 @settings(max_examples=40, deadline=None)
@@ -88,7 +113,7 @@ def test_groups_are_those_of_brute_force_where_the_similarity_is_high() -> None:
     texts = texts_with_edits(120, 2)
     draw.shuffle(texts)
     rows = np.arange(len(texts), dtype=np.int64) * 3 + 5
-    found = {r.row: r for r in find_repeats(rows, texts, ["x"] * len(texts), [""] * len(texts), band_keys(texts), 0.8)}
+    found = {r.row: r for r in repeats_of(texts, numbers=rows)}
     for a, b in combinations(range(len(texts)), 2):
         s = similarity(texts[a], texts[b])
         of_a, of_b = (found[int(rows[i])].of if int(rows[i]) in found else int(rows[i]) for i in (a, b))
@@ -103,8 +128,7 @@ def test_kinds() -> None:
     texts = ["what is the capital of france", "what is the capital of france", "what is the capital of france"]
     texts = [*texts, "what is the capital of francs", "", "", "abc"]
     outputs = ["paris", "paris", "lyon", "paris", "a", "a", "b"]
-    rows = np.arange(len(texts), dtype=np.int64)
-    found = find_repeats(rows, texts, outputs, [""] * len(texts), band_keys(texts), 0.8)
+    found = repeats_of(texts, outputs)
     assert [(r.row, r.of, r.kind) for r in found] == [
         (1, 0, "exact"),
         (2, 0, "conflict"),
@@ -156,26 +180,38 @@ def test_a_text_nobody_indexed_finds_what_it_repeats(tmp_path: Path) -> None:
 
 def test_one_question_about_two_passages_is_two_questions() -> None:
     texts = [normalised("what is the main finding of the study described above")] * 3
-    keys = band_keys(texts)
-    assert find_repeats(np.arange(2), texts[:2], ["a", "b"], ["passage one", "passage two"], keys[:2], 0.8) == []
-    same = find_repeats(np.arange(3), texts, ["a", "a", "b"], ["passage one", "passage one", "passage two"], keys, 0.8)
+    assert repeats_of(texts[:2], ["a", "b"], ["passage one", "passage two"]) == []
+    same = repeats_of(texts, ["a", "a", "b"], ["passage one", "passage one", "passage two"])
     assert [(r.row, r.of, r.kind) for r in same] == [(1, 0, "exact")]
 
 
 def test_long_texts_are_compared_in_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(duplicates, "GRAMS_HELD", 20_000, raising=False)
+    monkeypatch.setattr(duplicates, "CHARACTERS", 20_000)
     draw = random.Random(0)
     texts = ["".join(draw.choices("abcdefghijklmnopqrstuvwxyz ", k=2_000)) for _ in range(300)]
     texts[150] = texts[0][:-3]
     one_bucket = np.zeros((len(texts), 16), np.uint64)
     tracemalloc.start()
     try:
-        found = find_repeats(np.arange(300), texts, ["x"] * 300, [""] * 300, one_bucket, 0.8)
+        found = repeats_of(texts, keys=one_bucket)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert [(repeat.row, repeat.of, repeat.kind) for repeat in found] == [(150, 0, "near")]
-    assert peak < 15e6, "the 5-grams of all texts were held: 300 times 2,000 of them take 60 MB"
+    assert peak < 5e6, "the 5-grams of all texts were held: 300 times 2,000 of them take 60 MB"
+
+
+def test_rows_join_through_others_whatever_is_compared_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = random.Random(0)
+    letters = "".join(draw.choices(LETTERS, k=500))
+    texts = [letters[8 * i :][:200] for i in range(30)]  # each a step from the one before; the last far from the first
+    places = np.arange(len(texts), dtype=np.uint64)
+    keys = places[:, None] + np.arange(1, 17, dtype=np.uint64) * 1000  # no two rows agree …
+    keys[:, 0], keys[:, 1] = places // 2, (places + 1) // 2  # … but each and the next
+    wanted = repeats_of(texts, keys=keys)
+    assert {repeat.of for repeat in wanted} == {0} and min(repeat.similarity for repeat in wanted) < 0.8
+    monkeypatch.setattr(duplicates, "MOST_PAIRS", 3)
+    assert repeats_of(texts, keys=keys) == wanted
 
 
 def test_texts_of_any_length_are_hashed_in_parts() -> None:

@@ -401,6 +401,23 @@ def test_who_is_waited_for_is_said_and_the_wait_can_be_ended(
     assert _notes(store) == []
 
 
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (
+            ["/home/a/icl_curate/.venv/bin/python", "/home/a/icl_curate/.venv/bin/icl-curate", "prune"],
+            "icl-curate prune",
+        ),
+        (["/home/a/icl_curate/.venv/bin/python", "-m", "icl_curate", "prune"], "icl-curate prune"),
+        (["python", "-c", "from icl_curate.cli import main; main()", "prune"], "icl-curate prune"),
+        (["/usr/bin/less", "/home/a/.icl-curate/config.toml"], "less"),
+    ],
+)
+def test_a_process_is_named_by_what_it_runs(words: list[str], wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "read_bytes", lambda self: "\0".join([*words, ""]).encode())
+    assert locks.process(7) == f"PID 7 ({wanted})"
+
+
 def test_ctrl_c_ends_a_commands_waiting(held: tuple[Workspace, subprocess.Popen[str]]) -> None:
     store, _ = held
     command = [sys.executable, "-c", "from icl_curate.cli import main; main()", "export", "out.jsonl", "-w", store.path]

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..errors import WorkspaceError
 from ..progress import CancelToken, Event, Report, silent
 from ..settings import Settings
-from ..store.demonstrations import content_keys, keys_of, live_keys, rows_of_inputs
+from ..store.demonstrations import content_keys, input_blocks, inputs, keys_of, live_keys, rows_of_inputs
 from ..store.workspace import Workspace
 from . import bm25
 from .bm25 import BM25Index
@@ -64,7 +63,7 @@ def encode(
         if unfit:
             report(Event("encode", note=f"{unfit:,} stored vectors are damaged or of other texts: encoded again"))
         lacking = ~stored.holds(rows, keys)
-        done = stored.fill(loaded, rows[lacking], _texts(workspace, rows[lacking]), keys[lacking], report, cancel)
+        done = stored.fill(loaded, rows[lacking], inputs(workspace, rows[lacking]), keys[lacking], report, cancel)
         stored.damaged(anew=True)  # remembered for the first that opens them
     with workspace.write() as con:
         con.execute("INSERT OR REPLACE INTO meta VALUES ('encoder', ?)", [encoder])
@@ -106,7 +105,7 @@ def lexical_index(
         return bm25.load(folder, pool, anew=anew)
     except WorkspaceError:
         pass
-    index = bm25.build(rows, _texts(workspace, rows), report, cancel)
+    index = bm25.build(rows, (text for _, texts in input_blocks(workspace, rows) for text in texts), report, cancel)
     try:
         index.save(folder, pool)
     except OSError as error:
@@ -142,15 +141,6 @@ def encode_for_reader(workspace: Workspace, settings: Settings) -> Callable[[Seq
         return vectors
 
     return encode
-
-
-def _texts(workspace: Workspace, rows: NDArray[np.int64]) -> list[str]:
-    """Inputs of rows (n,), which are ascending."""
-    with workspace.read() as con:
-        con.register("wanted", pa.table({"row": rows}))
-        found = con.sql("SELECT input FROM demonstrations SEMI JOIN wanted USING (row) ORDER BY row").to_arrow_table()
-        con.unregister("wanted")
-    return list(found.column("input").to_pylist())
 
 
 def _digest(*arrays: NDArray[Any]) -> str:

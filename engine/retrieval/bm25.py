@@ -12,7 +12,7 @@ import math
 import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,8 @@ WEIGHT_CACHE_BYTES = 256 << 20
 
 _LETTER = re.compile(r"\([A-Za-z]\)")
 _WORD = re.compile(r"\w+")
-_CHUNK = 8192
+_DOCUMENTS, _WORDS = 8192, 1 << 21
+"""So many documents, or little more than so many words, are inverted at once."""
 
 
 def tokenise(text: str) -> list[str]:
@@ -257,28 +258,26 @@ def build(
     rows = np.asarray(rows, np.int64)
     numbers: defaultdict[str, int] = defaultdict()
     numbers.default_factory = numbers.__len__  # a term met first takes the next number
-    tokens: list[NDArray[np.int32]] = []
+    parts: list[_Part] = []
     lengths = np.zeros(len(rows), np.int32)
-    chunk: list[str] = []
-    done = 0
+    words: list[str] = []
+    first = done = 0
     for i, text in enumerate(_in_row_order(rows, texts)):
-        words = tokenise(text)
-        lengths[i] = len(words)
-        chunk += words
+        found = tokenise(text)
+        lengths[i] = len(found)
+        words += found
         done = i + 1
-        if done % _CHUNK == 0:
+        if len(words) >= _WORDS or done % _DOCUMENTS == 0:
             if cancel:
                 cancel.check()
             report(Event("bm25-index", done, len(rows)))
-            tokens.append(np.fromiter(map(numbers.__getitem__, chunk), np.int32, len(chunk)))
-            chunk = []
+            parts.append(_part(words, numbers, lengths[first:done], first, parts))
+            words, first = [], done
     if done != len(rows):
         raise ValueError(f"{len(rows)} rows but {done} texts")
-    tokens.append(np.fromiter(map(numbers.__getitem__, chunk), np.int32, len(chunk)))
+    parts.append(_part(words, numbers, lengths[first:], first, parts))
     report(Event("bm25-index", done, len(rows)))
-    return BM25Index(
-        np.sort(rows), lengths, _postings(np.concatenate(tokens), lengths, len(numbers)), _Vocabulary.of(numbers)
-    )
+    return BM25Index(np.sort(rows), lengths, _joined(parts, len(numbers)), _Vocabulary.of(numbers))
 
 
 def load(folder: Path, pool: str = "", *, anew: bool = False) -> BM25Index:
@@ -314,22 +313,56 @@ def _in_row_order(rows: NDArray[np.int64], texts: Iterable[str]) -> Iterable[str
     return (listed[i] for i in order)
 
 
-def _postings(tokens: NDArray[np.int32], lengths: NDArray[np.int32], terms: int) -> _Postings:
-    """Invert the running text of all documents (tokens,)."""
-    n = max(len(lengths), 1)
-    documents = np.repeat(np.arange(len(lengths), dtype=np.int64), lengths)
-    keys = tokens * np.int64(n) + documents
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The postings of some documents that follow each other, by term and then document; see `_Postings`."""
+
+    terms: NDArray[np.int32]
+    documents: NDArray[np.int32]
+    counts: NDArray[np.uint32]
+    order: NDArray[np.int64]
+    end: int
+    """Words in the running text up to the last of these documents."""
+
+
+def _part(
+    words: list[str], numbers: Mapping[str, int], lengths: NDArray[np.int32], first: int, before: Sequence[_Part]
+) -> _Part:
+    """Invert the running text of the documents that begin with number ``first`` and have so many words each."""
+    begin = before[-1].end if before else 0
+    tokens = np.fromiter(map(numbers.__getitem__, words), np.int64, len(words))
+    documents = np.repeat(np.arange(len(lengths)), lengths)
+    keys = tokens * max(len(lengths), 1) + documents
     order = np.argsort(keys, kind="stable")
     keys = keys[order]
-    first = np.flatnonzero(np.diff(keys, prepend=-1))
-    counts = np.diff(np.append(first, len(keys)))
-    found = keys[first]
-    return _Postings(
-        np.searchsorted(found, np.arange(terms + 1, dtype=np.int64) * n),
-        (found % n).astype(np.int32),
-        counts.astype(np.uint32),
-        order[first],
+    begins = np.flatnonzero(np.diff(keys, prepend=-1))
+    places = order[begins]
+    return _Part(
+        tokens[places].astype(np.int32),
+        (documents[places] + first).astype(np.int32),
+        np.diff(np.append(begins, len(keys))).astype(np.uint32),
+        places + begin,
+        begin + len(words),
     )
+
+
+def _joined(parts: list[_Part], terms: int) -> _Postings:
+    """The postings of all parts by term and then document; ``parts`` is emptied on the way, which halves the peak."""
+    starts = np.zeros(terms + 1, np.int64)
+    for part in parts:
+        starts[1:] += np.bincount(part.terms, minlength=terms)
+    np.cumsum(starts, out=starts)
+    size = int(starts[-1])
+    documents, counts, order = np.empty(size, np.int32), np.empty(size, np.uint32), np.empty(size, np.int64)
+    free = starts[:-1].copy()  # where the next posting of each term goes
+    parts.reverse()
+    while parts:
+        part = parts.pop()
+        held = np.bincount(part.terms, minlength=terms)
+        places = np.arange(len(part.terms)) + np.repeat(free - (np.cumsum(held) - held), held)
+        documents[places], counts[places], order[places] = part.documents, part.counts, part.order
+        free += held
+    return _Postings(starts, documents, counts, order)
 
 
 def _idf(postings: _Postings, documents: int) -> NDArray[np.float64]:

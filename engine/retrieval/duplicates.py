@@ -7,20 +7,21 @@ of what the rows say, so that only new rows are ever hashed.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import unicodedata
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..progress import CancelToken, Event, Report, silent, within
-from ..store.demonstrations import content_keys, inputs
-from ..store.workspace import Workspace, arrow
+from ..store.demonstrations import content_keys, input_blocks, inputs
+from ..store.workspace import Workspace
 from .checked import map_sealed, save_sealed
 
 GRAM = 5
@@ -29,16 +30,14 @@ FILE, OLD_FILE = "minhash.safetensors", "minhash.npy"
 CHUNK = 1_000
 """Texts hashed at once: their 5-grams fit into the processor's cache."""
 CHARACTERS = 1 << 20
-"""Characters hashed at once, but for a text that is longer by itself: each takes some 50 bytes on the way."""
-GRAMS_HELD = 2_000_000
-"""5-grams of compared texts that are held at once, some 200 MB: the first text of a bucket is compared many times."""
+"""Characters hashed or compared at once, but for texts longer by themselves: each takes some 100 bytes."""
+MOST_PAIRS = 1 << 16
+"""Pairs compared at once."""
 
-FETCHED = 50_000
-"""Texts read from the database at once."""
-
-_ASIDE = """
-    CASE WHEN context = '' AND len(options) = 0 THEN ''
-         ELSE md5(lower(context) || chr(31) || array_to_string(list_sort(options), chr(31))) END
+NO_ASIDE = 0
+_ASIDE = f"""
+    CASE WHEN context = '' AND len(options) = 0 THEN {NO_ASIDE}
+         ELSE md5_number_lower(lower(context) || chr(31) || array_to_string(list_sort(options), chr(31))) END
 """
 
 _U64 = NDArray[np.uint64]
@@ -54,15 +53,23 @@ def normalised(text: str) -> str:
     return _SPACE.sub(" ", unicodedata.normalize("NFKC", text).casefold()).strip()
 
 
-def grams(text: str) -> frozenset[str]:
-    """Character 5-grams of a normalised text; a shorter text is one gram."""
-    return frozenset(text[i : i + GRAM] for i in range(len(text) - GRAM + 1)) or frozenset({text})
+def jaccards(texts: Sequence[str], pairs: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Of pairs (p, 2) of places in ``texts`` the Jaccard similarity of their sets of character 5-grams, (p,).
 
+    A text shorter than a 5-gram is one gram. Grams are told apart by 64 bits.
+    """
+    from scipy.sparse import csr_array
 
-def jaccard(a: frozenset[str], b: frozenset[str]) -> float:
-    """Size of the intersection over size of the union."""
-    common = len(a & b)
-    return common / (len(a) + len(b) - common)
+    distinct = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+    hashes, starts = _gram_hashes(list(distinct))
+    _, columns = np.unique(hashes, return_inverse=True)
+    grams = csr_array((np.ones(len(hashes), np.int32), columns, np.append(starts, len(hashes))))
+    grams.sum_duplicates()
+    grams.data[:] = 1
+    a, b = np.array([distinct[text] for text in texts], np.int64)[pairs].T
+    sizes = np.diff(grams.indptr)
+    common = np.asarray(grams[a].multiply(grams[b]).sum(axis=1)).ravel()
+    return np.asarray(common / (sizes[a] + sizes[b] - common), np.float64)
 
 
 def band_keys(texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None) -> _U64:
@@ -142,70 +149,103 @@ class Repeat:
     similarity: float
 
 
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What repeats are found by, of n rows.
+
+    ``numbers`` (n,) are ascending; ``lengths`` (n,) those of the inputs in characters; ``outputs`` and ``asides`` (n,)
+    anything that is equal where the row says the same: an aside stands for passage and options, and is ``NO_ASIDE``
+    where a row has neither. ``keys`` (n, 16) are `band_keys`; ``texts`` gives the inputs of places among the rows.
+    """
+
+    numbers: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    outputs: NDArray[Any]
+    asides: NDArray[Any]
+    keys: _U64
+    texts: Callable[[NDArray[np.int64]], Sequence[str]]
+
+
 def find_repeats(
-    rows: NDArray[np.int64],
-    texts: Sequence[str],
-    outputs: Sequence[str],
-    asides: Sequence[str],
-    keys: _U64,
-    threshold: float,
+    rows: Rows, threshold: float, report: Report = silent, cancel: CancelToken | None = None
 ) -> list[Repeat]:
-    """Duplicate groups among rows (n,), ascending, with their normalised inputs, outputs and band keys (n, 16).
+    """Duplicate groups among rows.
 
     Two inputs of Jaccard similarity ``threshold`` or more belong together, and so does what is connected through
-    others. One question about two passages, or with two sets of options, is two questions: ``asides`` stand for
-    passage and options, empty where a row has neither, and must agree where both rows have one. Within a bucket each
-    row is compared with the first and with the one before it, which keeps the work linear on pools made from
-    templates.
+    others. One question about two passages, or with two sets of options, is two questions: asides must agree where
+    both rows have one. Within a bucket each row is compared with the first and with the one before it, which keeps the
+    work linear on pools made from templates. Raises `Cancelled` between blocks of comparisons.
     """
-    from scipy.sparse import coo_matrix
+    n = len(rows.numbers)
+    pairs = _candidates(rows.keys)
+    sides = rows.asides[pairs]
+    none = rows.asides == NO_ASIDE
+    pairs = pairs[(sides[:, 0] == sides[:, 1]) | none[pairs].any(axis=1)]
+    said = np.zeros(n, np.uint64)  # 64 bits of what each compared row says
+    groups = np.arange(n)
+    total = len(pairs)
+    while len(pairs):
+        if cancel:
+            cancel.check()
+        report(Event("duplicates", total - len(pairs), total))
+        block, pairs = np.split(pairs, [_fitting(rows, pairs)])
+        alike = block[_compared(rows, block, said) >= threshold]
+        groups = _joined(groups, alike)
+        ends = groups[pairs]
+        pairs = pairs[ends[:, 0] != ends[:, 1]]  # those joined through others need no comparison
+    return _told(rows, groups, said, cancel)
+
+
+def _fitting(rows: Rows, pairs: NDArray[np.int64]) -> int:
+    """How many of the first pairs are compared at once: as many as have `CHARACTERS` characters, at least one."""
+    return max(1, int(np.searchsorted(np.cumsum(rows.lengths[pairs[:MOST_PAIRS]].sum(axis=1)), CHARACTERS)))
+
+
+def _compared(rows: Rows, pairs: NDArray[np.int64], said: _U64) -> NDArray[np.float64]:
+    """Similarities of pairs of places, (p,); ``said`` is filled in for their rows."""
+    places, among = np.unique(pairs, return_inverse=True)
+    texts = [normalised(text) for text in rows.texts(places)]
+    said[places] = [
+        int.from_bytes(hashlib.blake2b(t.encode(errors="surrogatepass"), digest_size=8).digest()) for t in texts
+    ]
+    return jaccards(texts, among.reshape(pairs.shape))
+
+
+def _joined(groups: NDArray[np.int64], alike: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The group of each place, (n,), once the pairs ``alike`` (p, 2) are joined; a group is its first place."""
+    from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    n = len(rows)
-    pairs = _candidates(keys)
-    grams_of = _held_grams(texts)
-    alike = [
-        (a, b)
-        for a, b in pairs.tolist()
-        if (asides[a] == asides[b] or not asides[a] or not asides[b])
-        and (texts[a] == texts[b] or jaccard(grams_of(a), grams_of(b)) >= threshold)
-    ]
-    if not alike:
-        return []
-    left, right = np.array(alike, np.int64).T
-    _, labels = connected_components(coo_matrix((np.ones(len(left)), (left, right)), (n, n)), directed=False)
-    first = np.full(labels.max() + 1, n, np.int64)
+    n = len(groups)
+    left, right = groups[alike].T
+    _, labels = connected_components(coo_array((np.ones(len(left)), (left, right)), (n, n)), directed=False)
+    first = np.full(n, n)
     np.minimum.at(first, labels, np.arange(n))
-    said: dict[str, set[str]] = {}
+    return np.asarray(first[labels[groups]], np.int64)
+
+
+def _told(rows: Rows, groups: NDArray[np.int64], said: _U64, cancel: CancelToken | None) -> list[Repeat]:
+    """The rows that are not the first of their group, each with its kind and its similarity with the first."""
+    later = np.flatnonzero(groups != np.arange(len(groups)))
+    pairs = np.stack([groups[later], later], axis=1)
+    similarity = np.empty(len(pairs))
+    done = 0
+    while done < len(pairs):
+        if cancel:
+            cancel.check()
+        block = pairs[done:][: _fitting(rows, pairs[done:])]
+        similarity[done : done + len(block)] = _compared(rows, block, said)
+        done += len(block)
+    outputs: dict[int, set[Any]] = {}
+    for head in np.unique(groups[later]).tolist():
+        outputs[int(said[head])] = {rows.outputs[head]}
     repeats = []
-    for i in np.flatnonzero(np.bincount(labels)[labels] > 1).tolist():
-        head = int(first[labels[i]])
-        before = said.setdefault(texts[i], set())
-        if i != head:
-            kind = "near" if not before else "exact" if outputs[i] in before else "conflict"
-            repeats.append(Repeat(int(rows[i]), int(rows[head]), kind, jaccard(grams_of(i), grams_of(head))))
-        before.add(outputs[i])
+    for place, alike in zip(later.tolist(), similarity.tolist(), strict=True):
+        before = outputs.setdefault(int(said[place]), set())
+        kind = "near" if not before else "exact" if rows.outputs[place] in before else "conflict"
+        before.add(rows.outputs[place])
+        repeats.append(Repeat(int(rows.numbers[place]), int(rows.numbers[groups[place]]), kind, alike))
     return repeats
-
-
-def _held_grams(texts: Sequence[str]) -> Callable[[int], frozenset[str]]:
-    """`grams` of the texts by their numbers, the `GRAMS_HELD` used latest held: all of a pool of long texts would take
-    a hundred times the room of the texts."""
-    known: OrderedDict[int, frozenset[str]] = OrderedDict()
-    held = 0
-
-    def grams_of(i: int) -> frozenset[str]:
-        nonlocal held
-        if i in known:
-            known.move_to_end(i)
-            return known[i]
-        found = known[i] = grams(texts[i])
-        held += len(found)
-        while held > GRAMS_HELD and len(known) > 1:
-            held -= len(known.popitem(last=False)[1])
-        return found
-
-    return grams_of
 
 
 def _candidates(keys: _U64) -> NDArray[np.int64]:
@@ -227,16 +267,24 @@ def update(
     workspace: Workspace, threshold: float, report: Report = silent, cancel: CancelToken | None = None
 ) -> list[Repeat]:
     """Write the table ``duplicates`` anew, over every row not retired."""
-    with workspace.read() as con:
-        table = arrow(
-            con,
-            f"SELECT row, input, output, {_ASIDE} AS aside FROM demonstrations WHERE retired_at IS NULL ORDER BY row",
-        )
-    rows = np.asarray(table.column("row").to_numpy(), np.int64)
-    texts = [normalised(text) for text in table.column("input").to_pylist()]
-    outputs, asides = table.column("output").to_pylist(), table.column("aside").to_pylist()
     keys = kept_keys(workspace, report, cancel, anew=True)
-    repeats = find_repeats(rows, texts, outputs, asides, np.ascontiguousarray(keys.T[rows]), threshold)
+    with workspace.read() as con:
+        found = con.execute(
+            f"""
+            SELECT row, length(input) AS length, md5_number_lower(output) AS output, {_ASIDE} AS aside
+              FROM demonstrations WHERE retired_at IS NULL ORDER BY row
+            """
+        ).fetchnumpy()
+    numbers = np.asarray(found["row"], np.int64)
+    rows = Rows(
+        numbers,
+        np.asarray(found["length"], np.int64),
+        np.asarray(found["output"], np.uint64),
+        np.asarray(found["aside"], np.uint64),
+        np.ascontiguousarray(keys.T[numbers]),
+        lambda places: inputs(workspace, numbers[places]),
+    )
+    repeats = find_repeats(rows, threshold, report, cancel)
     with workspace.write() as con:
         con.execute("DELETE FROM duplicates")
         if repeats:
@@ -278,10 +326,11 @@ def kept_keys(
     )
     grown = np.zeros((BANDS, len(content)), np.uint64)
     grown[:, :known] = keys[:, :known]
-    for start in range(0, lacking.size, FETCHED):
-        rows = lacking[start : start + FETCHED]
-        texts = [normalised(text) for text in inputs(workspace, rows)]
-        grown[:, rows] = band_keys(texts, within(report, start, lacking.size), cancel).T
+    done = 0
+    for rows, found_texts in input_blocks(workspace, lacking):
+        texts = [normalised(text) for text in found_texts]
+        grown[:, rows] = band_keys(texts, within(report, done, lacking.size), cancel).T
+        done += len(rows)
     try:
         save_sealed(path, {"keys": grown, "content": content}, {})
         (workspace.path / OLD_FILE).unlink(missing_ok=True)
@@ -317,9 +366,9 @@ class Repeats:
         candidates = np.flatnonzero(agree).astype(np.int64)
         if not candidates.size:
             return candidates  # and the workspace stays closed
-        wanted = grams(asked)
-        same: Iterable[bool] = (
-            jaccard(grams(normalised(other)), wanted) >= self._threshold
-            for other in inputs(self._workspace, candidates)
-        )
-        return candidates[np.fromiter(same, np.bool_, len(candidates))]
+        similar = [np.empty(0)]
+        for rows, found in input_blocks(self._workspace, candidates):
+            others = np.arange(1, len(rows) + 1)
+            pairs = np.stack([np.zeros_like(others), others], axis=1)
+            similar.append(jaccards([asked, *map(normalised, found)], pairs))
+        return candidates[np.concatenate(similar) >= self._threshold]

@@ -7,7 +7,7 @@ looking up a few rows by their dense number costs a millisecond whatever the siz
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -210,6 +210,18 @@ def inputs(workspace: Workspace, rows: Sequence[int] | NDArray[np.int64]) -> lis
     with workspace.read() as con:
         found = dict(_rows(con, wanted, "row, input"))
     return [found[row] for row in wanted.tolist()]
+
+
+def input_blocks(
+    workspace: Workspace, rows: NDArray[np.int64], characters: int = 1 << 24
+) -> Iterator[tuple[NDArray[np.int64], list[str]]]:
+    """Rows (n,) and their input texts, some at a time: so many that they have at most ``characters`` characters
+    together, at least one. `KeyError` for an unknown number."""
+    with workspace.read() as con:
+        lengths = dict(_rows(con, rows, "row, length(input)"))
+    blocks = np.cumsum([lengths[row] for row in rows.tolist()], dtype=np.int64) // characters
+    for block in np.split(rows, np.flatnonzero(np.diff(blocks)) + 1) if len(rows) else []:
+        yield block, inputs(workspace, block)
 
 
 def rows_of_inputs(workspace: Workspace, texts: Sequence[str]) -> NDArray[np.int64]:

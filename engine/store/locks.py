@@ -55,11 +55,15 @@ def process(pid: int | None) -> str:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:
         return f"PID {pid}"
-    ours = [i for i, word in enumerate(words) if "icl-curate" in Path(word).name or "icl_curate" in word]
-    # what follows the program itself, by whatever name it was started
+    ours = [i for i in range(len(words)) if _is_ours(words, i)]
     told = ["icl-curate", *words[ours[0] + 1 :]] if ours else [Path(words[0]).name]
     shown = display_line(" ".join(filter(None, told)), SHOWN)
     return f"PID {pid} ({shown})" if shown else f"PID {pid}"
+
+
+def _is_ours(words: list[str], i: int) -> bool:
+    """Whether a word of a command line is this program: the script, the package, or code that imports it."""
+    return Path(words[i]).stem in ("icl-curate", "icl_curate") or (words[i - 1] == "-c" and "icl_curate" in words[i])
 
 
 @contextmanager
