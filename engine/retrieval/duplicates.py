@@ -30,7 +30,7 @@ FILE, OLD_FILE = "minhash.safetensors", "minhash.npy"
 CHUNK = 1_000
 """Texts hashed at once: their 5-grams fit into the processor's cache."""
 CHARACTERS = 1 << 20
-"""Characters hashed or compared at once, but for texts longer by themselves: each takes some 100 bytes."""
+"""Characters hashed or compared at once, but for texts longer by themselves: each takes some 150 bytes."""
 MOST_PAIRS = 1 << 16
 """Pairs compared at once."""
 
@@ -56,20 +56,19 @@ def normalised(text: str) -> str:
 def jaccards(texts: Sequence[str], pairs: NDArray[np.int64]) -> NDArray[np.float64]:
     """Of pairs (p, 2) of places in ``texts`` the Jaccard similarity of their sets of character 5-grams, (p,).
 
-    A text shorter than a 5-gram is one gram. Grams are told apart by 64 bits.
+    A text shorter than a 5-gram is one gram.
     """
-    from scipy.sparse import csr_array
+    grams = {text: _grams(text) for text in dict.fromkeys(texts)}
+    found = np.empty(len(pairs))
+    for i, (a, b) in enumerate(pairs.tolist()):
+        left, right = grams[texts[a]], grams[texts[b]]
+        common = len(left & right)
+        found[i] = common / (len(left) + len(right) - common)
+    return found
 
-    distinct = {text: i for i, text in enumerate(dict.fromkeys(texts))}
-    hashes, starts = _gram_hashes(list(distinct))
-    _, columns = np.unique(hashes, return_inverse=True)
-    grams = csr_array((np.ones(len(hashes), np.int32), columns, np.append(starts, len(hashes))))
-    grams.sum_duplicates()
-    grams.data[:] = 1
-    a, b = np.array([distinct[text] for text in texts], np.int64)[pairs].T
-    sizes = np.diff(grams.indptr)
-    common = np.asarray(grams[a].multiply(grams[b]).sum(axis=1)).ravel()
-    return np.asarray(common / (sizes[a] + sizes[b] - common), np.float64)
+
+def _grams(text: str) -> frozenset[str]:
+    return frozenset(text[i : i + GRAM] for i in range(len(text) - GRAM + 1)) or frozenset({text})
 
 
 def band_keys(texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None) -> _U64:
@@ -367,7 +366,7 @@ class Repeats:
         if not candidates.size:
             return candidates  # and the workspace stays closed
         similar = [np.empty(0)]
-        for rows, found in input_blocks(self._workspace, candidates):
+        for rows, found in input_blocks(self._workspace, candidates, CHARACTERS):
             others = np.arange(1, len(rows) + 1)
             pairs = np.stack([np.zeros_like(others), others], axis=1)
             similar.append(jaccards([asked, *map(normalised, found)], pairs))
