@@ -182,17 +182,28 @@ def find_repeats(
     pairs = pairs[(sides[:, 0] == sides[:, 1]) | none[pairs].any(axis=1)]
     said = np.zeros(n, np.uint64)  # 64 bits of what each compared row says
     groups = np.arange(n)
+    first, similarity = np.full(n, -1), np.zeros(n)  # the first row each was found alike to, and how much
     total = len(pairs)
     while len(pairs):
         if cancel:
             cancel.check()
         report(Event("duplicates", total - len(pairs), total))
         block, pairs = np.split(pairs, [_fitting(rows, pairs)])
-        alike = block[_compared(rows, block, said) >= threshold]
-        groups = _joined(groups, alike)
+        found = _compared(rows, block, said)
+        alike = found >= threshold
+        groups = _joined(groups, block[alike])
+        new = np.flatnonzero(alike & (first[block[:, 1]] < 0))[::-1]  # backwards: of several the first stays
+        first[block[new, 1]], similarity[block[new, 1]] = block[new, 0], found[new]
         ends = groups[pairs]
         pairs = pairs[ends[:, 0] != ends[:, 1]]  # those joined through others need no comparison
-    return _told(rows, groups, said, cancel)
+    later = np.flatnonzero((groups != np.arange(n)) & (groups != first))  # joined to the first through others
+    pairs = np.stack([groups[later], later], axis=1)
+    while len(pairs):
+        if cancel:
+            cancel.check()
+        block, pairs = np.split(pairs, [_fitting(rows, pairs)])
+        similarity[block[:, 1]] = _compared(rows, block, said)
+    return _told(rows, groups, said, similarity)
 
 
 def _fitting(rows: Rows, pairs: NDArray[np.int64]) -> int:
@@ -223,27 +234,17 @@ def _joined(groups: NDArray[np.int64], alike: NDArray[np.int64]) -> NDArray[np.i
     return np.asarray(first[labels[groups]], np.int64)
 
 
-def _told(rows: Rows, groups: NDArray[np.int64], said: _U64, cancel: CancelToken | None) -> list[Repeat]:
+def _told(rows: Rows, groups: NDArray[np.int64], said: _U64, similarity: NDArray[np.float64]) -> list[Repeat]:
     """The rows that are not the first of their group, each with its kind and its similarity with the first."""
-    later = np.flatnonzero(groups != np.arange(len(groups)))
-    pairs = np.stack([groups[later], later], axis=1)
-    similarity = np.empty(len(pairs))
-    done = 0
-    while done < len(pairs):
-        if cancel:
-            cancel.check()
-        block = pairs[done:][: _fitting(rows, pairs[done:])]
-        similarity[done : done + len(block)] = _compared(rows, block, said)
-        done += len(block)
     outputs: dict[int, set[Any]] = {}
-    for head in np.unique(groups[later]).tolist():
-        outputs[int(said[head])] = {rows.outputs[head]}
     repeats = []
-    for place, alike in zip(later.tolist(), similarity.tolist(), strict=True):
+    for place in np.flatnonzero(np.bincount(groups)[groups] > 1).tolist():
+        head = int(groups[place])
         before = outputs.setdefault(int(said[place]), set())
-        kind = "near" if not before else "exact" if rows.outputs[place] in before else "conflict"
+        if place != head:
+            kind = "near" if not before else "exact" if rows.outputs[place] in before else "conflict"
+            repeats.append(Repeat(int(rows.numbers[place]), int(rows.numbers[head]), kind, float(similarity[place])))
         before.add(rows.outputs[place])
-        repeats.append(Repeat(int(rows.numbers[place]), int(rows.numbers[groups[place]]), kind, alike))
     return repeats
 
 
