@@ -70,18 +70,20 @@ def run_command(*arguments: object, stdin: str | None = None, timeout: float = 3
 def _as_if_alone(argv: list[str], stdin: _Stream, out: _Stream, err: _Stream) -> Iterator[None]:
     """What a command finds and leaves behind in its process is as it was afterwards: arguments, streams, environment,
     signal handlers, what it remembers of its flags."""
-    from icl_curate import cli
+    from icl_curate.commands.shared import state
 
-    before = sys.argv, sys.stdin, sys.stdout, sys.stderr, dict(os.environ), dict(cli._state)
+    before = sys.argv, sys.stdin, sys.stdout, sys.stderr, dict(os.environ)
+    told = dict(vars(state))
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     sys.argv, sys.stdin, sys.stdout, sys.stderr = argv, stdin, out, err
     try:
         yield
     finally:
-        sys.argv, sys.stdin, sys.stdout, sys.stderr, environment, state = before
+        sys.argv, sys.stdin, sys.stdout, sys.stderr, environment = before
         os.environ.clear()
         os.environ.update(environment)
-        cli._state.update(state)
+        for name, value in told.items():
+            setattr(state, name, value)
         for number, handler in handlers.items():
             signal.signal(number, handler)
 

@@ -1,0 +1,39 @@
+"""`audit`: sources judged from recorded retrievals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from ..render.terminal import print_json
+from .options import JsonOption
+from .shared import narrated
+
+if TYPE_CHECKING:
+    pass
+
+
+def audit(
+    log: Annotated[Path, typer.Argument(help="Recorded retrievals, JSONL or Parquet: questions to choose on.")],
+    test: Annotated[Path | None, typer.Option(help="Recorded retrievals to confirm on.")] = None,
+    k: Annotated[int, typer.Option("-k", "--voters", help="Answers that vote.")] = 10,
+    group_by: Annotated[
+        Literal["auto", "source", "domain"], typer.Option(help="What a source is; domain: of addresses.")
+    ] = "auto",
+    noise: Annotated[float, typer.Option(help="Standard errors a gain must have.")] = 1.645,
+    seed: Annotated[int, typer.Option(help="Seed of the cross-validation.")] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Source importance from recorded retrievals, no LLM: which sources to drop (paper 003)."""
+    from ..engine.sources.audit import audit as run_audit
+
+    with narrated() as (report, cancel):
+        found = run_audit(log, test, k, group_by=group_by, noise=noise, seed=seed, report=report, cancel=cancel)
+    if as_json:
+        print_json(found.to_json())
+        return
+    from ..render.tables import show_audit
+
+    show_audit(found)

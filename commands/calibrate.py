@@ -1,0 +1,90 @@
+"""`calibrate`: answers in rounds."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from ..engine.errors import UsageError
+from ..render.terminal import print_json
+from .options import (
+    DEFAULT_WORKSPACE,
+    NO_LLM_OPTIONS,
+    NO_PAID_OPTIONS,
+    LLMOptions,
+    OrderOption,
+    PaidOptions,
+    ShotsOption,
+    WorkspaceOption,
+    grouped,
+)
+from .paid import carry_out
+from .shared import open_workspace, settings_of, split_of, text_of
+
+if TYPE_CHECKING:
+    from ..engine.llm.types import Backend
+    from ..engine.progress import CancelToken, Report
+
+
+@grouped
+def calibrate(
+    query: Annotated[
+        str | None, typer.Argument(help="A question, the id of an indexed query, or - to read one from stdin.")
+    ] = None,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    validation: Annotated[bool, typer.Option("--validation", help="All validation queries.")] = False,
+    split: Annotated[str | None, typer.Option(help="All queries of: validation, test or pool.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", help="First queries only.")] = None,
+    rounds: Annotated[int, typer.Option("--rounds", "-r", help="Rounds after the first answer.", min=1)] = 5,
+    stop_early: Annotated[bool, typer.Option("--stop-early", help="Stop when answer and score have settled.")] = False,
+    arms: Annotated[
+        str,
+        typer.Option(help="full, answers, plain, relevance, oracle, sampling, vote; comma-separated, or all."),
+    ] = "full",
+    uncertainty: Annotated[
+        str, typer.Option(help="product, geometric, entropy, or self-consistency (needs no log-probabilities).")
+    ] = "product",
+    over: Annotated[
+        Literal["auto", "documents", "demonstrations"],
+        typer.Option(help="Score the query's documents, or selected demonstrations; auto: documents where it has two."),
+    ] = "auto",
+    method: Annotated[str | None, typer.Option("--method", "-m", help="Selects the demonstrations.")] = None,
+    k: ShotsOption = None,
+    options: Annotated[list[str] | None, typer.Option("--option", help="An answer option; repeatable.")] = None,
+    context: Annotated[str, typer.Option(help="Documents of the query, blank lines between them.")] = "",
+    order: OrderOption = None,
+    llm: LLMOptions = NO_LLM_OPTIONS,
+    paid: PaidOptions = NO_PAID_OPTIONS,
+) -> None:
+    """Answer in rounds: the LLM sees how unsure it was of each document and of its earlier answers (paper 001)."""
+    from ..engine.calibrate.calibration import Calibration
+    from ..engine.calibrate.documents import queries_of, query_named
+    from ..engine.calibrate.round_runner import SETTLED, CalibrationPlan
+
+    settings = settings_of(workspace, method=method, k=k, order=order, **asdict(llm))
+    chosen: Any = "validation" if validation else split_of(split) if split else ""
+    if bool(query) == bool(chosen) or (validation and split):
+        raise UsageError("name one query or one set of queries", 'icl-curate calibrate "a question", or --validation')
+    store = open_workspace(workspace)
+    if query:
+        text = text_of(query)
+        asked = [query_named(store, text, options or (), context)]
+    else:
+        asked = queries_of(store, chosen, limit)
+    names = tuple(name.strip() for name in arms.split(",") if name.strip())
+    plan = CalibrationPlan(rounds, names, uncertainty, over, SETTLED if stop_early else None, split=chosen)
+
+    def ready(backend: Backend, report: Report, cancel: CancelToken) -> Calibration:
+        return Calibration(store, backend, settings, asked, plan, report, cancel, rehearse=paid.rehearse)
+
+    done = carry_out(ready, store, settings, paid)
+    if done is None:
+        return
+    if paid.as_json:
+        print_json(done)
+        return
+    from ..render.calibration import show_calibration, show_calibrations
+
+    (show_calibrations if chosen else show_calibration)(done)

@@ -1,0 +1,27 @@
+"""`config`: every setting."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..render.terminal import print_json
+from .options import DEFAULT_WORKSPACE, JsonOption, WorkspaceOption
+
+if TYPE_CHECKING:
+    pass
+
+
+def config(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:
+    """Every setting, its value and where it came from."""
+    from ..engine.settings import CONFIG, about, knobs, resolve, user_config
+
+    resolved = resolve(workspace, {})
+    values = knobs(resolved.settings)
+    if as_json:
+        print_json({"settings": values, "origins": dict(resolved.origins)})
+        return
+    from ..render.tables import show_table
+
+    rows = [[name, str(value), resolved.origins[name], about(name)] for name, value in values.items()]
+    note = f"set them in {workspace / CONFIG}, {user_config()}, or as ICL_CURATE_<NAME> in the environment"
+    show_table(["setting", "value", "from", "meaning>"], rows, note=note)

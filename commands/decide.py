@@ -1,0 +1,165 @@
+"""What stays in the active pool: `prune`, `restore`, `history`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..engine.errors import UsageError
+from ..render.terminal import print_json, say
+from .options import DEFAULT_WORKSPACE, DryRunOption, JsonOption, ReasonOption, ShotsOption, WorkspaceOption
+from .shared import and_more, narrated, open_workspace, settings_of
+
+if TYPE_CHECKING:
+    from ..engine.settings import Settings
+    from ..engine.store.decisions import Action, Change, Scope
+
+
+def prune(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    source: Annotated[list[str] | None, typer.Option("--source", help="Take this source out; repeatable.")] = None,
+    demo: Annotated[list[str] | None, typer.Option("--demo", help="Take this demonstration out; repeatable.")] = None,
+    tune: Annotated[bool, typer.Option("--tune", help="Sources that training showed to hurt, if any.")] = False,
+    below: Annotated[float | None, typer.Option("--below", help="Sources with a learnt weight below this.")] = None,
+    misleading: Annotated[
+        bool, typer.Option("--misleading", help="Demonstrations that the ledger shows to hurt beyond doubt.")
+    ] = False,
+    noise: Annotated[float, typer.Option(help="With --tune: standard errors a gain must have.")] = 1.645,
+    k: ShotsOption = None,
+    undo: Annotated[bool, typer.Option("--undo", help="Take the latest decision back.")] = False,
+    reason: ReasonOption = "",
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Take sources or demonstrations out of the active pool. Nothing is deleted; --undo takes it back."""
+    if sum(map(bool, (source, demo, tune, below is not None, misleading, undo))) > 1:
+        raise UsageError("name one way of pruning at a time", "icl-curate prune --help")
+    if undo:
+        from ..engine.store.decisions import undo as take_back
+
+        _show_change(take_back(open_workspace(workspace), dry_run=dry_run), dry_run, as_json)
+    elif tune:
+        _prune_tuned(workspace, settings_of(workspace, k=k), noise, reason, dry_run, as_json)
+    elif misleading:
+        from ..engine.ranker.ledger import surely_misleading
+
+        hurtful = surely_misleading(open_workspace(workspace))
+        _decide("prune", workspace, None, hurtful, reason or "misleading by the ledger", dry_run, as_json)
+    elif below is not None:
+        from ..engine.sources.train import sources_below
+
+        found = sources_below(open_workspace(workspace), below)
+        _decide("prune", workspace, found, None, reason or f"weight below {below}", dry_run, as_json)
+    else:
+        _decide("prune", workspace, source, demo, reason, dry_run, as_json)
+
+
+def restore(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    source: Annotated[list[str] | None, typer.Option("--source", help="Put this source back; repeatable.")] = None,
+    demo: Annotated[list[str] | None, typer.Option("--demo", help="Put this demonstration back; repeatable.")] = None,
+    reason: ReasonOption = "",
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Put pruned sources or demonstrations back into the active pool."""
+    _decide("restore", workspace, source, demo, reason, dry_run, as_json)
+
+
+def history(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="Decisions to show.")] = 50,
+    as_json: JsonOption = False,
+) -> None:
+    """Decisions taken, latest first."""
+    from ..engine.store.decisions import history as list_history
+
+    entries = list_history(open_workspace(workspace), limit)
+    if as_json:
+        print_json({"history": [asdict(entry) for entry in entries]})
+        return
+    from ..render.tables import show_table
+
+    rows = [
+        [
+            e.batch,
+            f"{e.decided_at:%Y-%m-%d %H:%M}",
+            e.who,
+            e.action,
+            e.scope,
+            ", ".join(e.targets[:3]) + and_more(len(e.targets), 3),
+            e.reason,
+            "undone" if e.undone else "",
+        ]
+        for e in entries
+    ]
+    show_table(["#", "when", "who", "did", "to", "which>", "why", ""], rows)
+
+
+def _decide(
+    action: Action,
+    workspace: Path,
+    sources: Sequence[str] | None,
+    demos: Sequence[str] | None,
+    reason: str,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    from ..engine.store.decisions import decide
+
+    if bool(sources) == bool(demos):
+        raise UsageError(f"name what to {action}", f"icl-curate {action} --source NAME, or --demo ID")
+    scope: Scope = "source" if sources else "demonstration"
+    change = decide(open_workspace(workspace), action, scope, sources or demos or (), reason, dry_run=dry_run)
+    _show_change(change, dry_run, as_json)
+
+
+def _prune_tuned(workspace: Path, settings: Settings, noise: float, reason: str, dry_run: bool, as_json: bool) -> None:
+    from ..engine.sources.train import tune as choose
+    from ..engine.store.decisions import decide
+
+    store = open_workspace(workspace)
+    with narrated() as (report, cancel):
+        tuned = choose(store, settings, noise, report, cancel)
+    change = None
+    if tuned.pruned:
+        why = reason or f"run {tuned.run}: {tuned.estimator} below {tuned.threshold:.3g}"
+        change = decide(store, "prune", "source", tuned.pruned, why, dry_run=dry_run)
+    if as_json:
+        print_json(tuned.as_json() | {"dry_run": dry_run, "batch": change.batch if change else None})
+        return
+    from ..render.tables import show_tuned
+
+    show_tuned(tuned)
+    if change:
+        _show_change(change, dry_run, as_json)
+
+
+def _show_change(change: Change, dry_run: bool, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            {
+                "dry_run": dry_run,
+                "batch": change.batch,
+                "action": change.action,
+                "targets": list(change.targets),
+                "pruned": list(change.pruned_sources),
+                "kept": list(change.kept_sources),
+                "active_before": change.active_before,
+                "active_after": change.active_after,
+                "validation_before": None,  # measured by --tune, which trains source weights
+                "validation_after": None,
+                "curve": [],
+            }
+        )
+        return
+    verb = "would leave" if dry_run else "leaves"
+    what = "undo of decision" if change.action == "undo" else f"{change.action} {change.scope}"
+    names = ", ".join(change.targets[:5]) + and_more(len(change.targets), 5)
+    say(f"{what} {names}: {verb} {change.active_after:,} active of {change.active_before:,} before")
+    if not dry_run and change.action != "undo":
+        say("take it back with: icl-curate prune --undo")

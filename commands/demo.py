@@ -1,0 +1,28 @@
+"""`demo`: the story on the sample data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..render.terminal import print_json
+from .options import JsonOption
+from .shared import narrated
+
+if TYPE_CHECKING:
+    pass
+
+
+def demo(
+    workspace: Annotated[Path | None, typer.Option("--workspace", "-w", help="Keep the demo's workspace here.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """The whole story on the sample data, with the embedded encoder and reader: no key, no server, no download."""
+    from .story import run_demo
+
+    with narrated() as (report, cancel):
+        told = run_demo(workspace, report, cancel, show=not as_json)
+    if as_json:
+        print_json(told)

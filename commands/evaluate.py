@@ -1,0 +1,70 @@
+"""`evaluate`: selection methods side by side."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..render.terminal import print_json
+from .options import (
+    DEFAULT_WORKSPACE,
+    NO_LLM_OPTIONS,
+    NO_PAID_OPTIONS,
+    LLMOptions,
+    OrderOption,
+    PaidOptions,
+    ShotsOption,
+    WorkspaceOption,
+    grouped,
+)
+from .paid import carry_out
+from .shared import open_workspace, query_split_of, settings_of
+
+if TYPE_CHECKING:
+    from ..engine.llm.types import Backend
+    from ..engine.progress import CancelToken, Report
+
+
+@grouped
+def evaluate(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    methods: Annotated[
+        str,
+        typer.Option(
+            "--methods",
+            "-m",
+            help="Comma-separated: zero, random, bm25, dense, dpp, set-bsr; once trained: ranker, promptpg, topick; "
+            "asking the LLM while they select: rerank, sure, mdl, mdr, cone (the last three: an LLM that scores).",
+        ),
+    ] = "zero,random,bm25,dense",
+    k: ShotsOption = None,
+    seeds: Annotated[int, typer.Option(help="Seeds for methods that draw at random.", min=1)] = 3,
+    split: Annotated[str, typer.Option(help="validation or test.")] = "test",
+    limit: Annotated[int | None, typer.Option("--limit", "-n", help="First queries only.")] = None,
+    order: OrderOption = None,
+    llm: LLMOptions = NO_LLM_OPTIONS,
+    paid: PaidOptions = NO_PAID_OPTIONS,
+) -> None:
+    """Compare selection methods on one table. Stop it at any time: run again, it goes on and pays nothing twice."""
+    from ..engine.evaluate.compare import Evaluation, EvaluationPlan
+
+    settings = settings_of(workspace, k=k, order=order, **asdict(llm))
+    plan = EvaluationPlan(
+        tuple(m.strip() for m in methods.split(",") if m.strip()), seeds, query_split_of(split), limit
+    )
+    store = open_workspace(workspace)
+
+    def ready(backend: Backend, report: Report, cancel: CancelToken) -> Evaluation:
+        return Evaluation(store, backend, settings, plan, report, cancel, rehearse=paid.rehearse)
+
+    table = carry_out(ready, store, settings, paid)
+    if table is None:
+        return
+    if paid.as_json:
+        print_json(table)
+        return
+    from ..render.tables import show_evaluation
+
+    show_evaluation(table)

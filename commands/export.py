@@ -1,0 +1,75 @@
+"""`export`: the pruned corpus."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..render.terminal import print_json
+from .jobs import start_job
+from .options import DEFAULT_WORKSPACE, BackgroundOption, DryRunOption, ForceOption, JsonOption, WorkspaceOption
+from .shared import narrated, open_workspace, settings_of, split_of
+
+if TYPE_CHECKING:
+    pass
+
+
+def export(
+    out: Annotated[Path, typer.Argument(help="File, or folder for the format hf.")],
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    format: Annotated[
+        str | None,
+        typer.Option("--format", "-f", help="jsonl, csv, parquet, chat, dspy, hf (default: by name), or calibration."),
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="pool, validation or test (default: pool; for calibration: validation).")
+    ] = None,
+    source: Annotated[list[str] | None, typer.Option("--source", help="Only these sources; repeatable.")] = None,
+    deduplicate: Annotated[bool, typer.Option("--deduplicate", help="Only the first of each duplicate group.")] = False,
+    escape_formulas: Annotated[
+        bool,
+        typer.Option(
+            "--escape-formulas/--no-escape-formulas",
+            help="In CSV, an apostrophe before what a spreadsheet would run; index takes it off again.",
+        ),
+    ] = True,
+    force: ForceOption = False,
+    background: BackgroundOption = False,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the active pool with a manifest that says what was taken out and why, or what calibration teaches."""
+    from ..engine.export.calibration import FORMAT, export_calibration
+    from ..engine.export.corpus import ExportPlan, format_of, manifest_path
+    from ..engine.export.corpus import export as write
+
+    settings = settings_of(workspace)
+    chosen = split_of(split or ("validation" if format == FORMAT else "pool"))
+    plan = ExportPlan(
+        out,
+        format or format_of(out),
+        chosen,
+        tuple(source or ()),
+        deduplicate,
+        settings.template,
+        force,
+        dry_run,
+        escape_formulas,
+    )
+    if background and not dry_run:
+        start_job(open_workspace(workspace), as_json)
+        return
+    with narrated() as (report, cancel):
+        if format == FORMAT:
+            manifest = export_calibration(open_workspace(workspace), plan, settings.order)
+        else:
+            manifest = write(open_workspace(workspace), plan, report, cancel)
+    told = {"out": str(out), "manifest": str(manifest_path(plan)), **manifest}
+    if as_json:
+        print_json(told)
+        return
+    from ..render.pool import show_export
+
+    show_export(told)

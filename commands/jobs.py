@@ -1,0 +1,126 @@
+"""`jobs`: long work in the background."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..engine.errors import UsageError
+from ..render.terminal import print_json, say
+from .options import DEFAULT_WORKSPACE, JobArgument, JsonOption, WorkspaceOption
+from .shared import fail, narrated, open_workspace
+
+if TYPE_CHECKING:
+    from ..engine.jobs.folder import Job
+    from ..engine.store.workspace import Workspace
+
+
+def jobs(context: typer.Context, workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:
+    """Jobs of the workspace, latest first. They run one at a time; start one with --background."""
+    if context.invoked_subcommand is not None:
+        return
+    from ..engine.jobs.folder import jobs as list_jobs
+
+    found = list_jobs(open_workspace(workspace))
+    if as_json:
+        print_json({"jobs": [asdict(job) for job in found]})
+        return
+    from ..render.jobs import show_jobs
+
+    show_jobs(found)
+
+
+def jobs_follow(
+    number: JobArgument = None, workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False
+) -> None:
+    """Watch a job to its end and show what came out; ends with its exit code. Ctrl-C leaves the job running."""
+    from ..engine.jobs import folder
+    from ..engine.jobs.follow import follow
+
+    store = open_workspace(workspace)
+    job = _job(store, number)
+    if job.behind:
+        say(f"job {job.number} waits for job {job.behind}", err=True)
+    with narrated() as (report, cancel):
+        for event in follow(store, job.number, cancel):
+            report(event)
+    job = folder.find(store, job.number)
+    if job.live:
+        fail(f"job {job.number} goes on", f"icl-curate jobs cancel {job.number} would stop it", 130)
+    if job.state != "done":
+        fail(f"job {job.number} {job.state}" + (f": {job.error}" if job.error else ""), job.fix, job.code or 1)
+    done = folder.result(job) or {}
+    if as_json:
+        print_json(done)
+        return
+    from ..render.jobs import show_result
+
+    show_result(job, done)
+
+
+def jobs_cancel(
+    number: JobArgument = None,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    kill: Annotated[bool, typer.Option("--kill", help="At once; calls in flight may be paid again.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Stop a job, or take it out of the queue. What was answered is kept: resume pays only for the rest."""
+    from ..engine.jobs.lock import wait_for
+    from ..engine.jobs.start import cancel
+
+    store = open_workspace(workspace)
+    job = cancel(store, _job(store, number).number, kill=kill)
+    wait_for(job.folder)
+    show_job(_job(store, job.number), as_json)
+
+
+def jobs_resume(
+    number: JobArgument = None,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    trust: Annotated[bool, typer.Option("--trust", help="Also a job that was not started here by you.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Queue the command of an ended job again; nothing that was answered is paid twice."""
+    from ..engine.jobs.start import resumable, resume
+    from ..engine.progress import Event
+
+    store = open_workspace(workspace)
+    job = resumable(store, _job(store, number).number, trusted=trust)
+    with narrated() as (report, _):
+        report(Event("resume", note=f"in {job.directory}: {job.command}"))
+    show_job(resume(store, job.number, trusted=trust), as_json)
+
+
+def start_job(workspace: Workspace, as_json: bool) -> None:
+    """The command that was typed, as a job."""
+    from ..engine.jobs.start import start
+
+    show_job(start(workspace, [word for word in sys.argv[1:] if word != "--background"]), as_json)
+
+
+def _job(workspace: Workspace, number: int | None) -> Job:
+    """The job of this number, else the latest."""
+    from ..engine.jobs.folder import find
+    from ..engine.jobs.folder import jobs as list_jobs
+
+    if number is not None:
+        return find(workspace, number)
+    found = list_jobs(workspace)
+    if not found:
+        raise UsageError("there are no jobs", "icl-curate evaluate --background")
+    return found[0]
+
+
+def show_job(job: Job, as_json: bool) -> None:
+    if as_json:
+        print_json({"job": asdict(job)})
+        return
+    behind = f" behind job {job.behind}" if job.behind else ""
+    say(f"job {job.number} {job.state}{behind}: {job.command}")
+    if job.live:
+        say(f"follow it with: icl-curate jobs follow {job.number}")
+    elif job.state != "done":
+        say(f"go on with: icl-curate jobs resume {job.number}")

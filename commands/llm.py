@@ -1,0 +1,79 @@
+"""`llm`: what the chosen LLM can do, and which servers prompts may go to."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..render.terminal import print_json, say
+from .options import (
+    DEFAULT_WORKSPACE,
+    BaseURLOption,
+    DeviceOption,
+    JsonOption,
+    LLMOption,
+    PriceInOption,
+    PriceOutOption,
+    WorkspaceOption,
+)
+from .paid import confirm_server
+from .shared import fail, narrated, settings_of
+
+if TYPE_CHECKING:
+    pass
+
+
+def llm_check(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    llm: LLMOption = None,
+    base_url: BaseURLOption = None,
+    device: DeviceOption = None,
+    price_in: PriceInOption = None,
+    price_out: PriceOutOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Can the LLM be reached, how fast is it, does it give log-probabilities, can it score, is its price known."""
+    from ..engine.errors import LLMError
+    from ..engine.llm.asking import backend_for, price_of
+    from ..engine.llm.runner import check
+    from ..engine.retrieval.artefacts import encode_for_reader
+    from ..engine.store.workspace import Workspace
+
+    settings = settings_of(workspace, llm=llm, base_url=base_url, device=device, price_in=price_in, price_out=price_out)
+    store = Workspace.create(workspace)
+    confirm_server(settings)
+    with narrated() as (report, _), backend_for(settings, encode_for_reader(store, settings), report) as backend:
+        found = check(store, backend, price_of(settings))
+    if not found.reachable:
+        fail(found.error, found.fix, LLMError.exit_code)
+    if as_json:
+        print_json(asdict(found))
+        return
+    from ..render.tables import show_check
+
+    show_check(found)
+
+
+def llm_trust(
+    url: Annotated[str | None, typer.Argument(help="Base URL to confirm. None: those confirmed.")] = None,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    forget: Annotated[str | None, typer.Option("--forget", help="Confirm this base URL no longer.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Servers that this workspace's own config.toml may send prompts and your key to."""
+    from ..engine import trust
+
+    if url is not None:
+        trust.confirm(workspace, url)
+    if forget is not None:
+        trust.forget(workspace, forget)
+    found = trust.confirmed(workspace)
+    if as_json:
+        print_json({"workspace": str(workspace.resolve()), "confirmed": found})
+        return
+    for server in found:
+        say(f"confirmed: {server}")
+    if not found:
+        say("no server is confirmed for this workspace")

@@ -1,0 +1,111 @@
+"""Options that several commands take, and groups of them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+WorkspaceOption = Annotated[
+    Path, typer.Option("--workspace", "-w", envvar="ICL_CURATE_WORKSPACE", help="Folder of the workspace.")
+]
+
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+
+LLMOption = Annotated[str | None, typer.Option("--llm", help="offline, openai:MODEL or hf:NAME_OR_PATH.")]
+
+BaseURLOption = Annotated[str | None, typer.Option("--base-url", help="OpenAI-compatible server.")]
+
+DeviceOption = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda or mps.")]
+
+ShotsOption = Annotated[int | None, typer.Option("-k", "--shots", help="Demonstrations in a prompt.")]
+
+SeedOption = Annotated[int | None, typer.Option("--seed", help="Seed of everything drawn at random.")]
+
+OrderOption = Annotated[str | None, typer.Option("--order", help="best-last (next to the query) or best-first.")]
+
+AnswersOption = Annotated[str | None, typer.Option("--answers", help="auto, score or generate.")]
+
+ConcurrencyOption = Annotated[int | None, typer.Option("--concurrency", "-j", help="Most calls in flight.")]
+
+MaxCallsOption = Annotated[int | None, typer.Option("--max-calls", help="Stop before more calls than this.")]
+
+MaxCostOption = Annotated[float | None, typer.Option("--max-cost", help="Stop before spending more USD than this.")]
+
+PriceInOption = Annotated[float | None, typer.Option("--price-in", help="USD per million prompt tokens.")]
+
+PriceOutOption = Annotated[float | None, typer.Option("--price-out", help="USD per million generated tokens.")]
+
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+
+BackgroundOption = Annotated[
+    bool, typer.Option("--background", help="As a job of its own, behind those that wait: icl-curate jobs.")
+]
+
+JobArgument = Annotated[int | None, typer.Argument(help="Number of the job (default: the latest).")]
+
+ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite what exists.")]
+
+ReasonOption = Annotated[str, typer.Option("--reason", help="Kept in the history.")]
+
+DEFAULT_WORKSPACE = Path(".icl-curate")
+
+
+@dataclass(frozen=True)
+class LLMOptions:
+    """Settings about the LLM, by their names; None where nothing was typed."""
+
+    llm: LLMOption = None
+    base_url: BaseURLOption = None
+    answers: AnswersOption = None
+    seed: SeedOption = None
+    device: DeviceOption = None
+    concurrency: ConcurrencyOption = None
+    price_in: PriceInOption = None
+    price_out: PriceOutOption = None
+
+
+@dataclass(frozen=True)
+class PaidOptions:
+    """What work that asks the LLM may spend, where it is done, and how it is told."""
+
+    max_calls: MaxCallsOption = None
+    max_cost: MaxCostOption = None
+    background: BackgroundOption = False
+    dry_run: DryRunOption = False
+    as_json: JsonOption = False
+
+    @property
+    def rehearse(self) -> bool:
+        """Nothing may be sent, not even a probe."""
+        return self.dry_run or self.max_calls == 0
+
+
+NO_LLM_OPTIONS, NO_PAID_OPTIONS = LLMOptions(), PaidOptions()
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command take a group of options as one parameter: Typer is shown the fields of the group in its place."""
+    plain = inspect.signature(command, eval_str=True).parameters
+    kinds = {name: parameter.annotation for name, parameter in plain.items()}
+    groups = {name: kind for name, kind in kinds.items() if isinstance(kind, type) and is_dataclass(kind)}
+
+    @wraps(command)
+    def spread(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+        command(**given)
+
+    shown: list[inspect.Parameter] = []
+    for name, parameter in plain.items():
+        group = groups.get(name)
+        shown += inspect.signature(group, eval_str=True).parameters.values() if group else [parameter]
+    keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in shown]
+    spread.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+    spread.__annotations__ = {}
+    return spread

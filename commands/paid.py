@@ -1,0 +1,122 @@
+"""Work that asks the LLM: what it would cost, within which budget, here or as a job."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import typer
+
+from ..engine.errors import UsageError
+from ..render.terminal import narrate, print_json
+from .jobs import start_job
+from .options import PaidOptions
+from .shared import narrated, state
+
+if TYPE_CHECKING:
+    from ..engine.llm.budget import Budget, Price
+    from ..engine.llm.runner import Plan
+    from ..engine.llm.types import Backend
+    from ..engine.progress import CancelToken, Report
+    from ..engine.settings import Settings
+    from ..engine.store.workspace import Workspace
+
+
+class PaidWork(Protocol):
+    """Paid work made ready: its prompts are known, nothing has been asked yet."""
+
+    def cost(self, price: Price | None) -> Plan: ...
+
+    def run(self, budget: Budget) -> dict[str, Any]: ...
+
+
+def carry_out(
+    ready: Callable[[Backend, Report, CancelToken], PaidWork],
+    workspace: Workspace,
+    settings: Settings,
+    paid: PaidOptions,
+) -> dict[str, Any] | None:
+    """Do one piece of work within the budget, or say what it would cost, or leave it to a job; as `carry_out_all`."""
+    done = carry_out_all({"": ready}, workspace, settings, paid)
+    return done[""] if done else None
+
+
+def carry_out_all(
+    parts: Mapping[str, Callable[[Backend, Report, CancelToken], PaidWork]],
+    workspace: Workspace,
+    settings: Settings,
+    paid: PaidOptions,
+) -> dict[str, dict[str, Any]]:
+    """Open the LLM, then do the parts one after the other within one budget; what came out, by part.
+
+    In a dry run only their cost is said, in the background a job is started; nothing comes back then. Of several
+    parts one that the pool does not allow is left out, and said; it is an error where none is left.
+    """
+    confirm_server(settings)
+    if paid.background and not paid.dry_run:
+        start_job(workspace, paid.as_json)
+        return {}
+    from ..engine.llm.asking import backend_for, destination, price_of
+    from ..engine.llm.budget import Budget
+    from ..engine.progress import Event, silent
+    from ..engine.retrieval.artefacts import encode_for_reader
+
+    price = price_of(settings)
+    budget = Budget(paid.max_calls, paid.max_cost, price)
+    done: dict[str, dict[str, Any]] = {}
+    costs: dict[str, Plan] = {}
+    refused: list[UsageError] = []
+    with (
+        narrated() as (report, cancel),
+        backend_for(settings, encode_for_reader(workspace, settings), silent if paid.rehearse else report) as backend,
+    ):
+        for name, ready in parts.items():
+            try:
+                work = ready(backend, report, cancel)
+            except UsageError as error:
+                refused.append(error)
+                if len(refused) == len(parts):
+                    raise
+                report(Event(name, note=f"{name} left out: {error.what}"))
+                continue
+            if paid.dry_run:
+                costs[name] = work.cost(price)
+            else:
+                done[name] = work.run(budget)
+    if paid.dry_run:
+        _show_costs(costs, destination(settings), paid.as_json)
+    return done
+
+
+def _show_costs(costs: Mapping[str, Plan], destination: str, as_json: bool) -> None:
+    told = {name: asdict(plan) | {"destination": destination} for name, plan in costs.items()}
+    if as_json:
+        print_json({"dry_run": True, **told.get("", told)})
+        return
+    from ..render.tables import show_plan
+
+    for name, plan in told.items():
+        show_plan(plan, name)
+
+
+def confirm_server(settings: Settings) -> None:
+    """On a terminal ask once about a server that only the workspace's own file names; elsewhere it is an error."""
+    from ..engine import trust
+    from ..engine.llm.asking import check_server
+
+    try:
+        check_server(settings)
+    except trust.UnconfirmedServer as error:
+        if not (error.url and not state.json and sys.stdin.isatty() and sys.stderr.isatty()):
+            raise
+        narrate(error.what)
+        try:
+            agreed = typer.confirm("Go on, now and from now on with this workspace?", err=True)
+        except typer.Abort:
+            agreed = False
+        if not agreed:
+            raise
+        trust.confirm(Path(error.workspace), error.url)

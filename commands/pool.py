@@ -1,0 +1,178 @@
+"""What is in the pool: `index`, `status`, `sources`, `demos`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..engine.errors import UsageError
+from ..render.terminal import print_json
+from .jobs import start_job
+from .options import DEFAULT_WORKSPACE, BackgroundOption, DeviceOption, DryRunOption, JsonOption, WorkspaceOption
+from .shared import narrated, open_workspace, settings_of, split_of
+
+if TYPE_CHECKING:
+    pass
+
+
+def index(
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(help="JSONL, JSON, CSV, TSV or Parquet; globs; - for JSONL on stdin. None: known files again."),
+    ] = None,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    validation: Annotated[list[str] | None, typer.Option(help="Validation queries (file or glob).")] = None,
+    test: Annotated[list[str] | None, typer.Option(help="Test queries (file or glob).")] = None,
+    validation_fraction: Annotated[float, typer.Option(help="Share of the pool set aside, by hash.")] = 0.0,
+    test_fraction: Annotated[float, typer.Option(help="Share of the pool set aside, by hash.")] = 0.0,
+    columns: Annotated[
+        list[str] | None, typer.Option("--map", help="FIELD=COLUMN, e.g. --map input=utterance; repeatable.")
+    ] = None,
+    source: Annotated[str | None, typer.Option(help="Source of every row (default: column, or file's stem).")] = None,
+    encoder: Annotated[str | None, typer.Option(help="sentence-transformers name or path.")] = None,
+    device: DeviceOption = None,
+    encode: Annotated[bool, typer.Option("--encode/--no-encode", help="Compute embeddings.")] = True,
+    near_duplicate: Annotated[float | None, typer.Option(help="Jaccard from which inputs repeat.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Any bad row is an error.")] = False,
+    background: BackgroundOption = False,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Read a pool into the workspace: check, find duplicates and leaks, encode what is new."""
+    from ..engine.index.build import IndexPlan, index_pool, rehearse_index
+    from ..engine.store.workspace import Workspace
+
+    settings = settings_of(workspace, encoder=encoder, device=device, near_duplicate=near_duplicate)
+    plan = IndexPlan(
+        paths=tuple(paths or ()),
+        columns=_mapping(columns or ()),
+        validation=tuple(validation or ()),
+        test=tuple(test or ()),
+        validation_fraction=validation_fraction,
+        test_fraction=test_fraction,
+        source=source,
+        strict=strict,
+        near_duplicate=settings.near_duplicate,
+        encoder=settings.encoder if encode else None,
+        device=settings.device,
+    )
+    if background and not dry_run:
+        start_job(Workspace.create(workspace), as_json)
+        return
+    with narrated() as (report, cancel):
+        if dry_run:
+            done = rehearse_index(workspace, plan, report, cancel)
+        else:
+            done = index_pool(Workspace.create(workspace), plan, report, cancel)
+    told = {"dry_run": dry_run, **done.as_json()}
+    if as_json:
+        print_json(told)
+        return
+    from ..render.pool import show_index
+
+    show_index(told)
+
+
+def status(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:
+    """What the workspace holds, what was asked of LLMs, and the next sensible step."""
+    from ..engine.store.overview import overview
+
+    found = overview(open_workspace(workspace))
+    if as_json:
+        print_json(found.as_json())
+        return
+    from ..render.tables import show_table
+
+    show_table(["", ""], found.lines(), note=f"next: {found.next_step}")
+
+
+def sources(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:
+    """Sources of the pool: what was learnt of each, size, what is pruned."""
+    from ..engine.store.trials import standings
+
+    found = standings(open_workspace(workspace))
+    if as_json:
+        print_json({"sources": [asdict(source) for source in found]})
+        return
+    from ..render.tables import show_sources
+
+    show_sources(found)
+
+
+def demos(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    search: Annotated[str, typer.Option("--search", "-s", help="Only rows that hold this text.")] = "",
+    source: Annotated[str | None, typer.Option(help="Only this source.")] = None,
+    split: Annotated[str, typer.Option(help="pool, validation or test.")] = "pool",
+    pruned: Annotated[bool | None, typer.Option("--pruned/--active", help="Only pruned, or only active rows.")] = None,
+    duplicates: Annotated[bool, typer.Option("--duplicates", help="Only rows that repeat an earlier one.")] = False,
+    misleading: Annotated[
+        bool, typer.Option("--misleading", help="The ledger: what turned right answers wrong, worst first.")
+    ] = False,
+    helpful: Annotated[
+        bool, typer.Option("--helpful", help="The ledger: what turned wrong answers right, best first.")
+    ] = False,
+    flips: Annotated[str | None, typer.Option(help="The flips behind this demonstration's entry, by id.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="Rows to show.")] = 20,
+    after: Annotated[int, typer.Option(help="Go on after this row number.")] = -1,
+    as_json: JsonOption = False,
+) -> None:
+    """Look at demonstrations: the rows, or what training saw each of them do."""
+    from ..engine.store.demonstrations import Filter, page
+
+    if flips is not None:
+        _show_flips(workspace, flips, as_json)
+        return
+    if misleading or helpful:
+        _show_ledger(workspace, misleading, helpful, limit, as_json)
+        return
+    kept = Filter(source, split_of(split), pruned, search, duplicates)
+    found = page(open_workspace(workspace), kept, after=after, limit=limit)
+    if as_json:
+        print_json({"demonstrations": [asdict(row) for row in found]})
+        return
+    from ..render.tables import show_table
+
+    rows = [[r.row, r.id, r.source, "pruned" if r.pruned else "", r.input, r.output] for r in found]
+    more = f"more: icl-curate demos --after {found[-1].row} …" if len(found) == limit else ""
+    show_table(["row", "id", "source", "", "input>", "output"], rows, note=more)
+
+
+def _show_ledger(workspace: Path, misleading: bool, helpful: bool, limit: int, as_json: bool) -> None:
+    from ..engine.ranker.ledger import ledger
+
+    found = ledger(open_workspace(workspace), misleading, helpful, limit)
+    if as_json:
+        print_json({"demonstrations": [asdict(standing) for standing in found]})
+        return
+    from ..render.tables import show_ledger
+
+    show_ledger(found)
+
+
+def _show_flips(workspace: Path, name: str, as_json: bool) -> None:
+    from ..engine.ranker.ledger import flips_of
+    from ..engine.store.demonstrations import find
+
+    store = open_workspace(workspace)
+    found = flips_of(store, find(store, name).row)
+    if as_json:
+        print_json({"flips": [asdict(flip) for flip in found]})
+        return
+    from ..render.tables import show_flips
+
+    show_flips(found)
+
+
+def _mapping(pairs: Sequence[str]) -> dict[str, str]:
+    mapping = {}
+    for pair in pairs:
+        name, equals, column = pair.partition("=")
+        if not equals or not name or not column:
+            raise UsageError(f"--map takes FIELD=COLUMN, not '{pair}'", "--map input=utterance --map output=intent")
+        mapping[name] = column
+    return mapping

@@ -1,0 +1,87 @@
+"""`preview`: what a query gets, and what the LLM makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..render.terminal import print_json
+from .options import (
+    DEFAULT_WORKSPACE,
+    NO_LLM_OPTIONS,
+    DryRunOption,
+    JsonOption,
+    LLMOptions,
+    MaxCallsOption,
+    MaxCostOption,
+    OrderOption,
+    PaidOptions,
+    ShotsOption,
+    WorkspaceOption,
+    grouped,
+)
+from .paid import carry_out
+from .shared import narrated, open_workspace, settings_of, text_of
+
+if TYPE_CHECKING:
+    from ..engine.llm.types import Backend
+    from ..engine.progress import CancelToken, Report
+
+
+@grouped
+def preview(
+    query: Annotated[str, typer.Argument(help="A question, or - to read it from stdin.")],
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    method: Annotated[str | None, typer.Option("--method", "-m", help="Selection method.")] = None,
+    k: ShotsOption = None,
+    options: Annotated[list[str] | None, typer.Option("--option", help="An answer option; repeatable.")] = None,
+    context: Annotated[str, typer.Option(help="A passage that belongs to the query.")] = "",
+    explain: Annotated[bool, typer.Option("--explain", help="Take every score apart and show the prompt.")] = False,
+    answer: Annotated[bool, typer.Option("--answer", help="Ask the LLM.")] = False,
+    stability: Annotated[
+        bool, typer.Option("--stability", help="Ask it also without each demonstration and with their order turned.")
+    ] = False,
+    order: OrderOption = None,
+    llm: LLMOptions = NO_LLM_OPTIONS,
+    max_calls: MaxCallsOption = None,
+    max_cost: MaxCostOption = None,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show which demonstrations a query gets, why, and with --answer or --stability what the LLM makes of them."""
+    from ..engine.pool.records import Query
+    from ..engine.select.preview import PreviewAsked
+    from ..engine.select.preview import preview as look
+    from ..render.tables import show_preview, show_stability
+
+    settings = settings_of(workspace, method=method, k=k, order=order, **asdict(llm))
+    text = text_of(query)
+    asked = Query(text, tuple(options or ()), context)
+    store = open_workspace(workspace)
+    if answer or stability:
+        paid = PaidOptions(max_calls, max_cost, False, dry_run, as_json)
+        made: list[PreviewAsked] = []
+
+        def ready(backend: Backend, report: Report, cancel: CancelToken) -> PreviewAsked:
+            rehearse = paid.rehearse
+            made.append(
+                PreviewAsked(store, backend, asked, settings, report, cancel, stability=stability, rehearse=rehearse)
+            )
+            return made[0]
+
+        done = carry_out(ready, store, settings, paid)
+        if done is None:
+            return
+        seen = made[0].seen
+    else:
+        with narrated() as (report, cancel):
+            seen = look(store, asked, settings, report=report, cancel=cancel)
+        done = seen.as_json()
+    if as_json:
+        print_json(done)
+    elif stability:
+        show_stability(done)
+    else:
+        show_preview(seen, explain)

@@ -1,0 +1,131 @@
+"""What the commands share: the workspace, its settings, progress and interruption."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import typer
+
+from ..engine.errors import UsageError
+from ..render.terminal import complain, say
+
+if TYPE_CHECKING:
+    from ..engine.progress import CancelToken, Report
+    from ..engine.settings import Settings
+    from ..engine.store.workspace import Workspace
+
+
+@dataclass
+class State:
+    """How errors and progress are told; set before anything can fail."""
+
+    quiet: bool = False
+    json: bool = False
+    waiting: bool = False
+    cancel: CancelToken | None = None
+
+
+state = State()
+
+WAITED = 1.0
+"""Seconds after which it is said whom a command waits for."""
+
+
+def open_workspace(path: Path) -> Workspace:
+    from ..engine.store.workspace import Workspace
+
+    return Workspace.open(path)
+
+
+def settings_of(workspace: Path, **flags: Any) -> Settings:
+    from ..engine.settings import resolve
+
+    return resolve(workspace, flags).settings
+
+
+def split_of(name: str) -> Any:
+    from ..engine.pool.records import SPLITS
+
+    if name not in SPLITS:
+        raise UsageError(f"unknown split '{name}'", f"use one of: {', '.join(SPLITS)}")
+    return name
+
+
+def query_split_of(name: str) -> Any:
+    if split_of(name) == "pool":
+        raise UsageError("the pool is not evaluated on itself", "--split validation or --split test")
+    return name
+
+
+def text_of(query: str) -> str:
+    """The query as it was typed, or what was piped in for ``-``."""
+    from ..engine.index.readers import STDIN, piped
+
+    if query != STDIN:
+        return query
+    return piped("pipe one in, or type it in place of the -").decode(errors="replace").strip()
+
+
+def and_more(total: int, shown: int, where: str = "") -> str:
+    if total <= shown:
+        return ""
+    return f" … and {total - shown:,} more" + (f": icl-curate {where}" if where else "")
+
+
+def fail(what: str, fix: str, code: int) -> NoReturn:
+    complain(what, fix, code, state.json)
+    raise typer.Exit(code)
+
+
+def tell_waiting(what: str, waited: float) -> None:
+    """Say once on stderr whom a command waits for. Ctrl-C ends the waiting, but not that of a thread that keeps what
+    was paid for."""
+    token = state.cancel
+    if token and token.cancelled and threading.current_thread() is threading.main_thread():
+        raise KeyboardInterrupt
+    if waited >= WAITED and not state.waiting and not state.quiet:
+        say(f"waiting for {what}", err=True)
+    state.waiting = waited >= WAITED
+
+
+@contextmanager
+def narrated() -> Iterator[tuple[Report, CancelToken]]:
+    """Progress on stderr, or in the folder of the job that this process is; the first Ctrl-C or SIGTERM asks the work
+    to stop tidily, a second one stops it at once."""
+    from ..engine.progress import CancelToken
+
+    token = CancelToken()
+
+    def stop(number: int, frame: object) -> None:
+        if token.cancelled:
+            raise KeyboardInterrupt
+        token.cancel()
+
+    previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    state.cancel = token
+    try:
+        with _narrator() as narrator:
+            yield narrator, token
+    finally:
+        state.cancel = None
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _narrator() -> AbstractContextManager[Report]:
+    from ..engine.jobs import VARIABLE
+
+    if folder := os.environ.get(VARIABLE):
+        from ..engine.jobs.child import Recorder
+
+        return Recorder(Path(folder))
+    from ..render.tables import Narrator
+
+    return Narrator(state.quiet)

@@ -1,0 +1,47 @@
+"""`topics`: what the pool covers, and what it lacks."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..render.terminal import print_json
+from .options import DEFAULT_WORKSPACE, JsonOption, WorkspaceOption
+from .shared import open_workspace, settings_of
+
+if TYPE_CHECKING:
+    pass
+
+
+def topics(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    gaps: Annotated[
+        bool, typer.Option("--gaps", help="What queries need, the LLM lacks and the pool does not cover.")
+    ] = False,
+    search: Annotated[str, typer.Option("--search", "-s", help="Only topics that hold this text.")] = "",
+    limit: Annotated[int, typer.Option("--limit", "-n", help="Topics to show.", min=1)] = 20,
+    as_json: JsonOption = False,
+) -> None:
+    """Topics of the pool with size, knowledge, coverage and sources; with --gaps what to collect next."""
+    from ..engine.topics import report
+
+    settings = settings_of(workspace)
+    store = open_workspace(workspace)
+    if gaps:
+        found = report.gaps(store, settings, limit)
+        if as_json:
+            print_json({"gaps": [gap.as_json() for gap in found]})
+            return
+        from ..render.topics import show_gaps
+
+        show_gaps(found)
+        return
+    listed = [topic for topic in report.topics(store, settings) if search.lower() in topic.topic.lower()]
+    if as_json:
+        print_json({"topics": [asdict(topic) for topic in listed[:limit]], "total": len(listed)})
+        return
+    from ..render.topics import show_topics
+
+    show_topics(listed[:limit], len(listed))
