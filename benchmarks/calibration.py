@@ -29,6 +29,7 @@ from icl_curate.engine.calibrate.rounds import ARMS
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.asking import backend_for
 from icl_curate.engine.llm.budget import Budget
+from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.pool.answers import normalise
 from icl_curate.engine.pool.prompts import documents_of
 from icl_curate.engine.retrieval.artefacts import encode_for_reader
@@ -91,7 +92,7 @@ def measure(name: str, rows: Rows, plan: CalibrationPlan, folder: Path) -> None:
     index_pool(store, IndexPlan((str(pool),), validation=(str(queries),)))
     settings = Settings()
     with backend_for(settings, encode_for_reader(store, settings)) as backend:
-        done = Calibration(store, backend, settings, queries_of(store, "validation"), plan).run(Budget())
+        done = Calibration(LLMClient(store, backend, settings), queries_of(store, "validation"), plan).run(Budget())
     print(f"\n== {name}: {len(rows)} questions\n", flush=True)
     show_calibrations(done)
 

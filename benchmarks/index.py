@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 from icl_curate.engine.index.build import IndexPlan, index_pool
-from icl_curate.engine.retrieval.duplicates import Repeats, band_keys, grams, jaccard, normalised
+from icl_curate.engine.retrieval.duplicates import Repeats, jaccards, min_hashes, normalised
 from icl_curate.engine.store.demonstrations import groups
 from icl_curate.engine.store.workspace import Workspace
 
@@ -81,9 +81,7 @@ def main() -> None:
         print(f"peak memory {peak:,.0f} MiB; repeats {report.duplicates}")
 
         group = groups(store)
-        alike = np.array(
-            [jaccard(grams(normalised(rows[a]["input"])), grams(normalised(rows[b]["input"]))) for a, b in copies]
-        )
+        alike = jaccards([normalised(row["input"]) for row in rows], np.array(copies))
         found = np.array([group[a] == group[b] for a, b in copies])
         for low, high in ((0.9, 1.01), (0.8, 0.9), (0.7, 0.8), (0.0, 0.7)):
             chosen = (alike >= low) & (alike < high)
@@ -94,7 +92,7 @@ def main() -> None:
                 )
 
         texts = [normalised(row["input"]) for row in rows]
-        hashing, _ = timed(lambda: band_keys(texts))
+        hashing, _ = timed(lambda: min_hashes(texts))
         repeats = Repeats.open(store, 0.8)
         asked = [timed(lambda text=row["input"]: repeats.of_text(text + " x"))[0] for row in rows[:200]]
         print(

@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from icl_curate.engine.llm import runner
+from icl_curate.engine.llm import loop, runner
 from icl_curate.engine.llm.hf.model import LocalModel
 from icl_curate.engine.llm.openai_server import OpenAIServer
 from icl_curate.engine.llm.settings import LLMSettings
@@ -106,7 +106,7 @@ def server_part(count: int, delay: float, concurrency: int) -> None:
         asked = requests_of(count, "layer")
         layer = seconds(lambda: runner.ask(workspace, backend, asked, settings))
         again = seconds(lambda: runner.ask(workspace, backend, asked, settings))
-        runner.close(backend)
+        loop.close(backend)
     process.terminate()
     print(f"{count} calls, {concurrency} at once, server delay {delay * 1000:.0f} ms")
     print(f"  bare client      {count / alone:8.0f} calls/s")

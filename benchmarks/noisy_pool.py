@@ -20,6 +20,7 @@ from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.asking import backend_for
 from icl_curate.engine.llm.budget import Budget
+from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.retrieval.artefacts import encode_for_reader
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.sources.train import SourcePlan, SourceTraining, tune
@@ -49,7 +50,7 @@ def main() -> None:
         start = time.perf_counter()
         with backend_for(settings, encode_for_reader(workspace, settings)) as backend:
             plan = SourcePlan(given.depth, limit=given.queries)
-            done = SourceTraining(workspace, backend, settings, plan).run(Budget())
+            done = SourceTraining(LLMClient(workspace, backend, settings), plan).run(Budget())
         print(f"trained on {done['calls']:,} answers in {time.perf_counter() - start:.0f} s")
         for source in standings(workspace):
             print(f"  {source.source:10s} weight {source.weight:.3f}  reliability {source.reliability:.3f}")
@@ -85,7 +86,7 @@ def plant(train: Path, pool: Path) -> None:
 def evaluate(workspace: Workspace, settings: Settings, methods: tuple[str, ...]) -> dict[str, Any]:
     """The table's rows on test."""
     with backend_for(settings, encode_for_reader(workspace, settings)) as backend:
-        table = Evaluation(workspace, backend, settings, EvaluationPlan(methods)).run(Budget())
+        table = Evaluation(LLMClient(workspace, backend, settings), EvaluationPlan(methods)).run(Budget())
     return dict(table["methods"])
 
 

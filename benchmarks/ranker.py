@@ -19,6 +19,7 @@ from typing import Any
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.llm.asking import backend_for
 from icl_curate.engine.llm.budget import Budget
+from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.pool.records import Query
 from icl_curate.engine.ranker.ledger import ledger
 from icl_curate.engine.ranker.train import RankerPlan, RankerTraining
@@ -60,7 +61,7 @@ def main() -> None:
 
 def _train(workspace: Workspace, settings: Settings, plan: RankerPlan) -> dict[str, Any]:
     with backend_for(settings, encode_for_reader(workspace, settings)) as backend:
-        return RankerTraining(workspace, backend, settings, plan).run(Budget())
+        return RankerTraining(LLMClient(workspace, backend, settings), plan).run(Budget())
 
 
 def _report(method: str, seed: int, trained: dict[str, Any]) -> int:
@@ -79,7 +80,7 @@ def _report(method: str, seed: int, trained: dict[str, Any]) -> int:
 def _evaluate(workspace: Workspace, settings: Settings, seeds: int) -> None:
     with backend_for(settings, encode_for_reader(workspace, settings)) as backend:
         plan = EvaluationPlan((*UNTRAINED, "promptpg", "ranker"), seeds)
-        found = Evaluation(workspace, backend, settings, plan).run(Budget())
+        found = Evaluation(LLMClient(workspace, backend, settings), plan).run(Budget())
     for name, row in found["methods"].items():
         easy, hard = (f"{row[kind]:.3f}" if row[kind] is not None else "-" for kind in ("easy", "hard"))
         print(f"{name:10} {row['accuracy']:.3f} ± {row['std']:.3f}  easy {easy}  hard {hard}")

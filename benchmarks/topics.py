@@ -15,9 +15,10 @@ import time
 from pathlib import Path
 
 import numpy as np
-from icl_curate.engine.llm import runner
+from icl_curate.engine.llm import probing, runner
 from icl_curate.engine.llm.asking import backend_for, llm_settings, prompt_for, request_for
 from icl_curate.engine.llm.budget import Budget
+from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Answer
 from icl_curate.engine.pool.answers import is_correct
 from icl_curate.engine.retrieval import bm25
@@ -96,7 +97,7 @@ def ablations(view: PoolView, count: int, k: int) -> None:
     """
     asked = queries(view.workspace, "test", count)
     with backend_for(SETTINGS, encode_for_reader(view.workspace, SETTINGS)) as backend:
-        capabilities = runner.probe(view.workspace, backend)
+        capabilities = probing.probe(view.workspace, backend)
 
         def accuracy(picks: list[list[selection.Chosen]]) -> float:
             rows = [[chosen.row for chosen in each] for each in picks]
@@ -119,7 +120,7 @@ def ablations(view: PoolView, count: int, k: int) -> None:
         for coverage in ("pooled", "alone"):
             picks = selection.topick(view, asked, k, coverage=coverage)  # type: ignore[arg-type]
             print(f"  {coverage:12} {accuracy(picks):.3f}")
-        TopicTraining(view.workspace, backend, SETTINGS, TopicPlan(soft=False)).run(Budget())
+        TopicTraining(LLMClient(view.workspace, backend, SETTINGS), TopicPlan(soft=False)).run(Budget())
         fresh = PoolView(view.workspace, SETTINGS)
         print(f"  binary labels {accuracy(selection.topick(fresh, asked, k)):.3f}")
 

@@ -24,8 +24,7 @@ from .paid import carry_out
 from .shared import open_workspace, settings_of, split_of, text_of
 
 if TYPE_CHECKING:
-    from ..engine.llm.types import Backend
-    from ..engine.progress import CancelToken, Report
+    pass
 
 
 @grouped
@@ -76,10 +75,7 @@ def calibrate(
     names = tuple(name.strip() for name in arms.split(",") if name.strip())
     plan = CalibrationPlan(rounds, names, uncertainty, over, SETTLED if stop_early else None, split=chosen)
 
-    def ready(backend: Backend, report: Report, cancel: CancelToken) -> Calibration:
-        return Calibration(store, backend, settings, asked, plan, report, cancel, rehearse=paid.rehearse)
-
-    done = carry_out(ready, store, settings, paid)
+    done = carry_out(lambda llm: Calibration(llm, asked, plan), store, settings, paid)
     if done is None:
         return
     if paid.as_json:

@@ -23,8 +23,7 @@ from .paid import carry_out
 from .shared import open_workspace, query_split_of, settings_of
 
 if TYPE_CHECKING:
-    from ..engine.llm.types import Backend
-    from ..engine.progress import CancelToken, Report
+    pass
 
 
 @grouped
@@ -56,10 +55,7 @@ def evaluate(
     )
     store = open_workspace(workspace)
 
-    def ready(backend: Backend, report: Report, cancel: CancelToken) -> Evaluation:
-        return Evaluation(store, backend, settings, plan, report, cancel, rehearse=paid.rehearse)
-
-    table = carry_out(ready, store, settings, paid)
+    table = carry_out(lambda llm: Evaluation(llm, plan), store, settings, paid)
     if table is None:
         return
     if paid.as_json:

@@ -36,16 +36,15 @@ def llm_check(
 ) -> None:
     """Can the LLM be reached, how fast is it, does it give log-probabilities, can it score, is its price known."""
     from ..engine.errors import LLMError
-    from ..engine.llm.asking import backend_for, price_of
-    from ..engine.llm.runner import check
-    from ..engine.retrieval.artefacts import encode_for_reader
+    from ..engine.llm.client import client_for
+    from ..engine.llm.probing import check
     from ..engine.store.workspace import Workspace
 
     settings = settings_of(workspace, llm=llm, base_url=base_url, device=device, price_in=price_in, price_out=price_out)
     store = Workspace.create(workspace)
     confirm_server(settings)
-    with narrated() as (report, _), backend_for(settings, encode_for_reader(store, settings), report) as backend:
-        found = check(store, backend, price_of(settings))
+    with narrated() as (report, _), client_for(store, settings, report) as client:
+        found = check(store, client.backend, client.price)
     if not found.reachable:
         fail(found.error, found.fix, LLMError.exit_code)
     if as_json:

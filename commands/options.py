@@ -81,7 +81,7 @@ class PaidOptions:
     as_json: JsonOption = False
 
     @property
-    def rehearse(self) -> bool:
+    def sends_nothing(self) -> bool:
         """Nothing may be sent, not even a probe."""
         return self.dry_run or self.max_calls == 0
 

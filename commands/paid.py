@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -17,24 +17,14 @@ from .options import PaidOptions
 from .shared import narrated, state
 
 if TYPE_CHECKING:
-    from ..engine.llm.budget import Budget, Price
-    from ..engine.llm.runner import Plan
-    from ..engine.llm.types import Backend
-    from ..engine.progress import CancelToken, Report
+    from ..engine.llm.client import LLMClient, PaidWork
+    from ..engine.llm.planning import Plan
     from ..engine.settings import Settings
     from ..engine.store.workspace import Workspace
 
 
-class PaidWork(Protocol):
-    """Paid work made ready: its prompts are known, nothing has been asked yet."""
-
-    def cost(self, price: Price | None) -> Plan: ...
-
-    def run(self, budget: Budget) -> dict[str, Any]: ...
-
-
 def carry_out(
-    ready: Callable[[Backend, Report, CancelToken], PaidWork],
+    ready: Callable[[LLMClient], PaidWork],
     workspace: Workspace,
     settings: Settings,
     paid: PaidOptions,
@@ -45,7 +35,7 @@ def carry_out(
 
 
 def carry_out_all(
-    parts: Mapping[str, Callable[[Backend, Report, CancelToken], PaidWork]],
+    parts: Mapping[str, Callable[[LLMClient], PaidWork]],
     workspace: Workspace,
     settings: Settings,
     paid: PaidOptions,
@@ -59,23 +49,22 @@ def carry_out_all(
     if paid.background and not paid.dry_run:
         start_job(workspace, paid.as_json)
         return {}
-    from ..engine.llm.asking import backend_for, destination, price_of
+    from ..engine.llm.asking import destination, price_of
     from ..engine.llm.budget import Budget
-    from ..engine.progress import Event, silent
-    from ..engine.retrieval.artefacts import encode_for_reader
+    from ..engine.llm.client import client_for
+    from ..engine.progress import Event
 
-    price = price_of(settings)
-    budget = Budget(paid.max_calls, paid.max_cost, price)
+    budget = Budget(paid.max_calls, paid.max_cost, price_of(settings))
     done: dict[str, dict[str, Any]] = {}
     costs: dict[str, Plan] = {}
     refused: list[UsageError] = []
     with (
         narrated() as (report, cancel),
-        backend_for(settings, encode_for_reader(workspace, settings), silent if paid.rehearse else report) as backend,
+        client_for(workspace, settings, report, cancel, dry_run=paid.sends_nothing) as llm,
     ):
         for name, ready in parts.items():
             try:
-                work = ready(backend, report, cancel)
+                work = ready(llm)
             except UsageError as error:
                 refused.append(error)
                 if len(refused) == len(parts):
@@ -83,7 +72,7 @@ def carry_out_all(
                 report(Event(name, note=f"{name} left out: {error.what}"))
                 continue
             if paid.dry_run:
-                costs[name] = work.cost(price)
+                costs[name] = work.cost()
             else:
                 done[name] = work.run(budget)
     if paid.dry_run:

@@ -26,8 +26,7 @@ from .paid import carry_out
 from .shared import narrated, open_workspace, settings_of, text_of
 
 if TYPE_CHECKING:
-    from ..engine.llm.types import Backend
-    from ..engine.progress import CancelToken, Report
+    from ..engine.llm.client import LLMClient
 
 
 @grouped
@@ -64,11 +63,8 @@ def preview(
         paid = PaidOptions(max_calls, max_cost, False, dry_run, as_json)
         made: list[PreviewAsked] = []
 
-        def ready(backend: Backend, report: Report, cancel: CancelToken) -> PreviewAsked:
-            rehearse = paid.rehearse
-            made.append(
-                PreviewAsked(store, backend, asked, settings, report, cancel, stability=stability, rehearse=rehearse)
-            )
+        def ready(client: LLMClient) -> PreviewAsked:
+            made.append(PreviewAsked(client, asked, stability=stability))
             return made[0]
 
         done = carry_out(ready, store, settings, paid)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,12 @@ from ..engine.calibrate.round_runner import CalibrationPlan
 from ..engine.evaluate.compare import Evaluation, EvaluationPlan
 from ..engine.export.corpus import ExportPlan, export
 from ..engine.index.build import IndexPlan, index_pool
-from ..engine.llm.asking import backend_for
 from ..engine.llm.budget import Budget
-from ..engine.llm.types import Backend
+from ..engine.llm.client import LLMClient, client_for
 from ..engine.pool.records import Query
 from ..engine.progress import CancelToken, Report
 from ..engine.ranker.ledger import ledger
 from ..engine.ranker.train import RankerTraining
-from ..engine.retrieval.artefacts import encode_for_reader
 from ..engine.select.preview import PreviewAsked
 from ..engine.settings import Settings
 from ..engine.sources.train import SourceTraining, tune
@@ -106,24 +104,21 @@ class _Session:
             show_table(["source", "demonstrations", "duplicates"], rows)
 
     def preview(self) -> None:
-        with self._backend() as backend:
-            asked = PreviewAsked(self.store, backend, Query(QUESTION), self.settings, self.report, self.cancel)
+        with self._llm() as llm:
+            asked = PreviewAsked(llm, Query(QUESTION))
             self.told["preview"] = asked.run(Budget())
         if self._step("look at what a query gets", f'preview "{QUESTION}" --answer'):
             show_preview(asked.seen)
 
     def evaluate(self, when: str, methods: tuple[str, ...], title: str) -> None:
-        with self._backend() as backend:
-            plan = EvaluationPlan(methods)
-            evaluation = Evaluation(self.store, backend, self.settings, plan, self.report, self.cancel)
-            self.told[when] = evaluation.run(Budget())
+        with self._llm() as llm:
+            self.told[when] = Evaluation(llm, EvaluationPlan(methods)).run(Budget())
         if self._step(title, f"evaluate --methods {','.join(methods)}"):
             show_evaluation(self.told[when])
 
     def prune_sources(self) -> None:
-        with self._backend() as backend:
-            training = SourceTraining(self.store, backend, self.settings, report=self.report, cancel=self.cancel)
-            self.told["training"] = training.run(Budget())
+        with self._llm() as llm:
+            self.told["training"] = SourceTraining(llm).run(Budget())
         if self._step("learn which sources help", "train sources"):
             show_sources(standings(self.store))
             show_training(self.told["training"])
@@ -135,9 +130,8 @@ class _Session:
             show_tuned(tuned)
 
     def learn_ranker(self) -> None:
-        with self._backend() as backend:
-            training = RankerTraining(self.store, backend, self.settings, report=self.report, cancel=self.cancel)
-            self.told["ranker"] = training.run(Budget())
+        with self._llm() as llm:
+            self.told["ranker"] = RankerTraining(llm).run(Budget())
         if self._step("learn which demonstrations turn answers", "train ranker"):
             show_ranker(self.told["ranker"])
         misleading = ledger(self.store, misleading=True, limit=LISTED)
@@ -146,9 +140,8 @@ class _Session:
             show_ledger(misleading)
 
     def learn_topics(self) -> None:
-        with self._backend() as backend:
-            training = TopicTraining(self.store, backend, self.settings, report=self.report, cancel=self.cancel)
-            self.told["topics"] = training.run(Budget())
+        with self._llm() as llm:
+            self.told["topics"] = TopicTraining(llm).run(Budget())
         if self._step("learn what queries need and the LLM lacks", "train topics"):
             show_topic_training(self.told["topics"])
         found = gaps(self.store, self.settings, LISTED)
@@ -169,15 +162,10 @@ class _Session:
             store, IndexPlan(pool, validation=validation, encoder=self.settings.encoder), self.report, self.cancel
         )
         queries = queries_of(store, "validation", CALIBRATED)
-        with backend_for(self.settings, encode_for_reader(store, self.settings)) as backend:
-
-            def walk(asked: Sequence[Query], plan: CalibrationPlan) -> dict[str, Any]:
-                calibration = Calibration(store, backend, self.settings, asked, plan, self.report, self.cancel)
-                return calibration.run(Budget())
-
-            all_of_them = walk(queries, CalibrationPlan(split="validation"))
+        with client_for(store, self.settings, self.report, self.cancel) as llm:
+            all_of_them = Calibration(llm, queries, CalibrationPlan(split="validation")).run(Budget())
             mended = next((i for i, told in enumerate(all_of_them["queries"]) if _was_mended(told)), 0)
-            one = walk(queries[mended : mended + 1], CalibrationPlan())
+            one = Calibration(llm, queries[mended : mended + 1], CalibrationPlan()).run(Budget())
         self.told["calibration"] = {key: value for key, value in all_of_them.items() if key != "queries"}
         self.told["mended"] = one
         title = "questions with documents: answer in rounds, with uncertainty scores"
@@ -186,8 +174,8 @@ class _Session:
         if self._step("one of them closely", f"calibrate {queries[mended].id}"):
             show_calibration(one)
 
-    def _backend(self) -> AbstractContextManager[Backend]:
-        return backend_for(self.settings, encode_for_reader(self.store, self.settings))
+    def _llm(self) -> AbstractContextManager[LLMClient]:
+        return client_for(self.store, self.settings, self.report, self.cancel)
 
     def _step(self, title: str, command: str) -> bool:
         """Announce a step; whether it is to be shown."""

@@ -21,12 +21,11 @@ from .options import (
     WorkspaceOption,
     grouped,
 )
-from .paid import PaidWork, carry_out, carry_out_all
+from .paid import carry_out, carry_out_all
 from .shared import open_workspace, settings_of
 
 if TYPE_CHECKING:
-    from ..engine.llm.types import Backend
-    from ..engine.progress import CancelToken, Report
+    from ..engine.llm.client import LLMClient, PaidWork
 
 
 @grouped
@@ -46,10 +45,7 @@ def train_sources(
     store = open_workspace(workspace)
     plan = SourcePlan(depth, ranking, limit)
 
-    def ready(backend: Backend, report: Report, cancel: CancelToken) -> SourceTraining:
-        return SourceTraining(store, backend, settings, plan, report, cancel, rehearse=paid.rehearse)
-
-    done = carry_out(ready, store, settings, paid)
+    done = carry_out(lambda llm: SourceTraining(llm, plan), store, settings, paid)
     if done is None:
         return
     if paid.as_json:
@@ -97,10 +93,7 @@ def train_ranker(
         return
     plan = RankerPlan(method, epochs, batch, rate=rate, rouge=rouge, limit=limit)
 
-    def ready(backend: Backend, report: Report, cancel: CancelToken) -> RankerTraining:
-        return RankerTraining(store, backend, settings, plan, report, cancel, rehearse=paid.rehearse)
-
-    done = carry_out(ready, store, settings, paid)
+    done = carry_out(lambda llm: RankerTraining(llm, plan), store, settings, paid)
     if done is None:
         return
     if paid.as_json:
@@ -133,10 +126,7 @@ def train_topics(
     store = open_workspace(workspace)
     plan = TopicPlan(topics, size, llm_topics, sample, questions, cosine=cosine, epochs=epochs)
 
-    def ready(backend: Backend, report: Report, cancel: CancelToken) -> TopicTraining:
-        return TopicTraining(store, backend, settings, plan, report, cancel, rehearse=paid.rehearse)
-
-    done = carry_out(ready, store, settings, paid)
+    done = carry_out(lambda llm: TopicTraining(llm, plan), store, settings, paid)
     if done is None:
         return
     if paid.as_json:
@@ -162,10 +152,10 @@ def train_all(
 
     settings = settings_of(workspace, k=k, order=order, **asdict(llm))
     store = open_workspace(workspace)
-    parts: dict[str, Callable[[Backend, Report, CancelToken], PaidWork]] = {
-        "sources": lambda b, r, c: SourceTraining(store, b, settings, report=r, cancel=c, rehearse=paid.rehearse),
-        "ranker": lambda b, r, c: RankerTraining(store, b, settings, report=r, cancel=c, rehearse=paid.rehearse),
-        "topics": lambda b, r, c: TopicTraining(store, b, settings, report=r, cancel=c, rehearse=paid.rehearse),
+    parts: dict[str, Callable[[LLMClient], PaidWork]] = {
+        "sources": SourceTraining,
+        "ranker": RankerTraining,
+        "topics": TopicTraining,
     }
     done = carry_out_all(parts, store, settings, paid)
     if not done:

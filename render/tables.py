@@ -20,7 +20,7 @@ from ..engine.progress import Event
 from .console import stderr, stdout
 
 if TYPE_CHECKING:
-    from ..engine.llm.runner import Check
+    from ..engine.llm.probing import Check
     from ..engine.ranker.ledger import Standing
     from ..engine.select.preview import Preview
     from ..engine.sources.audit import AuditReport, Result

@@ -13,6 +13,7 @@ import numpy as np
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.budget import Budget
+from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Answer, Backend, Capabilities, Request, Result
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.progress import CancelToken
@@ -115,7 +116,7 @@ def evaluation(
     **more: Any,
 ) -> Evaluation:
     """The methods on the test split under one seed."""
-    return Evaluation(workspace, backend, settings, EvaluationPlan(methods, seeds=1, limit=limit), **more)
+    return Evaluation(LLMClient(workspace, backend, settings, **more), EvaluationPlan(methods, seeds=1, limit=limit))
 
 
 def evaluate(workspace: Workspace, backend: Backend, *methods: str, **more: Any) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from icl_curate.engine.errors import UsageError
 from icl_curate.engine.export.calibration import export_calibration
 from icl_curate.engine.export.corpus import ExportPlan, manifest_path
 from icl_curate.engine.llm.budget import Budget
+from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.pool.prompts import Template
 from icl_curate.engine.store import rounds as kept
 from icl_curate.engine.store import runs
@@ -49,7 +50,7 @@ def workspace(tmp_path: Path) -> Workspace:
 def walk(workspace: Workspace, arms: tuple[str, ...] = ("full",), split: Any = "validation") -> dict[str, Any]:
     backend = Scripted({k: v for name, said in ANSWERS.items() for k, v in script(name, *said).items()})
     plan = CalibrationPlan(rounds=2, split=split, arms=arms)
-    return Calibration(workspace, backend, SETTINGS, queries_of(workspace, split), plan).run(Budget())
+    return Calibration(LLMClient(workspace, backend, SETTINGS), queries_of(workspace, split), plan).run(Budget())
 
 
 def test_each_query_gives_the_input_of_the_round_that_came_right(workspace: Workspace) -> None:
@@ -138,7 +139,7 @@ def test_demonstrations_come_back_as_examples(tmp_path: Path) -> None:
     backend = Scripted({("mended", 0): ("no", 0.2), ("mended", 1): ("yes", 0.6)})
     plan = CalibrationPlan(rounds=1, split="validation")
     settings = replace(SETTINGS, k=2)
-    done = Calibration(store, backend, settings, queries_of(store, "validation"), plan).run(Budget())
+    done = Calibration(LLMClient(store, backend, settings), queries_of(store, "validation"), plan).run(Budget())
     (example,) = fine_tuning_set(store, "validation", Template()).examples
     assert [m["role"] for m in example.messages] == ["system", *["user", "assistant"] * 3]
     (case,) = kept.walked(store, done["run"], "full")

@@ -14,6 +14,7 @@ from icl_curate.engine.calibrate.documents import queries_of
 from icl_curate.engine.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.calibrate.scores import answer_score, document_scores
 from icl_curate.engine.llm.budget import Budget
+from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.hf.model import LocalModel
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.settings import Settings
@@ -63,7 +64,7 @@ def test_every_score_equals_a_direct_forward_pass(tmp_path: Path, estimator: str
     settings = Settings(llm=f"hf:{folder}", device="cpu", max_tokens=TOKENS)
     backend = LocalModel(str(folder), LLMSettings(device="cpu"))
     plan = CalibrationPlan(rounds=2, split="validation", estimator=estimator)
-    done = Calibration(workspace, backend, settings, queries_of(workspace, "validation"), plan).run(Budget())
+    done = Calibration(LLMClient(workspace, backend, settings), queries_of(workspace, "validation"), plan).run(Budget())
     cases = kept.walked(workspace, done["run"], "full")
 
     def again(messages: Any) -> float:

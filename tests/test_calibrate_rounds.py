@@ -15,6 +15,7 @@ from icl_curate.engine.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.calibrate.rounds import ARMS
 from icl_curate.engine.errors import BudgetError, Cancelled, LLMError, UsageError
 from icl_curate.engine.llm.budget import Budget
+from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Answer, Capabilities, Request, Result
 from icl_curate.engine.pool.records import Query
 from icl_curate.engine.progress import CancelToken
@@ -33,7 +34,7 @@ def workspace(tmp_path: Path) -> Workspace:
 
 def calibration(workspace: Workspace, backend: Scripted, plan: CalibrationPlan = ALL, **more: Any) -> Calibration:
     asked = queries_of(workspace, "validation")
-    return Calibration(workspace, backend, SETTINGS, asked, plan, **more)
+    return Calibration(LLMClient(workspace, backend, SETTINGS, **more), asked, plan)
 
 
 def walked(workspace: Workspace, backend: Scripted, plan: CalibrationPlan = ALL) -> dict[str, Any]:
@@ -99,12 +100,12 @@ def test_three_rounds_with_their_exact_prompts(workspace: Workspace) -> None:
 def test_calls_are_one_and_documents_and_rounds_and_none_twice(workspace: Workspace) -> None:
     backend = Scripted(SCRIPT)
     ready = calibration(workspace, backend)
-    dry = ready.cost(None)
+    dry = ready.cost()
     assert (dry.requests, dry.cached, dry.to_ask) == (13, 0, 13)  # (1 + 3 + 3) + (1 + 2 + 3)
     done = ready.run(Budget())
     assert (done["calls"], done["cached_calls"], len(backend.asked)) == (13, 0, 13)
     assert len({r.prompt.text for r in backend.asked}) == 13
-    after = calibration(workspace, backend).cost(None)
+    after = calibration(workspace, backend).cost()
     assert (after.requests, after.cached, after.to_ask) == (13, 13, 0)
     again = walked(workspace, backend)
     assert (again["calls"], again["cached_calls"], len(backend.asked)) == (13, 13, 13)
@@ -165,7 +166,7 @@ def test_rounds_stop_early_once_answer_and_score_have_settled(workspace: Workspa
 def test_a_single_query_is_scored_about_the_mean_of_a_set_walked_before(workspace: Workspace) -> None:
     def single(backend: Scripted) -> dict[str, Any]:
         asked = [query_named(workspace, "capital")]
-        return Calibration(workspace, backend, SETTINGS, asked, replace(ALL, split="")).run(Budget())
+        return Calibration(LLMClient(workspace, backend, SETTINGS), asked, replace(ALL, split="")).run(Budget())
 
     fresh = single(Scripted(SCRIPT))
     assert fresh["mean_known"] is False
@@ -182,9 +183,9 @@ def test_a_single_query_is_scored_about_the_mean_of_a_set_walked_before(workspac
 
 def test_a_mean_of_fewer_answers_does_not_displace_one_of_more(workspace: Workspace) -> None:
     walked(workspace, Scripted(SCRIPT))
-    one = Calibration(workspace, Scripted(SCRIPT), SETTINGS, queries_of(workspace, "validation", 1), ALL)
+    one = Calibration(LLMClient(workspace, Scripted(SCRIPT), SETTINGS), queries_of(workspace, "validation", 1), ALL)
     assert one.run(Budget())["means"] == pytest.approx({"documents": 0.6})
-    found = kept.mean_of(workspace, one.llm, "product", "documents")
+    found = kept.mean_of(workspace, one.identity, "product", "documents")
     assert found is not None
     assert found[:2] == (pytest.approx(0.4), 2)
 
@@ -210,7 +211,7 @@ def test_demonstrations_are_scored_where_a_query_brings_no_documents(tmp_path: P
     backend = Shots({})
     settings = replace(SETTINGS, k=2, order="best-last")
     plan = CalibrationPlan(rounds=1)
-    done = Calibration(workspace, backend, settings, queries_of(workspace, "validation"), plan).run(Budget())
+    done = Calibration(LLMClient(workspace, backend, settings), queries_of(workspace, "validation"), plan).run(Budget())
     assert [(d["id"], d["score"], d["relevant"]) for d in done["documents"]] == [
         ("p2", 0.0, True),
         ("p1", 100.0, False),
@@ -310,7 +311,7 @@ def test_prompts_too_long_are_cut_and_that_is_said(workspace: Workspace) -> None
     }
     backend = Scripted(script)
     plan = CalibrationPlan(rounds=2)
-    ready = Calibration(workspace, backend, settings, [long], plan, lambda event: notes.append(event.note))
+    ready = Calibration(LLMClient(workspace, backend, settings, lambda event: notes.append(event.note)), [long], plan)
     ready.run(Budget())
     longest = max(backend.count_tokens(r.prompt) for r in backend.asked)
     assert 150 < longest <= 400 - 30
@@ -332,11 +333,11 @@ def test_what_cannot_be_done_is_said_before_anything_is_asked(
     with pytest.raises(UsageError, match=said):
         calibration(workspace, backend, replace(ALL, **change))
     with pytest.raises(UsageError, match="reference answers"):
-        Calibration(workspace, backend, SETTINGS, [Query("q?")], CalibrationPlan(arms=("oracle",)))
+        Calibration(LLMClient(workspace, backend, SETTINGS), [Query("q?")], CalibrationPlan(arms=("oracle",)))
     with pytest.raises(UsageError, match="brings no documents"):
-        Calibration(workspace, backend, SETTINGS, [Query("q?")], CalibrationPlan(over="documents"))
+        Calibration(LLMClient(workspace, backend, SETTINGS), [Query("q?")], CalibrationPlan(over="documents"))
     with pytest.raises(UsageError, match="no test queries"):
-        Calibration(workspace, backend, SETTINGS, queries_of(workspace, "test"), replace(ALL, split="test"))
+        Calibration(LLMClient(workspace, backend, SETTINGS), queries_of(workspace, "test"), replace(ALL, split="test"))
     assert backend.asked == []
 
 
@@ -345,7 +346,7 @@ def test_a_rehearsal_sends_nothing_not_even_a_probe(workspace: Workspace) -> Non
         async def probe(self) -> Any:
             raise AssertionError("probed")
 
-    assert calibration(workspace, Silent(SCRIPT), rehearse=True).cost(None).to_ask == 13
+    assert calibration(workspace, Silent(SCRIPT), dry_run=True).cost().to_ask == 13
 
 
 def test_all_names_every_arm(workspace: Workspace) -> None:

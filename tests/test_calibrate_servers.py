@@ -21,6 +21,7 @@ from icl_curate.engine.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.errors import LLMError
 from icl_curate.engine.llm import failures
 from icl_curate.engine.llm.budget import Budget
+from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.openai_server import OpenAIServer
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.settings import Settings
@@ -45,7 +46,8 @@ def walk(path: Path, server: Server, *names: str, **plan: Any) -> dict[str, Any]
     settings = Settings(llm="openai:stub", base_url=server.url, attempts=3)
     backend = OpenAIServer("stub", LLMSettings(base_url=server.url))
     chosen = CalibrationPlan(**({"rounds": 1, "split": "validation"} | plan))
-    return Calibration(workspace, backend, settings, queries_of(workspace, "validation"), chosen).run(Budget())
+    llm = LLMClient(workspace, backend, settings)
+    return Calibration(llm, queries_of(workspace, "validation"), chosen).run(Budget())
 
 
 def chat(text: str, logprobs: Any) -> Reply:

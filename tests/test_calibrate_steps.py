@@ -9,7 +9,8 @@ import pytest
 from icl_curate.engine.calibrate.calibration import Calibration
 from icl_curate.engine.calibrate.documents import queries_of
 from icl_curate.engine.calibrate.round_runner import CalibrationPlan
-from icl_curate.engine.llm.budget import Budget, Price
+from icl_curate.engine.llm.budget import Budget
+from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.reviews import review, reviews
 from icl_curate.engine.store.rounds import finals
@@ -25,27 +26,27 @@ def workspace(tmp_path: Path) -> Workspace:
 
 def calibration(workspace: Workspace, backend: Scripted, **more: Any) -> Calibration:
     asked = queries_of(workspace, "validation")[:1]
-    return Calibration(workspace, backend, SETTINGS, asked, CalibrationPlan(rounds=3), **more)
+    return Calibration(LLMClient(workspace, backend, SETTINGS, **more), asked, CalibrationPlan(rounds=3))
 
 
 def test_steps_ask_one_round_each_and_arrive_where_a_run_does(workspace: Workspace) -> None:
     backend = Scripted(SCRIPT)
-    nothing = calibration(workspace, backend, rehearse=True).look()
+    nothing = calibration(workspace, backend, dry_run=True).look()
     assert nothing["rounds"] == []
     assert nothing["final"] is None
     assert [document["score"] for document in nothing["documents"]] == [None] * 3
     assert not backend.asked
     counts = []
     for number in range(4):
-        plan = calibration(workspace, backend, rehearse=True).cost_of_step(Price(1.0, 1.0))
+        plan = calibration(workspace, backend, dry_run=True).cost_of_step()
         before = len(backend.asked)
         seen = calibration(workspace, backend).step(Budget())
         assert len(backend.asked) - before == plan.to_ask
         counts.append(plan.to_ask)
         assert [turn["round"] for turn in seen["rounds"]] == list(range(number + 1))
-        assert calibration(workspace, backend, rehearse=True).look() == seen
+        assert calibration(workspace, backend, dry_run=True).look() == seen
     assert counts == [1 + 3, 1, 1, 1]
-    assert calibration(workspace, backend).cost_of_step(None).requests == 0
+    assert calibration(workspace, backend).cost_of_step().requests == 0
     sent = {tuple(request.prompt.messages) for request in backend.asked}
     assert {tuple(messages) for messages in seen["prompts"]} <= sent
     assert not runs.runs(workspace, "calibrate")  # steps leave no run behind

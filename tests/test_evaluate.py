@@ -11,6 +11,7 @@ from icl_curate.engine.errors import UsageError
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.llm.asking import backend_for
 from icl_curate.engine.llm.budget import Budget
+from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.progress import CancelToken
 from icl_curate.engine.retrieval.artefacts import encode_for_reader
 from icl_curate.engine.settings import Settings
@@ -21,7 +22,7 @@ from icl_curate.engine.store.workspace import Workspace
 def _evaluate(workspace: Workspace, plan: EvaluationPlan, **settings: Any) -> dict[str, Any]:
     chosen = Settings(**settings)
     with backend_for(chosen, encode_for_reader(workspace, chosen)) as backend:
-        return Evaluation(workspace, backend, chosen, plan).run(Budget())
+        return Evaluation(LLMClient(workspace, backend, chosen), plan).run(Budget())
 
 
 def _outcomes(workspace: Workspace, run: int, method: str) -> dict[int, dict[int, bool]]:
@@ -78,7 +79,9 @@ def test_a_cancelled_run_is_marked_and_goes_on_later(support: Path) -> None:
     settings = Settings()
     token = CancelToken()
     with backend_for(settings, encode_for_reader(workspace, settings)) as backend:
-        evaluation = Evaluation(workspace, backend, settings, EvaluationPlan(("dense",), limit=20), cancel=token)
+        evaluation = Evaluation(
+            LLMClient(workspace, backend, settings, cancel=token), EvaluationPlan(("dense",), limit=20)
+        )
         token.cancel()
         with pytest.raises(Exception, match="interrupted"):
             evaluation.run(Budget())
@@ -91,7 +94,7 @@ def test_a_dry_run_counts_and_asks_nothing(support: Path) -> None:
     settings = Settings(llm="openai:no-such-model", base_url="http://127.0.0.1:9/v1", k=2)
     with backend_for(settings, encode_for_reader(workspace, settings)) as backend:
         plan = EvaluationPlan(("dense",), limit=10)
-        cost = Evaluation(workspace, backend, settings, plan, rehearse=True).cost(None)
+        cost = Evaluation(LLMClient(workspace, backend, settings, dry_run=True), plan).cost()
     assert (cost.requests, cost.to_ask, cost.cost) == (20, 20, None)
     assert 0 < cost.tokens_in[0] < cost.tokens_in[1]
 

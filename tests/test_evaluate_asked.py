@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from icl_curate.engine.errors import Cancelled
 from icl_curate.engine.evaluate import listwise, sure
 from icl_curate.engine.llm import failures
+from icl_curate.engine.llm.loop import close
 from icl_curate.engine.llm.openai_server import OpenAIServer
-from icl_curate.engine.llm.runner import close
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Answer, Capabilities, Failure, Request
 from icl_curate.engine.pool.prompts import Template

@@ -14,9 +14,9 @@ import pytest
 from icl_curate.engine.errors import LLMError, UsageError
 from icl_curate.engine.evaluate.llm_selection import ASKED
 from icl_curate.engine.llm.budget import Budget
+from icl_curate.engine.llm.loop import close
 from icl_curate.engine.llm.offline.reader import OfflineReader
 from icl_curate.engine.llm.openai_server import OpenAIServer
-from icl_curate.engine.llm.runner import close
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Answer, Capabilities, Request, Result
 from icl_curate.engine.select.methods import METHODS
@@ -87,28 +87,28 @@ def test_a_plan_counts_what_the_run_then_asks(labelled: Copy, method: str) -> No
     workspace, backend = labelled("w"), Scripted(_typical, SCORES)
     for methods in ((method,), ("bm25", "dense", method)):
         work = evaluation(workspace, backend, *methods)
-        before = work.cost(None)
+        before = work.cost()
         assert len(backend.asked) == before.cached
         work.run(Budget())
         assert len(backend.asked) == before.cached + before.to_ask
-        after = evaluation(workspace, backend, *methods).cost(None)
+        after = evaluation(workspace, backend, *methods).cost()
         assert (after.to_ask, after.cached) == (0, len(backend.asked))
 
 
 @pytest.mark.parametrize(("method", "calls"), [("rerank", 2), ("sure", 7)])
 def test_the_calls_of_a_query(open_world: Copy, method: str, calls: int) -> None:
-    plan = evaluation(open_world("w"), Scripted(_typical), method, "bm25").cost(None)
+    plan = evaluation(open_world("w"), Scripted(_typical), method, "bm25").cost()
     assert plan.to_ask == TEST * (1 + 1 + calls)  # and one each for zero and bm25
 
 
 def test_all_methods_in_one_plan(labelled: Copy) -> None:
     workspace, backend = labelled("w"), Scripted(_typical, SCORES)
     work = evaluation(workspace, backend, *ASKED)
-    plan = work.cost(None)
+    plan = work.cost()
     table = work.run(Budget())
     assert plan.to_ask == len(backend.asked)
     assert plan.requests == TEST + sum(row["calls"] for row in table["methods"].values())
-    assert evaluation(workspace, backend, *ASKED).cost(None).to_ask == 0
+    assert evaluation(workspace, backend, *ASKED).cost().to_ask == 0
 
 
 class Closed(Scripted):
@@ -122,7 +122,7 @@ class Closed(Scripted):
 
 
 def test_a_rehearsal_with_an_llm_never_probed_refuses_and_asks_nothing(labelled: Copy) -> None:
-    plan = evaluation(labelled("w"), Closed(_typical), *ASKED, rehearse=True).cost(None)
+    plan = evaluation(labelled("w"), Closed(_typical), *ASKED, dry_run=True).cost()
     assert plan.to_ask > TEST * (1 + 2 + 7 + 10 + 31)
 
 
@@ -140,7 +140,7 @@ def test_the_offline_reader_cannot_be_instructed(labelled: Copy, method: str, re
 
     workspace = labelled("w")
     with pytest.raises(LLMError, match=f"{method} needs .*instructions, which offline does not give"):
-        evaluation(workspace, OfflineReader(encode, "none"), "bm25", method, rehearse=rehearse)
+        evaluation(workspace, OfflineReader(encode, "none"), "bm25", method, dry_run=rehearse)
     assert _calls_kept(workspace) == 0
 
 
@@ -181,7 +181,7 @@ def test_capabilities_that_look_like_none_known_are_still_checked(labelled: Copy
 def test_mdl_has_nothing_to_compare_on_open_questions(open_world: Copy, rehearse: bool) -> None:
     backend = Scripted(_typical, SCORES)
     with pytest.raises(UsageError, match="mdl compares choices"):
-        evaluation(open_world("w"), backend, "mdl", rehearse=rehearse)
+        evaluation(open_world("w"), backend, "mdl", dry_run=rehearse)
     assert backend.asked == []
 
 

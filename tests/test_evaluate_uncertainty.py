@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from icl_curate.engine.evaluate import uncertainty
 from icl_curate.engine.llm.hf.model import LocalModel
-from icl_curate.engine.llm.runner import close
+from icl_curate.engine.llm.loop import close
 from icl_curate.engine.llm.types import Answer, Failure, Keep, Request, Result
 from icl_curate.engine.pool.prompts import Prompt, Template
 from icl_curate.engine.retrieval.vectors import Vectors, folder_of

@@ -18,12 +18,13 @@ from icl_curate.engine.retrieval.duplicates import (
     CHARACTERS,
     FILE,
     NO_ASIDE,
+    MinHashes,
     Repeat,
     Repeats,
     Rows,
-    band_keys,
     find_repeats,
     jaccards,
+    min_hashes,
     normalised,
 )
 from icl_curate.engine.store.demonstrations import groups
@@ -72,7 +73,7 @@ def repeats_of(
         np.array([len(text) for text in texts]),
         np.array(outputs or ["x"] * n),
         np.array([hash(aside) if aside else NO_ASIDE for aside in asides or [""] * n]),
-        band_keys(texts) if keys is None else keys,
+        min_hashes(texts) if keys is None else MinHashes(keys, min_hashes(texts).low),
         lambda places: [texts[i] for i in places],
     )
     return find_repeats(told, 0.8)
@@ -87,16 +88,17 @@ def test_jaccard_is_that_of_the_sets_of_five_grams(texts: list[str]) -> None:
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=30), max_size=12))
 def test_keys_depend_on_the_text_alone(texts: list[str]) -> None:
-    together = band_keys(texts)
-    assert together.shape == (len(texts), 16)
-    for text, keys in zip(texts, together, strict=True):
-        assert np.array_equal(band_keys([text])[0], keys)
+    together = min_hashes(texts)
+    assert together.keys.shape == (len(texts), 16) and together.low.shape == (len(texts), 128)
+    for i, text in enumerate(texts):
+        alone = min_hashes([text])
+        assert np.array_equal(alone.keys[0], together.keys[i]) and np.array_equal(alone.low[0], together.low[i])
 
 
 def test_a_band_agrees_as_often_as_the_theory_says() -> None:
     """P(some of 16 bands of 8 agree) = 1 - (1 - J^8)^16 (Leskovec, Rajaraman and Ullman, section 3.4)."""
     texts = texts_with_edits(3000, 1)
-    keys = band_keys(texts)
+    keys = min_hashes(texts).keys
     agree = (keys[::2] == keys[1::2]).any(axis=1)
     j = np.array([similarity(a, b) for a, b in zip(texts[::2], texts[1::2], strict=True)])
     wanted = 1 - (1 - j**8) ** 16
@@ -106,6 +108,37 @@ def test_a_band_agrees_as_often_as_the_theory_says() -> None:
         error = (wanted[chosen] * (1 - wanted[chosen])).sum() ** 0.5
         assert abs(agree[chosen].sum() - wanted[chosen].sum()) < 5 * max(error, 1)
     assert agree[j == 1].all()
+
+
+def test_signatures_agree_as_often_as_texts_are_similar_and_once_in_256_by_chance() -> None:
+    """P(low 8 bits agree) = J + (1 - J) / 256 (Li and König 2010, theorem 1)."""
+    texts = texts_with_edits(2000, 7)
+    low = min_hashes(texts).low
+    agree = (low[::2] == low[1::2]).mean(axis=1)
+    j = np.array([similarity(a, b) for a, b in zip(texts[::2], texts[1::2], strict=True)])
+    wanted = j + (1 - j) / 256
+    error = np.sqrt(np.maximum(wanted * (1 - wanted), 1e-4) / 128)
+    assert abs(((agree - wanted) / error).mean()) < 0.15
+    assert (np.abs(agree - wanted) < 5 * error).all()
+
+
+def test_a_pair_far_below_the_threshold_is_not_even_read() -> None:
+    draw = random.Random(8)
+    texts = ["".join(draw.choices(LETTERS, k=100)) for _ in range(40)]
+    texts[7] = texts[0][:-1]
+    read: set[int] = set()
+
+    def read_texts(places: NDArray[np.int64]) -> list[str]:
+        read.update(places.tolist())
+        return [texts[i] for i in places]
+
+    rows = Rows(
+        np.arange(40), np.full(40, 100), np.zeros(40), np.full(40, NO_ASIDE),
+        MinHashes(np.zeros((40, 16), np.uint64), min_hashes(texts).low),  # one bucket holds them all
+        read_texts,
+    )  # fmt: skip
+    assert [(repeat.row, repeat.of) for repeat in find_repeats(rows, 0.8)] == [(7, 0)]
+    assert read == {0, 7}
 
 
 def test_groups_are_those_of_brute_force_where_the_similarity_is_high() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from icl_curate.engine.errors import Cancelled
-from icl_curate.engine.llm import loop, runner
+from icl_curate.engine.llm import loop, probing, runner
 from icl_curate.engine.llm.hf.model import LocalModel
 from icl_curate.engine.llm.offline.reader import OfflineReader
 from icl_curate.engine.llm.openai_server import OpenAIServer
@@ -74,12 +74,12 @@ def test_an_interrupted_model_keeps_each_answer_that_was_finished(
     token, report = _cancel_after(3)
     with pytest.raises(Cancelled):
         runner.ask(workspace, model, requests, report=report, cancel=token)
-    runner.close(model)
+    loop.close(model)
     kept = _stored(workspace)
     assert 3 <= kept < 60  # long before the batch of 64 was whole
     again = LocalModel(str(folder), LLMSettings(device="cpu", batch_size=64))
     results = runner.ask(workspace, again, requests)
-    runner.close(again)
+    loop.close(again)
     answers = [result for result in results if isinstance(result, Answer)]
     assert (len(answers), sum(answer.cached for answer in answers)) == (64, kept)
 
@@ -126,7 +126,7 @@ def test_an_interrupted_reader_keeps_what_it_has_read(workspace: Workspace) -> N
     token, report = _cancel_after(1)
     with pytest.raises(Cancelled):
         runner.ask(workspace, reader, requests, report=report, cancel=token)
-    runner.close(reader)
+    loop.close(reader)
     assert 0 < _stored(workspace) < 256  # not even the first batch was whole
 
 
@@ -197,7 +197,7 @@ def test_closing_hides_no_error(monkeypatch: pytest.MonkeyPatch, what: str) -> N
         try:
             raise Cancelled
         finally:
-            runner.close(backend)
+            loop.close(backend)
 
 
 def test_the_token_ends_a_probe(workspace: Workspace) -> None:
@@ -207,7 +207,7 @@ def test_the_token_ends_a_probe(workspace: Workspace) -> None:
         runner.ask(workspace, backend, [_request(1)], cancel=token)
     token = CancelToken()
     with pytest.raises(Cancelled):
-        runner.capabilities(workspace, backend, rehearse=False, cancel=token)
+        probing.capabilities(workspace, backend, dry_run=False, cancel=token)
 
 
 def test_what_would_end_the_loop_ends_its_run_alone(workspace: Workspace) -> None:
@@ -234,7 +234,7 @@ def test_a_second_ctrl_c_does_not_wait_for_calls_in_flight(workspace: Workspace)
 
         with pytest.raises(Cancelled):
             runner.ask(workspace, backend, [_request(i) for i in range(4)], settings, report=report, cancel=token)
-        runner.close(backend)
+        loop.close(backend)
 
 
 def _interrupt() -> None:

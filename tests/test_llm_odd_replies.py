@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from icl_curate.engine.errors import LLMError
-from icl_curate.engine.llm import cache, failures, runner, wire
+from icl_curate.engine.llm import cache, failures, loop, probing, retries, runner, wire
 from icl_curate.engine.llm.openai_server import OpenAIServer
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Answer, Failure, Request, Result, Sampling
@@ -64,7 +64,7 @@ def test_every_odd_reply_is_an_answer_kept_or_a_failure_of_one_line(
         try:
             results = runner.ask(workspace, backend, requests, settings)
         finally:
-            runner.close(backend)
+            loop.close(backend)
         for odd, result in zip(by_name.values(), results, strict=False):
             _check(odd, result)
         assert [r.text for r in results[len(by_name) :] if isinstance(r, Answer)] == [answer_to(t) for t in good]
@@ -138,7 +138,7 @@ def test_prompts_do_not_follow_a_redirect_to_another_server(tmp_path: Path, stat
                     assert f"http://localhost:{other.port}" in caught.value.what
                     assert "--base-url" in caught.value.fix
             finally:
-                runner.close(backend)
+                loop.close(backend)
             assert other.calls == []
 
 
@@ -174,7 +174,7 @@ def test_a_far_retry_after_ends_the_run_and_says_so(tmp_path: Path) -> None:
             with pytest.raises(LLMError, match="asks to wait 3,600 s") as caught:
                 runner.ask(workspace, backend, _requests([f"item {i}" for i in range(100)]), settings)
         finally:
-            runner.close(backend)
+            loop.close(backend)
         assert "what was answered is kept" in caught.value.fix
         paid = {call.text for call in server.asked("item") if call.answered}
         assert 15 <= len(paid) <= 30
@@ -185,15 +185,15 @@ def test_a_far_retry_after_ends_the_run_and_says_so(tmp_path: Path) -> None:
 def test_a_probe_that_is_told_to_wait_long_says_so_at_once(tmp_path: Path) -> None:
     with Server(fault=lambda *_: error(429, "later", headers={"retry-after": "3600"})) as server:
         backend = OpenAIServer("stub", LLMSettings(base_url=server.url))
-        outcome = runner.check(Workspace.create(tmp_path / "w"), backend)
-        runner.close(backend)
+        outcome = probing.check(Workspace.create(tmp_path / "w"), backend)
+        loop.close(backend)
     assert not outcome.reachable
     assert "asks to wait 3,600 s" in outcome.error
     assert len(server.calls) == 1
 
 
 def test_a_wait_that_is_worth_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "WORTH_SAYING", 0.2)
+    monkeypatch.setattr(retries, "WORTH_SAYING", 0.2)
     notes: list[str] = []
 
     def fault(server: Server, call: Call, seen: int) -> Any:
@@ -207,6 +207,6 @@ def test_a_wait_that_is_worth_it_is_said(tmp_path: Path, monkeypatch: pytest.Mon
         backend = OpenAIServer("stub", settings)
         requests = _requests([f"item {i}" for i in range(10)])
         results = runner.ask(Workspace.create(tmp_path / "w"), backend, requests, settings, report=report)
-        runner.close(backend)
+        loop.close(backend)
     assert all(isinstance(result, Answer) for result in results)
     assert [note for note in notes if "asks to wait" in note]

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from icl_curate.engine.errors import BudgetError, Cancelled, LLMError
-from icl_curate.engine.llm import cache, failures, runner
+from icl_curate.engine.llm import cache, failures, loop, planning, probing, runner
 from icl_curate.engine.llm.budget import Budget, Price
 from icl_curate.engine.llm.offline.reader import OfflineReader
 from icl_curate.engine.llm.openai_server import OpenAIServer
@@ -47,7 +47,7 @@ def opened() -> Iterator[list[Any]]:
     backends: list[Any] = []
     yield backends
     for backend in backends:
-        runner.close(backend)
+        loop.close(backend)
 
 
 def request(i: int | str, **sampling: Any) -> Request:
@@ -234,17 +234,17 @@ def test_a_plan_counts_without_asking(workspace: Workspace, opened: list[Any]) -
     with Server() as server:
         backend, settings = open_server(server, opened)
         requests = [request(i % 10) for i in range(15)]
-        before = runner.plan(workspace, backend, requests, Price(1.0, 2.0))
+        before = planning.plan(workspace, backend, requests, Price(1.0, 2.0))
         assert not server.calls
         assert (before.requests, before.distinct, before.cached, before.to_ask) == (15, 10, 0, 10)
         runner.ask(workspace, backend, requests[:4], settings)
-        plan = runner.plan(workspace, backend, requests, Price(1e6, 2e6))
+        plan = planning.plan(workspace, backend, requests, Price(1e6, 2e6))
         assert (plan.cached, plan.to_ask) == (4, 6)
         real = 6 * tokens_in("item 0")
         assert plan.tokens_in[0] <= real <= plan.tokens_in[1]
         assert plan.tokens_out == (6, 6 * 8)
         assert plan.cost == (plan.tokens_in[0] + 2 * 6, plan.tokens_in[1] + 2 * 48)
-        assert runner.plan(workspace, backend, requests).cost is None
+        assert planning.plan(workspace, backend, requests).cost is None
 
 
 def test_cancelling_keeps_what_was_paid(workspace: Workspace, opened: list[Any]) -> None:
@@ -335,8 +335,8 @@ def test_a_dead_server_is_noticed_and_nothing_is_lost(workspace: Workspace, open
     assert "--base-url" in caught.value.fix
     assert stored(workspace) == 5
     with pytest.raises(LLMError):
-        runner.probe(workspace, backend, fresh=True)
-    outcome = runner.check(workspace, backend)
+        probing.probe(workspace, backend, fresh=True)
+    outcome = probing.check(workspace, backend)
     assert not outcome.reachable
     assert outcome.error
     assert outcome.fix
@@ -345,23 +345,23 @@ def test_a_dead_server_is_noticed_and_nothing_is_lost(workspace: Workspace, open
 def test_probes_are_stored_reused_and_required(workspace: Workspace, opened: list[Any]) -> None:
     with Server(logprobs=False) as server:
         backend, settings = open_server(server, opened)
-        found = runner.probe(workspace, backend)
+        found = probing.probe(workspace, backend)
         assert not found.logprobs
         runner.ask(workspace, backend, [request(1)], settings)
         before = len(server.calls)
         other = OpenAIServer("stub", settings)
-        assert runner.probe(workspace, other) == found
+        assert probing.probe(workspace, other) == found
         assert len(server.calls) == before
         with pytest.raises(LLMError, match="log-probabilities") as caught:
-            runner.require(found, other.spec, logprobs=True, purpose="calibrate")
+            probing.require(found, other.spec, logprobs=True, purpose="calibrate")
         assert "llm check" in caught.value.fix
-        runner.require(found, other.spec)
+        probing.require(found, other.spec)
         server.logprobs, server.echo = True, True  # the server was upgraded
-        outcome = runner.check(workspace, other, Price(1, 1))
+        outcome = probing.check(workspace, other, Price(1, 1))
         assert outcome.reachable
         assert outcome.price_known
         assert outcome.capabilities is not None
-        runner.require(outcome.capabilities, other.spec, logprobs=True, scoring=True)
+        probing.require(outcome.capabilities, other.spec, logprobs=True, scoring=True)
         (answer,) = runner.ask(workspace, other, [request(1)], settings)
         assert isinstance(answer, Answer)
         assert answer.logprobs  # the answer of the time before is forgotten
@@ -370,14 +370,14 @@ def test_probes_are_stored_reused_and_required(workspace: Workspace, opened: lis
 def test_a_rehearsal_sends_nothing_and_knows_what_a_probe_found(workspace: Workspace, opened: list[Any]) -> None:
     with Server() as server:
         backend, settings = open_server(server, opened)
-        assert runner.capabilities(workspace, backend, rehearse=True) == runner.UNSEEN
+        assert probing.capabilities(workspace, backend, dry_run=True) == probing.UNSEEN
         assert server.calls == []
-        found = runner.capabilities(workspace, backend, rehearse=False)
+        found = probing.capabilities(workspace, backend, dry_run=False)
         assert found.logprobs
         before = len(server.calls)
         assert before > 0
         another = OpenAIServer("stub", settings)
-        assert runner.capabilities(workspace, another, rehearse=True) == found
+        assert probing.capabilities(workspace, another, dry_run=True) == found
         assert len(server.calls) == before
 
 
@@ -385,9 +385,9 @@ def test_a_rehearsal_knows_the_offline_reader_unasked(workspace: Workspace) -> N
     def encode(texts: Sequence[str]) -> Any:
         raise AssertionError("read")
 
-    rehearsed = runner.capabilities(workspace, OfflineReader(encode, "none"), rehearse=True)
+    rehearsed = probing.capabilities(workspace, OfflineReader(encode, "none"), dry_run=True)
     assert (rehearsed.scoring, rehearsed.logprobs, rehearsed.instructs) == (True, True, False)
-    assert rehearsed == runner.capabilities(workspace, OfflineReader(encode, "none"), rehearse=False)
+    assert rehearsed == probing.capabilities(workspace, OfflineReader(encode, "none"), dry_run=False)
 
 
 HOLDER = """
@@ -414,7 +414,7 @@ def test_answers_wait_for_a_workspace_that_another_process_holds(
 
     with Server(fault=fault) as server:
         backend, settings = open_server(server, opened)
-        runner.probe(workspace, backend)
+        probing.probe(workspace, backend)
         monkeypatch.setattr("icl_curate.engine.store.workspace.PATIENCE", 0.1)
         results = runner.ask(workspace, backend, [request(i) for i in range(20)], settings)
         holders[0].communicate()
@@ -461,7 +461,7 @@ def test_a_local_model_gets_full_batches_one_at_a_time(workspace: Workspace) -> 
     results = runner.ask(workspace, backend, [request(i) for i in range(100)])
     assert [r.text for r in results if isinstance(r, Answer)] == [f"item {i}" for i in range(100)]
     assert sorted(backend.batches) == [4, *[16] * 6]
-    plan = runner.plan(workspace, backend, [request("new")])
+    plan = planning.plan(workspace, backend, [request("new")])
     count = backend.count_tokens(request("new").prompt)
     assert plan.tokens_in == (count, count)
     assert plan.cost == (0.0, 0.0)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from icl_curate.engine.errors import WorkspaceError
-from icl_curate.engine.llm import runner, writer
+from icl_curate.engine.llm import loop, runner, writer
 from icl_curate.engine.llm.openai_server import OpenAIServer
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Answer, Capabilities, Request, Result, Sampling
@@ -52,7 +52,7 @@ def _ask(server: Server, workspace: Workspace, report: Callable[[Event], None] =
     try:
         return runner.ask(workspace, backend, _requests(COUNT), settings, report=report)
     finally:
-        runner.close(backend)
+        loop.close(backend)
 
 
 def _once_ten(act: Callable[[], None]) -> Callable[[Event], None]:

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from icl_curate.engine.llm.budget import Budget
+from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.ranker.ledger import flips_of, ledger, net_effects, shrunken_rates
 from icl_curate.engine.ranker.train import RankerPlan, RankerTraining
 from icl_curate.engine.store import decisions, runs
@@ -139,7 +140,7 @@ def test_planted_ones_are_found(tmp_path: Path) -> None:
     """Even where nothing in the embeddings tells the kinds apart."""
     world = make_world(tmp_path / "w", pool=120, validation=160, test=1, visible=0.0)
     for seed in range(3):
-        RankerTraining(world, Scripted(), with_k(5, seed=seed), RankerPlan(epochs=2)).run(Budget())
+        RankerTraining(LLMClient(world, Scripted(), with_k(5, seed=seed)), RankerPlan(epochs=2)).run(Budget())
     shown = [standing.id.split("-")[0] for standing in ledger(world)]
     for kind, found in (
         ("misleading", ledger(world, misleading=True)),

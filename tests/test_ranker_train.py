@@ -16,6 +16,7 @@ import pytest
 from icl_curate.engine.errors import BudgetError, Cancelled, UsageError
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.llm.budget import Budget
+from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Failure, Request, Result
 from icl_curate.engine.pool.records import Query
 from icl_curate.engine.progress import CancelToken, Event
@@ -40,7 +41,7 @@ def train(
     world: Workspace, plan: RankerPlan = SHORT, backend: Scripted | None = None, seed: int = 0, **changes: Any
 ) -> dict[str, Any]:
     settings = with_k(5, seed=seed, **changes)
-    return RankerTraining(world, backend or Scripted(), settings, plan).run(Budget())
+    return RankerTraining(LLMClient(world, backend or Scripted(), settings), plan).run(Budget())
 
 
 def weights(world: Workspace, run: int) -> bytes:
@@ -111,7 +112,7 @@ def test_a_cancelled_training_goes_on_where_it_stopped(world: Workspace, tmp_pat
     cancel = CancelToken()
     stopping = Scripted(4, cancel, stop_after=150)
     with pytest.raises(Cancelled):
-        RankerTraining(world, stopping, with_k(5), SHORT, cancel=cancel).run(Budget())
+        RankerTraining(LLMClient(world, stopping, with_k(5), cancel=cancel), SHORT).run(Budget())
     assert runs.runs(world)[0].status == "interrupted"
     rest = Scripted()
     assert weights(world, train(world, SHORT, rest)["run"]) == expected
@@ -122,6 +123,7 @@ CHILD = """
 import os, signal, sys
 from pathlib import Path
 from icl_curate.engine.llm.budget import Budget
+from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.ranker.train import RankerPlan, RankerTraining
 from icl_curate.engine.store.workspace import Workspace
 from ranker_world import Scripted, with_k
@@ -133,7 +135,8 @@ class Mortal(Scripted):
             os.kill(os.getpid(), signal.SIGKILL)
         return results
 
-RankerTraining(Workspace.open(Path(sys.argv[1])), Mortal(4), with_k(5), RankerPlan(epochs=1)).run(Budget())
+llm = LLMClient(Workspace.open(Path(sys.argv[1])), Mortal(4), with_k(5))
+RankerTraining(llm, RankerPlan(epochs=1)).run(Budget())
 """
 
 
@@ -151,7 +154,7 @@ def test_a_killed_training_pays_again_only_what_was_in_flight(world: Workspace, 
 
 
 def test_a_budget_ends_it_and_what_was_answered_is_kept(world: Workspace) -> None:
-    training = RankerTraining(world, Scripted(), with_k(5), SHORT)
+    training = RankerTraining(LLMClient(world, Scripted(), with_k(5)), SHORT)
     with pytest.raises(BudgetError):
         training.run(Budget(max_calls=60))
     assert runs.runs(world)[0].status == "failed"
@@ -160,7 +163,7 @@ def test_a_budget_ends_it_and_what_was_answered_is_kept(world: Workspace) -> Non
 
 def test_the_dry_run_asks_nothing_and_bounds_the_run(world: Workspace) -> None:
     backend = Scripted()
-    cost = RankerTraining(world, backend, with_k(5), RankerPlan(epochs=2), rehearse=True).cost(None)
+    cost = RankerTraining(LLMClient(world, backend, with_k(5), dry_run=True), RankerPlan(epochs=2)).cost()
     assert not backend.asked
     train(world, RankerPlan(epochs=2), backend)
     assert 0 < len(backend.asked) <= cost.to_ask
@@ -192,7 +195,7 @@ def test_nothing_is_learnt_from_a_call_that_failed(world: Workspace) -> None:
 def test_errors_come_before_the_first_call(world: Workspace, tmp_path: Path) -> None:
     backend = Scripted()
     with pytest.raises(UsageError, match="k is 0"):
-        RankerTraining(world, backend, with_k(0))
+        RankerTraining(LLMClient(world, backend, with_k(0)))
     with pytest.raises(UsageError, match="has been trained"):
         Selector(world, "ranker", settings=SETTINGS).select("topic1term3")
     assert not backend.asked
@@ -200,7 +203,7 @@ def test_errors_come_before_the_first_call(world: Workspace, tmp_path: Path) -> 
 
 def test_events_tell_where_it_stands(world: Workspace) -> None:
     events: list[Event] = []
-    RankerTraining(world, Scripted(), with_k(5), SHORT, events.append).run(Budget())
+    RankerTraining(LLMClient(world, Scripted(), with_k(5), events.append), SHORT).run(Budget())
     mine = [event for event in events if event.task == "train"]
     assert mine[-1].done == mine[-1].total
     assert {"loss", "sigma", "shots", "accuracy"} <= set(mine[0].fields)
@@ -224,7 +227,7 @@ def learnt(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, dict[st
 def test_the_ranker_beats_bm25_most_of_all_on_hard_queries(learnt: tuple[Workspace, Any]) -> None:
     world, _ = learnt
     plan = EvaluationPlan(("random", "bm25", "dense", "ranker"), seeds=3)
-    found = Evaluation(world, Scripted(), with_k(5), plan).run(Budget())["methods"]
+    found = Evaluation(LLMClient(world, Scripted(), with_k(5)), plan).run(Budget())["methods"]
     for other in ("random", "bm25", "dense"):
         assert found["ranker"]["accuracy"] > found[other]["accuracy"] + 0.1
         assert found["ranker"]["hard"] > found[other]["hard"] + 0.15
@@ -281,7 +284,7 @@ def test_a_ranker_moves_to_another_workspace(learnt: tuple[Workspace, Any], tmp_
     assert source is not None
     assert load(folder_of(other, run))[0].weight.tobytes() == load(folder_of(world, source))[0].weight.tobytes()
     plan = EvaluationPlan(("bm25", "ranker"), seeds=1)
-    found = Evaluation(other, Scripted(), with_k(5), plan).run(Budget())["methods"]
+    found = Evaluation(LLMClient(other, Scripted(), with_k(5)), plan).run(Budget())["methods"]
     assert found["ranker"]["accuracy"] > found["bm25"]["accuracy"]
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from icl_curate.engine.index.build import IndexPlan, index_pool
-from icl_curate.engine.llm.budget import Budget, Price
+from icl_curate.engine.llm.budget import Budget
+from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Answer, Capabilities, Failure, Request, Result
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Demonstration, Query, Task
@@ -83,16 +84,19 @@ OPEN = {  # best-last: the best shot is read last
 }
 
 
-def inquiry(workspace: Workspace, backend: Scripted, shots: int, query: Query, **more: Any) -> Inquiry:
+def inquiry(
+    workspace: Workspace, backend: Scripted, shots: int, query: Query, variants: bool = True, **more: Any
+) -> Inquiry:
     task = Task("labels", CHOICES) if query.answers == ("up",) else Task("open")
-    return Inquiry(workspace, backend, SETTINGS, task, [Shown(query, SHOTS[:shots])], **more)
+    llm = LLMClient(workspace, backend, SETTINGS, **more)
+    return Inquiry(llm, task, [Shown(query, SHOTS[:shots])], variants=variants)
 
 
 def test_each_shot_is_left_out_once_and_the_order_is_turned(workspace: Workspace) -> None:
     backend = Scripted(OPEN)
     ready = inquiry(workspace, backend, 3, Query("q", answers=("Oslo",)))
     assert ready.known() == [None]
-    plan = ready.cost(Price(1.0, 1.0))
+    plan = ready.cost()
     assert (plan.requests, plan.to_ask, plan.cached) == (5, 5, 0)
     assert not backend.asked
     [found] = ready.run(Budget())
@@ -110,7 +114,7 @@ def test_each_shot_is_left_out_once_and_the_order_is_turned(workspace: Workspace
     [whole] = again.known()
     assert whole is not None
     assert not whole.others  # a failure is not cached: that variant is still to be asked
-    assert again.cost(None).to_ask == 1
+    assert again.cost().to_ask == 1
     again.run(Budget())
     assert len(backend.asked) == asked + 1
 
@@ -128,7 +132,7 @@ def test_scored_options_tell_what_an_answer_is_worth_where_another_wins(workspac
     assert [heard.same for heard in found.others] == [False, True, True]
     assert found.adds(0) == pytest.approx(0.6 - 0.4)
     assert found.adds(1) == pytest.approx(0.6 - 0.8)
-    [known] = inquiry(workspace, backend, 2, Query("q", answers=("up",)), rehearse=True).known()
+    [known] = inquiry(workspace, backend, 2, Query("q", answers=("up",)), dry_run=True).known()
     assert known is not None
     assert [heard.support for heard in known.others] == pytest.approx([0.4, 0.8, 0.5])
 
@@ -155,11 +159,11 @@ def test_without_variants_only_the_whole_prompt_is_asked(workspace: Workspace) -
     backend = Scripted(OPEN)
     task = Task("open")
     queries = [Shown(Query("q"), SHOTS[:3]), Shown(Query("other"), SHOTS[:3])]
-    found = Inquiry(workspace, backend, SETTINGS, task, queries, variants=False).run(Budget())
+    found = Inquiry(LLMClient(workspace, backend, SETTINGS), task, queries, variants=False).run(Budget())
     assert [one.whole.answer.text for one in found if one.whole.answer] == ["Oslo", "Oslo"]
     assert not any(one.others for one in found)
     turned = replace(SETTINGS, order="best-first")
-    Inquiry(workspace, backend, turned, task, queries[:1], variants=False).run(Budget())
+    Inquiry(LLMClient(workspace, backend, turned), task, queries[:1], variants=False).run(Budget())
     assert backend.asked == [("in2", "in1", "in0")] * 2 + [("in0", "in1", "in2")]
 
 

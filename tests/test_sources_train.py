@@ -15,6 +15,7 @@ import pytest
 from icl_curate.engine.errors import Cancelled
 from icl_curate.engine.llm.asking import backend_for
 from icl_curate.engine.llm.budget import Budget
+from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.offline.reader import OfflineReader
 from icl_curate.engine.llm.types import Backend, Failure, Keep, Request
 from icl_curate.engine.pool.records import Query, Task
@@ -69,7 +70,7 @@ def trained(_indexed_support: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 def _train(workspace: Workspace, plan: SourcePlan, settings: Settings = SETTINGS) -> dict[str, Any]:
     with backend_for(settings, encode_for_reader(workspace, settings)) as backend:
-        return SourceTraining(workspace, backend, settings, plan).run(Budget())
+        return SourceTraining(LLMClient(workspace, backend, settings), plan).run(Budget())
 
 
 def _lists(workspace: Workspace, run: int) -> list[list[Trial]]:
@@ -220,8 +221,8 @@ def test_a_dry_run_counts_the_prompts_and_asks_nothing(support: Path) -> None:
     settings = Settings(llm="openai:no-such-model", base_url="http://127.0.0.1:9/v1")
     before = _counts(workspace)
     with backend_for(settings, encode_for_reader(workspace, settings)) as backend:
-        training = SourceTraining(workspace, backend, settings, SourcePlan(6, limit=15), rehearse=True)
-        cost = training.cost(None)
+        training = SourceTraining(LLMClient(workspace, backend, settings, dry_run=True), SourcePlan(6, limit=15))
+        cost = training.cost()
     shots = [fetch(workspace, rows) for rows, _ in training.ranked]
     distinct = {
         (query.input, shot.input, shot.output)  # demonstrations that are equal make one prompt
@@ -244,7 +245,7 @@ def test_a_run_that_was_stopped_does_not_count_and_is_not_paid_again(support: Pa
             token.cancel()
 
     with backend_for(SETTINGS, encode_for_reader(workspace, SETTINGS)) as backend:
-        stopped = SourceTraining(workspace, _pausing(backend, token), SETTINGS, plan, stop_half_way, token)
+        stopped = SourceTraining(LLMClient(workspace, _pausing(backend, token), SETTINGS, stop_half_way, token), plan)
         with pytest.raises(Cancelled):
             stopped.run(Budget())
     assert [run.status for run in runs.runs(workspace, KIND)] == ["interrupted"]
@@ -262,7 +263,7 @@ def test_a_failed_answer_leaves_a_gap_and_the_others_their_order(support: Path) 
     whole = _lists(workspace, _train(workspace, plan)["run"])
     again = replace(SETTINGS, seed=1)  # another seed makes other calls
     with backend_for(again, encode_for_reader(workspace, again)) as backend:
-        done = SourceTraining(workspace, _refusing(backend, "refund"), again, plan).run(Budget())
+        done = SourceTraining(LLMClient(workspace, _refusing(backend, "refund"), again), plan).run(Budget())
     gone = {
         row for row in {item.row for items in whole for item in items} if "refund" in fetch(workspace, [row])[0].input
     }

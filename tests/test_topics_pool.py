@@ -15,6 +15,7 @@ import pytest
 from icl_curate.engine.errors import UsageError, WorkspaceError
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.budget import Budget
+from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Answer, Capabilities, Request, Result
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Query
@@ -131,7 +132,7 @@ def _world(path: Path, monkeypatch: pytest.MonkeyPatch, lost: Sequence[str] = ()
 
 
 def _train(workspace: Workspace, backend: Scripted | None = None, plan: TopicPlan = PLAN) -> dict[str, Any]:
-    return TopicTraining(workspace, backend or Scripted(), SETTINGS, plan).run(Budget())
+    return TopicTraining(LLMClient(workspace, backend or Scripted(), SETTINGS), plan).run(Budget())
 
 
 # mining
@@ -208,7 +209,7 @@ def test_training_learns_topics_and_what_the_llm_knows(tmp_path: Path, monkeypat
 def test_a_dry_run_asks_nothing_and_counts_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     workspace = _world(tmp_path / "w", monkeypatch)
     backend = Scripted(instructs=True)
-    cost = TopicTraining(workspace, backend, SETTINGS, PLAN, rehearse=True).cost(None)
+    cost = TopicTraining(LLMClient(workspace, backend, SETTINGS, dry_run=True), PLAN).cost()
     assert (cost.requests, backend.asked) == (240 + 60 + 200 + 60, [])
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..engine.errors import CurateError
 from ..engine.llm.asking import destination
-from ..engine.llm.runner import Plan
+from ..engine.llm.planning import Plan
 from ..engine.pool.display import display_line
 from ..engine.progress import CancelToken
 from ..engine.settings import Settings

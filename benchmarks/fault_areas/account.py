@@ -31,6 +31,7 @@ from typing import Any
 import icl_curate
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.llm.cache import call_key
+from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.openai_server import OpenAIServer
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.pool.records import Split
@@ -314,7 +315,7 @@ def plan_of(story: Story) -> list[tuple[bytes, str]]:
     workspace = Workspace.open(story.workspace)
     settings = resolve(story.workspace, {"llm": LLM, "base_url": story.server.url, "k": SHOTS}).settings
     backend = OpenAIServer("stub", LLMSettings(base_url=story.server.url))
-    arms = Evaluation(workspace, backend, settings, EvaluationPlan(METHODS, SEEDS, SPLIT)).begin()
+    arms = Evaluation(LLMClient(workspace, backend, settings), EvaluationPlan(METHODS, SEEDS, SPLIT)).begin()
     return [
         (call_key(backend.identity(), request), digest([[m.role, m.content] for m in request.prompt.messages]))
         for arm in arms

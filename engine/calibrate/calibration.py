@@ -12,23 +12,22 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ..errors import LLMError, UsageError
-from ..llm import runner
-from ..llm.asking import llm_settings, room_for
-from ..llm.budget import Budget, Price
+from ..llm.asking import room_for
+from ..llm.budget import Budget
 from ..llm.cache import call_key, canonical
-from ..llm.types import Backend, Request, Result
+from ..llm.client import LLMClient
+from ..llm.planning import Plan
+from ..llm.types import Request, Result
 from ..llm.usage import account_of
 from ..pool.answers import is_correct, token_f1
 from ..pool.prompts import Prompt
 from ..pool.records import Query
-from ..progress import CancelToken, Event, Report, silent
+from ..progress import Event
 from ..retrieval.view import PoolView
 from ..select.selector import Selector
-from ..settings import Settings
 from ..store import rounds as kept
 from ..store import runs
 from ..store.demonstrations import task_of
-from ..store.workspace import Workspace
 from ..version import VERSION
 from .documents import cases_for, encoder_scores, fitted
 from .prompts import OVERS, Case, Frame, alone_prompt, first_prompt
@@ -46,25 +45,21 @@ class Calibration:
     """Calibration made ready: first prompts are known, nothing has been asked yet.
 
     Raises `UsageError` for no queries, unknown arms or estimators, or an arm that needs reference answers where there
-    are none, and `LLMError` where the LLM lacks what the estimator needs, before anything is asked; with
-    ``rehearse`` not even a probe is sent. A warm process passes its own ``selector``.
+    are none, and `LLMError` where the LLM lacks what the estimator needs, before anything is asked; in a
+    dry run not even a probe is sent. A warm process passes its own ``selector``.
     """
 
     def __init__(
         self,
-        workspace: Workspace,
-        backend: Backend,
-        settings: Settings,
+        llm: LLMClient,
         queries: Sequence[Query],
         plan: CalibrationPlan,
-        report: Report = silent,
-        cancel: CancelToken | None = None,
         *,
-        rehearse: bool = False,
         selector: Selector | None = None,
     ) -> None:
-        self.workspace, self.backend, self.settings, self.plan = workspace, backend, settings, plan
-        self.report, self.cancel = report, cancel or CancelToken()
+        self.llm, self.plan = llm, plan
+        self.workspace, self.settings = workspace, settings = llm.workspace, llm.settings
+        self.report, self.cancel = llm.report, llm.cancel
         self.arms = arms_named(plan.arms)
         self.estimator = estimator_named(plan.estimator)
         if not queries:
@@ -78,23 +73,23 @@ class Calibration:
             raise UsageError("the arm 'oracle' needs reference answers", "--validation, or leave out the arm")
         self.task = task_of(workspace)
         self.frame = Frame(self.task, settings.template, settings.order)
-        self.capabilities = runner.capabilities(workspace, backend, rehearse=rehearse, cancel=self.cancel)
-        cases = cases_for(workspace, queries, self.task, settings, plan.over, report, self.cancel, selector)
+        self.capabilities = llm.capabilities
+        cases = cases_for(workspace, queries, self.task, settings, plan.over, self.report, self.cancel, selector)
         self.cases = self._fitted(cases)
-        self.llm = canonical(backend.identity())
-        known = {over: kept.mean_of(workspace, self.llm, plan.estimator, over) for over in OVERS}
+        self.identity = canonical(llm.backend.identity())
+        known = {over: kept.mean_of(workspace, self.identity, plan.estimator, over) for over in OVERS}
         self.stored_means: dict[str, float] = {over: found[0] for over, found in known.items() if found}
         relevance: Sequence[tuple[float | None, ...]] = ()
         if any(ARMS[arm].documents == "relevance" for arm in self.arms):
-            relevance = encoder_scores(PoolView(workspace, settings, report, self.cancel), self.cases)
+            relevance = encoder_scores(PoolView(workspace, settings, self.report, self.cancel), self.cases)
         self.walker = Walker(self.cases, self.frame, plan, settings, self.capabilities, relevance, self.stored_means)
-        if not rehearse:
+        if not llm.dry_run:
             self._check()
         self.asked: dict[bytes, Result] = {}
 
     # what it costs and what it gives
 
-    def cost(self, price: Price | None) -> runner.Plan:
+    def cost(self) -> Plan:
         """What is left to ask, exactly as far as cached answers lead; each later round counts as one prompt more."""
         asked: list[Request] = []
 
@@ -103,14 +98,14 @@ class Calibration:
             return self._peek(requests)
 
         walk = self.walker.walk(peek)
-        plan = runner.plan(self.workspace, self.backend, asked, price)
+        plan, price = self.llm.plan(asked), self.llm.price
         each = 1 + (self.plan.samples if self.estimator.needs == "samples" else 0)
         more = sum(walk.unknown) * each
         if not more:
             return plan
         low_in = high_in = 0
         for case, unknown in zip(self.cases, walk.unknown, strict=True):
-            tokens = self.backend.count_tokens(first_prompt(case, self.frame)) if unknown else 0
+            tokens = self.llm.backend.count_tokens(first_prompt(case, self.frame)) if unknown else 0
             low_in += unknown * each * tokens
             high_in += unknown * each * (tokens + self._growth(case))
         low = 0 if self.plan.settle is not None else more
@@ -133,7 +128,7 @@ class Calibration:
         ``prompts``; nothing is asked or kept."""
         return self._seen(self.walker.walk(self._peek))
 
-    def cost_of_step(self, price: Price | None) -> runner.Plan:
+    def cost_of_step(self) -> Plan:
         """What `step` would ask; nothing where all rounds are walked."""
         wanted: list[Request] = []
 
@@ -144,7 +139,7 @@ class Calibration:
             return known
 
         self.walker.walk(peek)
-        return runner.plan(self.workspace, self.backend, wanted, price)
+        return self.llm.plan(wanted)
 
     def step(self, budget: Budget) -> dict[str, Any]:
         """Ask the next round of the first query and no further; the answers are kept in the call cache alone. Returns
@@ -176,7 +171,7 @@ class Calibration:
             "seed": self.settings.seed,
             "version": VERSION,
         }
-        with runs.recorded(self.workspace, kept.KIND, self.backend.spec, described) as record:
+        with runs.recorded(self.workspace, kept.KIND, self.llm.name, described) as record:
             walk = self.walker.walk(
                 lambda requests: self._ask(requests, budget), lambda walk, step: self._keep(record.run, walk, step)
             )
@@ -187,14 +182,11 @@ class Calibration:
     # asking
 
     def _peek(self, requests: Sequence[Request]) -> Sequence[Result | None]:
-        return runner.known_answers(self.workspace, self.backend, requests)
+        return self.llm.known(requests)
 
     def _ask(self, requests: Sequence[Request], budget: Budget) -> Sequence[Result | None]:
-        self.cancel.check()
-        results = runner.ask(
-            self.workspace, self.backend, requests, llm_settings(self.settings), budget, self.report, self.cancel
-        )
-        identity = self.backend.identity()
+        results = self.llm.ask(requests, budget)
+        identity = self.llm.backend.identity()
         for request, result in zip(requests, results, strict=True):
             self.asked.setdefault(call_key(identity, request), result)
         return results
@@ -207,7 +199,7 @@ class Calibration:
 
     def _fitted(self, cases: Sequence[Case]) -> list[Case]:
         room = room_for(self.settings, self.capabilities)
-        found = [fitted(case, self.frame, self.backend.count_tokens, room, self._growth(case)) for case in cases]
+        found = [fitted(case, self.frame, self.llm.backend.count_tokens, room, self._growth(case)) for case in cases]
         if cut := sum(was_cut for _, was_cut in found):
             note = f"{cut:,} queries had more text than fits into {room:,} tokens: they were cut"
             self.report(Event(TASK, note=note))
@@ -222,7 +214,7 @@ class Calibration:
             return
         name = {"logprobs": "log-probabilities", "entropies": "entropies"}[needs]
         raise LLMError(
-            f"calibration by '{self.plan.estimator}' needs {name} of answers, which {self.backend.spec} does not give",
+            f"calibration by '{self.plan.estimator}' needs {name} of answers, which {self.llm.name} does not give",
             "icl-curate calibrate … --uncertainty self-consistency (draws samples of every prompt), or --llm hf:PATH",
         )
 
@@ -266,7 +258,7 @@ class Calibration:
             case.over for case, chain in zip(self.cases, walk.chains[self.arms[0]], strict=True) if not chain.failure
         ]
         for over, mean in walk.means.items():
-            kept.save_mean(self.workspace, self.llm, self.plan.estimator, over, mean, answered.count(over), run)
+            kept.save_mean(self.workspace, self.identity, self.plan.estimator, over, mean, answered.count(over), run)
 
     def _summary(self, run: int, walk: Walk) -> dict[str, Any]:
         rows = []
@@ -283,7 +275,7 @@ class Calibration:
         failures = [chain.failure for chain in walk.chains[self.arms[0]] if chain.failure]
         summary: dict[str, Any] = {
             "run": run,
-            "llm": self.backend.spec,
+            "llm": self.llm.name,
             "estimator": self.plan.estimator,
             "task": self.task.kind,
             "split": self.plan.split,
@@ -293,8 +285,8 @@ class Calibration:
         if not self.plan.split and len(self.cases) == 1:
             if failures:
                 raise LLMError(
-                    f"{self.backend.spec} gave no answer: {failures[0]}",
-                    f"icl-curate llm check --llm {self.backend.spec}",
+                    f"{self.llm.name} gave no answer: {failures[0]}",
+                    f"icl-curate llm check --llm {self.llm.name}",
                 )
             [only] = told
             return summary | only | {"mean_known": only["over"] in self.stored_means}

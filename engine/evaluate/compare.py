@@ -18,20 +18,18 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..errors import UsageError
-from ..llm import runner
-from ..llm.asking import llm_settings
-from ..llm.budget import Budget, Price
-from ..llm.types import Answer, Backend, Request, Result
+from ..llm.budget import Budget
+from ..llm.client import LLMClient
+from ..llm.planning import Plan
+from ..llm.types import Answer, Request, Result
 from ..llm.usage import account_of
 from ..pool.answers import is_correct, token_f1
 from ..pool.records import Query, Split, Task
-from ..progress import CancelToken, Report, silent
 from ..select.methods import METHODS
 from ..select.selector import Selector, method_named
-from ..settings import Settings, knobs
+from ..settings import knobs
 from ..store import runs
 from ..store.demonstrations import queries as queries_of
-from ..store.workspace import Workspace
 from ..topics.coverage import coverage_curves, learnt, required_topics
 from ..version import VERSION
 from .llm_selection import ASKED
@@ -72,24 +70,18 @@ class Evaluation:
     """A comparison made ready: demonstrations are selected, nothing has been asked yet.
 
     `cost` says what asking would take; `run` asks and returns the table of the ``evaluate --json`` contract.
-    With ``rehearse`` not even a probe is sent: an LLM never probed is taken to generate, not to score. Raises
+    In a dry run not even a probe is sent: an LLM never probed is taken to generate, not to score. Raises
     `UsageError` where the split is empty or a method unknown or untrained, `LLMError` where the LLM lacks what a method
     needs, before anything is asked.
     """
 
     def __init__(
         self,
-        workspace: Workspace,
-        backend: Backend,
-        settings: Settings,
+        llm: LLMClient,
         plan: EvaluationPlan,
-        report: Report = silent,
-        cancel: CancelToken | None = None,
-        *,
-        rehearse: bool = False,
     ) -> None:
-        self.workspace, self.backend, self.settings, self.plan = workspace, backend, settings, plan
-        self.report, self.cancel = report, cancel or CancelToken()
+        self.llm, self.plan = llm, plan
+        self.workspace, self.settings = workspace, settings = llm.workspace, llm.settings
         self.methods = list(dict.fromkeys(plan.methods))
         for name in self.methods:
             if name not in ASKED:
@@ -99,16 +91,16 @@ class Evaluation:
             raise UsageError(
                 f"there are no {plan.split} queries", f"icl-curate index POOL.jsonl --{plan.split} QUERIES.jsonl"
             )
-        self.capabilities = runner.capabilities(workspace, backend, rehearse=rehearse, cancel=self.cancel)
-        self.selector = Selector(workspace, "zero", settings=settings, report=report, cancel=self.cancel)
-        self.bench = Bench(self.selector, backend, settings, self.capabilities, self.queries, report)
+        capabilities = llm.capabilities
+        self.selector = Selector(workspace, "zero", settings=settings, report=llm.report, cancel=llm.cancel)
+        self.bench = Bench(self.selector, llm.backend, settings, capabilities, self.queries, llm.report)
         for name in self.methods:
             if name in ASKED:
-                ASKED[name].check(name, self.selector.task, self.capabilities, backend.spec)
+                ASKED[name].check(name, self.selector.task, capabilities, llm.name)
         self._runs = [(name, seed) for name in dict.fromkeys(["zero", *self.methods]) for seed in self._seeds(name)]
         self._picks = {run: self._select(*run) for run in self._runs if run[0] in METHODS}
 
-    def cost(self, price: Price | None) -> runner.Plan:
+    def cost(self) -> Plan:
         """Prompts, cached answers, tokens and price of the whole comparison.
 
         For methods that ask in stages what follows a reply that is not yet known is counted by a typical one.
@@ -119,17 +111,17 @@ class Evaluation:
             asked = [request for stage in stages for request in stage.requests]
             requests.extend(asked)
             presumed = [result for stage in stages for result in stage.presumed]
-            known = runner.known_answers(self.workspace, self.backend, asked)
+            known = self.llm.known(asked)
             return _shared_out([k or p for k, p in zip(known, presumed, strict=True)], stages)
 
         play(self.begin(), presume)
-        return runner.plan(self.workspace, self.backend, requests, price)
+        return self.llm.plan(requests)
 
     def run(self, budget: Budget) -> dict[str, Any]:
         """Ask what is not cached, mark every answer, keep the outcomes, and compare."""
         arms = self.begin()
         described = self._describe(arms)
-        with runs.recorded(self.workspace, "evaluate", self.backend.spec, described) as record:
+        with runs.recorded(self.workspace, "evaluate", self.llm.name, described) as record:
             play(arms, lambda stages: self._ask(stages, budget))
             marked = [_marked(arm, self.queries, self.selector.task) for arm in arms]
             for each in marked:
@@ -143,9 +135,7 @@ class Evaluation:
 
     def _ask(self, stages: list[Stage], budget: Budget) -> list[list[Result]]:
         requests = [request for stage in stages for request in stage.requests]
-        settings = llm_settings(self.settings)
-        results = runner.ask(self.workspace, self.backend, requests, settings, budget, self.report, self.cancel)
-        return _shared_out(results, stages)
+        return _shared_out(self.llm.ask(requests, budget), stages)
 
     def _seeds(self, method: str) -> range:
         first = self.settings.seed
@@ -153,7 +143,7 @@ class Evaluation:
         return range(first, first + (self.plan.seeds if seeded else 1))
 
     def _select(self, method: str, seed: int) -> list[list[int]]:
-        self.cancel.check()
+        self.llm.cancel.check()
         picks = METHODS[method].choose(self.selector.view, self.queries, self.settings.k, seed)
         return [[pick.row for pick in chosen] for chosen in picks]
 
@@ -169,7 +159,7 @@ class Evaluation:
             "split": self.plan.split,
             "queries": len(self.queries),
             "k": self.settings.k,
-            "llm": self.backend.spec,
+            "llm": self.llm.name,
             "task": self.selector.task.kind,
             "metric": metric_of(self.selector.task),
             "answered_by": "score" if scored else "generate",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ..errors import UsageError
-from ..llm.runner import UNSEEN, require
+from ..llm.probing import UNSEEN, require
 from ..llm.types import Capabilities
 from ..pool.records import Task
 from .listwise import rerank

@@ -11,8 +11,9 @@ from ..pool.prompts import Prompt, build_prompt, fit_prompt
 from ..pool.records import Demonstration, Query, Task
 from ..progress import Event, Report, silent
 from ..settings import Settings
-from . import runner
+from . import loop
 from .budget import FREE, Price
+from .runner import TASK
 from .settings import LLMSettings
 from .spec import Encode, open_backend, parse
 from .types import Backend, Capabilities, Request, Sampling
@@ -40,11 +41,11 @@ def backend_for(settings: Settings, encode: Encode, report: Report = silent) -> 
     """As `opened`, closed at the end of the block; where prompts go is told before any is sent."""
     backend = opened(settings, encode)
     if where := destination(settings):
-        report(Event(runner.TASK, note=f"prompts go to {where}"))
+        report(Event(TASK, note=f"prompts go to {where}"))
     try:
         yield backend
     finally:
-        runner.close(backend)
+        loop.close(backend)
 
 
 def destination(settings: Settings) -> str:
@@ -68,9 +69,12 @@ def llm_settings(settings: Settings) -> LLMSettings:
 
 
 def price_of(settings: Settings) -> Price | None:
-    """What the user said a million tokens cost, None when that is not known; a local model is free."""
-    if parse(settings.llm).local:
-        return FREE
+    """What the LLM that the settings name costs, None when that is not known; a local model is free."""
+    return FREE if parse(settings.llm).local else price_set(settings)
+
+
+def price_set(settings: Settings) -> Price | None:
+    """What the user said a million tokens cost, None where they did not."""
     if settings.price_in < 0 or settings.price_out < 0:
         return None
     return Price(settings.price_in, settings.price_out)

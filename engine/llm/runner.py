@@ -1,8 +1,8 @@
-"""The one door to the chosen LLM: cache, budget, concurrency, retries, and an account of every request.
+"""Requests answered: from the call cache, else by the LLM, within a budget, so many at once, each answer committed.
 
-`plan` says what a list of requests would cost, `ask` answers it. Both look the whole list up in the cache first, in
-one join. An answer is committed before its place among the calls in flight is given on, so a process killed at any
-moment has at most the calls in flight to pay again; running it again is the resume.
+The whole list is looked up in the cache first, in one join. An answer is committed before its place among the calls
+in flight is given on, so a process killed at any moment has at most the calls in flight to pay again; running it again
+is the resume.
 """
 
 from __future__ import annotations
@@ -11,215 +11,39 @@ import asyncio
 import concurrent.futures
 import time
 import weakref
-from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
-from ..errors import BudgetError, Cancelled, LLMError, WorkspaceError
+from ..errors import BudgetError, Cancelled, WorkspaceError
 from ..progress import CancelToken, Event, Report, silent
 from ..store import calls
 from ..store.workspace import Workspace
 from . import cache, loop
-from .budget import FREE, SPREAD, Budget, Price, Reservation
-from .failures import explain, pause
+from .budget import Budget, Reservation
+from .failures import explain
 from .limiter import Limiter
+from .planning import expected_tokens
+from .probing import adopt_stored, probe
+from .retries import Attempts, Job, Retries, Silence
 from .settings import DEFAULTS, LLMSettings
-from .types import Adopts, Answer, Backend, Capabilities, Failure, Request, Result, Streams
+from .types import Answer, Backend, Failure, Request, Result, Streams
 from .writer import Writer, room
-
-T = TypeVar("T")
 
 TASK = "ask"
 TICK = 0.1
 """Seconds between two looks at the cancel token and two progress events."""
 
-WORTH_SAYING = 5.0
-"""Seconds that a server asks to wait from which on the user is told."""
-
-MALFORMED_ATTEMPTS = 3
-"""A malformed answer may have been charged; a server that sends nothing else is not asked six times."""
-
-UNSEEN = Capabilities(logprobs=False, scoring=False)
-"""Of an LLM that was never probed."""
-
 _limiters: weakref.WeakKeyDictionary[Any, Limiter] = weakref.WeakKeyDictionary()
-_probed: weakref.WeakKeyDictionary[Any, Capabilities] = weakref.WeakKeyDictionary()
-
-
-# what it would cost
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What `ask` would do with a list of requests.
-
-    ``distinct`` of the ``requests`` differ; ``cached`` of these are answered, ``to_ask`` are left. The token
-    counts and the ``cost`` in US dollars are ranges (low, high) for those left; the cost is None where the price
-    is not known. A local model counts its prompt tokens exactly and costs nothing.
-    """
-
-    requests: int
-    distinct: int
-    cached: int
-    to_ask: int
-    tokens_in: tuple[int, int]
-    tokens_out: tuple[int, int]
-    cost: tuple[float, float] | None
-
-
-def plan(workspace: Workspace, backend: Backend, requests: Sequence[Request], price: Price | None = None) -> Plan:
-    """Count without asking: no call is made, not even a probe."""
-    _adopt_stored(workspace, backend)
-    by_key = _distinct(backend, requests)
-    known = calls.lookup(workspace, by_key)
-    left = [request for key, request in by_key.items() if key not in known]
-    tokens = [_expected_tokens(backend, request) for request in left]
-    low_in, high_in, high_out = (sum(column) for column in zip(*tokens, strict=True)) if tokens else (0, 0, 0)
-    low_out = sum(not request.score for request in left)
-    if backend.local:
-        price = FREE
-    cost = (price.cost(low_in, low_out), price.cost(high_in, high_out)) if price else None
-    return Plan(
-        requests=len(requests),
-        distinct=len(by_key),
-        cached=len(known),
-        to_ask=len(left),
-        tokens_in=(low_in, high_in),
-        tokens_out=(low_out, high_out),
-        cost=cost,
-    )
-
-
-def _distinct(backend: Backend, requests: Iterable[Request]) -> dict[bytes, Request]:
-    identity = backend.identity()
-    return {cache.call_key(identity, request): request for request in requests}
-
-
-def _expected_tokens(backend: Backend, request: Request) -> tuple[int, int, int]:
-    """Tokens in (low, high) and out (high) of one request."""
-    count = backend.count_tokens(request.prompt)
-    if request.score and not backend.local:
-        count *= max(len(request.prompt.choices), 1)  # a server reads the whole prompt again for each choice
-    low, high = (1.0, 1.0) if backend.local else SPREAD
-    out = len(request.prompt.choices) if request.score else request.sampling.max_tokens
-    return round(count * low), round(count * high), out
-
-
-# what it can do
-
-
-def probe(
-    workspace: Workspace, backend: Backend, *, fresh: bool = False, cancel: CancelToken | None = None
-) -> Capabilities:
-    """What the LLM can do: as stored for this server and model, else found out now and stored.
-
-    ``fresh`` asks again. A probe is about five tiny calls, outside any budget. Raises `LLMError` when the LLM
-    cannot be reached, `Cancelled` on the token or on Ctrl-C.
-    """
-    if not fresh and (known := _adopt_stored(workspace, backend)) is not None:
-        return known
-    before = _stored(workspace, backend)
-    loop.remember(backend)
-    found = _wait(loop.submit(backend.probe()), cancel or CancelToken())
-    text = cache.dump_capabilities(found)
-    calls.save_capabilities(workspace, cache.canonical(backend.identity()), text)
-    found = cache.load_capabilities(text)
-    if before is not None and found.logprobs and not before.logprobs:
-        # answers of the time before would hide that it gives log-probabilities now
-        calls.forget(workspace, llm=cache.label(backend), only_without_logprobs=True)
-    _probed[backend] = found
-    return found
-
-
-def capabilities(
-    workspace: Workspace, backend: Backend, *, rehearse: bool, cancel: CancelToken | None = None
-) -> Capabilities:
-    """What to plan with: what `probe` finds out; in a rehearsal, which sends nothing, what an earlier probe found,
-    and `UNSEEN` where there was none. The offline reader's probe asks nobody, so a rehearsal knows it too."""
-    if not rehearse or backend.spec == "offline":
-        return probe(workspace, backend, cancel=cancel)
-    return _adopt_stored(workspace, backend) or UNSEEN
 
 
 def known_answers(workspace: Workspace, backend: Backend, requests: Sequence[Request]) -> list[Answer | None]:
     """The cached answer of each request, None where there is none yet; nothing is asked."""
-    _adopt_stored(workspace, backend)
+    adopt_stored(workspace, backend)
     keys = [cache.call_key(backend.identity(), request) for request in requests]
     found = calls.lookup(workspace, dict.fromkeys(keys))
     return [cache.to_answer(found[key]) if key in found else None for key in keys]
-
-
-def _adopt_stored(workspace: Workspace, backend: Backend) -> Capabilities | None:
-    if (known := _probed.get(backend)) is not None:
-        return known
-    known = _stored(workspace, backend)
-    if known is not None:
-        if isinstance(backend, Adopts):
-            backend.adopt(known)
-        _probed[backend] = known
-    return known
-
-
-def _stored(workspace: Workspace, backend: Backend) -> Capabilities | None:
-    text = calls.capabilities(workspace, cache.canonical(backend.identity()))
-    return cache.load_capabilities(text) if text else None
-
-
-def require(
-    capabilities: Capabilities,
-    llm: str,
-    *,
-    logprobs: bool = False,
-    scoring: bool = False,
-    instructs: bool = False,
-    purpose: str = "this method",
-) -> None:
-    """Raise `LLMError` when ``purpose`` needs what ``llm`` was seen to lack; called before the first paid call."""
-    lacks = [
-        text
-        for needed, has, text in (
-            (logprobs, capabilities.logprobs, "log-probabilities of its answers"),
-            (scoring, capabilities.scoring, "scores of given options"),
-            (instructs, capabilities.instructs, "answers to free instructions"),
-        )
-        if needed and not has
-    ]
-    if lacks:
-        raise LLMError(
-            f"{purpose} needs {' and '.join(lacks)}, which {llm} does not give",
-            "choose an LLM that does (hf:PATH gives all, vLLM gives log-probabilities), or probe this one again: "
-            "icl-curate llm check --llm " + llm,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """The outcome of `check`. ``latency``: seconds of the first tiny call, with connecting or loading;
-    ``error`` and ``fix`` are empty when it is reachable."""
-
-    llm: str
-    reachable: bool
-    latency: float | None = None
-    capabilities: Capabilities | None = None
-    price_known: bool = False
-    error: str = ""
-    fix: str = ""
-
-
-def check(workspace: Workspace, backend: Backend, price: Price | None = None) -> Check:
-    """Probe afresh and say how it went; does not raise for an LLM that cannot be reached."""
-    priced = price is not None or backend.local
-    start = time.monotonic()
-    try:
-        found = probe(workspace, backend, fresh=True)
-    except LLMError as error:
-        return Check(cache.label(backend), False, price_known=priced, error=error.what, fix=error.fix)
-    latency = float(found.details.get("latency", time.monotonic() - start))
-    return Check(cache.label(backend), True, latency, found, priced)
-
-
-# asking
 
 
 def ask(
@@ -285,18 +109,6 @@ def _follow(run: _Run, report: Report, cancel: CancelToken) -> None:
     future.result()
 
 
-def _wait(future: concurrent.futures.Future[T], cancel: CancelToken) -> T:
-    """The result, interruptible by Ctrl-C and by the token."""
-    try:
-        while not future.done():
-            concurrent.futures.wait([future], timeout=TICK)
-            cancel.check()
-    except (KeyboardInterrupt, Cancelled):
-        future.cancel()
-        raise Cancelled from None
-    return future.result()
-
-
 def _over_budget(budget: Budget, left: int) -> BudgetError:
     return BudgetError(
         f"the budget is used up ({budget.describe()}) with {left:,} prompt(s) left to ask",
@@ -304,18 +116,15 @@ def _over_budget(budget: Budget, left: int) -> BudgetError:
     )
 
 
-_Job = tuple[bytes, Request]
-
-
 @dataclass(slots=True)
 class _Sent:
     """A batch on its way: what is still reserved for it, by place, and what has come of it."""
 
-    batch: list[_Job]
+    batch: list[Job]
     reserved: dict[int, Reservation]
     attempt: int
     at: float
-    failed: list[tuple[_Job, Failure]] = field(default_factory=list)
+    failed: list[tuple[Job, Failure]] = field(default_factory=list)
     commits: list[asyncio.Future[None]] = field(default_factory=list)
 
 
@@ -327,7 +136,7 @@ class _Run:
     backend: Backend
     settings: LLMSettings
     budget: Budget
-    jobs: Sequence[_Job]
+    jobs: Sequence[Job]
     cached: int = 0
     results: dict[bytes, Result] = field(default_factory=dict)
     failed: int = 0
@@ -337,14 +146,14 @@ class _Run:
     def __post_init__(self) -> None:
         self.local = self.backend.local
         self.llm = cache.label(self.backend)
-        self.waiting: deque[_Job] = deque(self.jobs)
+        self.waiting: deque[Job] = deque(self.jobs)
         self.tasks: set[asyncio.Task[None]] = set()
         self.limiter = self._limiter()
-        self.silence = _Silence()
+        self.silence = Silence()
         self.uncommitted = 0
         self.error: BaseException | None = None
         self.told: set[str] = set()
-        self.said_until = 0.0
+        self.retries = Retries(self.settings, self.llm, self.notes)
         self.stopping = False
         self.wake = asyncio.Event()
         self.halt = asyncio.Event()
@@ -457,22 +266,23 @@ class _Run:
 
     # one batch (one request, for a server)
 
-    async def _serve(self, batch: list[_Job]) -> None:
-        started = time.monotonic()
-        attempt = 0
-        malformed: Counter[bytes] = Counter()
+    async def _serve(self, batch: list[Job]) -> None:
+        attempts = Attempts()
         while batch:
-            attempt += 1
+            attempts.count += 1
             batch, reserved = await self._reserve(batch)
             if not batch:
                 return
-            sent = _Sent(batch, dict(enumerate(reserved)), attempt, time.monotonic())
+            sent = _Sent(batch, dict(enumerate(reserved)), attempts.count, time.monotonic())
             await self._send(sent)
-            settled, batch, delay = self._sort(sent.failed, attempt, started, malformed)
-            if settled:
-                sent.commits.append(self._commit(settled))
+            failures = self.retries.sort(sent.failed, attempts)
+            if failures.error is not None:
+                self._fail(failures.error)
+            if failures.settled:
+                sent.commits.append(self._commit(failures.settled))
             await self._committed(sent.commits)
-            if batch and await self._halted_within(delay):
+            batch = failures.again
+            if batch and await self._halted_within(failures.delay):
                 return
 
     async def _send(self, sent: _Sent) -> None:
@@ -541,42 +351,7 @@ class _Run:
         else:
             self.silence.heard(answer=isinstance(result, Answer))
 
-    def _sort(
-        self, failed: list[tuple[_Job, Failure]], attempt: int, started: float, malformed: Counter[bytes]
-    ) -> tuple[list[tuple[bytes, Result]], list[_Job], float]:
-        """Failures that stand, requests to ask again, and the seconds to wait before. ``malformed`` counts on."""
-        settled: list[tuple[bytes, Result]] = []
-        again: list[_Job] = []
-        delay = 0.0
-        for (key, request), failure in failed:
-            asked_to_wait = failure.retry_after or 0.0 if failure.retryable else 0.0
-            if failure.fatal or asked_to_wait > self.settings.max_wait:
-                self._fail(explain(failure, self.llm))
-            malformed[key] += failure.kind == "malformed"
-            wait = self._patience(failure, attempt, started, malformed[key])
-            if wait is None:
-                settled.append((key, failure))
-            else:
-                again.append((key, request))
-                delay = max(delay, wait)
-                self._say_wait(asked_to_wait)
-        return settled, again, delay
-
-    def _say_wait(self, seconds: float) -> None:
-        """Once for all calls that are told to wait at the same time."""
-        now = time.monotonic()
-        if seconds >= WORTH_SAYING and now >= self.said_until:
-            self.said_until = now + seconds
-            self.notes.append(f"{self.llm} asks to wait {seconds:,.0f} s")
-
-    def _patience(self, failure: Failure, attempt: int, started: float, malformed: int) -> float | None:
-        """Seconds until the request is worth asking again; None when its failure stands."""
-        if not failure.retryable or attempt >= self.settings.attempts or malformed >= MALFORMED_ATTEMPTS:
-            return None
-        wait = pause(attempt, failure.retry_after)
-        return wait if time.monotonic() - started + wait <= self.settings.max_wait else None
-
-    async def _reserve(self, batch: list[_Job]) -> tuple[list[_Job], list[Reservation]]:
+    async def _reserve(self, batch: list[Job]) -> tuple[list[Job], list[Reservation]]:
         """The part of the batch that the budget has room for; the rest goes back among the waiting.
 
         Waits while calls in flight may still give room back; without any, an empty part ends the run.
@@ -585,7 +360,7 @@ class _Run:
             await self._halted_within(0.05)
         reserved: list[Reservation] = []
         for _, request in batch:
-            _, tokens_in, tokens_out = _expected_tokens(self.backend, request) if self.budget.price else (0, 0, 0)
+            _, tokens_in, tokens_out = expected_tokens(self.backend, request) if self.budget.price else (0, 0, 0)
             while (reservation := self.budget.reserve(tokens_in, tokens_out)) is None:
                 if reserved or self.stopping or not self.sending or await self._halted_within(0.02):
                     break
@@ -610,7 +385,7 @@ class _Run:
             return False
         return True
 
-    def _commit(self, settled: list[tuple[bytes, Result]]) -> asyncio.Future[None]:
+    def _commit(self, settled: Sequence[tuple[bytes, Result]]) -> asyncio.Future[None]:
         """Hand results to the writer; done once they are safe."""
         answers = [cache.to_call(key, self.llm, result) for key, result in settled if isinstance(result, Answer)]
         failures = [cache.to_failed(key, self.llm, result) for key, result in settled if isinstance(result, Failure)]
@@ -636,29 +411,3 @@ class _Run:
             self.uncommitted -= 1
         if self.writer.full is not None and self.waiting:
             self._fail(self.writer.full)
-
-
-class _Silence:
-    """Tells a dead server from a slip: so many calls in a row, over so long, that nobody answered."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._since = 0.0
-        self._answered = False
-
-    def heard(self, *, answer: bool) -> None:
-        self._count = 0
-        self._answered = self._answered or answer
-
-    def heard_nothing(self, now: float) -> bool:
-        """Note one more call without any reply; True when the server has to be given up."""
-        if self._count == 0:
-            self._since = now
-        self._count += 1
-        calls_needed, seconds = (20, 10.0) if self._answered else (5, 2.0)
-        return self._count >= calls_needed and now - self._since >= seconds
-
-
-def close(backend: Backend) -> None:
-    """Release the backend's connections or its model's memory; done at exit in any case."""
-    loop.close(backend)

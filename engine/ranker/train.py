@@ -22,19 +22,18 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..errors import UsageError
-from ..llm import runner
-from ..llm.asking import llm_settings, prompt_for, request_for, room_for
-from ..llm.budget import Budget, Price
-from ..llm.types import Answer, Backend, Request, Result
+from ..llm.asking import prompt_for, request_for, room_for
+from ..llm.budget import Budget
+from ..llm.client import LLMClient
+from ..llm.planning import Plan
+from ..llm.types import Answer, Request, Result
 from ..llm.usage import Account, account_of
 from ..pool.answers import is_correct, rouge_l
 from ..pool.records import Demonstration, Query
-from ..progress import CancelToken, Event, Report, silent
+from ..progress import Event
 from ..retrieval.view import PoolView
-from ..settings import Settings
 from ..store import ledger, runs
 from ..store.demonstrations import fetch, queries, task_of
-from ..store.workspace import Workspace
 from ..version import VERSION
 from .inference import KINDS, PRESELECT, Method, candidates_for, keep
 from .policy import DIMENSION, Adam, Candidates, Floats, Head, Policy, entropy
@@ -111,22 +110,16 @@ class RankerTraining:
     """A training run made ready: its candidates are known, nothing has been asked yet.
 
     Raises `UsageError` where there are no validation queries, no vectors of the encoder, or k is 0, before anything
-    is asked; with ``rehearse`` not even a probe is sent.
+    is asked; in a dry run not even a probe is sent.
     """
 
     def __init__(
         self,
-        workspace: Workspace,
-        backend: Backend,
-        settings: Settings,
+        llm: LLMClient,
         plan: RankerPlan = RankerPlan(),
-        report: Report = silent,
-        cancel: CancelToken | None = None,
-        *,
-        rehearse: bool = False,
     ) -> None:
-        self.workspace, self.backend, self.settings, self.plan = workspace, backend, settings, plan
-        self.report, self.cancel = report, cancel or CancelToken()
+        self.llm, self.plan = llm, plan
+        self.workspace, self.settings = workspace, settings = llm.workspace, llm.settings
         if settings.k < 1:
             raise UsageError("a ranker learns from shots, and k is 0", "icl-curate train ranker -k 5")
         self.queries = queries(workspace, "validation", plan.limit)
@@ -136,8 +129,8 @@ class RankerTraining:
                 "icl-curate index POOL.jsonl --validation QUERIES.jsonl, or --validation-fraction 0.2",
             )
         self.task = task_of(workspace)
-        self.capabilities = runner.capabilities(workspace, backend, rehearse=rehearse, cancel=self.cancel)
-        self.view = PoolView(workspace, settings, report, self.cancel)
+        self.capabilities = llm.capabilities
+        self.view = PoolView(workspace, settings, llm.report, llm.cancel)
         self.candidates = candidates_for(self.view, self.queries, plan.candidates)
         self.vectors = self.view.embed(self.queries)
         self.train, self.held_out = self._split()
@@ -146,7 +139,7 @@ class RankerTraining:
         self.spent = Account()
         self.seconds_asking = 0.0
 
-    def cost(self, price: Price | None) -> runner.Plan:
+    def cost(self) -> Plan:
         """The first epoch's prompts as they stand, and the most that the further epochs can add.
 
         Which demonstrations later prompts show depends on the answers, so counts and the upper ends of the ranges are
@@ -156,7 +149,7 @@ class RankerTraining:
         steps = range(0, len(self.train), self.plan.batch)
         first = [r for at in steps for _, asked in self._asked(policy, self._batch(0, at), 0, 0.0) for r in asked]
         judging = self._judging(policy)
-        plan = runner.plan(self.workspace, self.backend, [*first, *judging], price)
+        plan = self.llm.plan([*first, *judging])
         zero_shot = len(self.train) * (self.plan.method == "ranker") + len(self.held_out)
         more = self.plan.epochs * (len(first) + len(judging) - zero_shot) - (len(first) - zero_shot)
         more = max(0, more)
@@ -184,7 +177,7 @@ class RankerTraining:
             "version": VERSION,
         }
         started = time.perf_counter()
-        with runs.recorded(self.workspace, KINDS[plan.method], self.backend.spec, described) as record:
+        with runs.recorded(self.workspace, KINDS[plan.method], self.llm.name, described) as record:
             course = self._learn(record.run, budget)
             assert course.best is not None
             head = Head(
@@ -192,7 +185,7 @@ class RankerTraining:
                 self.view.stored.encoder,
                 self.view.stored.dimension,
                 plan.candidates,
-                self.backend.spec,
+                self.llm.name,
                 self.settings.seed,
                 described,
             )
@@ -243,12 +236,14 @@ class RankerTraining:
         for epoch in range(self.plan.epochs):
             begun, course.threshold = len(course.batches), 0.0
             for at in range(0, len(self.train), self.plan.batch):
-                self.cancel.check()
+                self.llm.cancel.check()
                 self._learn_batch(run, course, epoch, self._batch(epoch, at), budget)
-                self.report(Event(TASK, len(course.batches), total, fields=_live(course.batches[-1])))
+                self.llm.report(Event(TASK, len(course.batches), total, fields=_live(course.batches[-1])))
             self._judge(run, course, epoch + 1, budget, course.batches[begun:])
             if course.stale >= self.plan.patience or (course.judged and course.judged.accuracy == 1.0):
-                self.report(Event(TASK, len(course.batches), total, f"stopped after epoch {epoch + 1}: no gain left"))
+                self.llm.report(
+                    Event(TASK, len(course.batches), total, f"stopped after epoch {epoch + 1}: no gain left")
+                )
                 break
         return course
 
@@ -294,7 +289,7 @@ class RankerTraining:
         if not course.collapsed and np.exp(figures["entropy"]) < COLLAPSED < candidates.present.sum(axis=1).mean():
             course.collapsed = True
             note = "the policy has collapsed: it puts nearly all weight on one candidate of each query"
-            self.report(Event(TASK, len(course.batches), note=note))
+            self.llm.report(Event(TASK, len(course.batches), note=note))
 
     def _asked(
         self,
@@ -324,7 +319,7 @@ class RankerTraining:
         if limit is None:
             return len(chosen)
         shown = self._demonstrations(query, chosen)
-        _, dropped = prompt_for(self.queries[query], shown, self.task, self.settings, self.backend, limit)
+        _, dropped = prompt_for(self.queries[query], shown, self.task, self.settings, self.llm.backend, limit)
         return len(chosen) - dropped
 
     def _request(self, query: int, chosen: Positions) -> Request:
@@ -336,9 +331,7 @@ class RankerTraining:
 
     def _ask(self, requests: Sequence[Request], budget: Budget) -> list[Result]:
         started = time.perf_counter()
-        results = runner.ask(
-            self.workspace, self.backend, requests, llm_settings(self.settings), budget, self.report, self.cancel
-        )
+        results = self.llm.ask(requests, budget)
         self.seconds_asking += time.perf_counter() - started
         self.spent += account_of(results)
         return results
@@ -438,7 +431,7 @@ class RankerTraining:
 
         return {
             "run": run,
-            "llm": self.backend.spec,
+            "llm": self.llm.name,
             **asdict(self.spent),
             "metrics": {
                 "method": self.plan.method,

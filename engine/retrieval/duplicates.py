@@ -1,8 +1,9 @@
 """Exact and near duplicates of inputs: MinHash (Broder 1997) with banding, confirmed by the true Jaccard similarity.
 
 Each input has a signature of 128 permutations over its character 5-grams, cut into 16 bands of 8; inputs that agree
-in a band are compared exactly. Band keys lie in a file beside the workspace, at the rows' own numbers and with the keys
-of what the rows say, so that only new rows are ever hashed.
+in a band are candidates. Those whose signatures agree far too rarely are left out (b-bit minwise hashing, Li and König
+2010: the low 8 bits of each value are kept), the others are compared exactly. Hashes lie in a file beside the
+workspace, at the rows' own numbers and with the keys of what the rows say, so that only new rows are ever hashed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +34,10 @@ CHARACTERS = 1 << 20
 """Characters hashed or compared at once, but for texts longer by themselves: each takes some 150 bytes."""
 MOST_PAIRS = 1 << 16
 """Pairs compared at once."""
+
+DOUBT = 4.0
+"""Standard errors that a similarity estimated from signatures may lie below the threshold: a pair at the threshold is
+left out once in 30,000."""
 
 NO_ASIDE = 0
 _ASIDE = f"""
@@ -71,20 +76,31 @@ def _grams(text: str) -> frozenset[str]:
     return frozenset(text[i : i + GRAM] for i in range(len(text) - GRAM + 1)) or frozenset({text})
 
 
-def band_keys(texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None) -> _U64:
-    """Keys of normalised texts, (n, 16): two texts that agree in any are candidates."""
+class MinHashes(NamedTuple):
+    """Of n texts the ``keys`` of their bands (n, 16), two texts that agree in any of which are candidates, and the
+    ``low`` 8 bits of their signatures (n, 128), which agree as often as the texts are similar, by chance once in 256
+    more."""
+
+    keys: _U64
+    low: NDArray[np.uint8]
+
+
+def min_hashes(texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None) -> MinHashes:
+    """The hashes of normalised texts. Raises `Cancelled` between chunks."""
     if len(texts) == 1:
-        return _chunk_keys(texts)  # a query's: threads would cost more than the work
-    keys: list[_U64] = []
+        return _chunk_hashes(texts)  # a query's: threads would cost more than the work
+    parts: list[MinHashes] = []
     done = 0
     with ThreadPoolExecutor(2) as pool:  # numpy lets go of the lock inside its loops
-        for found in pool.map(_chunk_keys, _chunks(texts)):
+        for found in pool.map(_chunk_hashes, _chunks(texts)):
             if cancel:
                 cancel.check()
-            keys.append(found)
-            done += len(found)
+            parts.append(found)
+            done += len(found.keys)
             report(Event("duplicates", done, len(texts)))
-    return np.concatenate(keys) if keys else np.empty((0, BANDS), np.uint64)
+    if not parts:
+        return MinHashes(np.empty((0, BANDS), np.uint64), np.empty((0, BANDS * BAND), np.uint8))
+    return MinHashes(np.concatenate([part.keys for part in parts]), np.concatenate([part.low for part in parts]))
 
 
 def _chunks(texts: Sequence[str]) -> list[Sequence[str]]:
@@ -99,7 +115,7 @@ def _chunks(texts: Sequence[str]) -> list[Sequence[str]]:
     return [*parts, texts[start:]] if texts else parts
 
 
-def _chunk_keys(texts: Sequence[str]) -> _U64:
+def _chunk_hashes(texts: Sequence[str]) -> MinHashes:
     hashes, starts = _gram_hashes(texts)
     high = (hashes >> np.uint64(32)).astype(np.uint32)  # 32 bits: half the memory to pass through, 128 times
     signature = np.empty((BANDS * BAND, len(texts)), np.uint32)
@@ -111,7 +127,7 @@ def _chunk_keys(texts: Sequence[str]) -> _U64:
     keys = np.zeros((BANDS, len(texts)), np.uint64)
     for row in range(BAND):
         keys = _mixed(keys * _RADIX + signature.reshape(BANDS, BAND, -1)[:, row])
-    return keys.T
+    return MinHashes(keys.T, np.ascontiguousarray(signature.astype(np.uint8).T))
 
 
 def _gram_hashes(texts: Sequence[str]) -> tuple[_U64, NDArray[np.int64]]:
@@ -154,14 +170,14 @@ class Rows:
 
     ``numbers`` (n,) are ascending; ``lengths`` (n,) those of the inputs in characters; ``outputs`` and ``asides`` (n,)
     anything that is equal where the row says the same: an aside stands for passage and options, and is ``NO_ASIDE``
-    where a row has neither. ``keys`` (n, 16) are `band_keys`; ``texts`` gives the inputs of places among the rows.
+    where a row has neither. ``texts`` gives the inputs of places among the rows.
     """
 
     numbers: NDArray[np.int64]
     lengths: NDArray[np.int64]
     outputs: NDArray[Any]
     asides: NDArray[Any]
-    keys: _U64
+    hashes: MinHashes
     texts: Callable[[NDArray[np.int64]], Sequence[str]]
 
 
@@ -176,10 +192,11 @@ def find_repeats(
     work linear on pools made from templates. Raises `Cancelled` between blocks of comparisons.
     """
     n = len(rows.numbers)
-    pairs = _candidates(rows.keys)
+    pairs = _candidates(rows.hashes.keys)
     sides = rows.asides[pairs]
     none = rows.asides == NO_ASIDE
     pairs = pairs[(sides[:, 0] == sides[:, 1]) | none[pairs].any(axis=1)]
+    pairs = pairs[_worth_comparing(rows.hashes.low, pairs, threshold)]
     said = np.zeros(n, np.uint64)  # 64 bits of what each compared row says
     groups = np.arange(n)
     first, similarity = np.full(n, -1), np.zeros(n)  # the first row each was found alike to, and how much
@@ -204,6 +221,17 @@ def find_repeats(
         block, pairs = np.split(pairs, [_fitting(rows, pairs)])
         similarity[block[:, 1]] = _compared(rows, block, said)
     return _told(rows, groups, said, similarity)
+
+
+def _worth_comparing(low: NDArray[np.uint8], pairs: NDArray[np.int64], threshold: float) -> NDArray[np.bool_]:
+    """Which pairs (p, 2) the signatures (n, 128) do not rule out, (p,)."""
+    size = low.shape[1]
+    least = threshold * size - DOUBT * (size * threshold * (1 - threshold)) ** 0.5
+    found = np.empty(len(pairs), np.bool_)
+    for start in range(0, len(pairs), MOST_PAIRS):
+        a, b = pairs[start : start + MOST_PAIRS].T
+        found[start : start + len(a)] = np.count_nonzero(low[a] == low[b], axis=1) >= least
+    return found
 
 
 def _fitting(rows: Rows, pairs: NDArray[np.int64]) -> int:
@@ -267,7 +295,7 @@ def update(
     workspace: Workspace, threshold: float, report: Report = silent, cancel: CancelToken | None = None
 ) -> list[Repeat]:
     """Write the table ``duplicates`` anew, over every row not retired."""
-    keys = kept_keys(workspace, report, cancel, anew=True)
+    hashes = kept_hashes(workspace, report, cancel, anew=True)
     with workspace.read() as con:
         found = con.execute(
             f"""
@@ -281,7 +309,7 @@ def update(
         np.asarray(found["length"], np.int64),
         np.asarray(found["output"], np.uint64),
         np.asarray(found["aside"], np.uint64),
-        np.ascontiguousarray(keys.T[numbers]),
+        MinHashes(np.ascontiguousarray(hashes.keys[:, numbers].T), hashes.low[numbers]),
         lambda places: inputs(workspace, numbers[places]),
     )
     repeats = find_repeats(rows, threshold, report, cancel)
@@ -295,15 +323,22 @@ def update(
     return repeats
 
 
-def kept_keys(
+class KeptHashes(NamedTuple):
+    """`MinHashes` of every row at its number, the ``keys`` by band: (16, rows), ``low`` (rows, 128)."""
+
+    keys: _U64
+    low: NDArray[np.uint8]
+
+
+def kept_hashes(
     workspace: Workspace,
     report: Report = silent,
     cancel: CancelToken | None = None,
     *,
     content: _U64 | None = None,
     anew: bool = False,
-) -> _U64:
-    """Band keys of every row, (16, rows): those kept for rows that say what they said then, the others hashed now.
+) -> KeptHashes:
+    """Hashes of every row: those kept for rows that say what they said then, the others computed now.
 
     ``content`` is what `content_keys` gives, where that was read already; ``anew`` reads the file whole first, whatever
     is remembered of it. Raises `Cancelled` between chunks.
@@ -312,38 +347,43 @@ def kept_keys(
     path = workspace.path / FILE
     try:
         found, _ = map_sealed(path, anew=anew)
-        keys, of = found["keys"], found["content"]
-        if keys.shape != (BANDS, len(of)):
-            raise ValueError("not the keys of these rows")
+        kept, of = KeptHashes(found["keys"], found["low"]), found["content"]
+        if kept.keys.shape != (BANDS, len(of)) or kept.low.shape != (len(of), BANDS * BAND):
+            raise ValueError("not the hashes of these rows")
     except (OSError, ValueError, KeyError):
-        keys, of = np.empty((BANDS, 0), np.uint64), np.empty(0, np.uint64)
+        kept, of = _no_hashes(0), np.empty(0, np.uint64)
     if np.array_equal(of, content):
-        return keys
+        return kept
     known = min(len(of), len(content))
     lacking = np.flatnonzero(content)
     lacking = (
         lacking[(lacking >= known) | (of[np.minimum(lacking, known - 1)] != content[lacking])] if known else lacking
     )
-    grown = np.zeros((BANDS, len(content)), np.uint64)
-    grown[:, :known] = keys[:, :known]
+    grown = _no_hashes(len(content))
+    grown.keys[:, :known], grown.low[:known] = kept.keys[:, :known], kept.low[:known]
     done = 0
     for rows, found_texts in input_blocks(workspace, lacking):
         texts = [normalised(text) for text in found_texts]
-        grown[:, rows] = band_keys(texts, within(report, done, lacking.size), cancel).T
+        hashes = min_hashes(texts, within(report, done, lacking.size), cancel)
+        grown.keys[:, rows], grown.low[rows] = hashes.keys.T, hashes.low
         done += len(rows)
     try:
-        save_sealed(path, {"keys": grown, "content": content}, {})
+        save_sealed(path, {"keys": grown.keys, "low": grown.low, "content": content}, {})
         (workspace.path / OLD_FILE).unlink(missing_ok=True)
     except OSError as error:
         report(Event("duplicates", note=f"{path} cannot be written ({error.strerror}): hashed again when needed"))
     return grown
 
 
+def _no_hashes(rows: int) -> KeptHashes:
+    return KeptHashes(np.zeros((BANDS, rows), np.uint64), np.zeros((rows, BANDS * BAND), np.uint8))
+
+
 class Repeats:
     """Finds the rows that a text nobody has indexed repeats; made once, asked for every query."""
 
-    def __init__(self, workspace: Workspace, keys: _U64, threshold: float) -> None:
-        self._workspace, self._keys, self._threshold = workspace, keys, threshold
+    def __init__(self, workspace: Workspace, hashes: KeptHashes, threshold: float) -> None:
+        self._workspace, self._hashes, self._threshold = workspace, hashes, threshold
 
     @classmethod
     def open(
@@ -354,16 +394,21 @@ class Repeats:
         cancel: CancelToken | None = None,
         content: _U64 | None = None,
     ) -> Repeats:
-        """Over the keys of the last index run; rows without one are hashed now. ``content`` as in `kept_keys`."""
-        return cls(workspace, kept_keys(workspace, report, cancel, content=content), threshold)
+        """Over the hashes of the last index run; rows without them are hashed now. ``content`` as in `kept_hashes`."""
+        return cls(workspace, kept_hashes(workspace, report, cancel, content=content), threshold)
 
     def of_text(self, text: str) -> NDArray[np.int64]:
         """Rows whose input the text repeats, exactly or nearly, ascending."""
         asked = normalised(text)
-        agree = np.zeros(self._keys.shape[1], np.bool_)
-        for column, key in zip(self._keys, band_keys([asked])[0], strict=True):
+        hashes = min_hashes([asked])
+        agree = np.zeros(self._hashes.keys.shape[1], np.bool_)
+        for column, key in zip(self._hashes.keys, hashes.keys[0], strict=True):
             agree |= column == key
         candidates = np.flatnonzero(agree).astype(np.int64)
+        # the query as one more row, paired with each candidate
+        low = np.concatenate([self._hashes.low[candidates], hashes.low])
+        pairs = np.stack([np.arange(len(candidates)), np.full(len(candidates), len(candidates))], axis=1)
+        candidates = candidates[_worth_comparing(low, pairs, self._threshold)]
         if not candidates.size:
             return candidates  # and the workspace stays closed
         similar = [np.empty(0)]

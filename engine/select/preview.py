@@ -7,9 +7,10 @@ from typing import Any
 
 from ..errors import LLMError, UsageError
 from ..llm.asking import prompt_for
-from ..llm.budget import Budget, Price
-from ..llm.runner import Plan
-from ..llm.types import Answer, Backend
+from ..llm.budget import Budget
+from ..llm.client import LLMClient
+from ..llm.planning import Plan
+from ..llm.types import Answer
 from ..pool.prompts import Prompt
 from ..pool.records import Query
 from ..progress import CancelToken, Report, silent
@@ -102,32 +103,24 @@ def preview(
 
 class PreviewAsked:
     """``preview --answer``, or with ``stability`` ``preview --stability``, made ready: demonstrations are selected,
-    nothing has been asked yet. Raises as `preview` does; with ``rehearse`` not even a probe is sent."""
+    nothing has been asked yet. Raises as `preview` does; in a dry run not even a probe is sent."""
 
     def __init__(
         self,
-        workspace: Workspace,
-        backend: Backend,
+        llm: LLMClient,
         query: Query,
-        settings: Settings,
-        report: Report = silent,
-        cancel: CancelToken | None = None,
         *,
         stability: bool = False,
-        rehearse: bool = False,
     ) -> None:
-        self.seen = preview(workspace, query, settings, report=report, cancel=cancel)
+        self.seen = preview(llm.workspace, query, llm.settings, report=llm.report, cancel=llm.cancel)
         """What the query gets; after `run` with its answer, unless stability was asked for."""
-        self.llm, self.stability = settings.llm, stability
+        self.llm, self.stability = llm.name, stability
         shown = Shown(query, tuple(shot.demonstration for shot in self.seen.shots))
-        self.inquiry = Inquiry(
-            workspace, backend, settings, task_of(workspace), [shown], report, cancel,
-            variants=stability, rehearse=rehearse,
-        )  # fmt: skip
+        self.inquiry = Inquiry(llm, task_of(llm.workspace), [shown], variants=stability)
 
-    def cost(self, price: Price | None) -> Plan:
+    def cost(self) -> Plan:
         """What is left to ask."""
-        return self.inquiry.cost(price)
+        return self.inquiry.cost()
 
     def run(self, budget: Budget) -> dict[str, Any]:
         """Ask; the contract of ``preview --json`` with ``answer`` or ``stability``. Raises as `runner.ask` does, and

@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 
-from ..llm import runner
+from ..llm import loop
 from ..llm.asking import opened
+from ..llm.client import LLMClient
 from ..llm.types import Backend
+from ..progress import CancelToken
 from ..retrieval.artefacts import encode_for_reader
 from ..retrieval.view import PoolView
 from ..settings import Settings
@@ -45,13 +47,18 @@ class Warm:
         """A selector for ``settings.method`` over the pool as it is now."""
         return Selector(workspace, settings=settings, view=self.view(workspace, settings))
 
+    def client(self, workspace: Workspace, settings: Settings, cancel: CancelToken | None = None) -> LLMClient:
+        """The LLM that is set; without ``cancel``, which stops the asking, nothing is sent."""
+        backend = self.backend(workspace, settings)
+        return LLMClient(workspace, backend, settings, cancel=cancel or CancelToken(), dry_run=cancel is None)
+
     def backend(self, workspace: Workspace, settings: Settings) -> Backend:
         """The LLM that is set; released at the end of the program, or when another is set."""
         alike = replace(settings, method="", k=0)
         with self._lock:
             if self._backend is None or self._backend[0] != alike:
                 if self._backend is not None:
-                    runner.close(self._backend[1])
+                    loop.close(self._backend[1])
                     self._backend = None
                 self._backend = alike, opened(settings, encode_for_reader(workspace, settings))
             return self._backend[1]

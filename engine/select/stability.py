@@ -11,16 +11,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..llm import runner
-from ..llm.asking import llm_settings, prompt_for, request_for, room_for
-from ..llm.budget import Budget, Price
-from ..llm.types import Answer, Backend, Request, Result
+from ..llm.asking import prompt_for, request_for, room_for
+from ..llm.budget import Budget
+from ..llm.client import LLMClient
+from ..llm.planning import Plan
+from ..llm.types import Answer, Request, Result
 from ..pool.answers import is_correct, meaning
 from ..pool.prompts import ORDERS, Prompt
 from ..pool.records import Demonstration, Query, Task
-from ..progress import CancelToken, Report, silent
-from ..settings import Settings
-from ..store.workspace import Workspace
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,38 +86,32 @@ class Stability:
 class Inquiry:
     """Queries with their demonstrations, made ready to be asked; nothing has been asked yet.
 
-    ``variants``: also without each shot and in turned order. With ``rehearse`` not even a probe is sent. Raises
+    ``variants``: also without each shot and in turned order. In a dry run not even a probe is sent. Raises
     `UsageError` where the LLM cannot answer as the settings want, `LLMError` where it cannot be reached.
     """
 
     def __init__(
         self,
-        workspace: Workspace,
-        backend: Backend,
-        settings: Settings,
+        llm: LLMClient,
         task: Task,
         shown: Sequence[Shown],
-        report: Report = silent,
-        cancel: CancelToken | None = None,
         *,
         variants: bool = True,
-        rehearse: bool = False,
     ) -> None:
-        self.workspace, self.backend, self.settings, self.task = workspace, backend, settings, task
-        self.report, self.cancel = report, cancel
-        self.capabilities = runner.capabilities(workspace, backend, rehearse=rehearse, cancel=self.cancel)
-        self.room = room_for(settings, self.capabilities)
+        self.llm, self.settings, self.task = llm, llm.settings, task
+        self.capabilities = llm.capabilities
+        self.room = room_for(self.settings, self.capabilities)
         self.asked = [self._prompts(one, variants) for one in shown]
         """For each query the shots that fit, its prompts, the whole one first, and how many shots did not fit."""
 
-    def cost(self, price: Price | None) -> runner.Plan:
+    def cost(self) -> Plan:
         """What is left to ask."""
-        return runner.plan(self.workspace, self.backend, self._requests(), price)
+        return self.llm.plan(self._requests())
 
     def known(self) -> list[Stability | None]:
         """What earlier answers tell, without asking: None where the whole prompt has none, without variants where one
         of these has none."""
-        answers = iter(runner.known_answers(self.workspace, self.backend, self._requests()))
+        answers = iter(self.llm.known(self._requests()))
         found: list[Stability | None] = []
         for shots, prompts, dropped in self.asked:
             whole, *others = [next(answers) for _ in prompts]
@@ -134,10 +126,7 @@ class Inquiry:
 
     def run(self, budget: Budget) -> list[Stability]:
         """Ask everything; one result for each query. Raises as `runner.ask` does."""
-        settings = llm_settings(self.settings)
-        results = iter(
-            runner.ask(self.workspace, self.backend, self._requests(), settings, budget, self.report, self.cancel)
-        )
+        results = iter(self.llm.ask(self._requests(), budget))
         return [self._judged(*asked, results) for asked in self.asked]
 
     def _requests(self) -> list[Request]:
@@ -146,7 +135,7 @@ class Inquiry:
         ]
 
     def _prompts(self, shown: Shown, variants: bool) -> tuple[tuple[Demonstration, ...], list[Prompt], int]:
-        whole, dropped = prompt_for(shown.query, shown.shots, self.task, self.settings, self.backend, self.room)
+        whole, dropped = prompt_for(shown.query, shown.shots, self.task, self.settings, self.llm.backend, self.room)
         shots = shown.shots[: len(shown.shots) - dropped]
         prompts = [whole]
         if variants:

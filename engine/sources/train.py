@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from ..errors import UsageError
-from ..llm import runner
-from ..llm.asking import llm_settings, prompt_for, request_for
-from ..llm.budget import Budget, Price
-from ..llm.types import Answer, Backend, Request, Result
+from ..llm.asking import prompt_for, request_for
+from ..llm.budget import Budget
+from ..llm.client import LLMClient
+from ..llm.planning import Plan
+from ..llm.types import Answer, Request, Result
 from ..llm.usage import account_of
 from ..pool.answers import choice_of, is_correct, normalise
 from ..pool.records import Query, Task
@@ -50,54 +51,42 @@ class SourcePlan:
 class SourceTraining:
     """A training run made ready: its prompts are known, nothing has been asked yet.
 
-    Raises `UsageError` where there are no validation queries or only one source, before anything is asked; with
-    ``rehearse`` not even a probe is sent.
+    Raises `UsageError` where there are no validation queries or only one source, before anything is asked; in a dry
+    run not even a probe is sent.
     """
 
     def __init__(
         self,
-        workspace: Workspace,
-        backend: Backend,
-        settings: Settings,
+        llm: LLMClient,
         plan: SourcePlan = SourcePlan(),
-        report: Report = silent,
-        cancel: CancelToken | None = None,
-        *,
-        rehearse: bool = False,
     ) -> None:
-        self.workspace, self.backend, self.settings, self.plan = workspace, backend, settings, plan
-        self.report, self.cancel = report, cancel or CancelToken()
-        self.queries = queries(workspace, "validation", plan.limit)
+        self.llm, self.plan = llm, plan
+        self.workspace, self.settings = llm.workspace, llm.settings
+        self.queries = queries(self.workspace, "validation", plan.limit)
         if not self.queries:
             raise UsageError(
                 "source weights are learnt on validation queries, and there are none",
                 "icl-curate index POOL.jsonl --validation QUERIES.jsonl, or --validation-fraction 0.2",
             )
-        self.task = task_of(workspace)
-        self.capabilities = runner.capabilities(workspace, backend, rehearse=rehearse, cancel=self.cancel)
+        self.task = task_of(self.workspace)
+        self.capabilities = llm.capabilities
         self.ranked = self._rank()
         self.requests = self._requests()
 
-    def cost(self, price: Price | None) -> runner.Plan:
+    def cost(self) -> Plan:
         """Prompts, cached answers, tokens and price."""
-        return runner.plan(self.workspace, self.backend, self.requests, price)
+        return self.llm.plan(self.requests)
 
     def run(self, budget: Budget) -> dict[str, Any]:
         """Ask what is not cached, learn, keep trials and scores; returns the ``train --json`` contract."""
         described = asdict(self.plan) | {"k": self.settings.k, "version": VERSION, "queries": len(self.queries)}
-        with runs.recorded(self.workspace, trials.KIND, self.backend.spec, described) as record:
-            results = runner.ask(
-                self.workspace,
-                self.backend,
-                self.requests,
-                llm_settings(self.settings),
-                budget,
-                self.report,
-                self.cancel,
-            )
+        with runs.recorded(self.workspace, trials.KIND, self.llm.name, described) as record:
+            results = self.llm.ask(self.requests, budget)
             found = self._trials(record.run, results)
             lists = lists_of(found)
-            choice = choose(lists, self.settings.k, seed=self.settings.seed, report=self.report, cancel=self.cancel)
+            choice = choose(
+                lists, self.settings.k, seed=self.settings.seed, report=self.llm.report, cancel=self.llm.cancel
+            )
             scores = {
                 name: dict(zip(lists.names, ESTIMATORS[name](lists, self.settings.k), strict=True))
                 for name in DEFAULT_ESTIMATORS
@@ -107,7 +96,7 @@ class SourceTraining:
         return summary
 
     def _rank(self) -> list[Ranked]:
-        view = PoolView(self.workspace, self.settings, self.report, self.cancel)
+        view = PoolView(self.workspace, self.settings, self.llm.report, self.llm.cancel)
         search = {"dense": view.dense_top, "bm25": view.bm25_top}.get(self.plan.ranking)
         if search is None:
             raise UsageError(f"cannot rank by '{self.plan.ranking}'", "--ranking dense or --ranking bm25")
@@ -156,7 +145,7 @@ class SourceTraining:
         setting = choice.best.setting
         return {
             "run": run,
-            "llm": self.backend.spec,
+            "llm": self.llm.name,
             **asdict(account_of(results)),
             "metrics": {
                 "queries": len(lists),

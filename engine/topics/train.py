@@ -15,21 +15,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..llm import runner
-from ..llm.asking import llm_settings, prompt_for, request_for
-from ..llm.budget import Budget, Price
-from ..llm.types import Answer, Backend, Request, Result
+from ..llm.asking import prompt_for, request_for
+from ..llm.budget import Budget
+from ..llm.client import LLMClient
+from ..llm.planning import Plan
+from ..llm.types import Answer, Request, Result
 from ..llm.usage import account_of
 from ..pool.answers import is_correct
 from ..pool.records import Query
-from ..progress import CancelToken, Event, Report, silent
+from ..progress import Event
 from ..retrieval import bm25
 from ..retrieval.view import PoolView
-from ..settings import Settings
 from ..store import runs
 from ..store import topics as store
 from ..store.demonstrations import fetch, groups, queries, task_of
-from ..store.workspace import Workspace
 from ..version import VERSION
 from .knowledge import topical_knowledge
 from .match import Links, core_request, core_topics, lexical_candidates, links_of, semantic_candidates
@@ -69,25 +68,20 @@ class TopicTraining:
     """A training run made ready: topics are mined and every prompt is known, nothing has been asked yet.
 
     ``notes`` are for the user. Raises `UsageError` for an empty pool, a pool without vectors or phrases, or a list
-    that cannot be read; with ``rehearse`` not even a probe is sent.
+    that cannot be read; in a dry run not even a probe is sent.
     """
 
     def __init__(
         self,
-        workspace: Workspace,
-        backend: Backend,
-        settings: Settings,
+        llm: LLMClient,
         plan: TopicPlan = TopicPlan(),
-        report: Report = silent,
-        cancel: CancelToken | None = None,
-        *,
-        rehearse: bool = False,
     ) -> None:
-        self.workspace, self.backend, self.settings, self.plan = workspace, backend, settings, plan
-        self.report, self.cancel = report, cancel or CancelToken()
+        self.llm, self.plan = llm, plan
+        self.workspace, self.settings = llm.workspace, llm.settings
+        self.report, self.cancel = llm.report, llm.cancel
         self.started = time.perf_counter()
-        self.capabilities = runner.capabilities(workspace, backend, rehearse=rehearse, cancel=self.cancel)
-        self.view = PoolView(workspace, settings, report, self.cancel)
+        self.capabilities = llm.capabilities
+        self.view = PoolView(self.workspace, self.settings, self.report, self.cancel)
         self.notes = self._notes()
         self.by_llm = plan.llm_topics and self.capabilities.instructs
         self._read()
@@ -95,9 +89,9 @@ class TopicTraining:
         self.core_requests = self._core_requests() if self.by_llm else []
         self.question_requests = [self._zero_shot(query) for query in self.questions]
 
-    def cost(self, price: Price | None) -> runner.Plan:
+    def cost(self) -> Plan:
         """Prompts, cached answers, tokens and price."""
-        return runner.plan(self.workspace, self.backend, [*self.core_requests, *self.question_requests], price)
+        return self.llm.plan([*self.core_requests, *self.question_requests])
 
     def run(self, budget: Budget) -> dict[str, Any]:
         """Ask what is not cached, learn, keep the model; returns the ``train --json`` contract."""
@@ -109,7 +103,7 @@ class TopicTraining:
             "queries": len(self.asked),
             "version": VERSION,
         }
-        with runs.recorded(self.workspace, store.KIND, self.backend.spec, described) as record:
+        with runs.recorded(self.workspace, store.KIND, self.llm.name, described) as record:
             record.summary = summary = self._learn(record.run, budget, described)
         return summary
 
@@ -117,7 +111,7 @@ class TopicTraining:
 
     def _notes(self) -> tuple[str, ...]:
         if self.plan.llm_topics and not self.capabilities.instructs:
-            return (f"{self.backend.spec} cannot be instructed: core topics are those that overlap in words",)
+            return (f"{self.llm.name} cannot be instructed: core topics are those that overlap in words",)
         return ()
 
     def _read(self) -> None:
@@ -192,8 +186,8 @@ class TopicTraining:
     def _learn(self, run: int, budget: Budget, described: dict[str, Any]) -> dict[str, Any]:
         for note in self.notes:
             self.report(Event(TASK, note=note))
-        replies = self._ask(self.core_requests, budget)
-        answers = self._ask(self.question_requests, budget)
+        replies = self.llm.ask(self.core_requests, budget)
+        answers = self.llm.ask(self.question_requests, budget)
         names, name_vectors, core = self._core(replies)
         predictor, figures = self._train(names, name_vectors, core)
         right = self._right(answers)
@@ -206,7 +200,7 @@ class TopicTraining:
             predictor,
             knowledge,
             self.view.stored.encoder,
-            self.backend.spec,
+            self.llm.name,
             self.plan.cosine,
             strongest(predictor, rows, self.pool_vectors, self.report, self.cancel),
         )
@@ -225,13 +219,6 @@ class TopicTraining:
             "seconds": time.perf_counter() - self.started,
         }
         return self._summary(run, [*replies, *answers], metrics)
-
-    def _ask(self, requests: Sequence[Request], budget: Budget) -> list[Result]:
-        if not requests:
-            return []
-        return runner.ask(
-            self.workspace, self.backend, requests, llm_settings(self.settings), budget, self.report, self.cancel
-        )
 
     def _core(self, replies: Sequence[Result]) -> tuple[list[str], NDArray[np.float32], Links]:
         """The topics, with those the LLM added, their vectors, and the core topics of the examples."""
@@ -294,7 +281,7 @@ class TopicTraining:
     def _summary(self, run: int, results: Sequence[Result], metrics: dict[str, Any]) -> dict[str, Any]:
         return {
             "run": run,
-            "llm": self.backend.spec,
+            "llm": self.llm.name,
             **asdict(account_of(results)),
             "metrics": metrics,
         }

@@ -21,6 +21,7 @@ from ....engine.calibrate.calibration import Calibration
 from ....engine.calibrate.round_runner import CalibrationPlan
 from ....engine.llm.asking import price_of
 from ....engine.llm.budget import Budget
+from ....engine.llm.planning import Plan
 from ....engine.pool.display import display_line
 from ....engine.pool.records import Query
 from ....engine.progress import CancelToken
@@ -261,10 +262,8 @@ class CalibrateRoom(AskingRoom):
         """In a thread: made ready to ask, or, without a token, to look at what is known and what asking would cost."""
         workspace, warm = self.review.opened(), self.review.warm()
         query = fetch(workspace, [row])[0].as_query()
-        backend, selector = warm.backend(workspace, settings), warm.selector(workspace, settings)
-        return Calibration(
-            workspace, backend, settings, [query], PLAN, cancel=cancel, rehearse=cancel is None, selector=selector
-        )
+        llm = warm.client(workspace, settings, cancel)
+        return Calibration(llm, [query], PLAN, selector=warm.selector(workspace, settings))
 
     def _look(self) -> None:
         """What is known of the query under the cursor."""
@@ -358,20 +357,20 @@ class CalibrateRoom(AskingRoom):
         if self._shown and self.told and len(self.told["rounds"]) > PLAN.rounds:
             self.notify(f"all {PLAN.rounds} rounds are walked")
             return
-        self._ask(lambda ready, price: ready.cost_of_step(price), lambda ready, budget: ready.step(budget))
+        self._ask(Calibration.cost_of_step, lambda ready, budget: ready.step(budget))
 
     def action_run(self) -> None:
         def run(ready: Calibration, budget: Budget) -> Told:
             ready.run(budget)
             return ready.look()
 
-        self._ask(lambda ready, price: ready.cost(price), run)
+        self._ask(Calibration.cost, run)
 
-    def _ask(self, cost: Callable[[Calibration, Any], Any], work: Callable[[Calibration, Budget], Told]) -> None:
+    def _ask(self, cost: Callable[[Calibration], Plan], work: Callable[[Calibration, Budget], Told]) -> None:
         row, found = self.current, self.found
         if row is None or found is None:
             return
-        settings, price = found.settings, price_of(found.settings)
+        settings = found.settings
 
         def begun() -> None:
             self.query_one("#stands", Static).update(
@@ -386,8 +385,8 @@ class CalibrateRoom(AskingRoom):
 
         self.inquire(
             settings,
-            lambda: cost(self._calibration(row, settings), price),
-            lambda cancel: work(self._calibration(row, settings, cancel), Budget(price=price)),
+            lambda: cost(self._calibration(row, settings)),
+            lambda cancel: work(self._calibration(row, settings, cancel), Budget(price=price_of(settings))),
             came,
             begun,
         )

@@ -348,8 +348,8 @@ class PreviewRoom(AskingRoom):
         if with_answers:
             try:
                 shown = Shown(query, tuple(shot.demonstration for shot in seen.shots))
-                backend = self.review.warm().backend(workspace, settings)
-                [heard] = Inquiry(workspace, backend, settings, selector.task, [shown], rehearse=True).known()
+                llm = self.review.warm().client(workspace, settings)
+                [heard] = Inquiry(llm, selector.task, [shown]).known()
             except CurateError:  # what was never asked is simply not known
                 heard = None
         return Chosen(seen, took, heard)
@@ -473,11 +473,8 @@ class PreviewRoom(AskingRoom):
 
         def inquiry(cancel: CancelToken | None = None) -> Inquiry:
             workspace, warm = self.review.opened(), self.review.warm()
-            task, backend = warm.selector(workspace, settings).task, warm.backend(workspace, settings)
-            rehearse = cancel is None
-            return Inquiry(
-                workspace, backend, settings, task, shown, cancel=cancel, variants=variants, rehearse=rehearse
-            )
+            task = warm.selector(workspace, settings).task
+            return Inquiry(warm.client(workspace, settings, cancel), task, shown, variants=variants)
 
         def begun() -> None:
             for i in asked:
@@ -485,7 +482,7 @@ class PreviewRoom(AskingRoom):
 
         self.inquire(
             settings,
-            lambda: inquiry().cost(price_of(settings)),
+            lambda: inquiry().cost(),
             lambda cancel: inquiry(cancel).run(Budget(price=price_of(settings))),
             lambda heard: self._heard(asked, found, heard),
             begun,

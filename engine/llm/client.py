@@ -1,0 +1,90 @@
+"""The chosen LLM for one piece of paid work: what it is planned with, asked through, and accounted to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol
+
+from ..progress import CancelToken, Report, silent
+from ..retrieval.artefacts import encode_for_reader
+from ..settings import Settings
+from ..store.workspace import Workspace
+from . import planning, probing, runner
+from .asking import backend_for, llm_settings, price_set
+from .budget import FREE, Budget, Price
+from .planning import Plan
+from .types import Answer, Backend, Capabilities, Request, Result
+
+
+@dataclass
+class LLMClient:
+    """One LLM, asked with the settings' options, its answers kept in the workspace's call cache.
+
+    ``report`` hears of progress and ``cancel`` stops it. In a ``dry_run`` not even a probe is sent.
+    """
+
+    workspace: Workspace
+    backend: Backend
+    settings: Settings
+    report: Report = silent
+    cancel: CancelToken = field(default_factory=CancelToken)
+    dry_run: bool = False
+
+    @property
+    def name(self) -> str:
+        """As the user wrote it."""
+        return self.backend.spec
+
+    @property
+    def price(self) -> Price | None:
+        """What tokens cost, None where that is not known."""
+        return FREE if self.backend.local else price_set(self.settings)
+
+    @cached_property
+    def capabilities(self) -> Capabilities:
+        """What the LLM can do, found out when it is first needed. Raises as `probing.probe` does."""
+        return probing.capabilities(self.workspace, self.backend, dry_run=self.dry_run, cancel=self.cancel)
+
+    def plan(self, requests: Sequence[Request]) -> Plan:
+        """What `ask` would do with the requests and cost; nothing is sent."""
+        return planning.plan(self.workspace, self.backend, requests, self.price)
+
+    def known(self, requests: Sequence[Request]) -> list[Answer | None]:
+        """The answers that the call cache has already, None where it has none; nothing is sent."""
+        return runner.known_answers(self.workspace, self.backend, requests)
+
+    def ask(self, requests: Sequence[Request], budget: Budget) -> list[Result]:
+        """One result for each request, in order. Raises as `runner.ask` does."""
+        self.cancel.check()
+        if not requests:
+            return []
+        settings = llm_settings(self.settings)
+        return runner.ask(self.workspace, self.backend, requests, settings, budget, self.report, self.cancel)
+
+
+@contextmanager
+def client_for(
+    workspace: Workspace,
+    settings: Settings,
+    report: Report = silent,
+    cancel: CancelToken | None = None,
+    *,
+    dry_run: bool = False,
+) -> Iterator[LLMClient]:
+    """The LLM that the settings name, released at the end of the block. Raises as `asking.opened` does."""
+    told = silent if dry_run else report
+    with backend_for(settings, encode_for_reader(workspace, settings), told) as backend:
+        yield LLMClient(workspace, backend, settings, report, cancel or CancelToken(), dry_run)
+
+
+class PaidWork(Protocol):
+    """Work that asks an LLM, made ready: its prompts are known, nothing has been asked yet."""
+
+    def cost(self) -> Plan:
+        """What is left to ask, and what it would cost."""
+
+    def run(self, budget: Budget) -> Any:
+        """Ask within the budget and keep what comes out; the result is the command's ``--json`` contract."""

@@ -1,0 +1,69 @@
+"""What asking would cost: requests counted against the call cache before anything is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ..store import calls
+from ..store.workspace import Workspace
+from . import cache
+from .budget import FREE, SPREAD, Price
+from .probing import adopt_stored
+from .types import Backend, Request
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What `ask` would do with a list of requests.
+
+    ``distinct`` of the ``requests`` differ; ``cached`` of these are answered, ``to_ask`` are left. The token
+    counts and the ``cost`` in US dollars are ranges (low, high) for those left; the cost is None where the price
+    is not known. A local model counts its prompt tokens exactly and costs nothing.
+    """
+
+    requests: int
+    distinct: int
+    cached: int
+    to_ask: int
+    tokens_in: tuple[int, int]
+    tokens_out: tuple[int, int]
+    cost: tuple[float, float] | None
+
+
+def plan(workspace: Workspace, backend: Backend, requests: Sequence[Request], price: Price | None = None) -> Plan:
+    """Count without asking: no call is made, not even a probe."""
+    adopt_stored(workspace, backend)
+    by_key = _distinct(backend, requests)
+    known = calls.lookup(workspace, by_key)
+    left = [request for key, request in by_key.items() if key not in known]
+    tokens = [expected_tokens(backend, request) for request in left]
+    low_in, high_in, high_out = (sum(column) for column in zip(*tokens, strict=True)) if tokens else (0, 0, 0)
+    low_out = sum(not request.score for request in left)
+    if backend.local:
+        price = FREE
+    cost = (price.cost(low_in, low_out), price.cost(high_in, high_out)) if price else None
+    return Plan(
+        requests=len(requests),
+        distinct=len(by_key),
+        cached=len(known),
+        to_ask=len(left),
+        tokens_in=(low_in, high_in),
+        tokens_out=(low_out, high_out),
+        cost=cost,
+    )
+
+
+def _distinct(backend: Backend, requests: Iterable[Request]) -> dict[bytes, Request]:
+    identity = backend.identity()
+    return {cache.call_key(identity, request): request for request in requests}
+
+
+def expected_tokens(backend: Backend, request: Request) -> tuple[int, int, int]:
+    """Tokens in (low, high) and out (high) of one request."""
+    count = backend.count_tokens(request.prompt)
+    if request.score and not backend.local:
+        count *= max(len(request.prompt.choices), 1)  # a server reads the whole prompt again for each choice
+    low, high = (1.0, 1.0) if backend.local else SPREAD
+    out = len(request.prompt.choices) if request.score else request.sampling.max_tokens
+    return round(count * low), round(count * high), out

@@ -1,0 +1,142 @@
+"""What an LLM can do: probed with a few tiny calls, stored for its server and model, checked before a plan runs."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import time
+import weakref
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from ..errors import Cancelled, LLMError
+from ..progress import CancelToken
+from ..store import calls
+from ..store.workspace import Workspace
+from . import cache, loop
+from .budget import Price
+from .types import Adopts, Backend, Capabilities
+
+T = TypeVar("T")
+
+TICK = 0.1
+"""Seconds between two looks at the cancel token."""
+
+UNSEEN = Capabilities(logprobs=False, scoring=False)
+"""Of an LLM that was never probed."""
+
+_probed: weakref.WeakKeyDictionary[Any, Capabilities] = weakref.WeakKeyDictionary()
+
+
+def probe(
+    workspace: Workspace, backend: Backend, *, fresh: bool = False, cancel: CancelToken | None = None
+) -> Capabilities:
+    """What the LLM can do: as stored for this server and model, else found out now and stored.
+
+    ``fresh`` asks again. A probe is about five tiny calls, outside any budget. Raises `LLMError` when the LLM
+    cannot be reached, `Cancelled` on the token or on Ctrl-C.
+    """
+    if not fresh and (known := adopt_stored(workspace, backend)) is not None:
+        return known
+    before = _stored(workspace, backend)
+    loop.remember(backend)
+    found = _wait(loop.submit(backend.probe()), cancel or CancelToken())
+    text = cache.dump_capabilities(found)
+    calls.save_capabilities(workspace, cache.canonical(backend.identity()), text)
+    found = cache.load_capabilities(text)
+    if before is not None and found.logprobs and not before.logprobs:
+        # answers of the time before would hide that it gives log-probabilities now
+        calls.forget(workspace, llm=cache.label(backend), only_without_logprobs=True)
+    _probed[backend] = found
+    return found
+
+
+def capabilities(
+    workspace: Workspace, backend: Backend, *, dry_run: bool, cancel: CancelToken | None = None
+) -> Capabilities:
+    """What to plan with: what `probe` finds out; in a dry run, which sends nothing, what an earlier probe found,
+    and `UNSEEN` where there was none. The offline reader's probe asks nobody, so a dry run knows it too."""
+    if not dry_run or backend.spec == "offline":
+        return probe(workspace, backend, cancel=cancel)
+    return adopt_stored(workspace, backend) or UNSEEN
+
+
+def adopt_stored(workspace: Workspace, backend: Backend) -> Capabilities | None:
+    """What an earlier probe found, which the backend then goes by; None where there was none. Nothing is sent."""
+    if (known := _probed.get(backend)) is not None:
+        return known
+    known = _stored(workspace, backend)
+    if known is not None:
+        if isinstance(backend, Adopts):
+            backend.adopt(known)
+        _probed[backend] = known
+    return known
+
+
+def _stored(workspace: Workspace, backend: Backend) -> Capabilities | None:
+    text = calls.capabilities(workspace, cache.canonical(backend.identity()))
+    return cache.load_capabilities(text) if text else None
+
+
+def require(
+    capabilities: Capabilities,
+    llm: str,
+    *,
+    logprobs: bool = False,
+    scoring: bool = False,
+    instructs: bool = False,
+    purpose: str = "this method",
+) -> None:
+    """Raise `LLMError` when ``purpose`` needs what ``llm`` was seen to lack; called before the first paid call."""
+    lacks = [
+        text
+        for needed, has, text in (
+            (logprobs, capabilities.logprobs, "log-probabilities of its answers"),
+            (scoring, capabilities.scoring, "scores of given options"),
+            (instructs, capabilities.instructs, "answers to free instructions"),
+        )
+        if needed and not has
+    ]
+    if lacks:
+        raise LLMError(
+            f"{purpose} needs {' and '.join(lacks)}, which {llm} does not give",
+            "choose an LLM that does (hf:PATH gives all, vLLM gives log-probabilities), or probe this one again: "
+            "icl-curate llm check --llm " + llm,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The outcome of `check`. ``latency``: seconds of the first tiny call, with connecting or loading;
+    ``error`` and ``fix`` are empty when it is reachable."""
+
+    llm: str
+    reachable: bool
+    latency: float | None = None
+    capabilities: Capabilities | None = None
+    price_known: bool = False
+    error: str = ""
+    fix: str = ""
+
+
+def check(workspace: Workspace, backend: Backend, price: Price | None = None) -> Check:
+    """Probe afresh and say how it went; does not raise for an LLM that cannot be reached."""
+    priced = price is not None or backend.local
+    start = time.monotonic()
+    try:
+        found = probe(workspace, backend, fresh=True)
+    except LLMError as error:
+        return Check(cache.label(backend), False, price_known=priced, error=error.what, fix=error.fix)
+    latency = float(found.details.get("latency", time.monotonic() - start))
+    return Check(cache.label(backend), True, latency, found, priced)
+
+
+def _wait(future: concurrent.futures.Future[T], cancel: CancelToken) -> T:
+    """The result, interruptible by Ctrl-C and by the token."""
+    try:
+        while not future.done():
+            concurrent.futures.wait([future], timeout=TICK)
+            cancel.check()
+    except (KeyboardInterrupt, Cancelled):
+        future.cancel()
+        raise Cancelled from None
+    return future.result()

@@ -1,0 +1,102 @@
+"""Which failed requests are asked again, after how long, and when a server is given up."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ..errors import LLMError
+from .failures import explain, pause
+from .settings import LLMSettings
+from .types import Failure, Request
+
+Job = tuple[bytes, Request]
+"""A request and its key in the call cache."""
+
+MALFORMED_ATTEMPTS = 3
+"""A malformed answer may have been charged; a server that sends nothing else is not asked six times."""
+
+WORTH_SAYING = 5.0
+"""Seconds that a server asks to wait from which on the user is told."""
+
+
+@dataclass(slots=True)
+class Sorted:
+    """Failures of one attempt: those that stand, requests to ask again in ``delay`` seconds, and an error that no
+    further request can escape."""
+
+    settled: list[tuple[bytes, Failure]] = field(default_factory=list)
+    again: list[Job] = field(default_factory=list)
+    delay: float = 0.0
+    error: LLMError | None = None
+
+
+@dataclass(slots=True)
+class Attempts:
+    """What one batch has been through."""
+
+    started: float = field(default_factory=time.monotonic)
+    count: int = 0
+    malformed: Counter[bytes] = field(default_factory=Counter)
+
+
+class Retries:
+    """The rules of one run against the LLM called ``llm``. ``notes`` takes what the user is told."""
+
+    def __init__(self, settings: LLMSettings, llm: str, notes: deque[str]) -> None:
+        self._settings, self._llm, self._notes = settings, llm, notes
+        self._said_until = 0.0
+
+    def sort(self, failed: Sequence[tuple[Job, Failure]], attempts: Attempts) -> Sorted:
+        """What becomes of the requests that failed at the latest of ``attempts``."""
+        found = Sorted()
+        for (key, request), failure in failed:
+            asked_to_wait = failure.retry_after or 0.0 if failure.retryable else 0.0
+            if failure.fatal or asked_to_wait > self._settings.max_wait:
+                found.error = found.error or explain(failure, self._llm)
+            attempts.malformed[key] += failure.kind == "malformed"
+            wait = self._wait(failure, attempts, attempts.malformed[key])
+            if wait is None:
+                found.settled.append((key, failure))
+            else:
+                found.again.append((key, request))
+                found.delay = max(found.delay, wait)
+                self._say_wait(asked_to_wait)
+        return found
+
+    def _wait(self, failure: Failure, attempts: Attempts, malformed: int) -> float | None:
+        """Seconds until the request is worth asking again; None when its failure stands."""
+        if not failure.retryable or attempts.count >= self._settings.attempts or malformed >= MALFORMED_ATTEMPTS:
+            return None
+        wait = pause(attempts.count, failure.retry_after)
+        return wait if time.monotonic() - attempts.started + wait <= self._settings.max_wait else None
+
+    def _say_wait(self, seconds: float) -> None:
+        """Once for all calls that are told to wait at the same time."""
+        now = time.monotonic()
+        if seconds >= WORTH_SAYING and now >= self._said_until:
+            self._said_until = now + seconds
+            self._notes.append(f"{self._llm} asks to wait {seconds:,.0f} s")
+
+
+class Silence:
+    """Tells a dead server from a slip: so many calls in a row, over so long, that nobody answered."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._since = 0.0
+        self._answered = False
+
+    def heard(self, *, answer: bool) -> None:
+        self._count = 0
+        self._answered = self._answered or answer
+
+    def heard_nothing(self, now: float) -> bool:
+        """Note one more call without any reply; True when the server has to be given up."""
+        if self._count == 0:
+            self._since = now
+        self._count += 1
+        calls_needed, seconds = (20, 10.0) if self._answered else (5, 2.0)
+        return self._count >= calls_needed and now - self._since >= seconds
