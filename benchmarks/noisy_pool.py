@@ -25,7 +25,7 @@ from icl_curate.engine.retrieval.artefacts import encode_for_reader
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.sources.train import SourcePlan, SourceTraining, tune
 from icl_curate.engine.store.decisions import decide
-from icl_curate.engine.store.trials import standings
+from icl_curate.engine.store.trials import source_summaries
 from icl_curate.engine.store.workspace import Workspace
 
 NOISE = (0.1, 0.3, 0.5, 0.7, 0.9)
@@ -52,7 +52,7 @@ def main() -> None:
             plan = SourcePlan(given.depth, limit=given.queries)
             done = SourceTraining(LLMClient(workspace, backend, settings), plan).run(Budget())
         print(f"trained on {done['calls']:,} answers in {time.perf_counter() - start:.0f} s")
-        for source in standings(workspace):
+        for source in source_summaries(workspace):
             print(f"  {source.source:10s} weight {source.weight:.3f}  reliability {source.reliability:.3f}")
         tuned = tune(workspace, settings)
         print(f"pruned {', '.join(tuned.pruned) or 'nothing'} by {tuned.estimator}: validation vote")

@@ -43,7 +43,7 @@ def index(
     as_json: JsonOption = False,
 ) -> None:
     """Read a pool into the workspace: check, find duplicates and leaks, encode what is new."""
-    from ..engine.index.build import IndexPlan, index_pool, rehearse_index
+    from ..engine.index.build import IndexPlan, dry_run_index, index_pool
     from ..engine.store.workspace import Workspace
 
     settings = settings_of(workspace, encoder=encoder, device=device, near_duplicate=near_duplicate)
@@ -65,7 +65,7 @@ def index(
         return
     with narrated() as (report, cancel):
         if dry_run:
-            done = rehearse_index(workspace, plan, report, cancel)
+            done = dry_run_index(workspace, plan, report, cancel)
         else:
             done = index_pool(Workspace.create(workspace), plan, report, cancel)
     told = {"dry_run": dry_run, **done.as_json()}
@@ -92,9 +92,9 @@ def status(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption =
 
 def sources(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:
     """Sources of the pool: what was learnt of each, size, what is pruned."""
-    from ..engine.store.trials import standings
+    from ..engine.store.trials import source_summaries
 
-    found = standings(open_workspace(workspace))
+    found = source_summaries(open_workspace(workspace))
     if as_json:
         print_json({"sources": [asdict(source) for source in found]})
         return
@@ -147,7 +147,7 @@ def _show_ledger(workspace: Path, misleading: bool, helpful: bool, limit: int, a
 
     found = ledger(open_workspace(workspace), misleading, helpful, limit)
     if as_json:
-        print_json({"demonstrations": [asdict(standing) for standing in found]})
+        print_json({"demonstrations": [asdict(entry) for entry in found]})
         return
     from ..render.tables import show_ledger
 

@@ -24,7 +24,7 @@ from ..engine.select.preview import PreviewAsked
 from ..engine.settings import Settings
 from ..engine.sources.train import SourceTraining, tune
 from ..engine.store.decisions import decide
-from ..engine.store.trials import standings
+from ..engine.store.trials import source_summaries
 from ..engine.store.workspace import Workspace
 from ..engine.topics.report import gaps
 from ..engine.topics.train import TopicTraining
@@ -100,7 +100,7 @@ class _Session:
         self.told["index"] = indexed.as_json()
         if self._step("index the pool", "index pool/*.jsonl --validation validation.jsonl --test test.jsonl"):
             show_table(["", ""], index_rows(self.told["index"]))
-            rows = [[s.source, s.demonstrations, s.duplicates] for s in standings(self.store)]
+            rows = [[s.source, s.demonstrations, s.duplicates] for s in source_summaries(self.store)]
             show_table(["source", "demonstrations", "duplicates"], rows)
 
     def preview(self) -> None:
@@ -120,7 +120,7 @@ class _Session:
         with self._llm() as llm:
             self.told["training"] = SourceTraining(llm).run(Budget())
         if self._step("learn which sources help", "train sources"):
-            show_sources(standings(self.store))
+            show_sources(source_summaries(self.store))
             show_training(self.told["training"])
         tuned = tune(self.store, self.settings, report=self.report, cancel=self.cancel)
         self.told["tuned"] = tuned.as_json()
@@ -135,7 +135,7 @@ class _Session:
         if self._step("learn which demonstrations turn answers", "train ranker"):
             show_ranker(self.told["ranker"])
         misleading = ledger(self.store, misleading=True, limit=LISTED)
-        self.told["misleading"] = [standing.id for standing in misleading]
+        self.told["misleading"] = [entry.id for entry in misleading]
         if self._step("those that turned right answers wrong", f"demos --misleading --limit {LISTED}"):
             show_ledger(misleading)
 

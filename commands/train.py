@@ -51,10 +51,10 @@ def train_sources(
     if paid.as_json:
         print_json(done)
         return
-    from ..engine.store.trials import standings
+    from ..engine.store.trials import source_summaries
     from ..render.tables import show_sources, show_training
 
-    show_sources(standings(store))
+    show_sources(source_summaries(store))
     show_training(done)
 
 

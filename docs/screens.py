@@ -23,7 +23,7 @@ async def settled(app: ReviewApp) -> None:
     quiet = 0.0
     while quiet < QUIET:
         await asyncio.sleep(0.05)
-        busy = not app.rooms or any(worker.is_running for worker in app.workers)
+        busy = not app.tabs or any(worker.is_running for worker in app.workers)
         quiet = 0.0 if busy else quiet + 0.05
 
 

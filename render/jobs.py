@@ -45,7 +45,7 @@ ODD = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 """What becomes of a result that no command wrote: a folder may have come from elsewhere."""
 
 
-def rehearsed(told: Mapping[str, Any]) -> list[tuple[str, str]]:
+def dry_run_rows(told: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What a command that can be a job would do and cost, by name, from what its ``--dry-run --json`` told."""
     if "to_ask" in told:
         return plan_rows(told)

@@ -21,12 +21,12 @@ from .console import stderr, stdout
 
 if TYPE_CHECKING:
     from ..engine.llm.probing import Check
-    from ..engine.ranker.ledger import Standing
+    from ..engine.ranker.ledger import LedgerEntry
     from ..engine.select.preview import Preview
     from ..engine.sources.audit import AuditReport, Result
     from ..engine.sources.train import Tuned
     from ..engine.store.ledger import Flip
-    from ..engine.store.trials import SourceStanding
+    from ..engine.store.trials import SourceSummary
 
 NARROW = 16
 """A column no wider than this keeps its width on a small terminal."""
@@ -272,7 +272,7 @@ def _versus(row: Mapping[str, Any]) -> str | None:
     return None if against is None else f"{against['difference']:+.3f} {against['method']}"
 
 
-def show_sources(found: Sequence[SourceStanding]) -> None:
+def show_sources(found: Sequence[SourceSummary]) -> None:
     """Sources, heaviest first once something was learnt of them."""
     learnt = any(s.weight is not None for s in found)
     rows = [
@@ -346,7 +346,7 @@ def show_ranker(done: Mapping[str, Any]) -> None:
     show_text(f"next: icl-curate evaluate --methods bm25,{metrics['method']}; icl-curate demos --misleading")
 
 
-def show_ledger(found: Sequence[Standing]) -> None:
+def show_ledger(found: Sequence[LedgerEntry]) -> None:
     """What single demonstrations did to answers."""
     rows = [
         [

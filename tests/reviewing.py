@@ -121,7 +121,7 @@ def session(folder: Path, script: Script, size: tuple[int, int] = (120, 40), lim
     async def run() -> ReviewApp:
         app = ReviewApp(folder, limited)
         async with app.run_test(size=size) as pilot:
-            await until(pilot, lambda: bool(app.rooms) and app.room is not None)
+            await until(pilot, lambda: bool(app.tabs) and app.tab is not None)
             await settled(pilot)
             await script(app, pilot)
         return app
@@ -163,9 +163,9 @@ async def settled(pilot: Pilot[Any], seconds: float = 0.14) -> None:
 
 async def go(app: ReviewApp, pilot: Pilot[None], tab: str) -> Any:
     """Open a tab by its key and give it back."""
-    await pilot.press(str([room.NAME for room in app.rooms].index(tab) + 1))
+    await pilot.press(str([tab.NAME for tab in app.tabs].index(tab) + 1))
     await settled(pilot)
-    return app.room
+    return app.tab
 
 
 def lines_of(app: Any) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from icl_curate.engine.errors import CurateError
-from icl_curate.engine.index.build import IndexPlan, IndexReport, index_pool, rehearse_index
+from icl_curate.engine.index.build import IndexPlan, IndexReport, dry_run_index, index_pool
 from icl_curate.engine.pool.records import Query
 from icl_curate.engine.ranker import policy
 from icl_curate.engine.ranker.inference import import_ranker
@@ -28,7 +28,7 @@ from icl_curate.engine.topics.predictor import started
 
 ENCODER = "all-MiniLM-L6-v2"
 SETTINGS = Settings(encoder=ENCODER, device="cpu", k=4, llm="any")
-ASKED = [Query("how do I send a parcel back"), Query("which plants can live in the shade of a tall wall")]
+LLM_METHODS = [Query("how do I send a parcel back"), Query("which plants can live in the shade of a tall wall")]
 METHOD_NAMES = ("bm25", "dense", "set-bsr", "topick", "ranker")
 THINGS = ["parcel", "invoice", "garden", "engine", "recipe", "harbour", "violin", "passport", "kitchen", "library"]
 DOINGS = ["send back", "look after", "repair", "pay for", "describe", "measure", "plant beside the wall"]
@@ -95,7 +95,7 @@ def fake_models(workspace: Workspace, encoder: Any, folder: Path) -> None:
     """A ranker and two topic models whose weights are as good as any: nothing here asks whether they are right."""
     draw = np.random.default_rng(3)
     trained = policy.Policy(draw.normal(size=(8, encoder.dimension)), draw.normal(size=8))
-    policy.save(folder, trained, policy.Head("ranker", ENCODER, encoder.dimension, 20, "any", 0, {}))
+    policy.save(folder, trained, policy.RankerMetadata("ranker", ENCODER, encoder.dimension, 20, "any", 0, {}))
     import_ranker(workspace, folder, SETTINGS)
     view = PoolView(workspace, SETTINGS)
     for seed in (1, 2):
@@ -121,7 +121,7 @@ class World:
         self.workspace = Workspace.create(path / "w")
         index_pool(self.workspace, self.plan)
         fake_models(self.workspace, encoder, path / "ranker")
-        self.asked = [*ASKED, *queries(self.workspace, "validation")]
+        self.asked = [*LLM_METHODS, *queries(self.workspace, "validation")]
         self.right = select(self.workspace, encoder, self.asked)
         self.whole = self._content()
 
@@ -257,9 +257,9 @@ def test_two_runs_that_changed_places_are_refused(world: World) -> None:
 
 @pytest.mark.parametrize("head", [{"dimension": 0}, {"dimension": -3}, {"dimension": 192}, {"dimension": "384"},
                                   {"dimension": None}, {"encoder": "other"}, {"encoder": 5}])  # fmt: skip
-def test_a_wrong_head_of_vectors_is_refused_and_mended(world: World, head: dict[str, Any]) -> None:
+def test_a_wrong_head_of_vectors_is_refused_and_mended(world: World, metadata: dict[str, Any]) -> None:
     path = world.file("vectors.json")
-    path.write_text(json.dumps(json.loads(path.read_text()) | head))
+    path.write_text(json.dumps(json.loads(path.read_text()) | metadata))
     found = world.check()
     assert isinstance(found["dense"], CurateError) and f"icl-curate index --encoder {ENCODER}" == found["dense"].fix
     assert index_pool(world.workspace, world.plan).encoded == 0  # the vectors themselves are whole
@@ -300,7 +300,7 @@ def index(path: Path, *files: str) -> IndexReport:
 
 def picks_of(path: Path, encoder: Any) -> Found:
     """Rows and scores by the methods that need no training, over a workspace as it is."""
-    found = select(Workspace.open(path), encoder, ASKED)
+    found = select(Workspace.open(path), encoder, LLM_METHODS)
     return {name: found[name] for name in ("bm25", "dense", "set-bsr")}
 
 
@@ -315,7 +315,7 @@ def test_an_older_database_put_back_finds_what_a_fresh_workspace_finds(tmp_path:
     for stray in restored.glob(f"{FILE}*"):
         stray.unlink()
     shutil.copy(tmp_path / "backup", database)
-    told = rehearse_index(restored, IndexPlan((a, c), encoder=ENCODER))
+    told = dry_run_index(restored, IndexPlan((a, c), encoder=ENCODER))
     assert (told.added, told.encoded) == (10, 10)
     told = index(restored, a, c)
     assert (told.added, told.encoded, told.demonstrations) == (10, 10, 22)

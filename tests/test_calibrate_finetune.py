@@ -47,14 +47,14 @@ def workspace(tmp_path: Path) -> Workspace:
     return workspace_of(tmp_path / "w", [query(name) for name in ANSWERS])
 
 
-def walk(workspace: Workspace, arms: tuple[str, ...] = ("full",), split: Any = "validation") -> dict[str, Any]:
+def state(workspace: Workspace, arms: tuple[str, ...] = ("full",), split: Any = "validation") -> dict[str, Any]:
     backend = Scripted({k: v for name, said in ANSWERS.items() for k, v in script(name, *said).items()})
     plan = CalibrationPlan(rounds=2, split=split, arms=arms)
     return Calibration(LLMClient(workspace, backend, SETTINGS), queries_of(workspace, split), plan).run(Budget())
 
 
 def test_each_query_gives_the_input_of_the_round_that_came_right(workspace: Workspace) -> None:
-    done = walk(workspace)
+    done = state(workspace)
     found = fine_tuning_set(workspace, "validation", Template())
     assert found.run == done["run"]
     assert found.counts == {
@@ -81,7 +81,7 @@ def test_each_query_gives_the_input_of_the_round_that_came_right(workspace: Work
 
 
 def test_a_sure_answer_that_was_wrong_is_substituted(workspace: Workspace) -> None:
-    walk(workspace)
+    state(workspace)
     swapped = next(e for e in fine_tuning_set(workspace, "validation", Template()).examples if e.id == "swapped")
     assert swapped.messages[1]["content"].endswith(
         "Previous Generated Answer:\nRound 1: yes indeed (Uncertainty Score: 6)"
@@ -90,7 +90,7 @@ def test_a_sure_answer_that_was_wrong_is_substituted(workspace: Workspace) -> No
 
 
 def test_an_answer_a_person_accepted_is_the_right_one(workspace: Workspace) -> None:
-    walk(workspace)
+    state(workspace)
     row_of = {q.id: q.row for q in queries_of(workspace, "validation")}
     llm = runs.runs(workspace, "calibrate")[0].llm
     before = {e.id: e for e in fine_tuning_set(workspace, "validation", Template()).examples}
@@ -111,7 +111,7 @@ def test_an_answer_a_person_accepted_is_the_right_one(workspace: Workspace) -> N
 
 
 def test_an_example_never_corrects_what_has_a_low_score(workspace: Workspace) -> None:
-    walk(workspace)
+    state(workspace)
     for example in fine_tuning_set(workspace, "validation", Template()).examples:
         lines = example.messages[1]["content"].split("Previous Generated Answer:\n")[1].splitlines()
         for line in lines:
@@ -123,11 +123,11 @@ def test_an_example_never_corrects_what_has_a_low_score(workspace: Workspace) ->
 def test_without_a_walk_or_without_right_answers_the_mend_is_named(workspace: Workspace) -> None:
     with pytest.raises(UsageError, match="no validation queries were calibrated"):
         fine_tuning_set(workspace, "validation", Template())
-    walk(workspace, ("plain",))
+    state(workspace, ("plain",))
     with pytest.raises(UsageError, match="no validation queries were calibrated"):
         fine_tuning_set(workspace, "validation", Template())
     only = workspace_of(workspace.path.parent / "never", [query("never")])
-    walk(only)
+    state(only)
     with pytest.raises(UsageError, match="none of the 1 validation queries ended right"):
         fine_tuning_set(only, "validation", Template())
 
@@ -147,7 +147,7 @@ def test_demonstrations_come_back_as_examples(tmp_path: Path) -> None:
 
 
 def test_the_file_is_chat_jsonl_with_a_manifest(workspace: Workspace, tmp_path: Path) -> None:
-    walk(workspace)
+    state(workspace)
     plan = ExportPlan(tmp_path / "tuning.jsonl", "calibration", "validation")
     manifest = export_calibration(workspace, plan)
     lines = [json.loads(line) for line in plan.out.read_text(encoding="utf-8").splitlines()]

@@ -75,9 +75,9 @@ def test_every_score_equals_a_direct_forward_pass(tmp_path: Path, estimator: str
     with workspace.read() as con:
         alone = con.execute("SELECT place, prompt FROM calibration_documents ORDER BY place, document").fetchall()
     for place, case in enumerate(cases):
-        for turn in case.rounds:
-            uncertainty = again(turn.messages)
-            assert turn.uncertainty == pytest.approx(uncertainty, abs=2e-5)
-            assert turn.score == pytest.approx(answer_score(uncertainty, mean), abs=2e-2)
+        for round_ in case.rounds:
+            uncertainty = again(round_.messages)
+            assert round_.uncertainty == pytest.approx(uncertainty, abs=2e-5)
+            assert round_.score == pytest.approx(answer_score(uncertainty, mean), abs=2e-2)
         by_hand = document_scores([again(json.loads(prompt)) for p, prompt in alone if p == place])
         assert [d.score for d in case.documents] == pytest.approx(list(by_hand), abs=2e-2)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from icl_curate.engine.calibrate.prompts import Case, Document
 from icl_curate.engine.calibrate.reports import auroc, histogram, reliability, report_of
-from icl_curate.engine.calibrate.rounds import Chain, Turn
+from icl_curate.engine.calibrate.rounds import QueryRounds, Round
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Query, Task
 from sklearn.metrics import roc_auc_score
@@ -16,25 +16,27 @@ from sklearn.metrics import roc_auc_score
 OPEN = Task("open")
 
 
-def chain(name: str, answers: str, uncertainties: list[float], scores: tuple[float | None, ...] = ()) -> Chain:
+def query_rounds(
+    name: str, answers: str, uncertainties: list[float], scores: tuple[float | None, ...] = ()
+) -> QueryRounds:
     """Answers a letter a round; "r" is right. Two documents, the first relevant."""
     query = Query(name, answers=("r",), id=name)
     case = Case(query, (Document("1", "x", True), Document("2", "y", False)), "documents")
     prompt = Prompt((), query)
-    turns = [Turn(i, prompt, a, u, 100 * u) for i, (a, u) in enumerate(zip(answers, uncertainties, strict=True))]
-    return Chain(case, "full", scores, turns)
+    done_rounds = [Round(i, prompt, a, u, 100 * u) for i, (a, u) in enumerate(zip(answers, uncertainties, strict=True))]
+    return QueryRounds(case, "full", scores, done_rounds)
 
 
-def figures(*chains: Chain, rounds: int = 2) -> dict[str, Any]:
-    return report_of({"full": list(chains)}, OPEN, rounds)
+def figures(*all_rounds: QueryRounds, rounds: int = 2) -> dict[str, Any]:
+    return report_of({"full": list(all_rounds)}, OPEN, rounds)
 
 
 def test_rounds_and_what_stands_after_each() -> None:
     told = figures(
-        chain("a", "wrr", [0.9, 0.2, 0.8]),
-        chain("b", "rrw", [0.1, 0.4, 0.7]),
-        chain("c", "wwr", [0.3, 0.5, 0.6]),
-        chain("d", "r", [0.2]),  # stopped: its answer is carried on
+        query_rounds("a", "wrr", [0.9, 0.2, 0.8]),
+        query_rounds("b", "rrw", [0.1, 0.4, 0.7]),
+        query_rounds("c", "wwr", [0.3, 0.5, 0.6]),
+        query_rounds("d", "r", [0.2]),  # stopped: its answer is carried on
     )
     arm = told["arms"]["full"]
     assert [row["accuracy"] for row in arm["rounds"]] == [0.5, 0.75, 0.75]
@@ -47,10 +49,10 @@ def test_rounds_and_what_stands_after_each() -> None:
 
 def test_transitions_with_the_mean_uncertainty_of_the_new_answers() -> None:
     told = figures(
-        chain("a", "wrr", [0.9, 0.2, 0.8]),
-        chain("b", "rrw", [0.1, 0.4, 0.7]),
-        chain("c", "wwr", [0.3, 0.5, 0.6]),
-        chain("d", "r", [0.2]),
+        query_rounds("a", "wrr", [0.9, 0.2, 0.8]),
+        query_rounds("b", "rrw", [0.1, 0.4, 0.7]),
+        query_rounds("c", "wwr", [0.3, 0.5, 0.6]),
+        query_rounds("d", "r", [0.2]),
     )
     first, second = told["arms"]["full"]["transitions"]
     assert first == {
@@ -69,9 +71,9 @@ def test_transitions_with_the_mean_uncertainty_of_the_new_answers() -> None:
 
 
 def test_a_query_without_answers_counts_as_wrong_and_one_without_reference_not_at_all() -> None:
-    silent, unknown = chain("a", "", []), chain("b", "r", [0.1])
+    silent, unknown = query_rounds("a", "", []), query_rounds("b", "r", [0.1])
     unknown.case = Case(Query("b"), (), "documents")
-    told = figures(silent, chain("c", "r", [0.1]), unknown, rounds=0)
+    told = figures(silent, query_rounds("c", "r", [0.1]), unknown, rounds=0)
     assert told["marked"] == 2
     assert told["arms"]["full"]["accuracy"] == 0.5
     assert figures(unknown)["arms"] == {}
@@ -79,9 +81,9 @@ def test_a_query_without_answers_counts_as_wrong_and_one_without_reference_not_a
 
 def test_document_scores_of_relevant_and_other_documents() -> None:
     told = figures(
-        chain("a", "r", [0.1], (0.0, 100.0)),
-        chain("b", "r", [0.1], (80.0, 20.0)),
-        chain("c", "r", [0.1], (None, 100.0)),
+        query_rounds("a", "r", [0.1], (0.0, 100.0)),
+        query_rounds("b", "r", [0.1], (80.0, 20.0)),
+        query_rounds("c", "r", [0.1], (None, 100.0)),
     )["relevance"]
     assert told["documents"] == 5
     assert told["auroc"] == pytest.approx((3 + 2) / 6)  # 0 below all three, 80 below two
@@ -117,7 +119,10 @@ def test_histograms_keep_every_value() -> None:
 
 
 def test_arms_are_compared_with_the_first_in_pairs() -> None:
-    one, two = [chain(str(i), "r", [0.1]) for i in range(6)], [chain(str(i), "w", [0.1]) for i in range(6)]
+    one, two = (
+        [query_rounds(str(i), "r", [0.1]) for i in range(6)],
+        [query_rounds(str(i), "w", [0.1]) for i in range(6)],
+    )
     for c in two:
         c.arm = "plain"
     versus = report_of({"full": one, "plain": two}, OPEN, 0)["arms"]["plain"]["versus"]

@@ -240,7 +240,9 @@ def test_arms_show_what_they_say(workspace: Workspace) -> None:
     backend = Scripted(script)
     done = walked(workspace, backend, replace(ALL, arms=names))
     assert len(backend.asked) == 13 + 4 * 6  # the two that sample share their samples
-    capital = {name: chain for name, chain in _finals(workspace, done["run"]).items() if name[1] == "capital"}
+    capital = {
+        name: query_rounds for name, query_rounds in _finals(workspace, done["run"]).items() if name[1] == "capital"
+    }
     assert {name: final for (name, _), final in capital.items()} == {
         "full": "Oslo", "answers": "Oslo", "plain": "Oslo", "oracle": "Oslo", "sampling": "Bergen", "vote": "Oslo",
     }  # fmt: skip

@@ -41,7 +41,7 @@ def query(name: str) -> Mapping[str, str]:
     return {"id": name, "input": f"Which {MARK} is {name}?", "output": "x", "context": f"One {name}.\n\nTwo {name}."}
 
 
-def walk(path: Path, server: Server, *names: str, **plan: Any) -> dict[str, Any]:
+def state(path: Path, server: Server, *names: str, **plan: Any) -> dict[str, Any]:
     workspace = workspace_of(path, [query(name) for name in names])
     settings = Settings(llm="openai:stub", base_url=server.url, attempts=3)
     backend = OpenAIServer("stub", LLMSettings(base_url=server.url))
@@ -78,13 +78,13 @@ def test_chat_replies_of_every_shape_are_scored_by_their_tokens(tmp_path: Path) 
         return CHAT[name][0] if name else None
 
     with Server(fault=fault) as server:
-        done = walk(tmp_path / "w", server, *CHAT)
+        done = state(tmp_path / "w", server, *CHAT)
     for told, (_, uncertainty) in zip(done["queries"], CHAT.values(), strict=True):
         if uncertainty is None:
             assert (told["rounds"], told["final"]) == ([], None)
             assert told["failure"].startswith("malformed")
         else:
-            assert [turn["uncertainty"] for turn in told["rounds"]] == pytest.approx([uncertainty] * 2)
+            assert [round_["uncertainty"] for round_ in told["rounds"]] == pytest.approx([uncertainty] * 2)
     known = [uncertainty for _, uncertainty in CHAT.values() if uncertainty is not None]
     assert done["means"]["documents"] == pytest.approx(sum(known) / len(known))
 
@@ -100,7 +100,7 @@ def test_completions_are_scored_where_there_is_no_chat(tmp_path: Path) -> None:
     with Server(
         chat=False, fault=lambda s, c, n: None if c.path.endswith("/chat/completions") else fault(s, c, n)
     ) as server:
-        done = walk(tmp_path / "w", server, "plain")
+        done = state(tmp_path / "w", server, "plain")
         prompts = [call.body["prompt"] for call in server.asked(MARK) if call.path.endswith("/v1/completions")]
     assert [t["uncertainty"] for t in done["queries"][0]["rounds"]] == pytest.approx([1 - math.exp(-0.3)] * 2)
     assert [t["answer"] for t in done["queries"][0]["rounds"]] == ["New York"] * 2
@@ -110,12 +110,12 @@ def test_completions_are_scored_where_there_is_no_chat(tmp_path: Path) -> None:
 def test_a_server_without_log_probabilities_is_refused_before_the_first_question(tmp_path: Path) -> None:
     with Server(logprobs=False) as server:
         with pytest.raises(LLMError, match="needs log-probabilities") as refused:
-            walk(tmp_path / "w", server, "a")
+            state(tmp_path / "w", server, "a")
         assert server.asked(MARK) == []
         assert "--uncertainty self-consistency" in refused.value.fix
         with pytest.raises(LLMError, match="needs entropies"):
-            walk(tmp_path / "e", server, "a", estimator="entropy")
-        done = walk(tmp_path / "s", server, "a", estimator="self-consistency", samples=3)
+            state(tmp_path / "e", server, "a", estimator="entropy")
+        done = state(tmp_path / "s", server, "a", estimator="self-consistency", samples=3)
         sampled = [call for call in server.asked(MARK) if call.body.get("temperature") == 0.7]
         seeds = {call.body.get("seed") for call in sampled}
     assert len(sampled) == (1 + 2 + 1) * 3

@@ -43,7 +43,7 @@ def test_steps_ask_one_round_each_and_arrive_where_a_run_does(workspace: Workspa
         seen = calibration(workspace, backend).step(Budget())
         assert len(backend.asked) - before == plan.to_ask
         counts.append(plan.to_ask)
-        assert [turn["round"] for turn in seen["rounds"]] == list(range(number + 1))
+        assert [round_["round"] for round_ in seen["rounds"]] == list(range(number + 1))
         assert calibration(workspace, backend, dry_run=True).look() == seen
     assert counts == [1 + 3, 1, 1, 1]
     assert calibration(workspace, backend).cost_of_step().requests == 0

@@ -30,9 +30,9 @@ def test_a_session_from_index_to_export(run: Run, tmp_path: Path) -> None:
     assert len(seen.json["demonstrations"]) == 3
     assert {"id", "source", "input", "output", "score", "parts"} <= set(seen.json["demonstrations"][0])
 
-    rehearsed = run("prune", "--source", "community_forum", "-w", w, "--dry-run", "--json").json
+    planned = run("prune", "--source", "community_forum", "-w", w, "--dry-run", "--json").json
     pruned = run("prune", "--source", "community_forum", "--reason", "off topic", "-w", w, "--json").json
-    assert rehearsed["active_after"] == pruned["active_after"] == 1130
+    assert planned["active_after"] == pruned["active_after"] == 1130
     assert pruned["pruned"] == ["community_forum"]
     assert {"kept", "validation_before", "validation_after", "curve"} <= set(pruned)
     listed = {s["source"]: s for s in run("sources", "-w", w, "--json").json["sources"]}

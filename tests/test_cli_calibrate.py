@@ -53,7 +53,7 @@ def test_from_a_set_to_a_single_query_to_the_fine_tuning_set(run: Run, facts: Pa
     truth = [json.loads(line) for line in (FACTS / "validation.jsonl").read_text(encoding="utf-8").splitlines()[:COUNT]]
     for query, row in zip(told["queries"], truth, strict=True):
         assert [d["relevant"] for d in query["documents"]] == [role == "relevant" for role in row["documents"]]
-        surest = min(query["rounds"], key=lambda turn: (turn["uncertainty"], turn["round"]))
+        surest = min(query["rounds"], key=lambda round_: (round_["uncertainty"], round_["round"]))
         assert (query["final"], query["final_round"]) == (surest["answer"], surest["round"])
 
     single = run("calibrate", "fv-0003", "--rounds", 2, "--json", *where)
@@ -72,7 +72,7 @@ def test_from_a_set_to_a_single_query_to_the_fine_tuning_set(run: Run, facts: Pa
     out = tmp_path / "tuning.jsonl"
     exported = run("export", out, "--format", "calibration", "--json", *where)
     assert exported.code == 0, exported.err
-    right = sum(any(turn["correct"] for turn in query["rounds"]) for query in told["queries"])
+    right = sum(any(round_["correct"] for round_ in query["rounds"]) for query in told["queries"])
     assert (
         len(out.read_text(encoding="utf-8").splitlines()) == right == exported.json["counts"]["exported"]["validation"]
     )

@@ -50,10 +50,10 @@ def test_from_training_to_pruning_and_back(run: Run, support: Path) -> None:
     weights = [s["weight"] for s in listed if s["weight"] is not None]
     assert weights == sorted(weights, reverse=True)
 
-    rehearsed = run("prune", "--tune", "--noise", 0, *where, "--dry-run", "--json").json
+    planned = run("prune", "--tune", "--noise", 0, *where, "--dry-run", "--json").json
     tuned = run("prune", "--tune", "--noise", 0, *where, "--json").json
-    assert (rehearsed["dry_run"], tuned["dry_run"]) == (True, False)
-    assert {k: v for k, v in rehearsed.items() if k != "dry_run"} == {k: v for k, v in tuned.items() if k != "dry_run"}
+    assert (planned["dry_run"], tuned["dry_run"]) == (True, False)
+    assert {k: v for k, v in planned.items() if k != "dry_run"} == {k: v for k, v in tuned.items() if k != "dry_run"}
     assert tuned["run"] == again["run"]
     assert set(tuned["pruned"]) & set(tuned["kept"]) == set()
     assert set(tuned["pruned"]) | set(tuned["kept"]) == set(scores)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from icl_curate.engine.errors import LLMError, UsageError
-from icl_curate.engine.evaluate.llm_selection import ASKED
+from icl_curate.engine.evaluate.llm_selection import LLM_METHODS
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.loop import close
 from icl_curate.engine.llm.offline.reader import OfflineReader
@@ -82,7 +82,7 @@ def _typical(request: Request) -> str | Result:
     return "True" if "Does the summary" in text else "1" if "Which summary" in text else "red"
 
 
-@pytest.mark.parametrize("method", list(ASKED))
+@pytest.mark.parametrize("method", list(LLM_METHODS))
 def test_a_plan_counts_what_the_run_then_asks(labelled: Copy, method: str) -> None:
     workspace, backend = labelled("w"), Scripted(_typical, SCORES)
     for methods in ((method,), ("bm25", "dense", method)):
@@ -103,12 +103,12 @@ def test_the_calls_of_a_query(open_world: Copy, method: str, calls: int) -> None
 
 def test_all_methods_in_one_plan(labelled: Copy) -> None:
     workspace, backend = labelled("w"), Scripted(_typical, SCORES)
-    work = evaluation(workspace, backend, *ASKED)
+    work = evaluation(workspace, backend, *LLM_METHODS)
     plan = work.cost()
     table = work.run(Budget())
     assert plan.to_ask == len(backend.asked)
     assert plan.requests == TEST + sum(row["calls"] for row in table["methods"].values())
-    assert evaluation(workspace, backend, *ASKED).cost().to_ask == 0
+    assert evaluation(workspace, backend, *LLM_METHODS).cost().to_ask == 0
 
 
 class Closed(Scripted):
@@ -122,7 +122,7 @@ class Closed(Scripted):
 
 
 def test_a_rehearsal_with_an_llm_never_probed_refuses_and_asks_nothing(labelled: Copy) -> None:
-    plan = evaluation(labelled("w"), Closed(_typical), *ASKED, dry_run=True).cost()
+    plan = evaluation(labelled("w"), Closed(_typical), *LLM_METHODS, dry_run=True).cost()
     assert plan.to_ask > TEST * (1 + 2 + 7 + 10 + 31)
 
 
@@ -188,15 +188,17 @@ def test_mdl_has_nothing_to_compare_on_open_questions(open_world: Copy, rehearse
 def test_without_shots_and_with_more_than_there_are(labelled: Copy) -> None:
     workspace = labelled("w")
     for k in (0, 100):
-        table = evaluation(workspace, Scripted(_typical, SCORES), *ASKED, settings=replace(SETTINGS, k=k)).run(Budget())
+        table = evaluation(workspace, Scripted(_typical, SCORES), *LLM_METHODS, settings=replace(SETTINGS, k=k)).run(
+            Budget()
+        )
         assert {row["shots"] for row in table["methods"].values()} == {min(k, 36)}
         assert {row["failures"] for row in table["methods"].values()} == {0}
 
 
 def test_help_and_the_refusal_of_a_wrong_name_list_every_method(labelled: Copy, run: Run) -> None:
     told = run("evaluate", "--help")
-    for name in (*METHODS, *ASKED):
+    for name in (*METHODS, *LLM_METHODS):
         assert re.search(rf"(?<![\w-]){name}(?![\w-])", told.out), name
     with pytest.raises(UsageError, match="did you mean 'rerank'") as raised:
         evaluation(labelled("w"), Scripted(_typical), "rerenk")
-    assert all(name in raised.value.fix for name in (*METHODS, *ASKED))
+    assert all(name in raised.value.fix for name in (*METHODS, *LLM_METHODS))

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from icl_curate.engine.errors import Cancelled, UsageError
-from icl_curate.engine.index.build import IndexPlan, IndexReport, index_pool, rehearse_index
+from icl_curate.engine.index.build import IndexPlan, IndexReport, dry_run_index, index_pool
 from icl_curate.engine.progress import CancelToken, Event
 from icl_curate.engine.store.demonstrations import active_rows, fetch, find, groups, queries, task_of
 from icl_curate.engine.store.workspace import Workspace
@@ -160,14 +160,14 @@ def test_a_rehearsal_tells_what_the_run_then_does_and_changes_nothing(tmp_path: 
         encoder = "all-MiniLM-L6-v2" if step in (0, 5) else None  # in between texts gather that have no vector
         plan = IndexPlan(paths=(pool,), validation=(asked,), validation_fraction=0.2, encoder=encoder)
         before = state(Workspace.open(path)) if path.exists() else None
-        told = rehearse_index(path, plan)
+        told = dry_run_index(path, plan)
         assert (state(Workspace.open(path)) if path.exists() else None) == before
         done = index_pool(Workspace.create(path), plan)
         assert done.duplicates is not None
         found = replace(done, duplicates=None, leaking=None, skipped=[])
         assert replace(told, skipped=[]) == found
         assert [(Path(s.file).name, s.line) for s in told.skipped] == [(s.file, s.line) for s in done.skipped]
-        again = rehearse_index(path, plan)
+        again = dry_run_index(path, plan)
         assert (again.added, again.retired, again.revived, again.encoded, again.unchanged_files) == (0, 0, 0, 0, 2)
 
 
@@ -175,7 +175,7 @@ def test_a_rehearsal_of_bad_files_raises_what_the_run_would(tmp_path: Path) -> N
     bad = put(tmp_path / "bad.jsonl", ['{"input": "no output"}'])
     for plan in (IndexPlan(paths=(bad,)), IndexPlan(), IndexPlan(paths=(str(tmp_path / "none.jsonl"),))):
         with pytest.raises(UsageError):
-            rehearse_index(tmp_path / "w", plan)
+            dry_run_index(tmp_path / "w", plan)
     assert not (tmp_path / "w").exists()
 
 

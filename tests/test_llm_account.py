@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from icl_curate.engine.llm.types import Answer, Failure
-from icl_curate.engine.llm.usage import Account, account_of
+from icl_curate.engine.llm.usage import Usage, usage_of
 
 
 def test_answers_cached_ones_and_failures_are_counted_apart() -> None:
@@ -12,7 +12,7 @@ def test_answers_cached_ones_and_failures_are_counted_apart() -> None:
         Failure("timeout", "nothing came"),
         Answer("b", tokens_in=20, tokens_out=5, cached=True),
     ]
-    first = Account(calls=3, cached_calls=1, failures=1, tokens_in=120, tokens_out=8)
-    assert account_of(results) == first
-    assert account_of([]) == Account()
-    assert first + account_of(results[2:]) == Account(4, 2, 1, 140, 13)
+    first = Usage(calls=3, cached_calls=1, failures=1, tokens_in=120, tokens_out=8)
+    assert usage_of(results) == first
+    assert usage_of([]) == Usage()
+    assert first + usage_of(results[2:]) == Usage(4, 2, 1, 140, 13)

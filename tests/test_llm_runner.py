@@ -385,9 +385,9 @@ def test_a_rehearsal_knows_the_offline_reader_unasked(workspace: Workspace) -> N
     def encode(texts: Sequence[str]) -> Any:
         raise AssertionError("read")
 
-    rehearsed = probing.capabilities(workspace, OfflineReader(encode, "none"), dry_run=True)
-    assert (rehearsed.scoring, rehearsed.logprobs, rehearsed.instructs) == (True, True, False)
-    assert rehearsed == probing.capabilities(workspace, OfflineReader(encode, "none"), dry_run=False)
+    planned = probing.capabilities(workspace, OfflineReader(encode, "none"), dry_run=True)
+    assert (planned.scoring, planned.logprobs, planned.instructs) == (True, True, False)
+    assert planned == probing.capabilities(workspace, OfflineReader(encode, "none"), dry_run=False)
 
 
 HOLDER = """

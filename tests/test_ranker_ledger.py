@@ -12,7 +12,7 @@ from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.ranker.ledger import flips_of, ledger, net_effects, shrunken_rates
 from icl_curate.engine.ranker.train import RankerPlan, RankerTraining
 from icl_curate.engine.store import decisions, runs
-from icl_curate.engine.store.ledger import STEP_COLUMNS, Effect, figures, save_batch
+from icl_curate.engine.store.ledger import STEP_COLUMNS, FlipCounts, figures, save_batch
 from icl_curate.engine.store.workspace import Workspace
 
 from .ranker_world import Scripted, make_world, with_k
@@ -57,12 +57,12 @@ def test_counts_by_hand(small: Workspace) -> None:
     a, b, *_ = _rows(small, "pool")
     q, r, *_ = _rows(small, "validation")
     _book(small, (q, [a], False, True), (q, [a, b], True, False), (r, [a], True, True), (r, [a, b], True, False))
-    found = {standing.row: standing for standing in ledger(small)}
+    found = {entry.row: entry for entry in ledger(small)}
     assert [(found[a].shown, found[a].helped, found[a].hurt)] == [(2, 1, 0)]
     assert [(found[b].shown, found[b].helped, found[b].hurt)] == [(2, 0, 2)]
-    assert [standing.row for standing in ledger(small, misleading=True)] == [b]
-    assert [standing.row for standing in ledger(small, helpful=True)] == [a]
-    assert [standing.row for standing in ledger(small, limit=1)] == [b]
+    assert [entry.row for entry in ledger(small, misleading=True)] == [b]
+    assert [entry.row for entry in ledger(small, helpful=True)] == [a]
+    assert [entry.row for entry in ledger(small, limit=1)] == [b]
     assert found[b].low <= found[b].estimate <= found[b].high
     assert found[b].estimate < found[a].estimate
 
@@ -72,8 +72,8 @@ def test_a_prompt_met_again_counts_once(small: Workspace) -> None:
     q, *_ = _rows(small, "validation")
     for _ in range(3):
         _book(small, (q, [a], True, False), (q, [a], True, False))
-    (standing,) = ledger(small)
-    assert (standing.shown, standing.hurt) == (1, 1)
+    (entry,) = ledger(small)
+    assert (entry.shown, entry.hurt) == (1, 1)
     assert len(flips_of(small, a)) == 1
 
 
@@ -83,7 +83,7 @@ def test_other_llms_and_unfinished_runs_do_not_count(small: Workspace) -> None:
     _book(small, (q, [a], True, False), llm="another")
     run = _book(small, (q, [b], False, True))
     _book(small, (q, [a], True, False), done=False)
-    assert [standing.row for standing in ledger(small)] == [b]
+    assert [entry.row for entry in ledger(small)] == [b]
     assert figures(small, run) == [(0, "loss", 0.5)]
 
 
@@ -130,7 +130,7 @@ def test_shrinkage_lies_between_own_and_common_rate() -> None:
 
 
 def test_more_evidence_narrows_the_interval() -> None:
-    effects = [Effect(i, str(i), "s", False, n, n // 2, n // 4, 0) for i, n in enumerate([4, 40, 400])]
+    effects = [FlipCounts(i, str(i), "s", False, n, n // 2, n // 4, 0) for i, n in enumerate([4, 40, 400])]
     estimates, errors = net_effects(effects)
     assert list(errors) == sorted(errors, reverse=True)
     assert np.all(estimates > 0)
@@ -141,11 +141,11 @@ def test_planted_ones_are_found(tmp_path: Path) -> None:
     world = make_world(tmp_path / "w", pool=120, validation=160, test=1, visible=0.0)
     for seed in range(3):
         RankerTraining(LLMClient(world, Scripted(), with_k(5, seed=seed)), RankerPlan(epochs=2)).run(Budget())
-    shown = [standing.id.split("-")[0] for standing in ledger(world)]
+    shown = [entry.id.split("-")[0] for entry in ledger(world)]
     for kind, found in (
         ("misleading", ledger(world, misleading=True)),
         ("helpful", ledger(world, helpful=True)),
     ):
-        right = sum(standing.id.startswith(kind) for standing in found)
+        right = sum(entry.id.startswith(kind) for entry in found)
         assert right / len(found) >= 0.9
         assert right / shown.count(kind) >= 0.5

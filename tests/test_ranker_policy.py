@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from icl_curate.engine.errors import UsageError
-from icl_curate.engine.ranker.policy import HEAD, WEIGHTS, Adam, Candidates, Head, Policy, entropy, load, save
+from icl_curate.engine.ranker.policy import HEAD, WEIGHTS, Adam, Candidates, Policy, RankerMetadata, entropy, load, save
 from icl_curate.engine.ranker.rollout import (
     Rollout,
     allowed_shots,
-    ranked,
     sampled,
     stepwise_credit,
     threshold_after,
+    top_candidates,
     whole_set_credit,
 )
 from numpy.typing import NDArray
@@ -127,18 +127,18 @@ def test_entropy_is_that_of_the_shares() -> None:
 
 def test_a_saved_policy_comes_back_bit_for_bit(tmp_path: Path) -> None:
     policy, _ = _case()
-    head = Head("ranker", "an-encoder", 9, 20, "scripted", 3, {"epochs": 2})
-    save(tmp_path / "1", policy, head)
+    metadata = RankerMetadata("ranker", "an-encoder", 9, 20, "scripted", 3, {"epochs": 2})
+    save(tmp_path / "1", policy, metadata)
     again, same = load(tmp_path / "1")
     assert again.weight.tobytes() == policy.weight.tobytes()
     assert again.bias.tobytes() == policy.bias.tobytes()
-    assert same == head
+    assert same == metadata
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut", "other shape", "newer"])
 def test_a_damaged_file_is_a_clear_error(tmp_path: Path, damage: str) -> None:
     policy, _ = _case()
-    save(tmp_path, policy, Head("ranker", "e", 9, 20, "scripted", 0, {}))
+    save(tmp_path, policy, RankerMetadata("ranker", "e", 9, 20, "scripted", 0, {}))
     if damage == "gone":
         (tmp_path / WEIGHTS).unlink()
     elif damage == "cut":
@@ -164,7 +164,7 @@ def test_shots_allowed_by_hand() -> None:
 def test_ties_go_to_the_better_by_bm25() -> None:
     scores = np.array([[0.2, 0.3, 0.3, 0.2, 0.0]])
     present = np.array([[True, True, True, True, False]])
-    assert [row.tolist() for row in ranked(scores, present, 5)] == [[1, 2, 0, 3]]
+    assert [row.tolist() for row in top_candidates(scores, present, 5)] == [[1, 2, 0, 3]]
 
 
 def _rollout(scores: list[float], rewards: list[int]) -> Rollout:

@@ -293,8 +293,8 @@ def test_a_ranker_of_another_encoder_is_refused(learnt: tuple[Workspace, Any], t
     run = latest(world)
     assert run is not None
     source = folder_of(world, run)
-    head = (source / "ranker.json").read_text().replace('"encoder": "world"', '"encoder": "other"')
-    (tmp_path / "ranker.json").write_text(head)
+    metadata = (source / "ranker.json").read_text().replace('"encoder": "world"', '"encoder": "other"')
+    (tmp_path / "ranker.json").write_text(metadata)
     (tmp_path / "ranker.safetensors").write_bytes((source / "ranker.safetensors").read_bytes())
     with pytest.raises(UsageError, match="other"):
         import_ranker(world, tmp_path, with_k(5))

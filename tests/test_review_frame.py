@@ -21,7 +21,7 @@ from icl_curate.engine.store import workspace as store
 from icl_curate.engine.store.decisions import decide, history
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.actions import keymap
-from icl_curate.tui.app import FRAME, ROOMS, ReviewApp, import_rooms
+from icl_curate.tui.app import FRAME, TABS, ReviewApp, import_tabs
 from icl_curate.tui.dialogs.help import Help
 from icl_curate.tui.widgets.detail import Detail
 from icl_curate.tui.widgets.table import LineTable
@@ -40,62 +40,62 @@ from commands import Run
 
 
 def test_every_tab_is_what_the_frame_says_it_is() -> None:
-    rooms = import_rooms()
-    assert [room.NAME for room in rooms] == list(ROOMS)
-    assert [room.TITLE for room in rooms] == [name.capitalize() for name in ROOMS]
+    tabs = import_tabs()
+    assert [tab.NAME for tab in tabs] == list(TABS)
+    assert [tab.TITLE for tab in tabs] == [name.capitalize() for name in TABS]
 
 
 def test_every_action_has_its_method_its_own_name_and_its_own_keys() -> None:
-    rooms = import_rooms()
-    parts: list[Any] = [ReviewApp, LineTable, Detail, *rooms]
+    tabs = import_tabs()
+    parts: list[Any] = [ReviewApp, LineTable, Detail, *tabs]
     names = Counter(action.name for part in parts for action in part.ACTIONS)
     assert [name for name, count in names.items() if count > 1] == []
     for part in parts:
         for action in part.ACTIONS:
             assert callable(getattr(part, f"action_{action.run.partition('(')[0]}", None)), action.name
     framed = [key for action in FRAME for key in action.keys.split(",")]
-    for room in rooms:
-        keys = [key for action in room.ACTIONS for key in action.keys.split(",")]
-        assert [key for key, count in Counter(keys + framed).items() if count > 1] == [], room.NAME
+    for tab in tabs:
+        keys = [key for action in tab.ACTIONS for key in action.keys.split(",")]
+        assert [key for key, count in Counter(keys + framed).items() if count > 1] == [], tab.NAME
 
 
 def test_tabs_are_walked_by_keys_and_by_mouse(taught: Path) -> None:
     async def script(app: ReviewApp, pilot: Any) -> None:
-        for i, name in enumerate(ROOMS, 1):
+        for i, name in enumerate(TABS, 1):
             await pilot.press(str(i))
-            assert app.room is not None and name == app.room.NAME
-            assert app.focused is not None and app.room in app.focused.ancestors
+            assert app.tab is not None and name == app.tab.NAME
+            assert app.focused is not None and app.tab in app.focused.ancestors
             await settled(pilot)
         await pilot.press("right_square_bracket")
-        assert app.room.NAME == "overview"
+        assert app.tab.NAME == "overview"
         await pilot.press("left_square_bracket", "left_square_bracket")
-        assert app.room.NAME == "evaluate"
+        assert app.tab.NAME == "evaluate"
         await pilot.click("TabBar", offset=(lines_of(app)[0].index("Sources") + 1, 0))
-        assert app.room.NAME == "sources"
+        assert app.tab.NAME == "sources"
 
     session(taught, script)
 
 
 def test_help_tells_all_actions_of_the_focused_part_and_the_palette_carries_them_out(taught: Path) -> None:
     async def script(app: ReviewApp, pilot: Any) -> None:
-        room = await go(app, pilot, "sources")
+        tab = await go(app, pilot, "sources")
         await pilot.press("question_mark")
         await pilot.pause()
         assert isinstance(app.screen, Help)
         told = [action for _, _, actions in app.screen._sections for action in actions]
-        assert set(told) == {*LineTable.ACTIONS, *room.ACTIONS, *FRAME}
+        assert set(told) == {*LineTable.ACTIONS, *tab.ACTIONS, *FRAME}
         await pilot.press("escape")
         commands = {command.title: command for command in app.get_system_commands(app.screen)}
-        assert {f"{r.TITLE}: {a.label or a.about}" for r in app.rooms for a in r.ACTIONS} <= set(commands)
+        assert {f"{r.TITLE}: {a.label or a.about}" for r in app.tabs for a in r.ACTIONS} <= set(commands)
         assert "icl-curate prune --source NAME" in commands["Sources: Prune"].help
         await go(app, pilot, "jobs")
         await pilot.press("colon")
         await pilot.press(*"Sources: Reverse")
         await until(pilot, lambda: "Turn the order round" in text_of(app))
-        before = room.descending
+        before = tab.descending
         await pilot.press("enter")
-        await until(pilot, lambda: room.descending is not before)
-        assert app.room is room
+        await until(pilot, lambda: tab.descending is not before)
+        assert app.tab is tab
 
     session(taught, script)
 
@@ -106,12 +106,12 @@ def test_keys_can_be_changed_and_mistakes_in_the_file_are_told(taught: Path, mon
     (taught.parent / "keys.toml").write_text('"sources.reverse" = "z"\n[sources]\nprun = "p"\ntune = 3\n')
 
     async def script(app: ReviewApp, pilot: Any) -> None:
-        room = await go(app, pilot, "sources")
-        before = room.descending
+        tab = await go(app, pilot, "sources")
+        before = tab.descending
         await pilot.press("S")
-        assert room.descending is before
+        assert tab.descending is before
         await pilot.press("z")
-        assert room.descending is not before
+        assert tab.descending is not before
         told = " ".join(notification.message for notification in app._notifications)
         assert "no action 'sources.prun'; did you mean 'sources.prune'?" in told
         assert "sources.tune must be a text" in told
@@ -124,19 +124,19 @@ def test_keys_can_be_changed_and_mistakes_in_the_file_are_told(taught: Path, mon
 
 def test_a_session_is_remembered(taught: Path) -> None:
     async def first(app: ReviewApp, pilot: Any) -> None:
-        room = await go(app, pilot, "demos")
-        room._again(sort="input", descending=True)
-        room.action_state()
+        tab = await go(app, pilot, "demos")
+        tab._again(sort="input", descending=True)
+        tab.action_state()
         await settled(pilot)
         app.theme = "nord"
         await pilot.press("q")
 
     async def second(app: ReviewApp, pilot: Any) -> None:
         assert app.theme == "nord"
-        room: Any = app.room
-        assert room.NAME == "demos"
-        assert (room.asked.sort, room.asked.descending, room.asked.filter.pruned) == ("input", True, False)
-        assert room.rows.size
+        tab: Any = app.tab
+        assert tab.NAME == "demos"
+        assert (tab.asked.sort, tab.asked.descending, tab.asked.filter.pruned) == ("input", True, False)
+        assert tab.rows.size
 
     session(taught, first)
     session(taught, second)
@@ -149,7 +149,7 @@ def test_what_changed_is_remembered_before_the_end(taught: Path) -> None:
 
         def kept() -> Any:
             told = json.loads((taught / "review.json").read_text()) if (taught / "review.json").exists() else {}
-            return told.get("tab"), told.get("rooms", {}).get("demos", {}).get("sort")
+            return told.get("tab"), told.get("tabs", {}).get("demos", {}).get("sort")
 
         await until(pilot, lambda: kept()[0] == "demos")
         await until(pilot, lambda: kept()[1] != "row")
@@ -164,14 +164,14 @@ def test_what_changed_is_remembered_before_the_end(taught: Path) -> None:
         "",
         "{",
         "[]",
-        '{"tab": 3, "theme": [], "rooms": {"demos": {"split": "x", "sort": 1, "pruned": "y"}, "sources": 7}}',
+        '{"tab": 3, "theme": [], "tabs": {"demos": {"split": "x", "sort": 1, "pruned": "y"}, "sources": 7}}',
     ],
 )
 def test_a_damaged_memory_counts_as_none(taught: Path, kept: str) -> None:
     (taught / "review.json").write_text(kept)
 
     async def script(app: ReviewApp, pilot: Any) -> None:
-        assert app.room is not None and app.room.NAME == "overview"
+        assert app.tab is not None and app.tab.NAME == "overview"
         demos: Any = await go(app, pilot, "demos")
         assert demos.asked.sort == "row" and demos.rows.size
 
@@ -239,13 +239,13 @@ def test_any_terminal_size_will_do(taught: Path, size: tuple[int, int]) -> None:
 
 def test_what_the_command_line_changes_meanwhile_is_seen(taught: Path, run: Run) -> None:
     async def script(app: ReviewApp, pilot: Any) -> None:
-        room: Any = await go(app, pilot, "sources")
-        assert all(s.kept for s in room.sources)
+        tab: Any = await go(app, pilot, "sources")
+        assert all(s.kept for s in tab.sources)
         done = run("prune", "--source", "noisy", "-w", taught)
         assert done.code == 0, done.err
-        await until(pilot, lambda: [s.source for s in room.sources if not s.kept] == ["noisy"])
+        await until(pilot, lambda: [s.source for s in tab.sources if not s.kept] == ["noisy"])
         await pilot.press("u")
-        await until(pilot, lambda: all(s.kept for s in room.sources))
+        await until(pilot, lambda: all(s.kept for s in tab.sources))
 
     session(taught, script)
 
@@ -269,8 +269,8 @@ def test_a_locked_workspace_is_told_and_tried_again(taught: Path, monkeypatch: p
         await until(pilot, lambda: any("open in PID" in n.message for n in app._notifications))
         holder.stdin.close()  # type: ignore[union-attr]
         holder.wait()
-        room: Any = app.room
-        await until(pilot, lambda: bool(room.step))
+        tab: Any = app.tab
+        await until(pilot, lambda: bool(tab.step))
         await until(pilot, lambda: "open in PID" not in lines_of(app)[1])
 
     session(taught, script)
@@ -300,12 +300,12 @@ def test_an_empty_workspace_says_what_to_run_in_every_tab(tmp_path: Path) -> Non
     Workspace.create(tmp_path)
 
     async def script(app: ReviewApp, pilot: Any) -> None:
-        for tab in ROOMS:
-            room = await go(app, pilot, tab)
-            assert room.nothing is not None
-            assert f"$ {room.nothing.command}" in text_of(app).replace("\n", "")
+        for tab in TABS:
+            tab = await go(app, pilot, tab)
+            assert tab.nothing is not None
+            assert f"$ {tab.nothing.command}" in text_of(app).replace("\n", "")
             await pilot.press("y")
-            assert app.clipboard == room.nothing.command
+            assert app.clipboard == tab.nothing.command
 
     session(tmp_path, script)
 
@@ -363,7 +363,7 @@ def test_the_first_paint_needs_neither_duckdb_nor_numpy() -> None:
     probe = "import sys, icl_curate.tui.app; print(*{m.split('.')[0] for m in sys.modules})"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert not set(done.stdout.split()) & {"duckdb", "numpy", "pyarrow", "torch", "openai"}
-    probe = "import sys, icl_curate.tui.app as a; a.import_rooms(); print(*{m.split('.')[0] for m in sys.modules})"
+    probe = "import sys, icl_curate.tui.app as a; a.import_tabs(); print(*{m.split('.')[0] for m in sys.modules})"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     heavy = {"torch", "openai", "transformers", "sentence_transformers", "scipy", "numba"}
     assert not set(done.stdout.split()) & heavy
@@ -435,10 +435,10 @@ def test_the_end_may_come_while_the_tabs_are_made(taught: Path) -> None:
     async def run() -> int | None:
         app, asked = ReviewApp(taught), asyncio.Event()
 
-        async def furnish(rooms: list[Any]) -> None:
+        async def furnish(tabs: list[Any]) -> None:
             app.exit(return_code=7)
             asked.set()
-            await ReviewApp._furnish(app, rooms)
+            await ReviewApp._furnish(app, tabs)
 
         app._furnish = furnish
         async with app.run_test():

@@ -144,8 +144,8 @@ def test_a_served_session_asks_no_llm_but_its_own(workspace: Workspace, tmp_path
         ]
 
         async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-            room = await go(app, pilot, "jobs")
-            propose(room, ["evaluate -m zero -n 2"])
+            tab = await go(app, pilot, "jobs")
+            propose(tab, ["evaluate -m zero -n 2"])
             await until(pilot, lambda: isinstance(app.screen, Start) and app.screen.costed)
             dialog: Any = app.screen
             field = dialog.query_one(Input)

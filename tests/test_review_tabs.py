@@ -17,7 +17,7 @@ from icl_curate.engine.store.browse import Stop, listed, matching, pruned_rows, 
 from icl_curate.engine.store.decisions import decide, history
 from icl_curate.engine.store.demonstrations import Filter
 from icl_curate.engine.store.overview import overview
-from icl_curate.engine.store.trials import standings
+from icl_curate.engine.store.trials import source_summaries
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.confirm import Confirm
@@ -51,7 +51,7 @@ def test_overview_tells_the_state_and_the_next_step(taught: Path) -> None:
         assert f"{state.validation} validation, {state.test} test" in shown
         assert "all-MiniLM" not in shown and "not encoded" in shown
         assert shown.count("1 decisions changed since") == 2
-        for source in standings(made):
+        for source in source_summaries(made):
             assert any(display_line(source.source)[:20] in line and str(source.demonstrations) in line
                        for line in lines_of(app))  # fmt: skip
         await pilot.press("y")
@@ -79,20 +79,20 @@ def test_sources_are_sorted_by_any_column_with_the_unknown_last(taught: Path) ->
     made = Workspace.open(taught)
 
     async def script(app: ReviewApp, pilot: Any) -> None:
-        room = await go(app, pilot, "sources")
-        assert [s.source for s in room.sources] == ["clean", ODD, "noisy"]
+        tab = await go(app, pilot, "sources")
+        assert [s.source for s in tab.sources] == ["clean", ODD, "noisy"]
         lines = text_of(app)
-        assert all(display_line(s.source) in lines and f"{s.reliability:.3f}" in lines for s in standings(made))
+        assert all(display_line(s.source) in lines and f"{s.reliability:.3f}" in lines for s in source_summaries(made))
         await pilot.press("j")
-        here = room.current.source
+        here = tab.current.source
         for _ in range(9):
             await pilot.press("s")
-            values = [getattr(s, _FIELD[room.sort]) for s in room.sources]
-            assert values == sorted(values, reverse=room.descending)
-            assert room.current.source == here, "the cursor stays on its source"
+            values = [getattr(s, _FIELD[tab.sort]) for s in tab.sources]
+            assert values == sorted(values, reverse=tab.descending)
+            assert tab.current.source == here, "the cursor stays on its source"
         await pilot.press("S")
-        values = [getattr(s, _FIELD[room.sort]) for s in room.sources]
-        assert values == sorted(values, reverse=room.descending)
+        values = [getattr(s, _FIELD[tab.sort]) for s in tab.sources]
+        assert values == sorted(values, reverse=tab.descending)
 
     session(taught, script)
 
@@ -109,15 +109,15 @@ def test_the_threshold_moves_over_the_curve_and_prunes_what_lies_below(taught: P
     assert found is not None
 
     async def script(app: ReviewApp, pilot: Any) -> None:
-        room = await go(app, pilot, "sources")
-        await until(pilot, lambda: room.measured is not None)
-        while room.estimator != "reliability":
+        tab = await go(app, pilot, "sources")
+        await until(pilot, lambda: tab.measured is not None)
+        while tab.estimator != "reliability":
             await pilot.press("e")
         await pilot.press(*["h"] * 5)
         for at, (threshold, dropped, accuracy) in enumerate(found.curves["reliability"]):
-            assert room.query_one(Curve).at == at
+            assert tab.query_one(Curve).at == at
             below = {name for name, score in found.scores["reliability"].items() if score < threshold}
-            assert len(below) == dropped and room._below() == below
+            assert len(below) == dropped and tab._below() == below
             told = text_of(app)
             assert f"below {threshold:.3f} drops {dropped}/3" in told and f"→ {accuracy:.3f}" in told
             await pilot.press("l")
@@ -130,9 +130,9 @@ def test_the_threshold_moves_over_the_curve_and_prunes_what_lies_below(taught: P
         await pilot.press("h", "p")
         await until(pilot, lambda: isinstance(app.screen, Confirm))
         await pilot.press("y")
-        await until(pilot, lambda: [s.source for s in room.sources if not s.kept] == ["noisy"])
+        await until(pilot, lambda: [s.source for s in tab.sources if not s.kept] == ["noisy"])
         await pilot.press("u")
-        await until(pilot, lambda: all(s.kept for s in room.sources))
+        await until(pilot, lambda: all(s.kept for s in tab.sources))
 
     session(taught, script)
     assert [(e.action, e.targets, e.undone) for e in history(made)] == [
@@ -144,12 +144,12 @@ def test_the_threshold_moves_over_the_curve_and_prunes_what_lies_below(taught: P
 
 def test_tuning_marks_what_validation_chooses(taught: Path) -> None:
     async def script(app: ReviewApp, pilot: Any) -> None:
-        room = await go(app, pilot, "sources")
-        await until(pilot, lambda: room.measured is not None)
+        tab = await go(app, pilot, "sources")
+        await until(pilot, lambda: tab.measured is not None)
         await pilot.press("e", "l", "t")
-        tuned = room.measured.tuned
+        tuned = tab.measured.tuned
         assert tuned.worth_it and "noisy" in tuned.pruned
-        assert room.estimator == tuned.estimator and room._below() == set(tuned.pruned)
+        assert tab.estimator == tuned.estimator and tab._below() == set(tuned.pruned)
         assert f"{tuned.gain:+.3f}" in text_of(app)
 
     session(taught, script)
@@ -157,15 +157,15 @@ def test_tuning_marks_what_validation_chooses(taught: Path) -> None:
 
 def test_a_source_is_pruned_kept_and_looked_into(taught: Path) -> None:
     async def script(app: ReviewApp, pilot: Any) -> None:
-        room = await go(app, pilot, "sources")
+        tab = await go(app, pilot, "sources")
         await pilot.press("j", "x")  # ten rows: no question asked
-        await until(pilot, lambda: [s.source for s in room.sources if not s.kept] == [ODD])
+        await until(pilot, lambda: [s.source for s in tab.sources if not s.kept] == [ODD])
         await pilot.press("r")
-        await until(pilot, lambda: all(s.kept for s in room.sources))
+        await until(pilot, lambda: all(s.kept for s in tab.sources))
         await pilot.press("r")
         await until(pilot, lambda: history(Workspace.open(taught))[0].action == "keep")
         await pilot.press("enter")
-        demos: Any = app.room
+        demos: Any = app.tab
         await until(pilot, lambda: len(demos.rows) == SOURCES[ODD])
         assert demos.NAME == "demos"
 

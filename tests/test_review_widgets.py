@@ -29,8 +29,8 @@ columns = st.lists(
 
 @settings(deadline=None)
 @given(columns, st.integers(5, 200), st.integers(1, 2))
-def test_columns_take_the_room_there_is(given_columns: list[Column], room: int, gap: int) -> None:
-    shown = _fit(given_columns, room, gap)
+def test_columns_take_the_room_there_is(given_columns: list[Column], tab: int, gap: int) -> None:
+    shown = _fit(given_columns, tab, gap)
     used = sum(width for _, width in shown) + gap * (len(shown) - 1)
     kept = {i for i, _ in shown}
     assert [i for i, _ in shown] == sorted(kept)
@@ -38,11 +38,11 @@ def test_columns_take_the_room_there_is(given_columns: list[Column], room: int, 
     left_out = [given_columns[i].rank for i in range(len(given_columns)) if i not in kept]
     stayed = [given_columns[i].rank for i in kept if given_columns[i].rank]
     assert not left_out or not stayed or max(stayed) <= min(left_out) or min(left_out) >= max(stayed)
-    if left_out or used > room:
+    if left_out or used > tab:
         return
-    assert used <= room
+    assert used <= tab
     if any(given_columns[i].grow and width < given_columns[i].most for i, width in shown):
-        assert used == room
+        assert used == tab
 
 
 class Stage(App[None]):

@@ -16,7 +16,7 @@ from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Answer, Capabilities, Failure, Request, Result
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Demonstration, Query, Task
-from icl_curate.engine.select.stability import Inquiry, Shown
+from icl_curate.engine.select.stability import QueryShots, StabilityCheck
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from servers import Server
@@ -84,17 +84,17 @@ OPEN = {  # best-last: the best shot is read last
 }
 
 
-def inquiry(
+def check(
     workspace: Workspace, backend: Scripted, shots: int, query: Query, variants: bool = True, **more: Any
-) -> Inquiry:
+) -> StabilityCheck:
     task = Task("labels", CHOICES) if query.answers == ("up",) else Task("open")
     llm = LLMClient(workspace, backend, SETTINGS, **more)
-    return Inquiry(llm, task, [Shown(query, SHOTS[:shots])], variants=variants)
+    return StabilityCheck(llm, task, [QueryShots(query, SHOTS[:shots])], variants=variants)
 
 
 def test_each_shot_is_left_out_once_and_the_order_is_turned(workspace: Workspace) -> None:
     backend = Scripted(OPEN)
-    ready = inquiry(workspace, backend, 3, Query("q", answers=("Oslo",)))
+    ready = check(workspace, backend, 3, Query("q", answers=("Oslo",)))
     assert ready.known() == [None]
     plan = ready.cost()
     assert (plan.requests, plan.to_ask, plan.cached) == (5, 5, 0)
@@ -110,7 +110,7 @@ def test_each_shot_is_left_out_once_and_the_order_is_turned(workspace: Workspace
     assert found.adds(1) is None  # another answer was generated: what this one is worth there is not known
     assert found.adds(2) is None
     asked = len(backend.asked)
-    again = inquiry(workspace, backend, 3, Query("q", answers=("Oslo",)))
+    again = check(workspace, backend, 3, Query("q", answers=("Oslo",)))
     [whole] = again.known()
     assert whole is not None
     assert not whole.others  # a failure is not cached: that variant is still to be asked
@@ -127,12 +127,12 @@ def test_scored_options_tell_what_an_answer_is_worth_where_another_wins(workspac
         ("in0", "in1"): (0.2, 0.3, 0.5),
     }
     backend = Scripted(script)
-    ready = inquiry(workspace, backend, 2, Query("q", answers=("up",)))
+    ready = check(workspace, backend, 2, Query("q", answers=("up",)))
     [found] = ready.run(Budget())
     assert [heard.same for heard in found.others] == [False, True, True]
     assert found.adds(0) == pytest.approx(0.6 - 0.4)
     assert found.adds(1) == pytest.approx(0.6 - 0.8)
-    [known] = inquiry(workspace, backend, 2, Query("q", answers=("up",)), dry_run=True).known()
+    [known] = check(workspace, backend, 2, Query("q", answers=("up",)), dry_run=True).known()
     assert known is not None
     assert [heard.support for heard in known.others] == pytest.approx([0.4, 0.8, 0.5])
 
@@ -140,7 +140,7 @@ def test_scored_options_tell_what_an_answer_is_worth_where_another_wins(workspac
 @pytest.mark.parametrize(("shots", "prompts"), [(0, [()]), (1, [("in0",), ()])])
 def test_few_shots_have_no_order(workspace: Workspace, shots: int, prompts: list[tuple[str, ...]]) -> None:
     backend = Scripted({(): ("a", 0.5), ("in0",): ("a", 0.5)})
-    [found] = inquiry(workspace, backend, shots, Query("q")).run(Budget())
+    [found] = check(workspace, backend, shots, Query("q")).run(Budget())
     assert backend.asked == prompts
     assert found.turned is None
     assert len(found.without) == shots
@@ -149,7 +149,7 @@ def test_few_shots_have_no_order(workspace: Workspace, shots: int, prompts: list
 
 def test_shots_that_do_not_fit_are_no_variants(workspace: Workspace) -> None:
     backend = Scripted(OPEN, context=40 + SETTINGS.max_tokens)
-    ready = inquiry(workspace, backend, 4, Query("q"))
+    ready = check(workspace, backend, 4, Query("q"))
     [found] = ready.run(Budget())
     assert (found.dropped, found.room, len(found.without)) == (1, 40, 3)
     assert sorted(backend.asked) == sorted(OPEN)
@@ -158,12 +158,12 @@ def test_shots_that_do_not_fit_are_no_variants(workspace: Workspace) -> None:
 def test_without_variants_only_the_whole_prompt_is_asked(workspace: Workspace) -> None:
     backend = Scripted(OPEN)
     task = Task("open")
-    queries = [Shown(Query("q"), SHOTS[:3]), Shown(Query("other"), SHOTS[:3])]
-    found = Inquiry(LLMClient(workspace, backend, SETTINGS), task, queries, variants=False).run(Budget())
+    queries = [QueryShots(Query("q"), SHOTS[:3]), QueryShots(Query("other"), SHOTS[:3])]
+    found = StabilityCheck(LLMClient(workspace, backend, SETTINGS), task, queries, variants=False).run(Budget())
     assert [one.whole.answer.text for one in found if one.whole.answer] == ["Oslo", "Oslo"]
     assert not any(one.others for one in found)
     turned = replace(SETTINGS, order="best-first")
-    Inquiry(LLMClient(workspace, backend, turned), task, queries[:1], variants=False).run(Budget())
+    StabilityCheck(LLMClient(workspace, backend, turned), task, queries[:1], variants=False).run(Budget())
     assert backend.asked == [("in2", "in1", "in0")] * 2 + [("in0", "in1", "in2")]
 
 

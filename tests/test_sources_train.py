@@ -147,14 +147,14 @@ def test_leave_one_out_is_the_votes_loss_without_the_source(trained: Trained) ->
 
 
 def test_sources_with_wrong_labels_score_below_the_clean_one(trained: Trained) -> None:
-    standing = {s.source: s for s in trials.standings(trained.workspace)}
+    by_source = {s.source: s for s in trials.source_summaries(trained.workspace)}
     bad = [name for name, about in TRUTH.items() if about["wrong_share"] >= 0.5 and about["kind"] != "off-topic"]
     assert len(bad) >= 3
     for estimator in DEFAULT_ESTIMATORS:
         scores = trials.weights(trained.workspace, estimator)
         for name in bad:
             assert scores[name] < scores["helpdesk_team"], (estimator, name)
-    for name, found in standing.items():
+    for name, found in by_source.items():
         own = [item.right for items in trained.lists for item in items if item.source == name]
         assert found.hits == len(own)
         assert found.accuracy == pytest.approx(np.mean(own))

@@ -70,13 +70,13 @@ def test_the_last_word_wins_and_undo_takes_it_back(
 
 def test_a_dry_run_says_what_would_happen_and_does_nothing(tmp_path: Path) -> None:
     store = _pool(tmp_path)
-    rehearsed = decide(store, "prune", "source", ["s1"], dry_run=True)
-    assert (rehearsed.active_before, rehearsed.active_after) == (6, 3)
-    assert rehearsed.pruned_sources == ("s1",)
+    planned = decide(store, "prune", "source", ["s1"], dry_run=True)
+    assert (planned.active_before, planned.active_after) == (6, 3)
+    assert planned.pruned_sources == ("s1",)
     assert _active(store) == set(IDS)
     assert history(store) == []
     done = decide(store, "prune", "source", ["s1"])
-    assert (done.active_after, done.kept_sources) == (rehearsed.active_after, ("s0",))
+    assert (done.active_after, done.kept_sources) == (planned.active_after, ("s0",))
 
 
 def test_unknown_targets_are_refused_with_a_near_name(tmp_path: Path) -> None:

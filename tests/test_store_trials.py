@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from icl_curate.engine.store import runs, trials
 from icl_curate.engine.store.decisions import decide
-from icl_curate.engine.store.trials import KIND, SourceStanding, Trials
+from icl_curate.engine.store.trials import KIND, SourceSummary, Trials
 from icl_curate.engine.store.workspace import Workspace
 
 SIZES = {"a": 5, "b": 3, "c": 4, "never met": 2}
@@ -73,10 +73,10 @@ def _equal(found: Trials | None, wanted: Trials) -> bool:
 def test_nothing_is_known_before_the_first_run(store: Workspace) -> None:
     assert trials.latest(store) is None
     assert trials.weights(store) == {}
-    assert [(s.source, s.demonstrations, s.active) for s in trials.standings(store)] == [
+    assert [(s.source, s.demonstrations, s.active) for s in trials.source_summaries(store)] == [
         (name, size, size) for name, size in sorted(SIZES.items())
     ]
-    assert {(s.weight, s.leave_one_out, s.reliability, s.hits, s.accuracy) for s in trials.standings(store)} == {
+    assert {(s.weight, s.leave_one_out, s.reliability, s.hits, s.accuracy) for s in trials.source_summaries(store)} == {
         (None, None, None, None, None)
     }
 
@@ -92,7 +92,7 @@ def test_what_is_saved_comes_back_in_its_order(store: Workspace) -> None:
 @pytest.mark.parametrize("status", ["running", "failed", "interrupted"])
 def test_only_the_latest_finished_run_counts(store: Workspace, status: str) -> None:
     def counts(tried: Trials, scores: Scores) -> bool:
-        weights = {s.source: s.weight for s in trials.standings(store) if s.weight is not None}
+        weights = {s.source: s.weight for s in trials.source_summaries(store) if s.weight is not None}
         return _equal(trials.latest(store), tried) and trials.weights(store) == weights == scores["multilinear"]
 
     older = _finished(store, seed=1)
@@ -116,7 +116,7 @@ def test_standings_are_what_a_count_by_hand_gives(store: Workspace) -> None:
         own = [row for row, source in ROWS if source == name]
         right = [bool(r) for r, source in zip(tried.right, tried.sources, strict=True) if source == name]
         wanted.append(
-            SourceStanding(
+            SourceSummary(
                 source=name,
                 weight=scores["multilinear"].get(name),
                 leave_one_out=scores["leave-one-out"].get(name),
@@ -130,13 +130,13 @@ def test_standings_are_what_a_count_by_hand_gives(store: Workspace) -> None:
             )
         )
     wanted.sort(key=lambda s: (s.weight is None, -(s.weight or 0.0), s.source))
-    assert trials.standings(store) == wanted
+    assert trials.source_summaries(store) == wanted
 
 
 def test_retired_demonstrations_are_not_counted(store: Workspace) -> None:
     with store.write() as con:
         con.execute("UPDATE demonstrations SET retired_at = now()::TIMESTAMP WHERE source = 'c' OR row = 1")
-    assert {s.source: s.demonstrations for s in trials.standings(store)} == {"a": 4, "b": 3, "never met": 2}
+    assert {s.source: s.demonstrations for s in trials.source_summaries(store)} == {"a": 4, "b": 3, "never met": 2}
 
 
 def test_a_save_that_fails_keeps_nothing_of_it(store: Workspace) -> None:

@@ -265,7 +265,7 @@ def test_jobs_tell_what_their_folders_hold(terminals: Terminals, own: Path) -> N
 def test_the_review_of_it(terminals: Terminals, own: Path) -> None:
     """Textual's own sequences are many; those of the pool are none of them, and what ``y`` copies is base64."""
     (own / ".icl-curate" / "review.json").write_text(
-        json.dumps({"tab": "preview", "theme": "", "rooms": {"preview": {"typed": CLIP, "methods": ["bm25", "bm25"]}}})
+        json.dumps({"tab": "preview", "theme": "", "tabs": {"preview": {"typed": CLIP, "methods": ["bm25", "bm25"]}}})
     )
     shown = terminals(
         "review", directory=own, width=120, seconds=60,

@@ -192,15 +192,15 @@ def test_training_learns_topics_and_what_the_llm_knows(tmp_path: Path, monkeypat
     assert metrics["average_precision"] > metrics["by_name"]["average_precision"]
     assert summary["calls"] == 260 == len(backend.asked) and metrics["core_by_llm"] is False
     assert metrics["notes"] and "overlap in words" in metrics["notes"][0]
-    listed = {standing.topic: standing for standing in topics(workspace, SETTINGS)}
+    listed = {topic.topic: topic for topic in topics(workspace, SETTINGS)}
     shots = fetch(workspace, active_rows(workspace))
     for subject, phrases in SUBJECTS.items():
         for phrase in phrases:
-            standing = listed[phrase]
-            assert standing.active == standing.demonstrations == sum(phrase in shot.input for shot in shots)
-            assert standing.sources[0][0] == f"{subject}-desk"
-            assert (standing.knowledge < 0.5) == (subject in (*LOST, "kitchen"))
-            assert standing.observations > 5
+            topic = listed[phrase]
+            assert topic.active == topic.demonstrations == sum(phrase in shot.input for shot in shots)
+            assert topic.sources[0][0] == f"{subject}-desk"
+            assert (topic.knowledge < 0.5) == (subject in (*LOST, "kitchen"))
+            assert topic.observations > 5
     again = _train(workspace, backend)
     assert again["cached_calls"] == again["calls"] and len(backend.asked) == 260
     assert again["metrics"]["average_precision"] == metrics["average_precision"]
@@ -220,7 +220,7 @@ def test_the_llm_picks_core_topics_and_adds_some(tmp_path: Path, monkeypatch: py
     prompts = [text for text in backend.asked if "Candidate topics:" in text]
     assert len(prompts) == 300 and summary["metrics"]["core_by_llm"]
     assert summary["metrics"]["added_by_llm"] == len(SUBJECTS)  # named for many; what was named once is left out
-    listed = {standing.topic: standing for standing in topics(workspace, SETTINGS)}
+    listed = {topic.topic: topic for topic in topics(workspace, SETTINGS)}
     assert listed["garden matters"].demonstrations == 48
     pool_and_validation = {query.input for query in queries(workspace, "validation")}
     with workspace.read() as con:
@@ -360,23 +360,23 @@ def test_behind_a_topic_stand_the_rows_that_cover_and_need_it(tmp_path: Path, mo
     needs = survey.model.predictor.predict(view.embed(asked))
     covers = survey.model.predictor.predict(view.vectors(active_rows(workspace)))
     bar = np.sort(needs, axis=1)[:, -min(TOP, needs.shape[1])]
-    for standing in survey.topics():
-        at = survey.model.names.index(standing.topic)
-        behind = survey.behind(standing.topic, limit=10)
+    for topic in survey.topics():
+        at = survey.model.names.index(topic.topic)
+        behind = survey.behind(topic.topic, limit=10)
         needing = {q.row: needs[i, at] for i, q in enumerate(asked) if needs[i, at] >= max(bar[i], FLOOR)}
         assert dict(behind.queries) == pytest.approx(needing)
-        assert len(needing) == standing.queries
+        assert len(needing) == topic.queries
         weights = [weight for _, weight in behind.demonstrations]
         assert weights == sorted(weights, reverse=True)
         place = {row: i for i, row in enumerate(active_rows(workspace).tolist())}
         for row, weight in behind.demonstrations:
             assert weight == pytest.approx(covers[place[row], at], abs=2e-3)
-        assert len(behind.core) == standing.active
+        assert len(behind.core) == topic.active
         assert behind.core <= set(place)
-    by_name = {standing.topic: standing for standing in survey.topics()}
+    by_name = {topic.topic: topic for topic in survey.topics()}
     for gap in survey.gaps(limit=1000):
-        standing = by_name[gap.topic]
-        found = (standing.queries, standing.covered, standing.severity)
+        topic = by_name[gap.topic]
+        found = (topic.queries, topic.covered, topic.severity)
         assert found == (gap.queries, gap.coverage, gap.severity)
     with pytest.raises(KeyError):
         survey.behind("no such topic")

@@ -19,7 +19,7 @@ from icl_curate.engine.llm.asking import backend_for, destination
 from icl_curate.engine.llm.hf.loading import load_description
 from icl_curate.engine.progress import Event
 from icl_curate.engine.retrieval.encoder import load_encoder
-from icl_curate.engine.select.session import Warm
+from icl_curate.engine.select.session import SessionCache
 from icl_curate.engine.settings import Settings, resolve
 from icl_curate.engine.store.workspace import Workspace
 from servers import Server
@@ -134,15 +134,15 @@ def test_every_way_from_settings_to_a_server_is_the_same_door(foreign: Path, ser
     for _ in range(2):  # a failure leaves nothing open behind
         with pytest.raises(trust.UnconfirmedServer), backend_for(settings, encode):  # type: ignore[arg-type]
             pass
-    warm = Warm()
+    session_cache = SessionCache()
     with pytest.raises(trust.UnconfirmedServer):
-        warm.backend(workspace, settings)
+        session_cache.backend(workspace, settings)
     trust.confirm(foreign, server.url)
     said: list[Event] = []
     with backend_for(settings, encode, said.append) as backend:  # type: ignore[arg-type]
         assert backend.identity()["base_url"] == server.url
     assert [event.note for event in said] == [f"prompts go to stub at {server.url}"]
-    assert warm.backend(workspace, settings).identity()["base_url"] == server.url
+    assert session_cache.backend(workspace, settings).identity()["base_url"] == server.url
     local = resolve(foreign, {"llm": "hf:somewhere"}).settings
     assert destination(local) == ""
     with backend_for(local, encode):  # type: ignore[arg-type]

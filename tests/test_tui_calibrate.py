@@ -17,7 +17,7 @@ from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.confirm import Confirm
 from icl_curate.tui.dialogs.note import Note
 from icl_curate.tui.dialogs.start import Start
-from icl_curate.tui.tabs.calibrate.tab import CalibrateRoom
+from icl_curate.tui.tabs.calibrate.tab import CalibrateTab
 from reviewing import HOSTILE as TEXTS
 from reviewing import is_safe, said, session, text_of, until
 from servers import Server, answer_to
@@ -60,8 +60,8 @@ def index(folder: Path, server: Server | None = None, queries: int = QUERIES) ->
     return workspace
 
 
-def numbers(room: CalibrateRoom) -> list[int]:
-    return [turn["round"] for turn in room.told["rounds"]] if room.told else []
+def numbers(tab: CalibrateTab) -> list[int]:
+    return [round_["round"] for round_ in tab.told["rounds"]] if tab.told else []
 
 
 def test_steps_and_runs_say_their_cost_and_are_paid_once(tmp_path: Path, server: Server) -> None:
@@ -72,8 +72,8 @@ def test_steps_and_runs_say_their_cost_and_are_paid_once(tmp_path: Path, server:
         await pilot.press("y")
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        room = app.query_one(CalibrateRoom)
-        await until(pilot, lambda: room.told)
+        tab = app.query_one(CalibrateTab)
+        await until(pilot, lambda: tab.told)
         assert not server.calls
         assert "not asked yet" in text_of(app)
         await pilot.press("s")
@@ -82,20 +82,20 @@ def test_steps_and_runs_say_their_cost_and_are_paid_once(tmp_path: Path, server:
         assert not server.calls
         await pilot.press("s")
         await agreed(app, pilot, 1 + 3)
-        await until(pilot, lambda: numbers(room) == [0])
+        await until(pilot, lambda: numbers(tab) == [0])
         assert len(server.asked("question 0")) == 4
         await pilot.press("s")
         await agreed(app, pilot, 1)
-        await until(pilot, lambda: numbers(room) == [0, 1])
+        await until(pilot, lambda: numbers(tab) == [0, 1])
         await pilot.press("r")
         await agreed(app, pilot, 4)
-        await until(pilot, lambda: numbers(room) == [0, 1, 2, 3, 4, 5])
+        await until(pilot, lambda: numbers(tab) == [0, 1, 2, 3, 4, 5])
         asked = server.asked("question 0")
         assert len(asked) == 9
-        assert room.told is not None
-        assert {turn["answer"] for turn in room.told["rounds"]} <= {answer_to(call.text) for call in asked}
-        least = min(room.told["rounds"], key=lambda turn: turn["uncertainty"])
-        assert room.told["final_round"] == least["round"]
+        assert tab.told is not None
+        assert {round_["answer"] for round_ in tab.told["rounds"]} <= {answer_to(call.text) for call in asked}
+        least = min(tab.told["rounds"], key=lambda round_: round_["uncertainty"])
+        assert tab.told["final_round"] == least["round"]
         await until(pilot, lambda: least["answer"][:8] in text_of(app))
         assert is_safe(text_of(app))
         await pilot.press("s")
@@ -106,8 +106,8 @@ def test_steps_and_runs_say_their_cost_and_are_paid_once(tmp_path: Path, server:
         assert len(server.asked("question 0")) == 9
         await pilot.press("p", "y")
         copied = json.loads(app.clipboard)
-        at = min(room.rounds.cursor, 5)
-        assert [one["content"] for one in copied] == [m.content for m in room.told["prompts"][at]]
+        at = min(tab.rounds.cursor, 5)
+        assert [one["content"] for one in copied] == [m.content for m in tab.told["prompts"][at]]
         assert is_safe(text_of(app))
         await pilot.press("q")
 
@@ -119,22 +119,22 @@ def test_answers_are_accepted_noted_and_the_queue_follows(tmp_path: Path, server
     decide(workspace, "prune", "demonstration", [fetch(workspace, active_rows(workspace)[:1])[0].id])
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        room = app.query_one(CalibrateRoom)
-        await until(pilot, lambda: room.told)
-        row = room.current
+        tab = app.query_one(CalibrateTab)
+        await until(pilot, lambda: tab.told)
+        row = tab.current
         assert row is not None
         await pilot.press("a")
         await until(pilot, lambda: "no answer to accept" in said(app))
         await pilot.press("s")
         await until(pilot, lambda: isinstance(app.screen, Confirm))
         await pilot.press("y")
-        await until(pilot, lambda: numbers(room) == [0])
+        await until(pilot, lambda: numbers(tab) == [0])
         await pilot.press("enter")
-        await until(pilot, lambda: app.focused is room.rounds)
+        await until(pilot, lambda: app.focused is tab.rounds)
         await pilot.press("a")
         await until(pilot, lambda: row in reviews(workspace, LLM))
-        assert room.told is not None
-        assert reviews(workspace, LLM)[row].answer == room.told["rounds"][0]["answer"]
+        assert tab.told is not None
+        assert reviews(workspace, LLM)[row].answer == tab.told["rounds"][0]["answer"]
         await until(pilot, lambda: f"1 of {QUERIES} accepted" in text_of(app))
         await pilot.press("e")
         await until(pilot, lambda: isinstance(app.screen, Note))
@@ -157,32 +157,32 @@ def test_answers_are_accepted_noted_and_the_queue_follows(tmp_path: Path, server
         await pilot.press("enter")
         await until(pilot, lambda: "look [/b] again" in text_of(app))
         await pilot.press("a", "u", "a", "a", "u")  # faster than the disk: each acts on what the one before did
-        await until(pilot, lambda: not room._queue("say"))
+        await until(pilot, lambda: not tab._queue("say"))
         assert (reviews(workspace, LLM)[row].round, reviews(workspace, LLM)[row].note) == (None, "look [/b] again")
         await pilot.press("u")
         await until(pilot, lambda: reviews(workspace, LLM)[row].round == 0)
         assert [entry.action for entry in history(workspace)] == ["prune"]
         await pilot.press("escape", "n")
-        await until(pilot, lambda: room.current != row)
+        await until(pilot, lambda: tab.current != row)
         await pilot.press("f")
-        await until(pilot, lambda: len(room.rows) == QUERIES - 1 and row not in room.rows.tolist())
+        await until(pilot, lambda: len(tab.rows) == QUERIES - 1 and row not in tab.rows.tolist())
         await pilot.press("f")
-        await until(pilot, lambda: room.rows.tolist() == [row])
-        await until(pilot, lambda: room.case and room.case.row == row)
+        await until(pilot, lambda: tab.rows.tolist() == [row])
+        await until(pilot, lambda: tab.case and tab.case.row == row)
         await pilot.press("a")
         await until(pilot, lambda: reviews(workspace, LLM)[row].round is None)
-        await until(pilot, lambda: not len(room.rows) and "no such query" in text_of(app))
+        await until(pilot, lambda: not len(tab.rows) and "no such query" in text_of(app))
         await pilot.press("f")
-        await until(pilot, lambda: room.rows.tolist() == [row])
+        await until(pilot, lambda: tab.rows.tolist() == [row])
         await pilot.press("q")
 
     session(workspace.path, script)
 
     async def again(app: ReviewApp, pilot: Pilot[None]) -> None:
-        room = app.query_one(CalibrateRoom)
-        await until(pilot, lambda: room.rows.size)
-        assert room.filter == "noted"
-        await until(pilot, lambda: numbers(room) == [0])  # what was answered is shown again without asking
+        tab = app.query_one(CalibrateTab)
+        await until(pilot, lambda: tab.rows.size)
+        assert tab.filter == "noted"
+        await until(pilot, lambda: numbers(tab) == [0])  # what was answered is shown again without asking
 
     calls = len(server.calls)
     session(workspace.path, again)
@@ -194,32 +194,32 @@ def test_small_terminals_show_queue_and_case(tmp_path: Path, size: tuple[int, in
     workspace = index(tmp_path)
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        room = app.query_one(CalibrateRoom)
-        await until(pilot, lambda: room.told)
+        tab = app.query_one(CalibrateTab)
+        await until(pilot, lambda: tab.told)
         await until(pilot, lambda: "question 0" in text_of(app))
         await pilot.press("j", "j")  # the one with long documents
-        await until(pilot, lambda: room.case and room.case.id == "q2" and room.told)
+        await until(pilot, lambda: tab.case and tab.case.id == "q2" and tab.told)
         await pilot.press("enter")
         await until(pilot, lambda: "round" in text_of(app))
         assert is_safe(text_of(app))
         await pilot.press("escape")
-        await until(pilot, lambda: app.focused is room.queue)
+        await until(pilot, lambda: app.focused is tab.queue)
 
     session(workspace.path, script, size)
 
 
 def test_the_whole_set_is_proposed_as_a_job_and_an_empty_set_says_so(tmp_path: Path) -> None:
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        await until(pilot, lambda: app.query_one(CalibrateRoom).told)
+        await until(pilot, lambda: app.query_one(CalibrateTab).told)
         await pilot.press("b")
         await until(pilot, lambda: isinstance(app.screen, Start))
         assert app.screen.query_one(Input).value == "calibrate --validation"
         await pilot.press("escape")
 
     async def empty(app: ReviewApp, pilot: Pilot[None]) -> None:
-        room = app.query_one(CalibrateRoom)
-        await until(pilot, lambda: room.nothing)
-        assert room.to_copy().startswith("icl-curate index")
+        tab = app.query_one(CalibrateTab)
+        await until(pilot, lambda: tab.nothing)
+        assert tab.to_copy().startswith("icl-curate index")
 
     session(index(tmp_path).path, script)
     (tmp_path / "none").mkdir()

@@ -17,7 +17,7 @@ from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.outcome import OutcomeDialog
 from icl_curate.tui.dialogs.start import Start
 from icl_curate.tui.tabs.evaluate.rows import command_for
-from icl_curate.tui.tabs.evaluate.tab import EvaluateRoom
+from icl_curate.tui.tabs.evaluate.tab import EvaluateTab
 from icl_curate.tui.widgets.forest import Forest, Look, Span
 from reviewing import HOSTILE as TEXTS
 from reviewing import is_safe, session, text_of, until
@@ -121,28 +121,28 @@ def test_runs_methods_and_queries_by_keys(tmp_path: Path) -> None:
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         await pilot.press("7")
-        room = app.query_one(EvaluateRoom)
-        await until(pilot, lambda: room.shown)
+        tab = app.query_one(EvaluateTab)
+        await until(pilot, lambda: tab.shown)
 
         def scores(name: str) -> list[float]:
-            return [row[name] for _, row in room.rows]
+            return [row[name] for _, row in tab.rows]
 
-        assert room.run is not None
-        assert room.run.run == 2
+        assert tab.run is not None
+        assert tab.run.run == 2
         assert scores("accuracy") == sorted(scores("accuracy"), reverse=True)
         await pilot.press("S")
         assert scores("accuracy") == sorted(scores("accuracy"))
         await pilot.press("h")
-        assert room.run.run == 1
-        assert dict(room.rows)["zero"]["accuracy"] == pytest.approx(sum(shares(first, "zero").values()) / QUERIES)
+        assert tab.run.run == 1
+        assert dict(tab.rows)["zero"]["accuracy"] == pytest.approx(sum(shares(first, "zero").values()) / QUERIES)
         await pilot.press("h", "l")
-        assert room.run.run == 2
+        assert tab.run.run == 2
         await pilot.press("s", "s")  # by hard, where zero has none: it stands last
-        assert room.sort == "hard"
-        assert room.rows[-1][0] == "zero"
-        while room.rows[room.table.cursor][0] != "ranker":
-            await pilot.press("j" if room.table.cursor < 1 else "k")
-        await until(pilot, lambda: room.pair == ("ranker", "dense"))
+        assert tab.sort == "hard"
+        assert tab.rows[-1][0] == "zero"
+        while tab.rows[tab.table.cursor][0] != "ranker":
+            await pilot.press("j" if tab.table.cursor < 1 else "k")
+        await until(pilot, lambda: tab.pair == ("ranker", "dense"))
         mine, others = shares(second, "ranker"), shares(second, "dense")
         for kept in (
             {q for q in mine if mine[q] < others[q]},
@@ -151,7 +151,7 @@ def test_runs_methods_and_queries_by_keys(tmp_path: Path) -> None:
             set(mine),
         ):
             await pilot.press("f")
-            await until(pilot, lambda kept=kept: {o.id for o in room.shown} == kept)
+            await until(pilot, lambda kept=kept: {o.id for o in tab.shown} == kept)
         assert f"{sum(mine[q] > others[q] for q in mine)} won" in text_of(app)
         await pilot.press("o", "enter")
         await until(pilot, lambda: isinstance(app.screen, OutcomeDialog))
@@ -160,7 +160,7 @@ def test_runs_methods_and_queries_by_keys(tmp_path: Path) -> None:
         assert is_safe(text)
         assert "shown by ranker" in str(app.screen.query_one("#told", Static).render())
         await pilot.press("escape", "escape")
-        assert app.focused is room.table
+        assert app.focused is tab.table
         await pilot.press("y")
         table = app.clipboard.splitlines()
         assert len(table) == 2 + len(METHODS)
@@ -173,9 +173,9 @@ def test_runs_methods_and_queries_by_keys(tmp_path: Path) -> None:
 
 
 async def _remembers(app: ReviewApp, pilot: Pilot[None]) -> None:
-    room = app.query_one(EvaluateRoom)
-    await until(pilot, lambda: room.rows)
-    assert (room.sort, room.descending) == ("hard", True)
+    tab = app.query_one(EvaluateTab)
+    await until(pilot, lambda: tab.rows)
+    assert (tab.sort, tab.descending) == ("hard", True)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (40, 12)])
@@ -185,17 +185,17 @@ def test_small_terminals_keep_the_figures_and_the_queries(tmp_path: Path, size: 
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         await pilot.press("7")
-        room = app.query_one(EvaluateRoom)
-        await until(pilot, lambda: room.shown)
+        tab = app.query_one(EvaluateTab)
+        await until(pilot, lambda: tab.shown)
         await pilot.pause()
-        for name, row in room.rows:
+        for name, row in tab.rows:
             assert f"{row['accuracy']:.3f}" in text_of(app)
             assert name in text_of(app)
         await pilot.press("o")
         await until(pilot, lambda: "lost" in text_of(app))
         assert is_safe(text_of(app))
         await pilot.press("escape")
-        await until(pilot, lambda: f"{room.rows[0][1]['accuracy']:.3f}" in text_of(app))
+        await until(pilot, lambda: f"{tab.rows[0][1]['accuracy']:.3f}" in text_of(app))
 
     session(workspace.path, script, size)
 
@@ -205,12 +205,12 @@ def test_without_evaluations_n_proposes_the_first(tmp_path: Path) -> None:
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         await pilot.press("7")
-        room = app.query_one(EvaluateRoom)
-        await until(pilot, lambda: room.nothing and room in (app.focused or app).ancestors)
-        assert room.to_copy() == "icl-curate evaluate --methods zero,random,bm25,dense"
+        tab = app.query_one(EvaluateTab)
+        await until(pilot, lambda: tab.nothing and tab in (app.focused or app).ancestors)
+        assert tab.to_copy() == "icl-curate evaluate --methods zero,random,bm25,dense"
         await pilot.press("n")
         assert isinstance(app.screen, Start)
-        assert app.screen.query_one(Input).value == room.to_copy().removeprefix("icl-curate ")
+        assert app.screen.query_one(Input).value == tab.to_copy().removeprefix("icl-curate ")
         await pilot.press("escape")
         assert app.screen.id == "_default"
 

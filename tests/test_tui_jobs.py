@@ -20,11 +20,11 @@ from icl_curate.engine.jobs.folder import find
 from icl_curate.engine.jobs.lock import hold
 from icl_curate.engine.progress import Event
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.render.jobs import rehearsed
+from icl_curate.render.jobs import dry_run_rows
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.start import Start, propose
-from icl_curate.tui.tabs.evaluate.tab import EvaluateRoom
-from icl_curate.tui.tabs.jobs.tab import JobsRoom
+from icl_curate.tui.tabs.evaluate.tab import EvaluateTab
+from icl_curate.tui.tabs.jobs.tab import JobsTab
 from icl_curate.tui.widgets.logview import LogView
 from icl_curate.tui.widgets.paths import Paths
 from icl_curate.tui.widgets.trend import Trend
@@ -58,7 +58,7 @@ def static(app: ReviewApp, selector: str) -> str:
 
 
 def state(app: ReviewApp, number: int) -> str:
-    return next((seen.job.state for seen in app.query_one(JobsRoom).seen if seen.job.number == number), "")
+    return next((seen.job.state for seen in app.query_one(JobsTab).seen if seen.job.number == number), "")
 
 
 def test_a_job_is_started_once_its_cost_is_known(workspace: Workspace, server: Server) -> None:
@@ -67,8 +67,8 @@ def test_a_job_is_started_once_its_cost_is_known(workspace: Workspace, server: S
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         await pilot.press("8")
-        room = app.query_one(JobsRoom)
-        await until(pilot, lambda: room.nothing and room in (app.focused or app).ancestors)
+        tab = app.query_one(JobsTab)
+        await until(pilot, lambda: tab.nothing and tab in (app.focused or app).ancestors)
         await pilot.press("n")
         dialog = app.screen
         assert isinstance(dialog, Start)
@@ -92,10 +92,10 @@ def test_a_job_is_started_once_its_cost_is_known(workspace: Workspace, server: S
         assert "job 1 done: best of 2" in said(app)
         assert len(asked(server)) == told["to_ask"]
         await pilot.press("enter")  # from a finished evaluation to its table
-        await until(pilot, lambda: app.query_one(EvaluateRoom).rows)
-        assert app.room is not None
-        assert app.room.NAME == "evaluate"
-        assert {name for name, _ in app.query_one(EvaluateRoom).rows} == {"zero", "bm25"}
+        await until(pilot, lambda: app.query_one(EvaluateTab).rows)
+        assert app.tab is not None
+        assert app.tab.NAME == "evaluate"
+        assert {name for name, _ in app.query_one(EvaluateTab).rows} == {"zero", "bm25"}
 
     session(workspace.path, script)
 
@@ -106,10 +106,10 @@ def test_every_kind_of_work_is_rehearsed(workspace: Workspace, command: str, tmp
     encoder = "all-MiniLM-L6-v2" if command == "train all" else None
     index_pool(workspace, IndexPlan(validation=(str(tmp_path / "validation.jsonl"),), encoder=encoder))
     told = run_command(*command.split(), "-w", workspace.path, "--dry-run", "--json").json
-    wanted = [value for _, value in rehearsed(told)]
+    wanted = [value for _, value in dry_run_rows(told)]
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        propose(app.query_one(JobsRoom), [command])
+        propose(app.query_one(JobsTab), [command])
         await until(pilot, lambda: isinstance(app.screen, Start) and app.screen.costed == command)
         shown = text_of(app)
         assert wanted
@@ -160,7 +160,7 @@ def test_cancel_and_resume_by_keys(workspace: Workspace, server: Server) -> None
         server.delay = 0.0
         await pilot.press("r")
         await until(pilot, lambda: state(app, 2) == "done")
-        assert app.query_one(JobsRoom).selected == 2
+        assert app.query_one(JobsTab).selected == 2
         assert Counter(asked(server)).most_common(1)[0][1] == 1
 
     session(workspace.path, script)
@@ -187,8 +187,8 @@ def test_a_killed_job_is_told_and_the_queue_goes_on(workspace: Workspace, server
         await pilot.press("n")  # no, do not kill it
         await pilot.pause()
         assert find(workspace, 2).live
-        app.query_one(JobsRoom).select(2)
-        await until(pilot, lambda: app.query_one(JobsRoom).selected == 2)
+        app.query_one(JobsTab).select(2)
+        await until(pilot, lambda: app.query_one(JobsTab).selected == 2)
         await pilot.press("K")
         await pilot.press("y")
         await until(pilot, lambda: state(app, 2) == "cancelled")
@@ -206,8 +206,8 @@ def test_a_job_goes_on_while_the_app_is_closed(workspace: Workspace, server: Ser
         await pilot.press("q")
 
     async def again(app: ReviewApp, pilot: Pilot[None]) -> None:
-        assert app.room is not None
-        assert app.room.NAME == "jobs"  # where the last session ended
+        assert app.tab is not None
+        assert app.tab.NAME == "jobs"  # where the last session ended
         await until(pilot, lambda: state(app, 1) == "running")
         await until(pilot, lambda: state(app, 1) == "done")
 
@@ -289,7 +289,7 @@ def test_a_job_from_elsewhere_is_not_resumed_by_a_key(workspace: Workspace, tmp_
         await pilot.press("8")
         await until(pilot, lambda: state(app, 1) == "failed")
         assert "damaged" in text_of(app)
-        app.query_one(JobsRoom).select(1)
+        app.query_one(JobsTab).select(1)
         await until(pilot, lambda: "job 1" in static(app, "#what"))
         await pilot.press("r")
         await until(pilot, lambda: "not started here by you" in said(app))

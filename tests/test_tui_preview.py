@@ -16,7 +16,7 @@ from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.choose import Choose
 from icl_curate.tui.dialogs.confirm import Confirm
-from icl_curate.tui.tabs.preview.tab import PreviewRoom
+from icl_curate.tui.tabs.preview.tab import PreviewTab
 from icl_curate.tui.themes import named_styles
 from icl_curate.tui.widgets.reader import Reader
 from icl_curate.tui.widgets.side import Side
@@ -57,7 +57,7 @@ def index(folder: Path, server: Server | None = None) -> Workspace:
         trust.confirm(workspace.path, server.url)
     (workspace.path / "config.toml").write_text("\n".join(config))
     (workspace.path / "review.json").write_text(
-        json.dumps({"tab": "preview", "rooms": {"preview": {"methods": ["bm25", "random"]}}})
+        json.dumps({"tab": "preview", "tabs": {"preview": {"methods": ["bm25", "random"]}}})
     )
     return workspace
 
@@ -66,11 +66,11 @@ def ids(side: Side) -> list[str]:
     return [shot.id for shot in side.chosen.shots] if side.chosen else []
 
 
-def settled(room: PreviewRoom, query: str) -> bool:
+def settled(tab: PreviewTab, query: str) -> bool:
     """Both sides show what ``query`` gets."""
     return all(
         side.chosen and side.chosen.seen and side.chosen.seen.query.input == query
-        for side in (room.side(0), room.side(1))
+        for side in (tab.side(0), tab.side(1))
     )
 
 
@@ -91,28 +91,28 @@ def test_selections_are_those_of_the_selector_for_typed_and_indexed_queries(tmp_
         return [shot.demonstration.id for shot in Selector(workspace, method, k).select(query)]
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        room = app.query_one(PreviewRoom)
-        await until(pilot, lambda: settled(room, asked[0].input))
+        tab = app.query_one(PreviewTab)
+        await until(pilot, lambda: settled(tab, asked[0].input))
         for query in (asked[1], asked[2], asked[3]):  # the last one holds a megabyte
             await pilot.press("n")
-            await until(pilot, lambda query=query: settled(room, query.input))
-            assert ids(room.side(0)) == wanted(query, "bm25")
-            assert ids(room.side(1)) == wanted(query, "random")
+            await until(pilot, lambda query=query: settled(tab, query.input))
+            assert ids(tab.side(0)) == wanted(query, "bm25")
+            assert ids(tab.side(1)) == wanted(query, "random")
             await pilot.pause()
             assert is_safe(text_of(app))
         await pilot.press("plus", "plus")
-        await until(pilot, lambda: len(ids(room.side(1))) == SHOTS + 2)
-        assert ids(room.side(0)) == wanted(asked[3], "bm25", SHOTS + 2)
+        await until(pilot, lambda: len(ids(tab.side(1))) == SHOTS + 2)
+        assert ids(tab.side(0)) == wanted(asked[3], "bm25", SHOTS + 2)
         await pilot.press("N", "minus")
-        await until(pilot, lambda: settled(room, asked[2].input) and len(ids(room.side(0))) == SHOTS + 1)
+        await until(pilot, lambda: settled(tab, asked[2].input) and len(ids(tab.side(0))) == SHOTS + 1)
         await pilot.press("slash", *"word7 card")
-        assert room.query_one("#query", Input).value == "word7 card"  # letters are letters while a text is typed
-        await until(pilot, lambda: settled(room, "word7 card"))
-        assert ids(room.side(0)) == wanted("word7 card", "bm25", SHOTS + 1)
+        assert tab.query_one("#query", Input).value == "word7 card"  # letters are letters while a text is typed
+        await until(pilot, lambda: settled(tab, "word7 card"))
+        assert ids(tab.side(0)) == wanted("word7 card", "bm25", SHOTS + 1)
         await pilot.press("enter")
-        assert app.focused is room.side(0).table
+        assert app.focused is tab.side(0).table
         why = laid_out(app, "#why")
-        seen = room.side(0).chosen
+        seen = tab.side(0).chosen
         assert seen is not None
         assert seen.seen is not None
         for word, added in seen.seen.words[0]:
@@ -122,8 +122,8 @@ def test_selections_are_those_of_the_selector_for_typed_and_indexed_queries(tmp_
         await pilot.press("v")
         await until(pilot, lambda: isinstance(app.screen, Choose))
         await pilot.press(*"word5", "enter")
-        await until(pilot, lambda: room.query_asked and room.query_asked.id in ("q3", "q5"))
-        assert room.typed == ""
+        await until(pilot, lambda: tab.query_asked and tab.query_asked.id in ("q3", "q5"))
+        assert tab.typed == ""
 
     session(workspace.path, script)
 
@@ -132,24 +132,24 @@ def test_shots_of_both_sides_name_each_other_and_what_cannot_select_says_why(tmp
     workspace = index(tmp_path)
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        room = app.query_one(PreviewRoom)
-        await until(pilot, lambda: ids(room.side(1)))
+        tab = app.query_one(PreviewTab)
+        await until(pilot, lambda: ids(tab.side(1)))
         await pilot.press("l", "m")
         assert isinstance(app.screen, Choose)
         await pilot.press(*"dense", "enter")
-        await until(pilot, lambda: room.side(1).chosen and room.side(1).chosen.error)
+        await until(pilot, lambda: tab.side(1).chosen and tab.side(1).chosen.error)
         text = text_of(app)
         assert "have no vectors" in text
         assert "icl-curate index --encoder" in text
-        assert len(ids(room.side(0))) == SHOTS
+        assert len(ids(tab.side(0))) == SHOTS
         await pilot.press("m", *"bm25", "enter")
-        await until(pilot, lambda: ids(room.side(1)) == ids(room.side(0)))
+        await until(pilot, lambda: ids(tab.side(1)) == ids(tab.side(0)))
         for place in range(SHOTS):
-            line = room.side(0).table.line(place)
+            line = tab.side(0).table.line(place)
             assert line is not None
             assert f"#{place + 1}" in [str(cell) for cell in line.cells]
         await pilot.press("m", *"zero", "enter")
-        await until(pilot, lambda: room.side(1).method == "zero" and room.side(1).chosen)
+        await until(pilot, lambda: tab.side(1).method == "zero" and tab.side(1).chosen)
         assert "the LLM answers from what it knows" in text_of(app)
         await pilot.press("t")
         await until(pilot, lambda: "there is no demonstration to leave out" in said(app))
@@ -161,8 +161,8 @@ def test_the_llm_is_asked_once_its_cost_was_agreed_to(tmp_path: Path, server: Se
     workspace = index(tmp_path, server)
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        room = app.query_one(PreviewRoom)
-        await until(pilot, lambda: ids(room.side(1)))
+        tab = app.query_one(PreviewTab)
+        await until(pilot, lambda: ids(tab.side(1)))
         await pilot.press("a")
         await until(pilot, lambda: isinstance(app.screen, Confirm) and "cost" in text_of(app))
         text = text_of(app)
@@ -174,14 +174,14 @@ def test_the_llm_is_asked_once_its_cost_was_agreed_to(tmp_path: Path, server: Se
         await pilot.press("a")
         await until(pilot, lambda: isinstance(app.screen, Confirm))
         await pilot.press("y")
-        await until(pilot, lambda: all(side.chosen and side.chosen.heard for side in room.query(Side)))
-        for side in room.query(Side):
+        await until(pilot, lambda: all(side.chosen and side.chosen.answered for side in tab.query(Side)))
+        for side in tab.query(Side):
             assert side.chosen is not None
             assert side.chosen.seen is not None
-            assert side.chosen.heard is not None
-            assert side.chosen.heard.whole.answer is not None
+            assert side.chosen.answered is not None
+            assert side.chosen.answered.whole.answer is not None
             sent = "\n".join(message.content for message in side.chosen.seen.prompt.messages)
-            assert side.chosen.heard.whole.answer.text == answer_to(sent)
+            assert side.chosen.answered.whole.answer.text == answer_to(sent)
         calls = len(server.calls)
         await pilot.press("a")  # known by now: nothing to pay, nothing to confirm
         await pilot.pause(0.5)
@@ -190,10 +190,10 @@ def test_the_llm_is_asked_once_its_cost_was_agreed_to(tmp_path: Path, server: Se
         await pilot.press("t")
         await until(pilot, lambda: isinstance(app.screen, Confirm) and f"to ask: {SHOTS + 1}" in text_of(app))
         await pilot.press("y")
-        heard = lambda: room.side(0).chosen.heard  # type: ignore[union-attr]  # noqa: E731
-        await until(pilot, lambda: heard().others)
+        answered = lambda: tab.side(0).chosen.answered  # type: ignore[union-attr]  # noqa: E731
+        await until(pilot, lambda: answered().others)
         assert len(server.calls) == calls + SHOTS + 1
-        found = heard()
+        found = answered()
         texts = {one.answer.text for one in (found.whole, *found.others)}
         assert len(texts) == SHOTS + 2  # the server answers every prompt in other words
         assert found.kept == 0
@@ -210,14 +210,14 @@ def test_the_llm_is_asked_once_its_cost_was_agreed_to(tmp_path: Path, server: Se
     session(workspace.path, script)
 
     async def again(app: ReviewApp, pilot: Pilot[None]) -> None:
-        room = app.query_one(PreviewRoom)
+        tab = app.query_one(PreviewTab)
         calls = len(server.calls)
-        await until(pilot, lambda: room.side(0).chosen and room.side(0).chosen.heard)
-        chosen = room.side(0).chosen
+        await until(pilot, lambda: tab.side(0).chosen and tab.side(0).chosen.answered)
+        chosen = tab.side(0).chosen
         assert chosen is not None
-        assert chosen.heard is not None
-        assert len(chosen.heard.others) == SHOTS + 1  # earlier answers are shown without being asked for
-        assert room.shown_pane == "prompt"
+        assert chosen.answered is not None
+        assert len(chosen.answered.others) == SHOTS + 1  # earlier answers are shown without being asked for
+        assert tab.shown_pane == "prompt"
         assert len(server.calls) == calls
 
     session(workspace.path, again)
@@ -229,19 +229,19 @@ def test_what_is_asked_for_while_a_selection_is_under_way_is_asked_of_that_selec
     workspace = index(tmp_path, server)
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        room = app.query_one(PreviewRoom)
-        await until(pilot, lambda: ids(room.side(1)))
-        room.action_step(1)
-        room.action_ask()  # before the second query's demonstrations are there
+        tab = app.query_one(PreviewTab)
+        await until(pilot, lambda: ids(tab.side(1)))
+        tab.action_step(1)
+        tab.action_ask()  # before the second query's demonstrations are there
         await until(pilot, lambda: isinstance(app.screen, Confirm) and "cost" in text_of(app))
         await pilot.press("y")
-        await until(pilot, lambda: all(side.chosen and side.chosen.heard for side in room.query(Side)))
+        await until(pilot, lambda: all(side.chosen and side.chosen.answered for side in tab.query(Side)))
         assert len(server.asked("word1 word3")) == 2
         assert not server.asked("word0 word2")
-        for side in room.query(Side):
+        for side in tab.query(Side):
             assert side.chosen is not None
-            assert side.chosen.heard is not None
-            assert side.chosen.heard.whole.prompt.query.id == "q1"
+            assert side.chosen.answered is not None
+            assert side.chosen.answered.whole.prompt.query.id == "q1"
 
     session(workspace.path, script)
 
@@ -251,8 +251,8 @@ def test_an_llm_that_fails_is_told_and_may_be_asked_again(tmp_path: Path, server
     server.api_key = "another"
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        room = app.query_one(PreviewRoom)
-        await until(pilot, lambda: ids(room.side(1)))
+        tab = app.query_one(PreviewTab)
+        await until(pilot, lambda: ids(tab.side(1)))
         for _ in range(2):
             app.clear_notifications()
             await pilot.press("a")
@@ -268,15 +268,15 @@ def test_pruning_here_selects_anew_and_undo_brings_it_back(tmp_path: Path) -> No
     workspace = index(tmp_path)
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        room = app.query_one(PreviewRoom)
-        await until(pilot, lambda: ids(room.side(0)))
-        before = ids(room.side(0))
+        tab = app.query_one(PreviewTab)
+        await until(pilot, lambda: ids(tab.side(0)))
+        before = ids(tab.side(0))
         await pilot.press("j", "x")
-        await until(pilot, lambda: ids(room.side(0)) != before and len(ids(room.side(0))) == SHOTS)
-        assert before[1] not in ids(room.side(0))
+        await until(pilot, lambda: ids(tab.side(0)) != before and len(ids(tab.side(0))) == SHOTS)
+        assert before[1] not in ids(tab.side(0))
         assert "prune" in said(app)
         await pilot.press("u")
-        await until(pilot, lambda: ids(room.side(0)) == before)
+        await until(pilot, lambda: ids(tab.side(0)) == before)
 
     session(workspace.path, script)
 
@@ -286,8 +286,8 @@ def test_small_terminals_show_shots_and_reasons(tmp_path: Path, size: tuple[int,
     workspace = index(tmp_path)
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        room = app.query_one(PreviewRoom)
-        await until(pilot, lambda: ids(room.side(1)))
+        tab = app.query_one(PreviewTab)
+        await until(pilot, lambda: ids(tab.side(1)))
         await pilot.pause()
         assert "bm25" in text_of(app)
         assert "o0" in text_of(app)
@@ -301,7 +301,7 @@ def test_small_terminals_show_shots_and_reasons(tmp_path: Path, size: tuple[int,
         assert is_safe(text_of(app))
         await pilot.press("escape")
         await until(pilot, lambda: "exact prompt" not in text_of(app))
-        assert isinstance(app.focused, type(room.side(1).table))
+        assert isinstance(app.focused, type(tab.side(1).table))
 
     session(workspace.path, script, size)
 
@@ -311,9 +311,9 @@ def test_an_empty_pool_says_what_to_run(tmp_path: Path) -> None:
     (workspace.path / "review.json").write_text(json.dumps({"tab": "preview"}))
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        room = app.query_one(PreviewRoom)
-        await until(pilot, lambda: room.nothing)
-        assert room.to_copy().startswith("icl-curate index")
+        tab = app.query_one(PreviewTab)
+        await until(pilot, lambda: tab.nothing)
+        assert tab.to_copy().startswith("icl-curate index")
 
     session(workspace.path, script)
 
@@ -325,8 +325,8 @@ def test_a_server_that_the_workspace_alone_names_is_not_asked_and_the_cost_says_
     trust.forget(workspace.path, server.url)
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        room = app.query_one(PreviewRoom)
-        await until(pilot, lambda: room.side(0).chosen)
+        tab = app.query_one(PreviewTab)
+        await until(pilot, lambda: tab.side(0).chosen)
         await pilot.press("a")
         await until(pilot, lambda: f"llm trust {server.url}" in said(app))
         assert not isinstance(app.screen, Confirm)

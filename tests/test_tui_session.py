@@ -13,7 +13,7 @@ from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.confirm import Confirm
 from icl_curate.tui.dialogs.start import Start
-from icl_curate.tui.tabs.jobs.tab import JobsRoom
+from icl_curate.tui.tabs.jobs.tab import JobsTab
 from reviewing import go, said, session, settled, text_of, until
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -48,7 +48,7 @@ async def started(app: ReviewApp, pilot: Pilot[None], number: int) -> None:
         await pilot.press("enter")
         await until(pilot, lambda: dialog.costed == dialog.query_one(Input).value, "the cost")
     await pilot.press("enter")
-    jobs = app.query_one(JobsRoom)
+    jobs = app.query_one(JobsTab)
     states = {"queued", "running", ""}
     await until(
         pilot,
@@ -70,7 +70,7 @@ def test_from_index_to_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         # an empty folder says what is missing, and stays as it is
-        assert app.room is not None
+        assert app.tab is not None
         assert "no workspace at" in text_of(app)
         await go(app, pilot, "sources")
         assert "icl-curate index POOL.jsonl" in text_of(app)
@@ -89,7 +89,7 @@ def test_from_index_to_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
         # evaluate, the next step
         await go(app, pilot, "overview")
-        await until(pilot, lambda: app.room is not None and "evaluate" in getattr(app.room, "step", ""))
+        await until(pilot, lambda: app.tab is not None and "evaluate" in getattr(app.tab, "step", ""))
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.screen, Start))
         await typed(pilot, " -m zero,dense")
@@ -98,7 +98,7 @@ def test_from_index_to_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
         # learn which sources help
         await go(app, pilot, "overview")
-        await until(pilot, lambda: app.room is not None and "train sources" in getattr(app.room, "step", ""))
+        await until(pilot, lambda: app.tab is not None and "train sources" in getattr(app.tab, "step", ""))
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.screen, Start))
         await typed(pilot, " -b 20")
@@ -106,15 +106,15 @@ def test_from_index_to_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
         # prune what is advised; take it back; do it again
         await go(app, pilot, "overview")
-        await until(pilot, lambda: app.room is not None and "prune" in getattr(app.room, "step", ""))
+        await until(pilot, lambda: app.tab is not None and "prune" in getattr(app.tab, "step", ""))
         await pilot.press("enter")
-        room: Any = app.room
-        await until(pilot, lambda: room.NAME == "sources" and room.measured and room.measured.tuned)
-        tuned = room.measured.tuned
+        tab: Any = app.tab
+        await until(pilot, lambda: tab.NAME == "sources" and tab.measured and tab.measured.tuned)
+        tuned = tab.measured.tuned
         assert tuned.worth_it
         await pilot.press("t")
         await prune_below(app, pilot)
-        active = whole - sum(s.demonstrations for s in room.sources if s.source in tuned.pruned)
+        active = whole - sum(s.demonstrations for s in tab.sources if s.source in tuned.pruned)
         await until(pilot, lambda: now().active == active)
         await settled(pilot)
         await pilot.press("u")

@@ -13,9 +13,9 @@ from icl_curate.engine.store.workspace import Workspace
 from icl_curate.engine.topics.report import Survey
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.start import Start
-from icl_curate.tui.tabs.demos.tab import DemosRoom
-from icl_curate.tui.tabs.preview.tab import PreviewRoom
-from icl_curate.tui.tabs.topics.tab import TopicsRoom
+from icl_curate.tui.tabs.demos.tab import DemosTab
+from icl_curate.tui.tabs.preview.tab import PreviewTab
+from icl_curate.tui.tabs.topics.tab import TopicsTab
 from reviewing import HOSTILE as TEXTS
 from reviewing import is_safe, said, session, text_of, until
 from test_topics_pool import LOST, SUBJECTS, _train, _world
@@ -50,72 +50,72 @@ def test_gaps_stand_on_top_and_show_what_is_behind_them(workspace: Workspace) ->
     assert gaps
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        room = app.query_one(TopicsRoom)
-        await until(pilot, lambda: room.shown)
-        assert [topic.topic for topic in room.topics][: len(gaps)] == gaps
-        assert len(room.topics) == len(survey.model.names)
+        tab = app.query_one(TopicsTab)
+        await until(pilot, lambda: tab.shown)
+        assert [topic.topic for topic in tab.topics][: len(gaps)] == gaps
+        assert len(tab.topics) == len(survey.model.names)
         assert "a gap" in text_of(app)
         await pilot.press("f")
-        assert [topic.topic for topic in room.topics] == gaps
+        assert [topic.topic for topic in tab.topics] == gaps
         await pilot.press("y")
         assert app.clipboard.startswith(gaps[0])
         await pilot.press("f", "s")  # by name
-        names = [topic.topic.lower() for topic in room.topics]
+        names = [topic.topic.lower() for topic in tab.topics]
         assert names == sorted(names)
         await pilot.press("s", "s")
-        knows = [topic.knowledge for topic in room.topics]
+        knows = [topic.knowledge for topic in tab.topics]
         assert knows == sorted(knows)
         await pilot.press("S")
-        assert [topic.knowledge for topic in room.topics] == knows[::-1] or room.descending
+        assert [topic.knowledge for topic in tab.topics] == knows[::-1] or tab.descending
         await pilot.press("slash", *"[/foo")
-        assert [topic.topic for topic in room.topics] == [n for n in survey.model.names if "[/foo" in n]
+        assert [topic.topic for topic in tab.topics] == [n for n in survey.model.names if "[/foo" in n]
         await pilot.press("enter")
-        assert app.focused is room.table
-        await until(pilot, lambda: room.shown and "[/foo" in room.shown.topic)
+        assert app.focused is tab.table
+        await until(pilot, lambda: tab.shown and "[/foo" in tab.shown.topic)
         await pilot.pause()
         assert is_safe(text_of(app))
         assert "[/foo]" in text_of(app)
-        assert room.shown is not None
-        behind = survey.behind(room.topics[0].topic)
-        assert [row.row for row in room.shown.demonstrations] == [row for row, _ in behind.demonstrations]
-        assert [row.row for row in room.shown.queries] == [row for row, _ in behind.queries]
+        assert tab.shown is not None
+        behind = survey.behind(tab.topics[0].topic)
+        assert [row.row for row in tab.shown.demonstrations] == [row for row, _ in behind.demonstrations]
+        assert [row.row for row in tab.shown.queries] == [row for row, _ in behind.queries]
         await pilot.press("slash", *"nothing")
         await until(pilot, lambda: "no such topic" in text_of(app))
-        room.query_one(Input).value = ""
+        tab.query_one(Input).value = ""
         await pilot.press("escape", "q")
 
     session(workspace.path, script)
 
     async def again(app: ReviewApp, pilot: Pilot[None]) -> None:
-        room = app.query_one(TopicsRoom)
-        await until(pilot, lambda: room.topics)
-        assert (room.sort, room.descending) == ("knows", True)
+        tab = app.query_one(TopicsTab)
+        await until(pilot, lambda: tab.topics)
+        assert (tab.sort, tab.descending) == ("knows", True)
 
     session(workspace.path, again)
 
 
 def test_from_a_topic_to_its_queries_and_demonstrations_and_back(workspace: Workspace) -> None:
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        room = app.query_one(TopicsRoom)
-        await until(pilot, lambda: room.shown and room.shown.queries)
-        assert room.shown is not None
-        query = room.shown.queries[1]
+        tab = app.query_one(TopicsTab)
+        await until(pilot, lambda: tab.shown and tab.shown.queries)
+        assert tab.shown is not None
+        query = tab.shown.queries[1]
         await pilot.press("o", "j", "enter")
-        preview = app.query_one(PreviewRoom)
-        assert app.room is preview
+        preview = app.query_one(PreviewTab)
+        assert app.tab is preview
         await until(pilot, lambda: preview.query_asked and preview.query_asked.row == query.row)
         await pilot.press("4", "escape", "slash", *"[/foo", "enter")
-        await until(pilot, lambda: room.shown and "[/foo" in room.shown.topic and room.shown.demonstrations)
-        first = room.shown.demonstrations[0]
+        await until(pilot, lambda: tab.shown and "[/foo" in tab.shown.topic and tab.shown.demonstrations)
+        first = tab.shown.demonstrations[0]
         await pilot.press("d", "enter")
-        demos = app.query_one(DemosRoom)
-        await until(pilot, lambda: app.room is demos and demos.current == first.row)
+        demos = app.query_one(DemosTab)
+        await until(pilot, lambda: app.tab is demos and demos.current == first.row)
         await pilot.press("4", "escape", "d", "x")
         await until(pilot, lambda: "prune" in said(app))
-        await until(pilot, lambda: room.shown and first.row not in [row.row for row in room.shown.demonstrations])
+        await until(pilot, lambda: tab.shown and first.row not in [row.row for row in tab.shown.demonstrations])
         assert fetch(workspace, [first.row])[0].id == first.id  # taken out, not deleted
         await pilot.press("u")
-        await until(pilot, lambda: room.shown and first.row in [row.row for row in room.shown.demonstrations])
+        await until(pilot, lambda: tab.shown and first.row in [row.row for row in tab.shown.demonstrations])
 
     session(workspace.path, script)
 
@@ -123,16 +123,16 @@ def test_from_a_topic_to_its_queries_and_demonstrations_and_back(workspace: Work
 @pytest.mark.parametrize("size", [(80, 24), (40, 12)])
 def test_small_terminals_show_gaps_and_what_is_behind(workspace: Workspace, size: tuple[int, int]) -> None:
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        room = app.query_one(TopicsRoom)
-        await until(pilot, lambda: room.shown and room.shown.queries)
-        assert room.shown is not None
-        assert room.topics[0].topic in text_of(app)
+        tab = app.query_one(TopicsTab)
+        await until(pilot, lambda: tab.shown and tab.shown.queries)
+        assert tab.shown is not None
+        assert tab.topics[0].topic in text_of(app)
         await pilot.press("enter")
         await until(pilot, lambda: "queries need it" in text_of(app))
         await pilot.press("d")
         await until(pilot, lambda: "cover it most" in text_of(app))
         await pilot.press("escape")
-        await until(pilot, lambda: app.focused is room.table)
+        await until(pilot, lambda: app.focused is tab.table)
 
     session(workspace.path, script, size)
 
@@ -142,9 +142,9 @@ def test_without_topics_n_proposes_to_learn_them(tmp_path: Path, monkeypatch: py
     (found.path / "review.json").write_text(json.dumps({"tab": "topics"}))
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        room = app.query_one(TopicsRoom)
-        await until(pilot, lambda: room.nothing)
-        assert room.to_copy() == "icl-curate train topics"
+        tab = app.query_one(TopicsTab)
+        await until(pilot, lambda: tab.nothing)
+        assert tab.to_copy() == "icl-curate train topics"
         await pilot.press("n")
         assert isinstance(app.screen, Start)
         assert app.screen.query_one(Input).value == "train topics"

@@ -23,7 +23,7 @@ KEYS = "keys.toml"
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """``name`` is ``room.verb``: the method ``action_verb`` of the widget that declares it (or ``call``, with its
+    """``name`` is ``tab.verb``: the method ``action_verb`` of the widget that declares it (or ``call``, with its
     arguments). ``keys`` as Textual names them, separated by commas. ``about`` is one line for help and palette; ``cli``
     the command that does the same. Actions with ``footer`` off are left to help and palette."""
 

@@ -30,28 +30,28 @@ from ..render.console import stderr
 from . import limits
 from . import session_state as memory
 from .actions import Action, bindings, keymap
-from .decisions import Deciding, counted
+from .decisions import DecisionQueue, counted
 from .dialogs.help import Help, sections
 from .themes import THEMES, named_styles
 from .widgets.keybar import KeyBar
 from .widgets.tabbar import TabBar
 
 if TYPE_CHECKING:
-    from ..engine.select.session import Warm
+    from ..engine.select.session import SessionCache
     from ..engine.settings import Settings
     from ..engine.store.decisions import Change
     from ..engine.store.workspace import Workspace
-    from .tab import Room
+    from .tab import Tab
 
-ROOMS = {
-    "overview": "overview.tab.OverviewRoom",
-    "sources": "sources.tab.SourcesRoom",
-    "demos": "demos.tab.DemosRoom",
-    "topics": "topics.tab.TopicsRoom",
-    "preview": "preview.tab.PreviewRoom",
-    "calibrate": "calibrate.tab.CalibrateRoom",
-    "evaluate": "evaluate.tab.EvaluateRoom",
-    "jobs": "jobs.tab.JobsRoom",
+TABS = {
+    "overview": "overview.tab.OverviewTab",
+    "sources": "sources.tab.SourcesTab",
+    "demos": "demos.tab.DemosTab",
+    "topics": "topics.tab.TopicsTab",
+    "preview": "preview.tab.PreviewTab",
+    "calibrate": "calibrate.tab.CalibrateTab",
+    "evaluate": "evaluate.tab.EvaluateTab",
+    "jobs": "jobs.tab.JobsTab",
 }
 """The tabs in their order: their names, and where in ``tabs`` their classes are."""
 
@@ -64,7 +64,7 @@ PATIENCE = 5.0
 FRAME = (
     *(
         Action(f"go.{name}", str(i), name.capitalize(), f"To the tab {name.capitalize()}", "", False, f"go('{name}')")
-        for i, name in enumerate(ROOMS, 1)
+        for i, name in enumerate(TABS, 1)
     ),
     Action("frame.next", "right_square_bracket", "Next tab", "To the tab on the right", footer=False),
     Action("frame.previous", "left_square_bracket", "Previous tab", "To the tab on the left", footer=False),
@@ -87,10 +87,10 @@ VERBS = (
 """Commands that no tab has; the palette runs them."""
 
 
-def import_rooms() -> list[type[Room]]:
+def import_tabs() -> list[type[Tab]]:
     """The tabs' classes. Brings DuckDB and numpy with it."""
     found = []
-    for place in ROOMS.values():
+    for place in TABS.values():
         module, _, name = place.rpartition(".")
         found.append(getattr(importlib.import_module(f".tabs.{module}", __package__), name))
     return found
@@ -104,7 +104,7 @@ class Waiting(Message):
         self.what = what
 
 
-class ReviewApp(App[None], Deciding):
+class ReviewApp(App[None], DecisionQueue):
     """All tabs over the workspace in one folder."""
 
     TITLE = "icl-curate review"
@@ -120,7 +120,7 @@ class ReviewApp(App[None], Deciding):
         self.error_console = stderr()  # a crash shows values, and they are of the pool
         self.folder, self.limited = folder.resolve(), limited
         self._workspace: Workspace | None = None
-        self._warm: Warm | None = None
+        self._session_cache: SessionCache | None = None
         self._memory = memory.load(self.folder)
         self._fingerprint: tuple[tuple[int, int], ...] = ()
         self._clashes: set[str] = set()
@@ -136,7 +136,7 @@ class ReviewApp(App[None], Deciding):
         """A notification, for whichever part of the app: made safe, and never markup."""
         super().notify(display_text(message), title=display_text(title), markup=False, **more)
 
-    # What rooms may ask; see `room.Review`.
+    # What tabs may ask; see `tab.Review`.
 
     def opened(self, create: bool = False) -> Workspace:
         from ..engine.store.workspace import Workspace
@@ -168,32 +168,32 @@ class ReviewApp(App[None], Deciding):
 
         return resolve(self.folder, {}).settings
 
-    def warm(self) -> Warm:
-        from ..engine.select.session import Warm
+    def session_cache(self) -> SessionCache:
+        from ..engine.select.session import SessionCache
 
-        if self._warm is None:
-            self._warm = Warm()
-        return self._warm
+        if self._session_cache is None:
+            self._session_cache = SessionCache()
+        return self._session_cache
 
     def permit(self, words: Sequence[str]) -> None:
         if self.limited and (refused := limits.refused(words)):
             raise refused
 
-    def visit(self, name: str) -> Room:
-        from .tab import Room
+    def visit(self, name: str) -> Tab:
+        from .tab import Tab
 
-        room = self.query_one(f"#{name}", Room)
+        tab = self.query_one(f"#{name}", Tab)
         self.query_one(ContentSwitcher).current = name
         self.query_one(TabBar).current = name
-        if room.stale:
-            room.reload()
-        room.take_focus()
-        return room
+        if tab.stale:
+            tab.reload()
+        tab.take_focus()
+        return tab
 
     # The frame.
 
     def compose(self) -> ComposeResult:
-        yield TabBar([(name, name.capitalize()) for name in ROOMS])
+        yield TabBar([(name, name.capitalize()) for name in TABS])
         yield ContentSwitcher()
         yield KeyBar([action.run for action in FRAME if action.footer])
 
@@ -202,17 +202,17 @@ class ReviewApp(App[None], Deciding):
         self._fingerprint = self._looks()
         bar = self.query_one(TabBar)
         bar.note = _short(self.folder)
-        bar.current = self._memory.tab if self._memory.tab in ROOMS else next(iter(ROOMS))
+        bar.current = self._memory.tab if self._memory.tab in TABS else next(iter(TABS))
         self._die_tidily()
-        self.call_after_refresh(lambda: self.in_thread("rooms", import_rooms, self._furnish))
+        self.call_after_refresh(lambda: self.in_thread("tabs", import_tabs, self._furnish))
 
-    async def _furnish(self, rooms: list[type[Room]]) -> None:
+    async def _furnish(self, tabs: list[type[Tab]]) -> None:
         """The tabs are there: put them in, and open the one the last session left."""
-        self._load_keymap(rooms)
-        made = [room() for room in rooms]
-        for room in made:
-            room.recall(self._memory.rooms.get(room.NAME, {}))
-            room.display = False
+        self._load_keymap(tabs)
+        made = [tab() for tab in tabs]
+        for tab in made:
+            tab.recall(self._memory.tabs.get(tab.NAME, {}))
+            tab.display = False
         await self.query_one(ContentSwitcher).mount_all(made)
         self.theme_changed_signal.subscribe(self, lambda _: self._recoloured())
         self.set_interval(WATCH, self.look_again)
@@ -220,14 +220,14 @@ class ReviewApp(App[None], Deciding):
         self.visit(self.query_one(TabBar).current)
 
     @property
-    def rooms(self) -> list[Room]:
+    def tabs(self) -> list[Tab]:
         """The tabs; none yet right after the start."""
-        return [room for switcher in self.query(ContentSwitcher) for room in switcher.children]  # type: ignore[misc]
+        return [tab for switcher in self.query(ContentSwitcher) for tab in switcher.children]  # type: ignore[misc]
 
     @property
-    def room(self) -> Room | None:
+    def tab(self) -> Tab | None:
         """The open tab."""
-        return next((room for room in self.rooms if room.id == self.query_one(ContentSwitcher).current), None)
+        return next((tab for tab in self.tabs if tab.id == self.query_one(ContentSwitcher).current), None)
 
     def keys_of(self, action: Action) -> str:
         """The keys that do it, the user's own if there are any, as people read them."""
@@ -236,10 +236,10 @@ class ReviewApp(App[None], Deciding):
         return " ".join(dict.fromkeys(shown))
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        for room in sorted(self.rooms, key=lambda room: room is not self.room):
-            for action in room.ACTIONS:
-                title = f"{room.TITLE}: {action.label or action.about}"
-                yield SystemCommand(title, _help(action), self._doer(action, room))
+        for tab in sorted(self.tabs, key=lambda tab: tab is not self.tab):
+            for action in tab.ACTIONS:
+                title = f"{tab.TITLE}: {action.label or action.about}"
+                yield SystemCommand(title, _help(action), self._doer(action, tab))
         for action in FRAME:
             if action.name != "frame.palette":
                 title = f"Go to {action.label}" if action.name.startswith("go.") else action.label
@@ -259,10 +259,10 @@ class ReviewApp(App[None], Deciding):
     def save(self) -> None:
         """Remember how things stand, where there is a folder that can be written."""
         bars = self.query(TabBar)  # none while the app is taken down
-        if not bars or not self.rooms or not self.folder.is_dir():
+        if not bars or not self.tabs or not self.folder.is_dir():
             return
-        rooms = {room.NAME: room.remember() for room in self.rooms}
-        now = memory.Memory(bars.first().current, self.theme, rooms)
+        tabs = {tab.NAME: tab.remember() for tab in self.tabs}
+        now = memory.Memory(bars.first().current, self.theme, tabs)
         if now == self._memory:
             return
         self._memory = now
@@ -289,7 +289,7 @@ class ReviewApp(App[None], Deciding):
 
     def action_go(self, name: str) -> None:
         self.query_one(TabBar).current = name
-        if self.rooms:
+        if self.tabs:
             self.visit(name)
 
     def action_next(self) -> None:
@@ -299,7 +299,7 @@ class ReviewApp(App[None], Deciding):
         self._step(-1)
 
     def action_undo(self) -> None:
-        if self.room is None or not self.room.undo_here():
+        if self.tab is None or not self.tab.undo_here():
             self.take_back()
 
     def action_history(self) -> None:
@@ -308,7 +308,7 @@ class ReviewApp(App[None], Deciding):
         self.push_screen(History(self))
 
     def action_copy(self) -> None:
-        text = (self.room.to_copy() if self.room else "").encode(errors="backslashreplace").decode()
+        text = (self.tab.to_copy() if self.tab else "").encode(errors="backslashreplace").decode()
         if text:
             self.copy_to_clipboard(text)
             self.notify(f"copied {counted(len(text), 'character')}", timeout=2)
@@ -317,7 +317,7 @@ class ReviewApp(App[None], Deciding):
         self._outdated()
 
     def action_help(self) -> None:
-        self.push_screen(Help(sections(self.focused or self.room, FRAME)))
+        self.push_screen(Help(sections(self.focused or self.tab, FRAME)))
 
     def action_run(self, command: str = "") -> None:
         from .dialogs.run import Run
@@ -338,14 +338,14 @@ class ReviewApp(App[None], Deciding):
         self.action_go(event.name)
 
     def _step(self, by: int) -> None:
-        names = list(ROOMS)
+        names = list(TABS)
         self.action_go(names[(names.index(self.query_one(TabBar).current) + by) % len(names)])
 
     def _outdated(self) -> None:
-        for room in self.rooms:
-            room.stale = True
-        if self.room is not None:
-            self.room.reload()
+        for tab in self.tabs:
+            tab.stale = True
+        if self.tab is not None:
+            self.tab.reload()
 
     def _looks(self) -> tuple[tuple[int, int], ...]:
         found = []
@@ -357,19 +357,19 @@ class ReviewApp(App[None], Deciding):
                 continue
         return tuple(found)
 
-    def _doer(self, action: Action, room: Room | None) -> Any:
+    def _doer(self, action: Action, tab: Tab | None) -> Any:
         async def do() -> None:
-            where = self.visit(room.NAME) if room is not None else self
+            where = self.visit(tab.NAME) if tab is not None else self
             await self.run_action(action.run, default_namespace=where)
 
         return do
 
-    def _load_keymap(self, rooms: Iterable[type[Room]]) -> None:
+    def _load_keymap(self, tabs: Iterable[type[Tab]]) -> None:
         from .widgets.detail import Detail
         from .widgets.logview import LogView
         from .widgets.table import LineTable
 
-        parts = (FRAME, LineTable.ACTIONS, Detail.ACTIONS, LogView.ACTIONS, *(room.ACTIONS for room in rooms))
+        parts = (FRAME, LineTable.ACTIONS, Detail.ACTIONS, LogView.ACTIONS, *(tab.ACTIONS for tab in tabs))
         keys, problems = keymap([action.name for actions in parts for action in actions])
         self.set_keymap(keys)
         for problem in problems:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from textual.app import App
 
 from .dialogs.confirm import Confirm
-from .workers import Working
+from .workers import BackgroundWork
 
 if TYPE_CHECKING:
     from ..engine.store.decisions import Action as Verb
@@ -21,7 +21,7 @@ SMALL_CHANGE = 20
 Work = Callable[["Workspace"], "tuple[Change, bool]"]
 
 
-class Deciding(Working):
+class DecisionQueue(BackgroundWork):
     """The app's hand on `store.decisions`. What is decided while an earlier decision is still being written waits for
     it, so that ``x`` and then ``u`` never change places."""
 
@@ -40,7 +40,7 @@ class Deciding(Working):
         reason: str = "",
         then: Callable[[], None] | None = None,
     ) -> None:
-        """See `room.Review.decide`."""
+        """See `tab.Review.decide`."""
 
         def work(workspace: Workspace, sure: bool) -> tuple[Change, bool]:
             """The change, and whether it was made; a large one waits until the user is ``sure``."""

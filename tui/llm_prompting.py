@@ -14,11 +14,11 @@ from ..engine.progress import CancelToken
 from ..engine.settings import Settings
 from ..render.tables import plan_rows
 from .dialogs.confirm import Confirm
-from .tab import Room
+from .tab import Tab
 from .workers import told
 
 
-class AskingRoom(Room):
+class LLMTab(Tab):
     """A tab that asks the LLM itself, one thing at a time."""
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class AskingRoom(Room):
         if self.asking:
             self.asking.cancel()
 
-    def inquire(
+    def ask_llm(
         self,
         settings: Settings,
         cost: Callable[[], Plan],
@@ -47,7 +47,7 @@ class AskingRoom(Room):
 
         def go() -> None:
             self.asking = cancel = CancelToken()
-            self.review.warm().asked = True
+            self.review.session_cache().asked = True
             begun()
             self.in_thread("ask", lambda: ask(cancel), answered)
 
@@ -83,4 +83,4 @@ class AskingRoom(Room):
         self.app.notify(told(error), severity="error", timeout=8, markup=False)
 
     def ended(self) -> None:
-        """The asking failed or was stopped: take back what `inquire` had ``begun`` to show."""
+        """The asking failed or was stopped: take back what `ask_llm` had ``begun`` to show."""

@@ -15,11 +15,11 @@ FILE = "review.json"
 
 @dataclass(slots=True)
 class Memory:
-    """``rooms`` holds what each tab's ``remember`` gave, by its name."""
+    """``tabs`` holds what each tab's ``remember`` gave, by its name."""
 
     tab: str = ""
     theme: str = ""
-    rooms: dict[str, dict[str, Any]] = field(default_factory=dict)
+    tabs: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 def load(folder: Path) -> Memory:
@@ -30,11 +30,11 @@ def load(folder: Path) -> Memory:
         return Memory()
     if not isinstance(kept, dict):
         return Memory()
-    rooms = kept.get("rooms")
+    tabs = kept.get("tabs", kept.get("rooms"))  # "rooms" in files of release 0.1
     return Memory(
         str(kept.get("tab", "")),
         str(kept.get("theme", "")),
-        {str(name): said for name, said in rooms.items() if isinstance(said, dict)} if isinstance(rooms, dict) else {},
+        {str(name): said for name, said in tabs.items() if isinstance(said, dict)} if isinstance(tabs, dict) else {},
     )
 
 

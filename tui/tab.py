@@ -1,6 +1,6 @@
-"""A room: one tab of ``review``, and how the frame and a tab deal with each other.
+"""One tab of ``review``, and how the frame and a tab deal with each other.
 
-To add one, write ``tabs/<name>/tab.py`` with a subclass of `Room` and put it into `ROOMS` of ``app.py``. It says
+To add one, write ``tabs/<name>/tab.py`` with a subclass of `Tab` and put it into `TABS` of ``app.py``. It says
 
 - what it is: ``NAME`` (also its widget id), ``TITLE`` on the tab, ``ABOUT`` for help;
 - what can be done: ``ACTIONS``, methods ``action_<verb>``, and ``BINDINGS = bindings(ACTIONS)``;
@@ -36,17 +36,17 @@ from ..engine.store.decisions import Action as Verb
 from ..engine.store.decisions import Scope
 from ..engine.store.workspace import Workspace
 from .actions import Action
-from .workers import Working
+from .workers import BackgroundWork
 
 if TYPE_CHECKING:
-    from ..engine.select.session import Warm
+    from ..engine.select.session import SessionCache
 
 RETRY = 2.0
 """Seconds until a locked workspace is tried again."""
 
 
 class Review(Protocol):
-    """What a room may ask of the app."""
+    """What a tab may ask of the app."""
 
     folder: Path
     """Where the workspace lies."""
@@ -61,7 +61,7 @@ class Review(Protocol):
     def settings(self) -> Settings:
         """Settings as the command line would resolve them. For threads: reads files."""
 
-    def warm(self) -> Warm:
+    def session_cache(self) -> SessionCache:
         """The pool's indexes and the LLM, kept open. For threads."""
 
     def decide(
@@ -82,7 +82,7 @@ class Review(Protocol):
         """Raises `UsageError` where this session may not run ``icl-curate WORDS`` (none: any command at all); to be
         asked before every process that is started here."""
 
-    def visit(self, name: str) -> Room:
+    def visit(self, name: str) -> Tab:
         """Go to another tab and return it."""
 
 
@@ -98,7 +98,7 @@ class Empty:
 READING = Empty("reading …", "", "")
 
 
-class Room(Vertical, Working):
+class Tab(Vertical, BackgroundWork):
     """One tab. See the module's docstring for what a subclass provides."""
 
     NAME: ClassVar[str]

@@ -29,7 +29,7 @@ class Done(Message):
         self.kind, self.turn, self.then, self.result, self.error = kind, turn, then, result, error
 
 
-class Working(DOMNode):
+class BackgroundWork(DOMNode):
     """A widget, or the app, that reads and writes in threads. Named last among the bases.
 
     `in_thread` runs ``work`` off the event loop and then calls ``then(result)``, a function or coroutine, on it. Of

@@ -64,7 +64,7 @@ KINDS = {
 
 
 @dataclass(slots=True)
-class Asked:
+class LLMMethod:
     """One request for an answer. ``serial`` is set when a good answer was made, ``sent`` when somebody took it."""
 
     life: int
@@ -91,7 +91,7 @@ class BadServer:
     faulty: bool
     seed: int
     life: int = 0
-    log: list[Asked] = field(default_factory=list)
+    log: list[LLMMethod] = field(default_factory=list)
     seen: Counter[str] = field(default_factory=Counter)
     serial: int = 0
 
@@ -153,7 +153,7 @@ class BadServer:
         draw = random.Random(f"{self.seed} {prompt} {self.seen[prompt]}")
         self.seen[prompt] += 1
         kind = draw.choices(list(KINDS), list(KINDS.values()))[0] if self.faulty else "good"
-        asked = Asked(life, prompt, kind)
+        asked = LLMMethod(life, prompt, kind)
         self.log.append(asked)
         await asyncio.sleep({"slow": 0.5 * TIMEOUT, "late": TIMEOUT + 0.5}.get(kind, draw.uniform(0.02, 0.2)))
         if kind in GOOD:
@@ -166,7 +166,7 @@ class BadServer:
         await writer.drain()
         return keep
 
-    def _reply(self, asked: Asked, draw: random.Random) -> tuple[bytes, bool]:
+    def _reply(self, asked: LLMMethod, draw: random.Random) -> tuple[bytes, bool]:
         """The bytes to send, and whether the connection stays."""
         body = json.dumps(self._completion(asked)).encode()
         page = b"<html><body>Bad gateway</body></html>"
@@ -192,7 +192,7 @@ class BadServer:
             case _:
                 return _http(200, body), True
 
-    def _completion(self, asked: Asked) -> dict[str, Any]:
+    def _completion(self, asked: LLMMethod) -> dict[str, Any]:
         label = self.label(asked.prompt)
         pieces = [label[i : i + 4] for i in range(0, len(label), 4)]
         tokens: list[dict[str, Any]] = [
@@ -315,11 +315,11 @@ def plan_of(story: Story) -> list[tuple[bytes, str]]:
     workspace = Workspace.open(story.workspace)
     settings = resolve(story.workspace, {"llm": LLM, "base_url": story.server.url, "k": SHOTS}).settings
     backend = OpenAIServer("stub", LLMSettings(base_url=story.server.url))
-    arms = Evaluation(LLMClient(workspace, backend, settings), EvaluationPlan(METHODS, SEEDS, SPLIT)).begin()
+    method_runs = Evaluation(LLMClient(workspace, backend, settings), EvaluationPlan(METHODS, SEEDS, SPLIT)).begin()
     return [
         (call_key(backend.identity(), request), digest([[m.role, m.content] for m in request.prompt.messages]))
-        for arm in arms
-        for request in (arm.stage.requests if arm.stage else ())
+        for method_run in method_runs
+        for request in (method_run.stage.requests if method_run.stage else ())
     ]
 
 
@@ -349,7 +349,7 @@ class Account:
         self.safe = [{self.prompt_of[serial] for serial in kill.stored} for kill in story.kills]
         self.lost = [{a.prompt for a in self.good if a.life == n} - safe for n, safe in enumerate(self.safe, 1)]
         self.given_up = {a.serial for a in self.good if not a.sent and a.answered_at < self._end_of(a.life)}
-        self.answers: dict[str, list[Asked]] = defaultdict(list)
+        self.answers: dict[str, list[LLMMethod]] = defaultdict(list)
         for asked in self.good:
             self.answers[asked.prompt].append(asked)
         self.repeated = sum(len(answers) > 1 for answers in self.answers.values())

@@ -12,13 +12,13 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ..errors import LLMError, UsageError
-from ..llm.asking import room_for
+from ..llm.asking import prompt_budget
 from ..llm.budget import Budget
 from ..llm.cache import call_key, canonical
 from ..llm.client import LLMClient
 from ..llm.planning import Plan
 from ..llm.types import Request, Result
-from ..llm.usage import account_of
+from ..llm.usage import usage_of
 from ..pool.answers import is_correct, token_f1
 from ..pool.prompts import Prompt
 from ..pool.records import Query
@@ -32,8 +32,8 @@ from ..version import VERSION
 from .documents import cases_for, encoder_scores, fitted
 from .prompts import OVERS, Case, Frame, alone_prompt, first_prompt
 from .reports import report_of
-from .round_runner import CalibrationPlan, Walk, Walker
-from .rounds import ARMS, Chain, Turn, arms_named
+from .round_runner import CalibrationPlan, CalibrationState, RoundRunner
+from .rounds import ARMS, QueryRounds, Round, arms_named
 from .scores import estimator_named
 
 TASK = "calibrate"
@@ -82,7 +82,9 @@ class Calibration:
         relevance: Sequence[tuple[float | None, ...]] = ()
         if any(ARMS[arm].documents == "relevance" for arm in self.arms):
             relevance = encoder_scores(PoolView(workspace, settings, self.report, self.cancel), self.cases)
-        self.walker = Walker(self.cases, self.frame, plan, settings, self.capabilities, relevance, self.stored_means)
+        self.round_runner = RoundRunner(
+            self.cases, self.frame, plan, settings, self.capabilities, relevance, self.stored_means
+        )
         if not llm.dry_run:
             self._check()
         self.asked: dict[bytes, Result] = {}
@@ -97,14 +99,14 @@ class Calibration:
             asked.extend(requests)
             return self._peek(requests)
 
-        walk = self.walker.walk(peek)
+        state = self.round_runner.run(peek)
         plan, price = self.llm.plan(asked), self.llm.price
         each = 1 + (self.plan.samples if self.estimator.needs == "samples" else 0)
-        more = sum(walk.unknown) * each
+        more = sum(state.unknown) * each
         if not more:
             return plan
         low_in = high_in = 0
-        for case, unknown in zip(self.cases, walk.unknown, strict=True):
+        for case, unknown in zip(self.cases, state.unknown, strict=True):
             tokens = self.llm.backend.count_tokens(first_prompt(case, self.frame)) if unknown else 0
             low_in += unknown * each * tokens
             high_in += unknown * each * (tokens + self._growth(case))
@@ -126,7 +128,7 @@ class Calibration:
     def look(self) -> dict[str, Any]:
         """What earlier answers tell of the first query, as ``calibrate --json`` has it, and each round's messages as
         ``prompts``; nothing is asked or kept."""
-        return self._seen(self.walker.walk(self._peek))
+        return self._seen(self.round_runner.run(self._peek))
 
     def cost_of_step(self) -> Plan:
         """What `step` would ask; nothing where all rounds are walked."""
@@ -138,7 +140,7 @@ class Calibration:
                 wanted.extend(requests)
             return known
 
-        self.walker.walk(peek)
+        self.round_runner.run(peek)
         return self.llm.plan(wanted)
 
     def step(self, budget: Budget) -> dict[str, Any]:
@@ -154,12 +156,12 @@ class Calibration:
             done = True
             return self._ask(requests, budget)
 
-        return self._seen(self.walker.walk(ask))
+        return self._seen(self.round_runner.run(ask))
 
-    def _seen(self, walk: Walk) -> dict[str, Any]:
+    def _seen(self, state: CalibrationState) -> dict[str, Any]:
         """The first query, with the messages of each round's prompt."""
-        turns = walk.chains[self.arms[0]][0].turns
-        return self._told(0, walk) | {"prompts": [turn.prompt.messages for turn in turns]}
+        done_rounds = state.all_rounds[self.arms[0]][0].rounds
+        return self._told(0, state) | {"prompts": [round_.prompt.messages for round_ in done_rounds]}
 
     def run(self, budget: Budget) -> dict[str, Any]:
         """Walk all queries, keep everything round by round; returns the ``calibrate --json`` contract."""
@@ -172,10 +174,10 @@ class Calibration:
             "version": VERSION,
         }
         with runs.recorded(self.workspace, kept.KIND, self.llm.name, described) as record:
-            walk = self.walker.walk(
-                lambda requests: self._ask(requests, budget), lambda walk, step: self._keep(record.run, walk, step)
+            state = self.round_runner.run(
+                lambda requests: self._ask(requests, budget), lambda state, step: self._keep(record.run, state, step)
             )
-            summary = self._summary(record.run, walk)
+            summary = self._summary(record.run, state)
             record.summary = {k: v for k, v in summary.items() if k != "queries"}
         return summary
 
@@ -198,7 +200,7 @@ class Calibration:
         return SCORE_TOKENS * (4 + len(case.documents)) + self.plan.rounds * (self.settings.max_tokens + SCORE_TOKENS)
 
     def _fitted(self, cases: Sequence[Case]) -> list[Case]:
-        room = room_for(self.settings, self.capabilities)
+        room = prompt_budget(self.settings, self.capabilities)
         found = [fitted(case, self.frame, self.llm.backend.count_tokens, room, self._growth(case)) for case in cases]
         if cut := sum(was_cut for _, was_cut in found):
             note = f"{cut:,} queries had more text than fits into {room:,} tokens: they were cut"
@@ -209,7 +211,7 @@ class Calibration:
         needs = self.estimator.needs
         given = {"logprobs": self.capabilities.logprobs, "entropies": self.capabilities.entropies, "samples": True}
         sampled = any(ARMS[arm].samples for arm in self.arms)
-        scored = all(self.walker.request(first_prompt(case, self.frame)).score for case in self.cases)
+        scored = all(self.round_runner.request(first_prompt(case, self.frame)).score for case in self.cases)
         if given[needs] or (scored and not sampled):
             return
         name = {"logprobs": "log-probabilities", "entropies": "entropies"}[needs]
@@ -220,7 +222,7 @@ class Calibration:
 
     # what is kept and told
 
-    def _keep(self, run: int, walk: Walk, step: int) -> None:
+    def _keep(self, run: int, state: CalibrationState, step: int) -> None:
         self.report(Event(TASK, step, self.plan.rounds))
         if step == 0:
             rows = [
@@ -237,50 +239,59 @@ class Calibration:
                     "uncertainty": spoken.uncertainty if spoken else None,
                     "score": score,
                 }
-                for place, (case, said, scores) in enumerate(zip(self.cases, walk.alone, walk.scores, strict=True))
+                for place, (case, said, scores) in enumerate(zip(self.cases, state.alone, state.scores, strict=True))
                 for i, (document, spoken, score) in enumerate(zip(case.documents, said, scores, strict=False))
             ]
             kept.append(self.workspace, "calibration_documents", rows)
-            self._keep_means(run, walk)
-        turns = [
-            {"run": run, "arm": arm, "place": place, "prompt": _messages(turn.prompt), **self._told_turn(chain, turn)}
-            for arm, chains in walk.chains.items()
-            for place, chain in enumerate(chains)
-            for turn in chain.turns[-1:]
-            if turn.round == step
+            self._keep_means(run, state)
+        done_rounds = [
+            {
+                "run": run,
+                "arm": arm,
+                "place": place,
+                "prompt": _messages(round_.prompt),
+                **self._told_round(query_rounds, round_),
+            }
+            for arm, all_rounds in state.all_rounds.items()
+            for place, query_rounds in enumerate(all_rounds)
+            for round_ in query_rounds.rounds[-1:]
+            if round_.round == step
         ]
-        kept.append(self.workspace, "calibration_rounds", turns)
+        kept.append(self.workspace, "calibration_rounds", done_rounds)
 
-    def _keep_means(self, run: int, walk: Walk) -> None:
+    def _keep_means(self, run: int, state: CalibrationState) -> None:
         if not self.plan.split:
             return
         answered: list[str] = [
-            case.over for case, chain in zip(self.cases, walk.chains[self.arms[0]], strict=True) if not chain.failure
+            case.over
+            for case, query_rounds in zip(self.cases, state.all_rounds[self.arms[0]], strict=True)
+            if not query_rounds.failure
         ]
-        for over, mean in walk.means.items():
+        for over, mean in state.means.items():
             kept.save_mean(self.workspace, self.identity, self.plan.estimator, over, mean, answered.count(over), run)
 
-    def _summary(self, run: int, walk: Walk) -> dict[str, Any]:
+    def _summary(self, run: int, state: CalibrationState) -> dict[str, Any]:
         rows = []
-        for arm, chains in walk.chains.items():
-            for place, chain in enumerate(chains):
-                final = chain.final(self.task)
-                query = chain.case.query
+        for arm, all_rounds in state.all_rounds.items():
+            for place, query_rounds in enumerate(all_rounds):
+                final = query_rounds.final(self.task)
+                query = query_rounds.case.query
                 rows.append(
                     {"run": run, "arm": arm, "place": place, "query": query.row, "input": query.input,
-                     "over": chain.case.over, "final": final.round if final else None, "failure": chain.failure}
+                     "over": query_rounds.case.over, "final": final.round if final else None,
+                     "failure": query_rounds.failure}
                 )  # fmt: skip
         kept.append(self.workspace, "calibrations", rows)
-        told = [self._told(i, walk) for i in range(len(self.cases))]
-        failures = [chain.failure for chain in walk.chains[self.arms[0]] if chain.failure]
+        told = [self._told(i, state) for i in range(len(self.cases))]
+        failures = [query_rounds.failure for query_rounds in state.all_rounds[self.arms[0]] if query_rounds.failure]
         summary: dict[str, Any] = {
             "run": run,
             "llm": self.llm.name,
             "estimator": self.plan.estimator,
             "task": self.task.kind,
             "split": self.plan.split,
-            **asdict(account_of(self.asked.values())),
-            "means": walk.means,
+            **asdict(usage_of(self.asked.values())),
+            "means": state.means,
         }
         if not self.plan.split and len(self.cases) == 1:
             if failures:
@@ -290,15 +301,15 @@ class Calibration:
                 )
             [only] = told
             return summary | only | {"mean_known": only["over"] in self.stored_means}
-        reports = report_of(walk.chains, self.task, self.plan.rounds, self.settings.seed)
+        reports = report_of(state.all_rounds, self.task, self.plan.rounds, self.settings.seed)
         return summary | reports | {"queries": told}
 
-    def _told(self, i: int, walk: Walk) -> dict[str, Any]:
+    def _told(self, i: int, state: CalibrationState) -> dict[str, Any]:
         """One query under the first arm, as the contract of ``calibrate --json`` has it."""
-        case, chain = self.cases[i], walk.chains[self.arms[0]][i]
-        final = chain.final(self.task)
-        said = walk.alone[i] or [None] * len(case.documents)
-        scores = chain.scores or walk.scores[i] or (None,) * len(case.documents)
+        case, query_rounds = self.cases[i], state.all_rounds[self.arms[0]][i]
+        final = query_rounds.final(self.task)
+        said = state.alone[i] or [None] * len(case.documents)
+        scores = query_rounds.scores or state.scores[i] or (None,) * len(case.documents)
         return {
             "id": case.query.id,
             "query": case.query.input,
@@ -315,22 +326,22 @@ class Calibration:
                 }
                 for document, spoken, score in zip(case.documents, said, scores, strict=True)
             ],
-            "rounds": [self._told_turn(chain, turn) for turn in chain.turns],
+            "rounds": [self._told_round(query_rounds, round_) for round_ in query_rounds.rounds],
             "final": final.answer if final else None,
             "final_round": final.round if final else None,
-            "failure": chain.failure,
+            "failure": query_rounds.failure,
         }
 
-    def _told_turn(self, chain: Chain, turn: Turn) -> Mapping[str, Any]:
-        query = chain.case.query
+    def _told_round(self, query_rounds: QueryRounds, round_: Round) -> Mapping[str, Any]:
+        query = query_rounds.case.query
         known = bool(query.answers)
         return {
-            "round": turn.round,
-            "answer": turn.answer,
-            "uncertainty": turn.uncertainty,
-            "score": turn.score,
-            "correct": is_correct(turn.answer, query.answers, self.task.choices(query)) if known else None,
-            "f1": token_f1(turn.answer, query.answers) if known else None,
+            "round": round_.round,
+            "answer": round_.answer,
+            "uncertainty": round_.uncertainty,
+            "score": round_.score,
+            "correct": is_correct(round_.answer, query.answers, self.task.choices(query)) if known else None,
+            "f1": token_f1(round_.answer, query.answers) if known else None,
         }
 
 

@@ -81,7 +81,10 @@ def fine_tuning_set(
             named = choice_of(answer, choices) if choices else None
             query = replace(query, answers=(answer if named is None else choices[named],))
             counts["accepted"] += 1
-        right = next((turn.round for turn in case.rounds if is_correct(turn.answer, query.answers, choices)), None)
+        right = next(
+            (round_.round for round_ in case.rounds if is_correct(round_.answer, query.answers, choices)),
+            None,
+        )
         use = None if right is None else max(right, 1)
         if use is None or use >= len(case.rounds):
             counts["dropped"] += 1
@@ -107,12 +110,12 @@ def substitute(query: Query, earlier: Sequence[kept.KeptRound], task: Task) -> t
     choices = task.choices(query)
     said = []
     substituted = 0
-    for turn in earlier:
-        answer = turn.answer
-        if turn.score < MIDDLE and not is_correct(answer, query.answers, choices):
+    for round_ in earlier:
+        answer = round_.answer
+        if round_.score < MIDDLE and not is_correct(answer, query.answers, choices):
             answer = query.answers[0]
             substituted += 1
-        said.append(Said(answer, shown(turn.score)))
+        said.append(Said(answer, shown(round_.score)))
     return said, substituted
 
 

@@ -13,17 +13,19 @@ from numpy.typing import NDArray
 from ..evaluate.statistics import bootstrap_interval, compare
 from ..pool.answers import is_correct, token_f1
 from ..pool.records import Task
-from .rounds import ARMS, Chain, Turn
+from .rounds import ARMS, QueryRounds, Round
 
 Floats = NDArray[np.float64]
 
 BINS = 10
 
 
-def report_of(chains: Mapping[str, Sequence[Chain]], task: Task, rounds: int, seed: int = 0) -> dict[str, Any]:
+def report_of(
+    all_rounds: Mapping[str, Sequence[QueryRounds]], task: Task, rounds: int, seed: int = 0
+) -> dict[str, Any]:
     """``arms`` → figures of each, ``relevance`` of documents where it is known, with histograms of what figure 1a
     shows. A query without any answer counts as wrong; queries whose reference answers are not known count nowhere."""
-    marked = {name: [c for c in arm if c.case.query.answers] for name, arm in chains.items()}
+    marked = {name: [c for c in arm if c.case.query.answers] for name, arm in all_rounds.items()}
     finals = {name: _marks(arm, [c.final(task) for c in arm], task)[0] for name, arm in marked.items()}
     first = next(iter(marked))
     arms = {}
@@ -31,18 +33,18 @@ def report_of(chains: Mapping[str, Sequence[Chain]], task: Task, rounds: int, se
         arms[name] = _arm(arm, task, rounds, seed)
         if name != first:
             arms[name]["versus"] = {"arm": first, **asdict(compare(finals[name], finals[first], seed))}
-    return {"arms": arms, "relevance": _relevance(chains[first]), "marked": len(marked[first])}
+    return {"arms": arms, "relevance": _relevance(all_rounds[first]), "marked": len(marked[first])}
 
 
-def _arm(chains: Sequence[Chain], task: Task, rounds: int, seed: int) -> dict[str, Any]:
+def _arm(all_rounds: Sequence[QueryRounds], task: Task, rounds: int, seed: int) -> dict[str, Any]:
     by_round = []
-    said = [[_at(chain, r) for chain in chains] for r in range(rounds + 1)]
-    for r, turns in enumerate(said):
-        if not any(turns):
+    said = [[_at(query_rounds, r) for query_rounds in all_rounds] for r in range(rounds + 1)]
+    for r, done_rounds in enumerate(said):
+        if not any(done_rounds):
             continue
-        correct, f1 = _marks(chains, turns, task)
-        best, best_f1 = _marks(chains, [chain.final(task, r) for chain in chains], task)
-        uncertainty = np.array([turn.uncertainty for turn in turns if turn])
+        correct, f1 = _marks(all_rounds, done_rounds, task)
+        best, best_f1 = _marks(all_rounds, [query_rounds.final(task, r) for query_rounds in all_rounds], task)
+        uncertainty = np.array([round_.uncertainty for round_ in done_rounds if round_])
         by_round.append(
             {
                 "round": r,
@@ -53,66 +55,68 @@ def _arm(chains: Sequence[Chain], task: Task, rounds: int, seed: int) -> dict[st
                 "final_accuracy": float(best.mean()),
                 "final_f1": float(best_f1.mean()),
                 "uncertainty": float(uncertainty.mean()),
-                "auroc": auroc(*_apart(chains, turns, task)),
-                "stopped": sum(turn is not None and turn.round < r for turn in turns),
+                "auroc": auroc(*_apart(all_rounds, done_rounds, task)),
+                "stopped": sum(round_ is not None and round_.round < r for round_ in done_rounds),
             }
         )
-    finals = [chain.final(task) for chain in chains]
-    correct, f1 = _marks(chains, finals, task)
-    right, wrong = _apart(chains, finals, task)
+    finals = [query_rounds.final(task) for query_rounds in all_rounds]
+    correct, f1 = _marks(all_rounds, finals, task)
+    right, wrong = _apart(all_rounds, finals, task)
     return {
-        "about": ARMS[chains[0].arm].about,
+        "about": ARMS[all_rounds[0].arm].about,
         "accuracy": float(correct.mean()),
         "ci95": list(bootstrap_interval(correct, seed)),
         "f1": float(f1.mean()),
         "f1_ci95": list(bootstrap_interval(f1, seed)),
         "auroc": auroc(right, wrong),
-        "failures": sum(bool(chain.failure) for chain in chains),
+        "failures": sum(bool(query_rounds.failure) for query_rounds in all_rounds),
         "rounds": by_round,
-        "transitions": _transitions(chains, said, task),
-        "reliability": reliability(finals_uncertainty(finals), correct[[turn is not None for turn in finals]]),
+        "transitions": _transitions(all_rounds, said, task),
+        "reliability": reliability(finals_uncertainty(finals), correct[[round_ is not None for round_ in finals]]),
         "right": histogram(right),
         "wrong": histogram(wrong),
     }
 
 
-def _at(chain: Chain, round: int) -> Turn | None:
+def _at(query_rounds: QueryRounds, round: int) -> Round | None:
     """The answer at a round: the last one where the rounds had stopped."""
-    turns = [turn for turn in chain.turns if turn.round <= round]
-    return turns[-1] if turns else None
+    done_rounds = [round_ for round_ in query_rounds.rounds if round_.round <= round]
+    return done_rounds[-1] if done_rounds else None
 
 
-def _marks(chains: Sequence[Chain], turns: Sequence[Turn | None], task: Task) -> tuple[Floats, Floats]:
+def _marks(all_rounds: Sequence[QueryRounds], done_rounds: Sequence[Round | None], task: Task) -> tuple[Floats, Floats]:
     """Right or wrong, and F1, each (n,)."""
-    correct, f1 = np.zeros(len(chains)), np.zeros(len(chains))
-    for i, (chain, turn) in enumerate(zip(chains, turns, strict=True)):
-        if turn is not None:
-            query = chain.case.query
-            correct[i] = is_correct(turn.answer, query.answers, task.choices(query))
-            f1[i] = token_f1(turn.answer, query.answers)
+    correct, f1 = np.zeros(len(all_rounds)), np.zeros(len(all_rounds))
+    for i, (query_rounds, round_) in enumerate(zip(all_rounds, done_rounds, strict=True)):
+        if round_ is not None:
+            query = query_rounds.case.query
+            correct[i] = is_correct(round_.answer, query.answers, task.choices(query))
+            f1[i] = token_f1(round_.answer, query.answers)
     return correct, f1
 
 
-def finals_uncertainty(turns: Sequence[Turn | None]) -> Floats:
+def finals_uncertainty(done_rounds: Sequence[Round | None]) -> Floats:
     """Uncertainties of the answers that were had."""
-    return np.array([turn.uncertainty for turn in turns if turn is not None], np.float64)
+    return np.array([round_.uncertainty for round_ in done_rounds if round_ is not None], np.float64)
 
 
-def _apart(chains: Sequence[Chain], turns: Sequence[Turn | None], task: Task) -> tuple[Floats, Floats]:
+def _apart(all_rounds: Sequence[QueryRounds], done_rounds: Sequence[Round | None], task: Task) -> tuple[Floats, Floats]:
     """Uncertainties of right and of wrong answers."""
-    correct, _ = _marks(chains, turns, task)
-    had = [turn is not None for turn in turns]
-    values, right = finals_uncertainty(turns), correct[had] == 1.0
+    correct, _ = _marks(all_rounds, done_rounds, task)
+    had = [round_ is not None for round_ in done_rounds]
+    values, right = finals_uncertainty(done_rounds), correct[had] == 1.0
     return values[right], values[~right]
 
 
-def _transitions(chains: Sequence[Chain], said: Sequence[Sequence[Turn | None]], task: Task) -> list[dict[str, Any]]:
+def _transitions(
+    all_rounds: Sequence[QueryRounds], said: Sequence[Sequence[Round | None]], task: Task
+) -> list[dict[str, Any]]:
     """For each round the four ways from the answer before to this one: how many, and the mean uncertainty of the
     new answers (figure 4). Queries that had stopped are left out."""
     found = []
     for r in range(1, len(said)):
         both = [i for i, t in enumerate(said[r]) if t is not None and t.round == r and said[r - 1][i] is not None]
-        kept = [chains[i] for i in both]
+        kept = [all_rounds[i] for i in both]
         before, _ = _marks(kept, [said[r - 1][i] for i in both], task)
         after, _ = _marks(kept, [said[r][i] for i in both], task)
         uncertainty = finals_uncertainty([said[r][i] for i in both])
@@ -126,13 +130,13 @@ def _transitions(chains: Sequence[Chain], said: Sequence[Sequence[Turn | None]],
     return found
 
 
-def _relevance(chains: Sequence[Chain]) -> dict[str, Any] | None:
+def _relevance(all_rounds: Sequence[QueryRounds]) -> dict[str, Any] | None:
     """How the scores of relevant documents differ from the others' (figure 1a); None where nothing is known of it."""
     groups: tuple[list[float], list[float]] = ([], [])
     within = []
-    for chain in chains:
+    for query_rounds in all_rounds:
         own: tuple[list[float], list[float]] = ([], [])
-        for document, score in zip(chain.case.documents, chain.scores, strict=False):
+        for document, score in zip(query_rounds.case.documents, query_rounds.scores, strict=False):
             if score is not None and document.relevant is not None:
                 own[not document.relevant].append(score)
         if all(own):

@@ -16,7 +16,7 @@ from ..pool.prompts import Prompt
 from ..settings import Settings
 from .documents import Choice
 from .prompts import Case, Frame, alone_prompt, first_prompt
-from .rounds import ARMS, Arm, Chain, Turn, arms_named, oracle_scores
+from .rounds import ARMS, Arm, QueryRounds, Round, arms_named, oracle_scores
 from .scores import NEUTRAL, answer_score, document_scores, estimator_named
 
 TEMPERATURE = 0.7
@@ -47,7 +47,7 @@ class CalibrationPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class ScoredAnswer:
     """An answer and how unsure it is; ``uncertainty`` None: no answer was had, ``failure`` says why."""
 
     text: str
@@ -56,20 +56,24 @@ class Spoken:
 
 
 @dataclass(slots=True)
-class Walk:
+class CalibrationState:
     """Where a walk has arrived: what each case's documents said, the means by kind of case, the chains by arm.
 
     ``unknown`` are prompts that cannot be built yet, as their number for each case.
     """
 
-    alone: list[list[Spoken | None]]
+    alone: list[list[ScoredAnswer | None]]
     scores: list[tuple[float | None, ...]]
     means: dict[str, float]
-    chains: dict[str, list[Chain]]
+    all_rounds: dict[str, list[QueryRounds]]
     unknown: list[int]
 
 
-class Walker:
+After = Callable[["CalibrationState", int], None]
+"""Called with what has come so far and the round that is finished."""
+
+
+class RoundRunner:
     """Walks cases the way a plan says. ``relevance``: external document scores of each case, where an arm shows them;
     ``stored_means``: of sets walked before, by kind of case, for queries that are no set."""
 
@@ -91,80 +95,85 @@ class Walker:
         """How a prompt of a round is asked."""
         return request_for(prompt, self.settings, self.capabilities)
 
-    def walk(self, ask: Ask, after: Callable[[Walk, int], None] = lambda walk, step: None) -> Walk:
+    def run(self, ask: Ask, after: After | None = None) -> CalibrationState:
         """All queries from round 0 to the last; ``after`` is called when a round is finished (0: also the documents).
 
-        Chains that meet an answer not to be had stop there; their further rounds are ``unknown``.
+        Queries whose answer is not to be had stop there; their further rounds are ``unknown``.
         """
         cases = self.cases
         shows = any(ARMS[arm].documents == "uncertainty" for arm in self.arms)
         alone = [alone_prompt(case, self.frame, i) for case in cases for i in range(len(case.documents) * shows)]
-        heard = self._hear([*(first_prompt(case, self.frame) for case in cases), *alone], ask)
-        firsts, rest = heard[: len(cases)], iter(heard[len(cases) :])
+        answers = self._answers([*(first_prompt(case, self.frame) for case in cases), *alone], ask)
+        firsts, rest = answers[: len(cases)], iter(answers[len(cases) :])
         by_case = [[next(rest) for _ in case.documents] if alone else [] for case in cases]
         scores = [document_scores([s.uncertainty if s else None for s in spoken]) for spoken in by_case]
         # a mean is that of the whole set: without one answer of it no later prompt can be known
         known = all(firsts) and all(all(spoken) for spoken in by_case)
-        walk = Walk(by_case, scores, self._means(firsts), {}, [0] * len(cases))
+        state = CalibrationState(by_case, scores, self._means(firsts), {}, [0] * len(cases))
         for arm in self.arms:
-            walk.chains[arm] = [self._chain(arm, i, firsts[i], walk) for i in range(len(cases))]
-        after(walk, 0)
+            state.all_rounds[arm] = [self._begun(arm, i, firsts[i], state) for i in range(len(cases))]
+        after = after or (lambda state, step: None)
+        after(state, 0)
         walking = self._walking()
         if not known:
-            walk.unknown = [self.plan.rounds * len(walking)] * len(cases)
-            return walk
+            state.unknown = [self.plan.rounds * len(walking)] * len(cases)
+            return state
         for step in range(1, self.plan.rounds + 1):
-            self._step(walk, walking, step, ask)
-            after(walk, step)
-        return walk
+            self._step(state, walking, step, ask)
+            after(state, step)
+        return state
 
     def _walking(self) -> list[str]:
         """The arms that ask: of those that draw samples one asks for all."""
         samplers = [arm for arm in self.arms if ARMS[arm].samples]
         return [arm for arm in self.arms if arm not in samplers[1:]]
 
-    def _step(self, walk: Walk, walking: Sequence[str], step: int, ask: Ask) -> None:
-        live = [(arm, i, c) for arm in walking for i, c in enumerate(walk.chains[arm]) if not (c.stopped or c.failure)]
-        prompts = [chain.prompt(self.frame, self.settings.seed) for _, _, chain in live]
+    def _step(self, state: CalibrationState, walking: Sequence[str], step: int, ask: Ask) -> None:
+        live = [
+            (arm, i, c) for arm in walking for i, c in enumerate(state.all_rounds[arm]) if not (c.stopped or c.failure)
+        ]
+        prompts = [query_rounds.prompt(self.frame, self.settings.seed) for _, _, query_rounds in live]
         draws = [step if ARMS[arm].samples else 0 for arm, _, _ in live]
-        for (arm, i, chain), prompt, spoken in zip(live, prompts, self._hear(prompts, ask, draws), strict=True):
+        for (arm, i, query_rounds), prompt, spoken in zip(
+            live, prompts, self._answers(prompts, ask, draws), strict=True
+        ):
             if spoken is None:
-                chain.stopped = True
-                walk.unknown[i] += self.plan.rounds - step
+                query_rounds.stopped = True
+                state.unknown[i] += self.plan.rounds - step
             elif spoken.uncertainty is None:
-                chain.failure = spoken.failure
+                query_rounds.failure = spoken.failure
             else:
-                self._take(walk, chain, Turn(step, prompt, spoken.text, spoken.uncertainty, 0.0))
+                self._take(state, query_rounds, Round(step, prompt, spoken.text, spoken.uncertainty, 0.0))
                 if ARMS[arm].samples:
                     for other in self.arms:
                         if other != arm and ARMS[other].samples:
-                            self._take(walk, walk.chains[other][i], chain.turns[-1])
+                            self._take(state, state.all_rounds[other][i], query_rounds.rounds[-1])
 
-    def _take(self, walk: Walk, chain: Chain, turn: Turn) -> None:
-        turn = replace(turn, score=answer_score(turn.uncertainty, walk.means[chain.case.over]))
-        chain.take(turn, self.frame.task, None if ARMS[chain.arm].samples else self.plan.settle)
+    def _take(self, state: CalibrationState, query_rounds: QueryRounds, round_: Round) -> None:
+        round_ = replace(round_, score=answer_score(round_.uncertainty, state.means[query_rounds.case.over]))
+        query_rounds.take(round_, self.frame.task, None if ARMS[query_rounds.arm].samples else self.plan.settle)
 
-    def _chain(self, arm: str, i: int, first: Spoken | None, walk: Walk) -> Chain:
+    def _begun(self, arm: str, i: int, first: ScoredAnswer | None, state: CalibrationState) -> QueryRounds:
         case, rules = self.cases[i], ARMS[arm]
-        chain = Chain(case, arm, self._scores(rules, i, walk))
+        query_rounds = QueryRounds(case, arm, self._scores(rules, i, state))
         if first is None:
-            chain.stopped = True
+            query_rounds.stopped = True
         elif first.uncertainty is None:
-            chain.failure = first.failure
+            query_rounds.failure = first.failure
         else:
             prompt = first_prompt(case, self.frame)
             if not (rules.samples and self.request(prompt).score):  # a scored answer is no sample among samples
-                self._take(walk, chain, Turn(0, prompt, first.text, first.uncertainty, 0.0))
-        return chain
+                self._take(state, query_rounds, Round(0, prompt, first.text, first.uncertainty, 0.0))
+        return query_rounds
 
-    def _scores(self, rules: Arm, i: int, walk: Walk) -> tuple[float | None, ...]:
+    def _scores(self, rules: Arm, i: int, state: CalibrationState) -> tuple[float | None, ...]:
         if rules.documents == "uncertainty":
-            return walk.scores[i]
+            return state.scores[i]
         if rules.documents == "relevance":
             return self.relevance[i]
         return oracle_scores(self.cases[i], self.settings.seed) if rules.documents == "oracle" else ()
 
-    def _means(self, firsts: Sequence[Spoken | None]) -> dict[str, float]:
+    def _means(self, firsts: Sequence[ScoredAnswer | None]) -> dict[str, float]:
         """The mean uncertainty of round 0 over the set; for single queries that of a set walked before."""
         if not self.plan.split:
             return {case.over: self.stored_means.get(case.over, NEUTRAL) for case in self.cases}
@@ -176,7 +185,7 @@ class Walker:
 
     # asking
 
-    def _hear(self, prompts: Sequence[Prompt], ask: Ask, draws: Sequence[int] = ()) -> list[Spoken | None]:
+    def _answers(self, prompts: Sequence[Prompt], ask: Ask, draws: Sequence[int] = ()) -> list[ScoredAnswer | None]:
         """One answer a prompt, with its uncertainty; a draw above 0 makes it the sample of that number."""
         wanted = [
             list(self._requests(prompt, draw))
@@ -199,13 +208,13 @@ class Walker:
         )
         return Request(prompt, False, sampling)
 
-    def _judged(self, prompt: Prompt, results: Sequence[Result | None]) -> Spoken | None:
+    def _judged(self, prompt: Prompt, results: Sequence[Result | None]) -> ScoredAnswer | None:
         if any(result is None for result in results):
             return None
         answer, *more = results
         if not isinstance(answer, Answer):
-            return Spoken("", None, f"{answer.kind}: {answer.message}" if answer else "")
+            return ScoredAnswer("", None, f"{answer.kind}: {answer.message}" if answer else "")
         samples = [sample for sample in more if isinstance(sample, Answer)]
         uncertainty = self.estimator.of(answer, samples, prompt.choices)
         failure = "" if uncertainty is not None else f"no {self.estimator.needs} came with the answer"
-        return Spoken(answer.text, uncertainty, failure)
+        return ScoredAnswer(answer.text, uncertainty, failure)

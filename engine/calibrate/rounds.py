@@ -54,7 +54,7 @@ def arms_named(names: Sequence[str]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class Round:
     """The answer of one round; ``score`` is 0 … 100 about the mean of the set."""
 
     round: int
@@ -65,13 +65,13 @@ class Turn:
 
 
 @dataclass(slots=True)
-class Chain:
+class QueryRounds:
     """The rounds of one query under one arm; ``scores`` are those of its documents, empty where none are shown."""
 
     case: Case
     arm: str
     scores: tuple[float | None, ...] = ()
-    turns: list[Turn] = field(default_factory=list)
+    rounds: list[Round] = field(default_factory=list)
     failure: str = ""
     stopped: bool = False
 
@@ -79,38 +79,38 @@ class Chain:
         """What the next round asks."""
         if ARMS[self.arm].samples:
             return first_prompt(self.case, frame)
-        said = [Said(turn.answer, shown(self._told(turn, frame.task, seed))) for turn in self.turns]
+        said = [Said(round_.answer, shown(self._told(round_, frame.task, seed))) for round_ in self.rounds]
         return round_prompt(self.case, frame, tuple(map(shown, self.scores)), said)
 
-    def take(self, turn: Turn, task: Task, settle: float | None) -> None:
+    def take(self, round_: Round, task: Task, settle: float | None) -> None:
         """Add a round's answer, and stop where it has settled: it says the same as the one before and its score moved
         by ``settle`` points at most."""
-        self.turns.append(turn)
-        if settle is not None and len(self.turns) > 1:
-            before, now = self.turns[-2:]
+        self.rounds.append(round_)
+        if settle is not None and len(self.rounds) > 1:
+            before, now = self.rounds[-2:]
             choices = task.choices(self.case.query)
             same = meaning(before.answer, choices) == meaning(now.answer, choices)
             self.stopped = same and abs(before.score - now.score) <= settle
 
-    def final(self, task: Task, upto: int | None = None) -> Turn | None:
+    def final(self, task: Task, upto: int | None = None) -> Round | None:
         """The answer that stands after round ``upto`` (default: the last)."""
-        turns = [turn for turn in self.turns if upto is None or turn.round <= upto]
-        if not turns:
+        rounds = [round_ for round_ in self.rounds if upto is None or round_.round <= upto]
+        if not rounds:
             return None
         rule = ARMS[self.arm].final
         if rule == "second":
-            return turns[min(2, len(turns) - 1)]
+            return rounds[min(2, len(rounds) - 1)]
         if rule == "vote":
-            said = [meaning(turn.answer, task.choices(self.case.query)) for turn in turns]
-            return turns[said.index(Counter(said).most_common(1)[0][0])]
-        return min(turns, key=lambda turn: (turn.uncertainty, turn.round))
+            said = [meaning(round_.answer, task.choices(self.case.query)) for round_ in rounds]
+            return rounds[said.index(Counter(said).most_common(1)[0][0])]
+        return min(rounds, key=lambda round_: (round_.uncertainty, round_.round))
 
-    def _told(self, turn: Turn, task: Task, seed: int) -> float | None:
+    def _told(self, round_: Round, task: Task, seed: int) -> float | None:
         kind = ARMS[self.arm].answers
         if kind == "oracle":
-            right = is_correct(turn.answer, self.case.query.answers, task.choices(self.case.query))
-            return oracle_score(right, seed, self.case.query, f"answer {meaning(turn.answer, ())}")
-        return turn.score if kind == "uncertainty" else None
+            right = is_correct(round_.answer, self.case.query.answers, task.choices(self.case.query))
+            return oracle_score(right, seed, self.case.query, f"answer {meaning(round_.answer, ())}")
+        return round_.score if kind == "uncertainty" else None
 
 
 def oracle_scores(case: Case, seed: int) -> tuple[float | None, ...]:

@@ -22,7 +22,7 @@ from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.planning import Plan
 from ..llm.types import Answer, Request, Result
-from ..llm.usage import account_of
+from ..llm.usage import usage_of
 from ..pool.answers import is_correct, token_f1
 from ..pool.records import Query, Split, Task
 from ..select.methods import METHODS
@@ -32,8 +32,8 @@ from ..store import runs
 from ..store.demonstrations import queries as queries_of
 from ..topics.coverage import coverage_curves, learnt, required_topics
 from ..version import VERSION
-from .llm_selection import ASKED
-from .request_stages import Answered, Arm, Bench, Dialogue, Stage, play
+from .llm_selection import LLM_METHODS
+from .request_stages import Answered, MethodContext, MethodRun, RequestStages, Stage, run_stages
 from .statistics import bootstrap_interval, compare, holm
 
 BASELINES = ("zero", "random", "bm25", "dense", "dpp", "set-bsr")
@@ -54,7 +54,7 @@ class EvaluationPlan:
 class _Marked:
     """Outcomes of an arm, each (n,): right or wrong and F1, 0 where no answer was had."""
 
-    arm: Arm
+    method_run: MethodRun
     answered: Answered
     correct: NDArray[np.float64]
     f1: NDArray[np.float64]
@@ -84,8 +84,8 @@ class Evaluation:
         self.workspace, self.settings = workspace, settings = llm.workspace, llm.settings
         self.methods = list(dict.fromkeys(plan.methods))
         for name in self.methods:
-            if name not in ASKED:
-                method_named(name, ASKED)
+            if name not in LLM_METHODS:
+                method_named(name, LLM_METHODS)
         self.queries = queries_of(workspace, plan.split, plan.limit)
         if not self.queries:
             raise UsageError(
@@ -93,10 +93,10 @@ class Evaluation:
             )
         capabilities = llm.capabilities
         self.selector = Selector(workspace, "zero", settings=settings, report=llm.report, cancel=llm.cancel)
-        self.bench = Bench(self.selector, llm.backend, settings, capabilities, self.queries, llm.report)
+        self.context = MethodContext(self.selector, llm.backend, settings, capabilities, self.queries, llm.report)
         for name in self.methods:
-            if name in ASKED:
-                ASKED[name].check(name, self.selector.task, capabilities, llm.name)
+            if name in LLM_METHODS:
+                LLM_METHODS[name].check(name, self.selector.task, capabilities, llm.name)
         self._runs = [(name, seed) for name in dict.fromkeys(["zero", *self.methods]) for seed in self._seeds(name)]
         self._picks = {run: self._select(*run) for run in self._runs if run[0] in METHODS}
 
@@ -114,24 +114,24 @@ class Evaluation:
             known = self.llm.known(asked)
             return _shared_out([k or p for k, p in zip(known, presumed, strict=True)], stages)
 
-        play(self.begin(), presume)
+        run_stages(self.begin(), presume)
         return self.llm.plan(requests)
 
     def run(self, budget: Budget) -> dict[str, Any]:
         """Ask what is not cached, mark every answer, keep the outcomes, and compare."""
-        arms = self.begin()
-        described = self._describe(arms)
+        method_runs = self.begin()
+        described = self._describe(method_runs)
         with runs.recorded(self.workspace, "evaluate", self.llm.name, described) as record:
-            play(arms, lambda stages: self._ask(stages, budget))
-            marked = [_marked(arm, self.queries, self.selector.task) for arm in arms]
+            run_stages(method_runs, lambda stages: self._ask(stages, budget))
+            marked = [_marked(method_run, self.queries, self.selector.task) for method_run in method_runs]
             for each in marked:
                 runs.add_evaluations(self.workspace, _outcome_table(record.run, each, self.queries))
             record.summary = summary = {"run": record.run, **described, **self._table(marked)}
         return summary
 
-    def begin(self) -> list[Arm]:
+    def begin(self) -> list[MethodRun]:
         """Every method and seed, `zero` first, each with its first stage."""
-        return [Arm(*run, self._dialogue(*run)).begin() for run in self._runs]
+        return [MethodRun(*run, self._request_stages(*run)).begin() for run in self._runs]
 
     def _ask(self, stages: list[Stage], budget: Budget) -> list[list[Result]]:
         requests = [request for stage in stages for request in stage.requests]
@@ -139,7 +139,7 @@ class Evaluation:
 
     def _seeds(self, method: str) -> range:
         first = self.settings.seed
-        seeded = (METHODS.get(method) or ASKED[method]).seeded
+        seeded = (METHODS.get(method) or LLM_METHODS[method]).seeded
         return range(first, first + (self.plan.seeds if seeded else 1))
 
     def _select(self, method: str, seed: int) -> list[list[int]]:
@@ -147,13 +147,13 @@ class Evaluation:
         picks = METHODS[method].choose(self.selector.view, self.queries, self.settings.k, seed)
         return [[pick.row for pick in chosen] for chosen in picks]
 
-    def _dialogue(self, method: str, seed: int) -> Dialogue:
-        if method in ASKED:
-            return ASKED[method].dialogue(self.bench, seed)
-        return self.bench.answer(self._picks[method, seed], method)
+    def _request_stages(self, method: str, seed: int) -> RequestStages:
+        if method in LLM_METHODS:
+            return LLM_METHODS[method].request_stages(self.context, seed)
+        return self.context.answer(self._picks[method, seed], method)
 
-    def _describe(self, arms: Sequence[Arm]) -> dict[str, Any]:
-        (zero, *_) = arms
+    def _describe(self, method_runs: Sequence[MethodRun]) -> dict[str, Any]:
+        (zero, *_) = method_runs
         scored = zero.stage is not None and zero.stage.requests[0].score
         return {
             "split": self.plan.split,
@@ -170,7 +170,7 @@ class Evaluation:
 
     def _table(self, marked: list[_Marked]) -> dict[str, Any]:
         easy = marked[0].correct == 1.0  # zero-shot: fixed before any compared method is looked at
-        by_method = {name: [each for each in marked if each.arm.method == name] for name in self.methods}
+        by_method = {name: [each for each in marked if each.method_run.method == name] for name in self.methods}
         items = {name: _items(own) for name, own in by_method.items()}
         versus = {name: _reference(name, items) for name in self.methods}
         pairs = {
@@ -201,7 +201,7 @@ class Evaluation:
             "easy": _mean(items[easy]),
             "hard": _mean(items[~easy]),
             "seeds": len(marked),
-            **asdict(account_of([result for m in marked for result in m.arm.heard])),
+            **asdict(usage_of([result for m in marked for result in m.method_run.received])),
             "shots": float(np.mean([shots for m in marked for shots in m.shots])),
         }
         if self.selector.task.kind == "open":
@@ -223,14 +223,14 @@ def metric_of(task: Task) -> str:
     return "exact match" if task.kind == "open" else "accuracy"
 
 
-def _marked(arm: Arm, queries: Sequence[Query], task: Task) -> _Marked:
-    assert arm.answered is not None  # play carries every dialogue to its end
+def _marked(method_run: MethodRun, queries: Sequence[Query], task: Task) -> _Marked:
+    assert method_run.answered is not None  # play carries every dialogue to its end
     correct, f1 = np.zeros(len(queries)), np.zeros(len(queries))
-    for i, (query, result) in enumerate(zip(queries, arm.answered.results, strict=True)):
+    for i, (query, result) in enumerate(zip(queries, method_run.answered.results, strict=True)):
         if isinstance(result, Answer):
             correct[i] = is_correct(result.text, query.answers, task.choices(query))
             f1[i] = token_f1(result.text, query.answers)
-    return _Marked(arm, arm.answered, correct, f1)
+    return _Marked(method_run, method_run.answered, correct, f1)
 
 
 def _items(marked: Sequence[_Marked]) -> NDArray[np.float64]:
@@ -259,8 +259,8 @@ def _outcome_table(run: int, marked: _Marked, queries: Sequence[Query]) -> pa.Ta
     answered = [r if isinstance(r, Answer) else None for r in results]
     columns: dict[str, list[Any]] = {
         "run": [run] * len(queries),
-        "method": [marked.arm.method] * len(queries),
-        "seed": [marked.arm.seed] * len(queries),
+        "method": [marked.method_run.method] * len(queries),
+        "seed": [marked.method_run.seed] * len(queries),
         "row": [query.row for query in queries],
         "demonstrations": marked.answered.shown,
         "dropped": marked.answered.dropped,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ..llm.types import Answer, Request, Result, Sampling
 from ..pool.prompts import Message, Prompt, Template
 from ..pool.records import Demonstration, Query
-from .request_stages import Bench, Dialogue, Stage
+from .request_stages import MethodContext, RequestStages, Stage
 
 CANDIDATES = 20
 """Demonstrations by BM25 that the LLM orders."""
@@ -21,21 +21,21 @@ context is short."""
 _MARKED, _NUMBER = re.compile(r"\[\s*(\d+)\s*\]"), re.compile(r"\d+")
 
 
-def rerank(bench: Bench, seed: int) -> Dialogue:
+def rerank(context: MethodContext, seed: int) -> RequestStages:
     """Order the best `CANDIDATES` by BM25, window after window from the weakest up, and show the first k. A window
     whose call fails stays as it was."""
-    k = bench.settings.k
-    found = bench.selector.view.bm25_top(bench.queries, max(k, CANDIDATES))
+    k = context.settings.k
+    found = context.selector.view.bm25_top(context.queries, max(k, CANDIDATES))
     orders = [[int(row) for row in rows] for rows, _ in found]
     for start in windows(max((len(order) for order in orders), default=0)):
         span = slice(start, start + WINDOW)
-        shown = bench.demonstrations([order[span] for order in orders])
+        shown = context.demonstrations([order[span] for order in orders])
         asked = [i for i, window in enumerate(shown) if len(window) > 1]
         turned = [" > ".join(f"[{n}]" for n in range(len(shown[i]), 0, -1)) for i in asked]
-        results = yield Stage([fitting_request(bench, bench.queries[i], shown[i]) for i in asked], turned)
+        results = yield Stage([fitting_request(context, context.queries[i], shown[i]) for i in asked], turned)
         for i, result in zip(asked, results, strict=True):
             orders[i][span] = permuted(orders[i][span], result)
-    return (yield from bench.answer([order[:k] for order in orders], "rerank"))
+    return (yield from context.answer([order[:k] for order in orders], "rerank"))
 
 
 def windows(count: int) -> list[int]:
@@ -53,13 +53,13 @@ def permuted(rows: Sequence[int], result: Result) -> list[int]:
     return [rows[i] for i in [*first, *(i for i in range(len(rows)) if i not in first)]]
 
 
-def fitting_request(bench: Bench, query: Query, shown: Sequence[Demonstration]) -> Request:
+def fitting_request(context: MethodContext, query: Query, shown: Sequence[Demonstration]) -> Request:
     """`listwise_request` with the examples shortened as far as the LLM's context makes it necessary."""
     words = LONGEST
     while True:
-        request = listwise_request(query, shown, bench.settings.template, words, bench.settings.seed)
-        room = bench.room(request.sampling.max_tokens)
-        if room is None or words <= SHORTEST or bench.backend.count_tokens(request.prompt) <= room:
+        request = listwise_request(query, shown, context.settings.template, words, context.settings.seed)
+        prompt_budget = context.prompt_budget(request.sampling.max_tokens)
+        if prompt_budget is None or words <= SHORTEST or context.backend.count_tokens(request.prompt) <= prompt_budget:
             return request
         words = max(words * 2 // 3, SHORTEST)
 

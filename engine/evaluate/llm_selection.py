@@ -10,17 +10,17 @@ from ..llm.probing import UNSEEN, require
 from ..llm.types import Capabilities
 from ..pool.records import Task
 from .listwise import rerank
-from .request_stages import Bench, Dialogue
+from .request_stages import MethodContext, RequestStages
 from .sure import sure
 from .uncertainty import cone, mdl, mdr
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class LLMMethod:
     """A method and what it needs: an LLM that ``instructs``, one that gives log-probabilities of given texts
     (``scores``), a task with a closed set of answers (``choices``); ``seeded``: it draws at random."""
 
-    dialogue: Callable[[Bench, int], Dialogue]
+    request_stages: Callable[[MethodContext, int], RequestStages]
     about: str
     instructs: bool = False
     scores: bool = False
@@ -35,10 +35,10 @@ class Asked:
             raise UsageError(f"{name} compares choices, the pool's questions are open", "choose cone or mdr")
 
 
-ASKED: Mapping[str, Asked] = {
-    "rerank": Asked(rerank, "the LLM orders the best 20 by BM25 (RankGPT)", instructs=True),
-    "sure": Asked(sure, "summaries argue for two candidate answers (SuRe)", instructs=True),
-    "mdl": Asked(mdl, "the set that leaves the LLM least in doubt (MDL)", scores=True, choices=True, seeded=True),
-    "mdr": Asked(mdr, "near ones that the LLM answers well itself (MDR)", scores=True),
-    "cone": Asked(cone, "those that make the query least surprising (ConE)", scores=True, instructs=True),
+LLM_METHODS: Mapping[str, LLMMethod] = {
+    "rerank": LLMMethod(rerank, "the LLM orders the best 20 by BM25 (RankGPT)", instructs=True),
+    "sure": LLMMethod(sure, "summaries argue for two candidate answers (SuRe)", instructs=True),
+    "mdl": LLMMethod(mdl, "the set that leaves the LLM least in doubt (MDL)", scores=True, choices=True, seeded=True),
+    "mdr": LLMMethod(mdr, "near ones that the LLM answers well itself (MDR)", scores=True),
+    "cone": LLMMethod(cone, "those that make the query least surprising (ConE)", scores=True, instructs=True),
 }

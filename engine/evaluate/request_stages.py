@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..llm.asking import prompt_for, request_for, room_for
+from ..llm.asking import prompt_budget, prompt_for, request_for
 from ..llm.types import Answer, Backend, Capabilities, Request, Result
 from ..pool.records import Demonstration, Query
 from ..progress import Event, Report
@@ -45,11 +45,11 @@ class Answered:
     results: list[Result]
 
 
-Dialogue = Generator[Stage, list[Result], Answered]
+RequestStages = Generator[Stage, list[Result], Answered]
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class MethodContext:
     """What methods are compared on: the same pool, queries, LLM and settings for all."""
 
     selector: Selector
@@ -59,10 +59,10 @@ class Bench:
     queries: Sequence[Query]
     report: Report
 
-    def room(self, reply: int | None = None) -> int | None:
+    def prompt_budget(self, reply: int | None = None) -> int | None:
         """Tokens a prompt may have beside a reply of so many (the settings' longest answer), None where unknown."""
         settings = self.settings if reply is None else replace(self.settings, max_tokens=reply)
-        return room_for(settings, self.capabilities)
+        return prompt_budget(settings, self.capabilities)
 
     def demonstrations(self, rows: Sequence[Sequence[int]]) -> list[list[Demonstration]]:
         """The demonstrations behind rows, list by list."""
@@ -72,14 +72,16 @@ class Bench:
         """The question of each query with its ``rows`` as shots, best first, and how many shots did not fit."""
         requests, dropped = [], []
         for query, shown in zip(self.queries, self.demonstrations(rows), strict=True):
-            prompt, lost = prompt_for(query, shown, self.selector.task, self.settings, self.backend, self.room())
+            prompt, lost = prompt_for(
+                query, shown, self.selector.task, self.settings, self.backend, self.prompt_budget()
+            )
             requests.append(request_for(prompt, self.settings, self.capabilities))
             dropped.append(lost)
         if lost_in := sum(1 for lost in dropped if lost):
             self.report(Event("select", note=f"{method}: {lost_in} prompts were too long and lost their weakest shots"))
         return requests, dropped
 
-    def answer(self, rows: Sequence[Sequence[int]], method: str = "") -> Dialogue:
+    def answer(self, rows: Sequence[Sequence[int]], method: str = "") -> RequestStages:
         """Ask every query with its rows as shots: how a dialogue ends that only selects."""
         requests, dropped = self.prompts(rows, method)
         results = yield Stage(requests)
@@ -87,33 +89,33 @@ class Bench:
 
 
 @dataclass(slots=True)
-class Arm:
+class MethodRun:
     """One method under one seed, in mid-dialogue: ``stage`` is None once it is ``answered``; ``heard`` are the results
     of every stage so far."""
 
     method: str
     seed: int
-    dialogue: Dialogue
+    request_stages: RequestStages
     stage: Stage | None = None
     answered: Answered | None = None
-    heard: list[Result] = field(default_factory=list)
+    received: list[Result] = field(default_factory=list)
 
-    def begin(self) -> Arm:
-        self.stage = next(self.dialogue)
+    def begin(self) -> MethodRun:
+        self.stage = next(self.request_stages)
         return self
 
-    def hear(self, results: list[Result]) -> None:
+    def receive(self, results: list[Result]) -> None:
         """Go on with the results of the stage."""
-        self.heard += results
+        self.received += results
         try:
-            self.stage = self.dialogue.send(results)
+            self.stage = self.request_stages.send(results)
         except StopIteration as end:
             self.stage, self.answered = None, end.value
 
 
-def play(arms: Sequence[Arm], answer: Callable[[list[Stage]], list[list[Result]]]) -> None:
+def run_stages(method_runs: Sequence[MethodRun], answer: Callable[[list[Stage]], list[list[Result]]]) -> None:
     """Carry every dialogue to its end; ``answer`` gives the results of stages that are asked together."""
-    while speaking := [(arm, arm.stage) for arm in arms if arm.stage]:
-        heard = answer([stage for _, stage in speaking])
-        for (arm, _), results in zip(speaking, heard, strict=True):
-            arm.hear(results)
+    while speaking := [(method_run, method_run.stage) for method_run in method_runs if method_run.stage]:
+        received = answer([stage for _, stage in speaking])
+        for (method_run, _), results in zip(speaking, received, strict=True):
+            method_run.receive(results)

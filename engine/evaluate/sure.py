@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from ..llm.types import Answer, Failure, Request, Result, Sampling
 from ..pool.prompts import Message, Prompt, Template, fit_prompt
 from ..pool.records import Demonstration, Query, Task
-from .request_stages import Answered, Bench, Dialogue, Stage
+from .request_stages import Answered, MethodContext, RequestStages, Stage
 
 ANSWER, SUMMARY, VERDICT = 64, 200, 8
 """Tokens of the longest reply: candidates, a summary, a verdict or a choice."""
@@ -26,22 +26,24 @@ _EDGES = " \t\n.;,\"'*"
 _TYPICAL = "what the passages say for it " * 12
 
 
-def sure(bench: Bench, seed: int) -> Dialogue:
+def sure(context: MethodContext, seed: int) -> RequestStages:
     """The passages are the first k demonstrations by BM25."""
-    rows = [[int(row) for row in found] for found, _ in bench.selector.view.bm25_top(bench.queries, bench.settings.k)]
-    shown, dropped = _passages(bench, bench.demonstrations(rows))
-    told = [Told(query, d, bench.selector.task, bench.settings.template) for query, d in shown]
+    rows = [
+        [int(row) for row in found] for found, _ in context.selector.view.bm25_top(context.queries, context.settings.k)
+    ]
+    shown, dropped = _passages(context, context.demonstrations(rows))
+    told = [Told(query, d, context.selector.task, context.settings.template) for query, d in shown]
     results = list((yield Stage([t.candidates() for t in told], ["(a) one (b) other"] * len(told))))
     pairs = [candidates_in(result) for result in results]
     two = [i for i, pair in enumerate(pairs) if len(pair) == 2]
     asked = [told[i].summary(answer) for i in two for answer in pairs[i]]
     replies = yield Stage(asked, [f"{answer}: {_TYPICAL}" for i in two for answer in pairs[i]])
-    summaries = _heard(two, replies, results)
+    summaries = _answers_of(two, replies, results)
     argued = [(i, *each) for i, both in summaries.items() for each in zip(pairs[i], both, strict=True)]
     asked = [told[i].check(answer, summary.text) for i, answer, summary in argued]
-    checks = _heard(list(summaries), (yield Stage(asked, ["True"] * len(asked))), results)
+    checks = _answers_of(list(summaries), (yield Stage(asked, ["True"] * len(asked))), results)
     asked = [told[i].choice([s.text for s in summaries[i]][::way]) for i in checks for way in (1, -1)]
-    choices = _heard(list(checks), (yield Stage(asked, ["1"] * len(asked))), results)
+    choices = _answers_of(list(checks), (yield Stage(asked, ["1"] * len(asked))), results)
     for i, pair in enumerate(pairs):
         result = results[i]
         if pair and isinstance(result, Answer):
@@ -50,17 +52,17 @@ def sure(bench: Bench, seed: int) -> Dialogue:
     return Answered(rows, dropped, results)
 
 
-def _heard(asked: Sequence[int], replies: Sequence[Result], results: list[Result]) -> dict[int, list[Answer]]:
+def _answers_of(asked: Sequence[int], replies: Sequence[Result], results: list[Result]) -> dict[int, list[Answer]]:
     """The two replies to each query of ``asked``; where one failed, the failure goes into ``results`` instead."""
-    heard: dict[int, list[Answer]] = {}
+    received: dict[int, list[Answer]] = {}
     for n, i in enumerate(asked):
         both = replies[2 * n : 2 * n + 2]
         answers = [reply for reply in both if isinstance(reply, Answer)]
         if len(answers) == 2:
-            heard[i] = answers
+            received[i] = answers
         else:
             results[i] = next(reply for reply in both if isinstance(reply, Failure))
-    return heard
+    return received
 
 
 def candidates_in(result: Result) -> list[str]:
@@ -145,20 +147,20 @@ class Told:
 
 
 def _passages(
-    bench: Bench, shown: Sequence[Sequence[Demonstration]]
+    context: MethodContext, shown: Sequence[Sequence[Demonstration]]
 ) -> tuple[list[tuple[Query, Sequence[Demonstration]]], list[int]]:
     """Each query with as many passages as its longest prompt and the reply have room for, best first."""
-    task, template, room = bench.selector.task, bench.settings.template, bench.room(SUMMARY)
+    task, template, prompt_budget = context.selector.task, context.settings.template, context.prompt_budget(SUMMARY)
 
     def longest(query: Query, passages: Sequence[Demonstration]) -> Prompt:
         told = Told(query, passages, task, template)
         prompts = [told.candidates().prompt, told.summary("word " * ANSWER).prompt]
-        return max(prompts, key=bench.backend.count_tokens) if room else prompts[0]
+        return max(prompts, key=context.backend.count_tokens) if prompt_budget else prompts[0]
 
     fitting: list[tuple[Query, Sequence[Demonstration]]] = []
     dropped = []
-    for query, best_first in zip(bench.queries, shown, strict=True):
-        prompt, lost = fit_prompt(query, best_first, longest, bench.backend.count_tokens, room)
+    for query, best_first in zip(context.queries, shown, strict=True):
+        prompt, lost = fit_prompt(query, best_first, longest, context.backend.count_tokens, prompt_budget)
         fitting.append((query, prompt.demonstrations))
         dropped.append(lost)
     return fitting, dropped

@@ -17,7 +17,7 @@ from ..llm.types import Answer, Request, Result
 from ..pool.answers import exact_match
 from ..pool.prompts import Message, Prompt, Template
 from ..pool.records import Demonstration, Query
-from .request_stages import Answered, Bench, Dialogue, Stage
+from .request_stages import Answered, MethodContext, RequestStages, Stage
 
 CANDIDATES = 30
 SETS = 10
@@ -27,60 +27,60 @@ ERROR = 0.5
 """What `mdr` takes off the cosine for a demonstration that the LLM would surely get wrong."""
 
 
-def mdl(bench: Bench, seed: int) -> Dialogue:
+def mdl(context: MethodContext, seed: int) -> RequestStages:
     """Of the k nearest and nine random sets of k candidates, the one that leaves the least entropy over the choices
     (Wu et al. 2023, by minimum description length)."""
-    k = bench.settings.k
+    k = context.settings.k
     sets: list[list[list[int]]] = [[] for _ in range(SETS)]
-    for query, (rows, _) in zip(bench.queries, _nearest(bench), strict=True):
+    for query, (rows, _) in zip(context.queries, _nearest(context), strict=True):
         generator = random.Random(f"{seed}\0{query.id}\0{query.input}")
         places = [list(range(min(k, len(rows))))]
         places += [sorted(generator.sample(range(len(rows)), min(k, len(rows)))) for _ in range(SETS - 1)]
         for chosen, at in zip(sets, places, strict=True):
             chosen.append([rows[i] for i in at])
-    asked = [bench.prompts(chosen, "mdl") for chosen in sets]
+    asked = [context.prompts(chosen, "mdl") for chosen in sets]
     requests = [request for prompted, _ in asked for request in prompted]
     results = yield Stage([replace(request, score=True) for request in requests])
-    n = len(bench.queries)
+    n = len(context.queries)
     best = [int(np.argmin([entropy(results[s * n + i]) for s in range(SETS)])) for i in range(n)]
     shown = [sets[s][i] for i, s in enumerate(best)]
     if not all(request.score for request in requests):  # the set is chosen by scores, the answer to be generated
-        return (yield from bench.answer(shown, "mdl"))
+        return (yield from context.answer(shown, "mdl"))
     dropped = [asked[s][1][i] for i, s in enumerate(best)]
     return Answered(shown, dropped, [results[s * n + i] for i, s in enumerate(best)])
 
 
-def mdr(bench: Bench, seed: int) -> Dialogue:
+def mdr(context: MethodContext, seed: int) -> RequestStages:
     """Near demonstrations that the LLM itself answers well without shots: highest cosine − `ERROR` × (1 − p of its
     own output). After paper 004's account of Wang et al. 2024, whose code was not to be had."""
-    found = _nearest(bench)
+    found = _nearest(context)
     rows = sorted({row for near, _ in found for row in near})
-    (shots,) = bench.demonstrations([rows])
-    asked = [_own_answer(bench, shot) for shot in shots]
+    (shots,) = context.demonstrations([rows])
+    asked = [_own_answer(context, shot) for shot in shots]
     results = yield Stage(asked)
     error = {row: _error(request, result) for row, request, result in zip(rows, asked, results, strict=True)}
     chosen = []
     for near, cosines in found:
         scores = np.array([c - ERROR * error[row] for row, c in zip(near, cosines, strict=True)])
-        chosen.append([near[i] for i in np.argsort(-scores, kind="stable")[: bench.settings.k]])
-    return (yield from bench.answer(chosen, "mdr"))
+        chosen.append([near[i] for i in np.argsort(-scores, kind="stable")[: context.settings.k]])
+    return (yield from context.answer(chosen, "mdr"))
 
 
-def cone(bench: Bench, seed: int) -> Dialogue:
+def cone(context: MethodContext, seed: int) -> RequestStages:
     """The candidates after which, each alone, the query surprises the LLM least: lowest −log p(x | d) (Peng et al.
     2024, ConE), the sum over the query's tokens."""
-    found = _nearest(bench)
-    shown = bench.demonstrations([rows for rows, _ in found])
-    template = bench.settings.template
-    pairs = [(query, shot) for query, shots in zip(bench.queries, shown, strict=True) for shot in shots]
+    found = _nearest(context)
+    shown = context.demonstrations([rows for rows, _ in found])
+    template = context.settings.template
+    pairs = [(query, shot) for query, shots in zip(context.queries, shown, strict=True) for shot in shots]
     asked = [query_after(query, shot, template) for query, shot in pairs]
     results = yield Stage(asked)
     chosen, at = [], 0
     for rows, _ in found:
         surprise = np.array([_surprise(result) for result in results[at : at + len(rows)]])
-        chosen.append([rows[i] for i in np.argsort(surprise, kind="stable")[: bench.settings.k]])
+        chosen.append([rows[i] for i in np.argsort(surprise, kind="stable")[: context.settings.k]])
         at += len(rows)
-    return (yield from bench.answer(chosen, "cone"))
+    return (yield from context.answer(chosen, "cone"))
 
 
 def entropy(result: Result) -> float:
@@ -109,18 +109,18 @@ def query_after(query: Query, demonstration: Demonstration, template: Template) 
     return Request(Prompt(messages, query, (demonstration,), (template.question(query),)), score=True)
 
 
-def _nearest(bench: Bench) -> list[tuple[list[int], list[float]]]:
-    found = bench.selector.view.dense_top(bench.queries, max(CANDIDATES, bench.settings.k))
+def _nearest(context: MethodContext) -> list[tuple[list[int], list[float]]]:
+    found = context.selector.view.dense_top(context.queries, max(CANDIDATES, context.settings.k))
     return [([int(row) for row in rows], [float(c) for c in cosines]) for rows, cosines in found]
 
 
-def _own_answer(bench: Bench, shot: Demonstration) -> Request:
+def _own_answer(context: MethodContext, shot: Demonstration) -> Request:
     """A demonstration's own question without shots, its choices (or its output alone) scored."""
     query = shot.as_query()
-    prompt, _ = prompt_for(query, [], bench.selector.task, bench.settings)
+    prompt, _ = prompt_for(query, [], context.selector.task, context.settings)
     if not prompt.choices:
         prompt = Prompt(prompt.messages, query, (), (shot.output,))
-    return replace(request_for(prompt, bench.settings, bench.capabilities), score=True)
+    return replace(request_for(prompt, context.settings, context.capabilities), score=True)
 
 
 def _error(request: Request, result: Result) -> float:

@@ -173,7 +173,7 @@ def index_pool(
     return replace(told, skipped=skips, duplicates=found, leaking=leaking, encoded=encoded, encoder=plan.encoder)
 
 
-def rehearse_index(
+def dry_run_index(
     path: Path, plan: IndexPlan, report: Report = silent, cancel: CancelToken | None = None
 ) -> IndexReport:
     """What `index_pool` would make of the workspace at ``path``, which need not exist; nothing is changed.
@@ -197,14 +197,14 @@ def rehearse_index(
                     counts = _merge(con, workspace, changed, staging, skipped, plan.strict)
                     told = _report(con, files, len(files) - len(changed), counts)
                     live, keys = live_keys(con)
-                    raise _RehearsedError
-            except _RehearsedError:
+                    raise _DryRunEndsError
+            except _DryRunEndsError:
                 pass
         missing = artefacts.missing(workspace, plan.encoder, live, keys).size if plan.encoder else 0
     return replace(told, skipped=[*passed, *told.skipped], encoded=missing, encoder=plan.encoder)
 
 
-class _RehearsedError(Exception):
+class _DryRunEndsError(Exception):
     """Rolls the transaction of a rehearsal back."""
 
 

@@ -80,7 +80,7 @@ def price_set(settings: Settings) -> Price | None:
     return Price(settings.price_in, settings.price_out)
 
 
-def room_for(settings: Settings, capabilities: Capabilities) -> int | None:
+def prompt_budget(settings: Settings, capabilities: Capabilities) -> int | None:
     """Tokens a prompt may have so that an answer still fits; None where the LLM's limit is not known."""
     limit = settings.context_tokens or capabilities.context_tokens
     return limit - settings.max_tokens if limit else None

@@ -29,7 +29,7 @@ from .probing import adopt_stored, probe
 from .retries import Attempts, Job, Retries, Silence
 from .settings import DEFAULTS, LLMSettings
 from .types import Answer, Backend, Failure, Request, Result, Streams
-from .writer import Writer, room
+from .writer import Writer, disk_full
 
 TASK = "ask"
 TICK = 0.1
@@ -76,7 +76,7 @@ def ask(
     if missing:
         if budget.max_calls is not None and budget.calls >= budget.max_calls:
             raise _over_budget(budget, len(missing))
-        if (full := room(workspace)) is not None:
+        if (full := disk_full(workspace)) is not None:
             raise full
         probe(workspace, backend, cancel=cancel)
         loop.remember(backend)

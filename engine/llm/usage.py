@@ -9,7 +9,7 @@ from .types import Answer, Result
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class Usage:
     """Results counted; the names are those of the ``--json`` contracts. Of the ``calls`` some came from the cache and
     some are failures; the tokens are those of all answers, cached ones too."""
 
@@ -19,14 +19,14 @@ class Account:
     tokens_in: int = 0
     tokens_out: int = 0
 
-    def __add__(self, other: Account) -> Account:
-        return Account(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
-def account_of(results: Collection[Result]) -> Account:
+def usage_of(results: Collection[Result]) -> Usage:
     """The account of these results."""
     answers = [result for result in results if isinstance(result, Answer)]
-    return Account(
+    return Usage(
         calls=len(results),
         cached_calls=sum(answer.cached for answer in answers),
         failures=len(results) - len(answers),

@@ -99,7 +99,7 @@ class Writer:
 
     def _commit(self, items: Sequence[_Item]) -> None:
         error = self._kept([c for item in items for c in item[0]], [f for item in items for f in item[1]])
-        self.full = room(self._workspace)
+        self.full = disk_full(self._workspace)
         loops = {item[2].get_loop() for item in items}
         for loop in loops:
             loop.call_soon_threadsafe(_finish, [item[2] for item in items if item[2].get_loop() is loop], error)
@@ -151,7 +151,7 @@ def explained(error: Exception, workspace: Workspace) -> WorkspaceError:
     return WorkspaceError(f"cannot write {workspace.path}: {line}", "mend that, then run the same command again")
 
 
-def room(workspace: Workspace) -> WorkspaceError | None:
+def disk_full(workspace: Workspace) -> WorkspaceError | None:
     """Why nothing should be asked now, None while the disk has room for answers."""
     try:
         free = shutil.disk_usage(workspace.path).free

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..store.browse import Order, Stop, listed, matching, pruned_rows, row_numbers
 from ..store.demonstrations import Filter, Listed
 from ..store.workspace import Workspace
-from .ledger import Standing, ledger
+from .ledger import LedgerEntry, ledger
 
 Rows = NDArray[np.int64]
 SORTS = ("row", "effect", "source", "id", "input", "output", "length")
@@ -28,7 +28,7 @@ PART = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class DemosQuery:
     """What is to be shown: `Filter`, what the ledger says (``only``: misleading or helpful), and the order."""
 
     filter: Filter = Filter()
@@ -46,16 +46,16 @@ class Known:
     """What stays the same while only the question changes. ``numbers``: every row number lies below."""
 
     pruned: Rows
-    ledger: Mapping[int, Standing]
+    ledger: Mapping[int, LedgerEntry]
     numbers: int
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundRows:
     """Row numbers in their order, and the lines from ``first`` on that come into view. Not ``whole``: more matches
     may follow."""
 
-    asked: Asked
+    asked: DemosQuery
     known: Known
     rows: Rows
     first: int
@@ -68,15 +68,21 @@ def known_now(workspace: Workspace) -> Known:
     return Known(pruned_rows(workspace), {s.row: s for s in ledger(workspace)}, row_numbers(workspace))
 
 
-def in_parts(asked: Asked, known: Known) -> bool:
+def in_parts(asked: DemosQuery, known: Known) -> bool:
     """Is it a search long enough that its first matches should not wait for the others?"""
     plain = asked.sort == "row" and not asked.descending and not asked.only
     return bool(asked.filter.search) and plain and known.numbers > 2 * PART
 
 
 def find_rows(
-    workspace: Workspace, asked: Asked, known: Known, before: Found | None, top: int, stop: Stop, part: bool = False
-) -> Found:
+    workspace: Workspace,
+    asked: DemosQuery,
+    known: Known,
+    before: FoundRows | None,
+    top: int,
+    stop: Stop,
+    part: bool = False,
+) -> FoundRows:
     """The rows asked for, in order, and the page that is seen first: the same place where the question is the same.
     ``part``: among the first `PART` rows alone."""
     among = None
@@ -93,10 +99,10 @@ def find_rows(
         rows = _by_effect(rows, known.ledger, asked.descending)
     first = max(0, min(top, len(rows)) - PAGE) if before is not None and before.asked == asked else 0
     page = listed(workspace, rows[first : first + 3 * PAGE], known.pruned)
-    return Found(asked, known, rows, first, page, whole=not part)
+    return FoundRows(asked, known, rows, first, page, whole=not part)
 
 
-def _narrows(asked: Asked, before: Found) -> bool:
+def _narrows(asked: DemosQuery, before: FoundRows) -> bool:
     """Only more letters were typed, so that every match is among the earlier ones."""
     old, new = before.asked.filter, asked.filter
     typed = old.search and new.search.lower().startswith(old.search.lower())
@@ -104,9 +110,9 @@ def _narrows(asked: Asked, before: Found) -> bool:
     return same and before.whole and len(before.rows) <= NARROWING
 
 
-def _by_effect(rows: Rows, ledger: Mapping[int, Standing], descending: bool) -> Rows:
+def _by_effect(rows: Rows, ledger: Mapping[int, LedgerEntry], descending: bool) -> Rows:
     """Rows of the ledger by their effect, then those that training never showed."""
     known = sorted(ledger, key=lambda row: ledger[row].estimate, reverse=descending)
     asked = np.array(known, np.int64)
-    head = asked[np.isin(asked, rows)]
-    return np.concatenate([head, rows[~np.isin(rows, head)]])
+    metadata = asked[np.isin(asked, rows)]
+    return np.concatenate([metadata, rows[~np.isin(rows, metadata)]])

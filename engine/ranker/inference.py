@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from ..errors import UsageError
 from ..pool.records import Query
 from ..retrieval.checked import check_model, seal_model
-from ..retrieval.view import PoolView, Ranked
+from ..retrieval.view import PoolView, RankedRows
 from ..settings import Settings
 from ..store import runs
 from ..store.workspace import FILE, Workspace
-from .policy import HEAD, WEIGHTS, Candidates, Floats, Head, Policy, load, save
-from .rollout import ranked
+from .policy import HEAD, WEIGHTS, Candidates, Floats, Policy, RankerMetadata, load, save
+from .rollout import top_candidates
 
 Method = Literal["ranker", "promptpg"]
 KINDS: Mapping[Method, str] = {"ranker": "train-ranker", "promptpg": "train-promptpg"}
@@ -31,7 +31,9 @@ PRESELECT = 20
 FOLDER = "ranker"
 FILES = WEIGHTS, HEAD
 
-_loaded: weakref.WeakKeyDictionary[PoolView, dict[tuple[str, int], tuple[Policy, Head]]] = weakref.WeakKeyDictionary()
+_loaded: weakref.WeakKeyDictionary[PoolView, dict[tuple[str, int], tuple[Policy, RankerMetadata]]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class Scored:
     bm25: Floats
 
 
-def candidates_for(view: PoolView, queries: Sequence[Query], count: int) -> list[Ranked]:
+def candidates_for(view: PoolView, queries: Sequence[Query], count: int) -> list[RankedRows]:
     """The ``count`` demonstrations of each query that the policy chooses from (paper 000, section 5.1)."""
     return view.bm25_top(queries, count)
 
@@ -59,25 +61,25 @@ def rank(view: PoolView, queries: Sequence[Query], k: int, method: Method = "ran
     Of the finished runs the one trained with the set LLM comes first, then the one with this seed, then the latest.
     Raises `UsageError` where there is none, or where it stands on another encoder.
     """
-    policy, head = _policy(view, method, seed)
-    found = candidates_for(view, queries, max(k, head.candidates))
+    policy, metadata = _policy(view, method, seed)
+    found = candidates_for(view, queries, max(k, metadata.candidates))
     vectors = view.embed(queries)
     scored = []
     for i, (rows, bm25) in enumerate(found):
         present = np.ones((1, len(rows)), np.bool_)
         shares = policy.scores(Candidates(vectors[i : i + 1], view.vectors(rows)[None], present))
-        (best,) = ranked(shares, present, k)
+        (best,) = top_candidates(shares, present, k)
         scored.append(Scored(rows[best], shares[0, best], bm25[best]))
     return scored
 
 
-def keep(workspace: Workspace, run: int, policy: Policy, head: Head) -> None:
+def keep(workspace: Workspace, run: int, policy: Policy, metadata: RankerMetadata) -> None:
     """Write a run's policy, and its digests beside the run."""
-    save(folder_of(workspace, run), policy, head)
+    save(folder_of(workspace, run), policy, metadata)
     seal_model(workspace, run, folder_of(workspace, run), FILES)
 
 
-def opened(workspace: Workspace, run: int) -> tuple[Policy, Head]:
+def opened(workspace: Workspace, run: int) -> tuple[Policy, RankerMetadata]:
     """A run's policy. Raises `WorkspaceError` when it is not what was written.
 
     What an earlier release wrote is taken as it is and noted, so that it cannot change from then on.
@@ -116,35 +118,35 @@ def import_ranker(workspace: Workspace, path: Path, settings: Settings) -> int:
             raise UsageError(f"no ranker was trained in {path}", "icl-curate train ranker --llm SPEC")
         folder = folder_of(other, found)
         check_model(other, found, folder, "ranker", f"icl-curate -w '{path}' train ranker --llm SPEC")
-    policy, head = load(folder)
+    policy, metadata = load(folder)
     view = PoolView(workspace, settings)
-    _check(view, head)
-    method: Method = "promptpg" if head.method == "promptpg" else "ranker"
-    described = {"seed": head.seed, "imported_from": str(folder), "encoder": head.encoder}
-    with runs.recorded(workspace, KINDS[method], head.llm, described) as record:
-        keep(workspace, record.run, policy, head)
+    _check(view, metadata)
+    method: Method = "promptpg" if metadata.method == "promptpg" else "ranker"
+    described = {"seed": metadata.seed, "imported_from": str(folder), "encoder": metadata.encoder}
+    with runs.recorded(workspace, KINDS[method], metadata.llm, described) as record:
+        keep(workspace, record.run, policy, metadata)
         record.summary = {"run": record.run, "imported_from": str(folder)}
     return record.run
 
 
-def _policy(view: PoolView, method: Method, seed: int) -> tuple[Policy, Head]:
+def _policy(view: PoolView, method: Method, seed: int) -> tuple[Policy, RankerMetadata]:
     kept = _loaded.setdefault(view, {})
     if (method, seed) not in kept:
         run = latest(view.workspace, method, view.settings.llm, seed)
         if run is None:
             flag = "" if method == "ranker" else f" --method {method}"
             raise UsageError(f"no {method} has been trained yet", f"icl-curate train ranker{flag} --llm SPEC")
-        policy, head = opened(view.workspace, run)
-        _check(view, head)
-        kept[method, seed] = policy, head
+        policy, metadata = opened(view.workspace, run)
+        _check(view, metadata)
+        kept[method, seed] = policy, metadata
     return kept[method, seed]
 
 
-def _check(view: PoolView, head: Head) -> None:
+def _check(view: PoolView, metadata: RankerMetadata) -> None:
     stored = view.stored
-    if (stored.encoder, stored.dimension) != (head.encoder, head.inputs):
+    if (stored.encoder, stored.dimension) != (metadata.encoder, metadata.inputs):
         raise UsageError(
-            f"the ranker was trained on {head.encoder} ({head.inputs} dimensions), "
+            f"the ranker was trained on {metadata.encoder} ({metadata.inputs} dimensions), "
             f"the workspace is set to {stored.encoder} ({stored.dimension})",
-            f"icl-curate index --encoder {head.encoder}, or train a ranker on {stored.encoder}",
+            f"icl-curate index --encoder {metadata.encoder}, or train a ranker on {stored.encoder}",
         )

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import UsageError
 from ..store import ledger as kept
-from ..store.ledger import Effect, Flip
+from ..store.ledger import Flip, FlipCounts
 from ..store.workspace import Workspace
 from .policy import Floats
 
@@ -28,7 +28,7 @@ PRECISIONS = np.geomspace(0.5, 500, 25)
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class LedgerEntry:
     """A demonstration in the ledger. ``shown``, ``helped`` (wrong → right) and ``hurt`` (right → wrong) count prompts;
     ``estimate`` is the shrunken net effect on accuracy, in [-1, 1], ``low`` to ``high`` its 95 % interval."""
 
@@ -46,7 +46,7 @@ class Standing:
 
 def ledger(
     workspace: Workspace, misleading: bool = False, helpful: bool = False, limit: int | None = None
-) -> list[Standing]:
+) -> list[LedgerEntry]:
     """Every demonstration that was shown, most harmful first.
 
     ``misleading``: only those that turned more right answers wrong than wrong ones right; ``helpful``: the contrary,
@@ -55,24 +55,20 @@ def ledger(
     effects = kept.effects(workspace)
     estimates, errors = net_effects(effects)
     found = [
-        Standing(
+        LedgerEntry(
             e.row, e.id, e.source, e.pruned, e.shown, e.helped, e.hurt,
             float(value), max(-1.0, float(value - LEVEL * error)), min(1.0, float(value + LEVEL * error)),
         )
         for e, value, error in zip(effects, estimates, errors, strict=True)
         if not (misleading and e.hurt <= e.helped) and not (helpful and e.helped <= e.hurt)
     ]  # fmt: skip
-    found.sort(
-        key=lambda standing: (-standing.estimate if helpful else standing.estimate, -standing.shown, standing.row)
-    )
+    found.sort(key=lambda entry: (-entry.estimate if helpful else entry.estimate, -entry.shown, entry.row))
     return found[:limit]
 
 
 def surely_misleading(workspace: Workspace) -> list[str]:
     """Ids of demonstrations not pruned yet whose whole interval lies below zero. `UsageError` when there are none."""
-    found = [
-        standing.id for standing in ledger(workspace, misleading=True) if standing.high < 0 and not standing.pruned
-    ]
+    found = [entry.id for entry in ledger(workspace, misleading=True) if entry.high < 0 and not entry.pruned]
     if not found:
         raise UsageError("the ledger shows no demonstration to hurt beyond doubt", "icl-curate demos --misleading")
     return found
@@ -83,7 +79,7 @@ def flips_of(workspace: Workspace, row: int) -> list[Flip]:
     return kept.flips(workspace, row)
 
 
-def net_effects(effects: Sequence[Effect]) -> tuple[Floats, Floats]:
+def net_effects(effects: Sequence[FlipCounts]) -> tuple[Floats, Floats]:
     """Posterior mean and standard deviation of each demonstration's net effect, both (n,)."""
     right_before = [e.shown - e.wrong_before for e in effects]
     total = sum(e.shown for e in effects)

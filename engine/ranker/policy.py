@@ -132,7 +132,7 @@ class Adam:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class RankerMetadata:
     """What must be known to use a policy elsewhere: ``method`` is ranker or promptpg, ``encoder`` and ``inputs`` (its
     dimension) what it stands on, ``candidates`` how many it was trained to choose from."""
 
@@ -145,7 +145,7 @@ class Head:
     settings: Mapping[str, Any]
 
 
-def save(folder: Path, policy: Policy, head: Head) -> None:
+def save(folder: Path, policy: Policy, metadata: RankerMetadata) -> None:
     """Write the policy as safetensors and its head as JSON; the head, written last, makes it whole."""
     from safetensors.numpy import save as to_bytes
 
@@ -155,20 +155,20 @@ def save(folder: Path, policy: Policy, head: Head) -> None:
     described = {
         "format": FORMAT,
         "weights": _digest(content),
-        "method": head.method,
-        "encoder": head.encoder,
-        "inputs": head.inputs,
+        "method": metadata.method,
+        "encoder": metadata.encoder,
+        "inputs": metadata.inputs,
         "outputs": len(policy.bias),
-        "candidates": head.candidates,
-        "llm": head.llm,
-        "seed": head.seed,
-        "settings": dict(head.settings),
+        "candidates": metadata.candidates,
+        "llm": metadata.llm,
+        "seed": metadata.seed,
+        "settings": dict(metadata.settings),
     }
     text = json.dumps(described, indent=2, sort_keys=True)
     replace_file(folder / HEAD, lambda file: file.write(text.encode()))
 
 
-def load(folder: Path) -> tuple[Policy, Head]:
+def load(folder: Path) -> tuple[Policy, RankerMetadata]:
     """Read what `save` wrote. Raises `UsageError` when there is no whole ranker of a known format, or it changed."""
     from safetensors.numpy import load as from_bytes
 
@@ -181,7 +181,7 @@ def load(folder: Path) -> tuple[Policy, Head]:
             raise ValueError(f"{WEIGHTS} is not what was written with {HEAD}")
         arrays = from_bytes(content)
         policy = Policy(arrays["weight"], arrays["bias"])
-        head = Head(
+        metadata = RankerMetadata(
             described["method"],
             described["encoder"],
             int(described["inputs"]),
@@ -190,7 +190,7 @@ def load(folder: Path) -> tuple[Policy, Head]:
             int(described["seed"]),
             described["settings"],
         )
-        if policy.weight.shape != (int(described["outputs"]), head.inputs) or policy.bias.shape != (
+        if policy.weight.shape != (int(described["outputs"]), metadata.inputs) or policy.bias.shape != (
             len(policy.weight),
         ):
             raise ValueError(f"weights of shape {policy.weight.shape}")
@@ -200,7 +200,7 @@ def load(folder: Path) -> tuple[Policy, Head]:
         raise UsageError(f"no usable ranker in {folder}: {error}", "icl-curate train ranker --llm SPEC") from error
     except Exception as error:  # safetensors' own error type is not a ValueError
         raise UsageError(f"the ranker in {folder} is damaged: {error}", "icl-curate train ranker --llm SPEC") from error
-    return policy, head
+    return policy, metadata
 
 
 def _digest(content: bytes) -> str:

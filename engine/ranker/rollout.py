@@ -34,7 +34,7 @@ def allowed_shots(scores: Floats, threshold: float, most: int) -> NDArray[np.int
     return np.minimum(above, most)
 
 
-def ranked(scores: Floats, present: NDArray[np.bool_], most: int) -> list[Positions]:
+def top_candidates(scores: Floats, present: NDArray[np.bool_], most: int) -> list[Positions]:
     """Positions of each row's best candidates, best first; ties go to the earlier one, the better by BM25."""
     order = np.argsort(np.where(present, -scores, np.inf), axis=1, kind="stable")[:, :most]
     return [row[present[i, row]] for i, row in enumerate(order)]

@@ -22,12 +22,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..errors import UsageError
-from ..llm.asking import prompt_for, request_for, room_for
+from ..llm.asking import prompt_budget, prompt_for, request_for
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.planning import Plan
 from ..llm.types import Answer, Request, Result
-from ..llm.usage import Account, account_of
+from ..llm.usage import Usage, usage_of
 from ..pool.answers import is_correct, rouge_l
 from ..pool.records import Demonstration, Query
 from ..progress import Event
@@ -36,15 +36,15 @@ from ..store import ledger, runs
 from ..store.demonstrations import fetch, queries, task_of
 from ..version import VERSION
 from .inference import KINDS, PRESELECT, Method, candidates_for, keep
-from .policy import DIMENSION, Adam, Candidates, Floats, Head, Policy, entropy
+from .policy import DIMENSION, Adam, Candidates, Floats, Policy, RankerMetadata, entropy
 from .rollout import (
     Positions,
     Rollout,
     allowed_shots,
-    ranked,
     sampled,
     stepwise_credit,
     threshold_after,
+    top_candidates,
     whole_set_credit,
 )
 
@@ -89,7 +89,7 @@ class _Judged:
 
 
 @dataclass(slots=True)
-class _Course:
+class _TrainingState:
     """Where training stands: everything a batch changes."""
 
     policy: Policy
@@ -136,7 +136,7 @@ class RankerTraining:
         self.train, self.held_out = self._split()
         every = np.unique(np.concatenate([rows for rows, _ in self.candidates]))
         self.shots = {shot.row: shot for shot in fetch(workspace, every)}
-        self.spent = Account()
+        self.spent = Usage()
         self.seconds_asking = 0.0
 
     def cost(self) -> Plan:
@@ -178,9 +178,9 @@ class RankerTraining:
         }
         started = time.perf_counter()
         with runs.recorded(self.workspace, KINDS[plan.method], self.llm.name, described) as record:
-            course = self._learn(record.run, budget)
-            assert course.best is not None
-            head = Head(
+            state = self._learn(record.run, budget)
+            assert state.best is not None
+            metadata = RankerMetadata(
                 plan.method,
                 self.view.stored.encoder,
                 self.view.stored.dimension,
@@ -189,8 +189,8 @@ class RankerTraining:
                 self.settings.seed,
                 described,
             )
-            keep(self.workspace, record.run, course.best, head)
-            record.summary = summary = self._summary(record.run, course, time.perf_counter() - started)
+            keep(self.workspace, record.run, state.best, metadata)
+            record.summary = summary = self._summary(record.run, state, time.perf_counter() - started)
         return summary
 
     # what is learnt on, and what judges
@@ -228,32 +228,34 @@ class RankerTraining:
 
     # one course of training
 
-    def _learn(self, run: int, budget: Budget) -> _Course:
-        course = _Course(self._fresh(), Adam(self.plan.rate))
+    def _learn(self, run: int, budget: Budget) -> _TrainingState:
+        state = _TrainingState(self._fresh(), Adam(self.plan.rate))
         total = self.plan.epochs * -(-len(self.train) // self.plan.batch)
         if self.held_out.size:
-            self._judge(run, course, 0, budget)
+            self._judge(run, state, 0, budget)
         for epoch in range(self.plan.epochs):
-            begun, course.threshold = len(course.batches), 0.0
+            begun, state.threshold = len(state.batches), 0.0
             for at in range(0, len(self.train), self.plan.batch):
                 self.llm.cancel.check()
-                self._learn_batch(run, course, epoch, self._batch(epoch, at), budget)
-                self.llm.report(Event(TASK, len(course.batches), total, fields=_live(course.batches[-1])))
-            self._judge(run, course, epoch + 1, budget, course.batches[begun:])
-            if course.stale >= self.plan.patience or (course.judged and course.judged.accuracy == 1.0):
+                self._learn_batch(run, state, epoch, self._batch(epoch, at), budget)
+                self.llm.report(Event(TASK, len(state.batches), total, fields=_live(state.batches[-1])))
+            self._judge(run, state, epoch + 1, budget, state.batches[begun:])
+            if state.stale >= self.plan.patience or (state.judged and state.judged.accuracy == 1.0):
                 self.llm.report(
-                    Event(TASK, len(course.batches), total, f"stopped after epoch {epoch + 1}: no gain left")
+                    Event(TASK, len(state.batches), total, f"stopped after epoch {epoch + 1}: no gain left")
                 )
                 break
-        return course
+        return state
 
-    def _learn_batch(self, run: int, course: _Course, epoch: int, which: NDArray[np.int64], budget: Budget) -> None:
+    def _learn_batch(
+        self, run: int, state: _TrainingState, epoch: int, which: NDArray[np.int64], budget: Budget
+    ) -> None:
         candidates = self._gathered(which)
-        threshold = course.threshold
-        scores = course.policy.scores(candidates)
-        plans = list(self._asked(course.policy, which, epoch, threshold, scores))
+        threshold = state.threshold
+        scores = state.policy.scores(candidates)
+        plans = list(self._asked(state.policy, which, epoch, threshold, scores))
         results = self._ask([request for _, asked in plans for request in asked], budget)
-        spent = account_of(results)
+        spent = usage_of(results)
         answered = _cut(results, [len(asked) for _, asked in plans])
         rollouts = [
             Rollout(chosen, scores[i, chosen], tuple(self._reward(self.queries[which[i]], r) for r in answered[i]))
@@ -261,15 +263,15 @@ class RankerTraining:
         ]
         stepwise = self.plan.method == "ranker"
         book = stepwise_credit if stepwise else whole_set_credit
-        loss, *gradients = course.policy.loss(candidates, book(rollouts, scores.shape[1]))
-        weight, bias = course.adam.step((course.policy.weight, course.policy.bias), tuple(gradients))
-        course.policy = Policy(weight, bias)
+        loss, *gradients = state.policy.loss(candidates, book(rollouts, scores.shape[1]))
+        weight, bias = state.adam.step((state.policy.weight, state.policy.bias), tuple(gradients))
+        state.policy = Policy(weight, bias)
         if stepwise:
-            course.threshold = threshold_after(threshold, rollouts)
-        self._count(course, rollouts, stepwise)
+            state.threshold = threshold_after(threshold, rollouts)
+        self._count(state, rollouts, stepwise)
         final = [rollout.rewards[-1] for rollout in rollouts]
         figures = {
-            "batch": len(course.batches),
+            "batch": len(state.batches),
             "epoch": epoch,
             "loss": loss,
             "sigma": threshold,
@@ -281,15 +283,15 @@ class RankerTraining:
             "accuracy": sum(reward == 1 for reward in final) / len(final),
             "entropy": float(entropy(scores).mean()),
         } | (_flips(rollouts) if stepwise else {})
-        steps = self._steps(run, len(course.batches), which, rollouts, answered) if stepwise else None
+        steps = self._steps(run, len(state.batches), which, rollouts, answered) if stepwise else None
         ledger.save_batch(
-            self.workspace, run, len(course.batches), {k: v for k, v in figures.items() if k != "batch"}, steps
+            self.workspace, run, len(state.batches), {k: v for k, v in figures.items() if k != "batch"}, steps
         )
-        course.batches.append(figures)
-        if not course.collapsed and np.exp(figures["entropy"]) < COLLAPSED < candidates.present.sum(axis=1).mean():
-            course.collapsed = True
+        state.batches.append(figures)
+        if not state.collapsed and np.exp(figures["entropy"]) < COLLAPSED < candidates.present.sum(axis=1).mean():
+            state.collapsed = True
             note = "the policy has collapsed: it puts nearly all weight on one candidate of each query"
-            self.llm.report(Event(TASK, len(course.batches), note=note))
+            self.llm.report(Event(TASK, len(state.batches), note=note))
 
     def _asked(
         self,
@@ -309,13 +311,15 @@ class RankerTraining:
                 yield chosen, [self._request(i, chosen)]
             return
         allowed = allowed_shots(scores, threshold, self.settings.k)
-        for i, most, order in zip(which, allowed, ranked(scores, candidates.present, self.settings.k), strict=True):
+        for i, most, order in zip(
+            which, allowed, top_candidates(scores, candidates.present, self.settings.k), strict=True
+        ):
             chosen = order[: self._room(i, order[:most])]
             yield chosen, [self._request(i, chosen[:j]) for j in range(len(chosen) + 1)]
 
     def _room(self, query: int, chosen: Positions) -> int:
         """How many of the chosen fit into the LLM's context together with the query."""
-        limit = room_for(self.settings, self.capabilities)
+        limit = prompt_budget(self.settings, self.capabilities)
         if limit is None:
             return len(chosen)
         shown = self._demonstrations(query, chosen)
@@ -333,7 +337,7 @@ class RankerTraining:
         started = time.perf_counter()
         results = self.llm.ask(requests, budget)
         self.seconds_asking += time.perf_counter() - started
-        self.spent += account_of(results)
+        self.spent += usage_of(results)
         return results
 
     def _reward(self, query: Query, result: Result) -> int:
@@ -350,18 +354,18 @@ class RankerTraining:
         if not self.held_out.size:
             return []
         candidates = self._gathered(self.held_out)
-        orders = ranked(policy.scores(candidates), candidates.present, self.settings.k)
+        orders = top_candidates(policy.scores(candidates), candidates.present, self.settings.k)
         nothing = np.empty(0, np.int64)
         return [self._request(i, nothing) for i in self.held_out] + [
             self._request(i, order[: self._room(i, order)]) for i, order in zip(self.held_out, orders, strict=True)
         ]
 
     def _judge(
-        self, run: int, course: _Course, epoch: int, budget: Budget, batches: Sequence[Mapping[str, Any]] = ()
+        self, run: int, state: _TrainingState, epoch: int, budget: Budget, batches: Sequence[Mapping[str, Any]] = ()
     ) -> None:
         """Compare the policy with the best so far; without held-out queries, by the accuracy while it trained."""
         if self.held_out.size:
-            results = self._ask(self._judging(course.policy), budget)
+            results = self._ask(self._judging(state.policy), budget)
             right = np.array(
                 [self._reward(self.queries[i], r) == 1 for i, r in zip([*self.held_out] * 2, results, strict=True)]
             ).reshape(2, -1)
@@ -369,16 +373,16 @@ class RankerTraining:
         else:
             judged = _Judged(epoch, float(np.mean([batch["accuracy"] for batch in batches])))
         assert judged.accuracy is not None
-        known = course.judged.accuracy if course.judged else None
+        known = state.judged.accuracy if state.judged else None
         if known is None or judged.accuracy >= known:  # of equals the one trained longer
-            course.best, course.judged = course.policy, judged
-        course.stale = 0 if known is None or judged.accuracy > known else course.stale + 1
-        course.epochs.append(asdict(judged) | {"held_out": bool(self.held_out.size)})
-        ledger.save_batch(self.workspace, run, len(course.batches), {"held_out_accuracy": judged.accuracy}, None)
+            state.best, state.judged = state.policy, judged
+        state.stale = 0 if known is None or judged.accuracy > known else state.stale + 1
+        state.epochs.append(asdict(judged) | {"held_out": bool(self.held_out.size)})
+        ledger.save_batch(self.workspace, run, len(state.batches), {"held_out_accuracy": judged.accuracy}, None)
 
     # what is kept
 
-    def _count(self, course: _Course, rollouts: Sequence[Rollout], stepwise: bool) -> None:
+    def _count(self, state: _TrainingState, rollouts: Sequence[Rollout], stepwise: bool) -> None:
         for rollout in rollouts:
             first = 0 if stepwise else len(rollout.chosen)
             kinds = ["all"]
@@ -386,7 +390,7 @@ class RankerTraining:
                 kinds.append("easy" if rollout.rewards[0] == 1 else "hard")
             for shots, reward in enumerate(rollout.rewards, first):
                 for kind in kinds if reward else ():
-                    count = course.right.setdefault((kind, shots), [0, 0])
+                    count = state.right.setdefault((kind, shots), [0, 0])
                     count[0] += reward == 1
                     count[1] += 1
 
@@ -422,11 +426,11 @@ class RankerTraining:
                 )
         return pa.Table.from_pylist(steps, schema=ledger.STEP_COLUMNS)
 
-    def _summary(self, run: int, course: _Course, seconds: float) -> dict[str, Any]:
-        assert course.judged is not None
+    def _summary(self, run: int, state: _TrainingState, seconds: float) -> dict[str, Any]:
+        assert state.judged is not None
 
         def by_shots(kind: str, of: int | None = None) -> dict[str, Any]:
-            found = sorted((shots, count) for (k, shots), count in course.right.items() if k == kind)
+            found = sorted((shots, count) for (k, shots), count in state.right.items() if k == kind)
             return {str(shots): count[1] if of else count[0] / count[1] for shots, count in found}
 
         return {
@@ -435,18 +439,18 @@ class RankerTraining:
             **asdict(self.spent),
             "metrics": {
                 "method": self.plan.method,
-                "batches": course.batches,
+                "batches": state.batches,
                 "accuracy_by_shots": by_shots("all"),
                 "easy_by_shots": by_shots("easy"),
                 "hard_by_shots": by_shots("hard"),
                 "prompts_by_shots": by_shots("all", 1),
-                "epochs": course.epochs,
-                "best": asdict(course.judged),
-                "shots": sum(batch["shots"] for batch in course.batches),
-                "sigma": course.threshold,
+                "epochs": state.epochs,
+                "best": asdict(state.judged),
+                "shots": sum(batch["shots"] for batch in state.batches),
+                "sigma": state.threshold,
                 "queries": len(self.train),
                 "held_out_queries": len(self.held_out),
-                "collapsed": course.collapsed,
+                "collapsed": state.collapsed,
                 "seconds": seconds,
                 "seconds_asking": self.seconds_asking,
             },

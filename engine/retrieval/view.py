@@ -24,7 +24,7 @@ from .duplicates import Repeats
 from .encoder import Encoder, load_encoder
 from .vectors import TokenVectors, Vectors
 
-Ranked = tuple[NDArray[np.int64], NDArray[np.float64]]
+RankedRows = tuple[NDArray[np.int64], NDArray[np.float64]]
 """Rows best first, and their scores."""
 Tokens = list[NDArray[np.float16]]
 
@@ -138,12 +138,12 @@ class PoolView:
         """Which rows of the workspace have a vector, (rows,)."""
         return self.stored.holds(np.arange(len(self.keys)), self.keys)
 
-    def bm25_top(self, queries: Sequence[Query], k: int) -> list[Ranked]:
+    def bm25_top(self, queries: Sequence[Query], k: int) -> list[RankedRows]:
         index = self.lexical
         excluded = [self.excluded(query) for query in queries]
         return index.top_many([query.input for query in queries], k, excluded, self.report, self.cancel)
 
-    def dense_top(self, queries: Sequence[Query], k: int) -> list[Ranked]:
+    def dense_top(self, queries: Sequence[Query], k: int) -> list[RankedRows]:
         index = self.nearest
         excluded = [self.excluded(query) for query in queries]
         return index.top_many(self.embed(queries), k, excluded, self.report, self.cancel)

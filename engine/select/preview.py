@@ -20,7 +20,7 @@ from ..store.workspace import Workspace
 from ..topics.selection import Need
 from ..topics.selection import needs as topics_needed
 from .selector import Selected, Selector
-from .stability import Inquiry, Shown
+from .stability import QueryShots, StabilityCheck
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,25 +115,25 @@ class PreviewAsked:
         self.seen = preview(llm.workspace, query, llm.settings, report=llm.report, cancel=llm.cancel)
         """What the query gets; after `run` with its answer, unless stability was asked for."""
         self.llm, self.stability = llm.name, stability
-        shown = Shown(query, tuple(shot.demonstration for shot in self.seen.shots))
-        self.inquiry = Inquiry(llm, task_of(llm.workspace), [shown], variants=stability)
+        shown = QueryShots(query, tuple(shot.demonstration for shot in self.seen.shots))
+        self.check = StabilityCheck(llm, task_of(llm.workspace), [shown], variants=stability)
 
     def cost(self) -> Plan:
         """What is left to ask."""
-        return self.inquiry.cost()
+        return self.check.cost()
 
     def run(self, budget: Budget) -> dict[str, Any]:
         """Ask; the contract of ``preview --json`` with ``answer`` or ``stability``. Raises as `runner.ask` does, and
         `LLMError` when the LLM gives no answer."""
-        [found] = self.inquiry.run(budget)
+        [found] = self.check.run(budget)
         if self.stability:
             return self.seen.as_json() | {"llm": self.llm, "stability": found.as_json()}
-        heard, notes = found.whole, self.seen.notes
-        if heard.answer is None:
-            raise LLMError(f"{self.llm} gave no answer: {heard.failure}", f"icl-curate llm check --llm {self.llm}")
+        answered, notes = found.whole, self.seen.notes
+        if answered.answer is None:
+            raise LLMError(f"{self.llm} gave no answer: {answered.failure}", f"icl-curate llm check --llm {self.llm}")
         if found.dropped:
-            notes += (f"{found.dropped} of the weakest demonstrations did not fit into {found.room} tokens",)
-        self.seen = replace(self.seen, prompt=heard.prompt, notes=notes, llm=self.llm, answer=heard.answer)
+            notes += (f"{found.dropped} of the weakest demonstrations did not fit into {found.limit} tokens",)
+        self.seen = replace(self.seen, prompt=answered.prompt, notes=notes, llm=self.llm, answer=answered.answer)
         return self.seen.as_json()
 
 

@@ -13,12 +13,12 @@ from ..progress import CancelToken
 from ..retrieval.artefacts import encode_for_reader
 from ..retrieval.view import PoolView
 from ..settings import Settings
-from ..store.demonstrations import standing
+from ..store.demonstrations import workspace_fingerprint
 from ..store.workspace import Workspace
 from .selector import Selector
 
 
-class Warm:
+class SessionCache:
     """Opens each of them when it is first needed, and anew when pool or settings have changed. For threads."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Warm:
         """The pool as it is now; what methods search in is shared by all of them."""
         alike = replace(settings, method="", k=0)
         with self._lock:
-            now = standing(workspace)
+            now = workspace_fingerprint(workspace)
             then, view = self._views.get(alike, (None, None))
             if view is None or then != now:
                 view = view.renewed() if view else PoolView(workspace, settings)

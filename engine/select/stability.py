@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..llm.asking import prompt_for, request_for, room_for
+from ..llm.asking import prompt_budget, prompt_for, request_for
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.planning import Plan
@@ -22,7 +22,7 @@ from ..pool.records import Demonstration, Query, Task
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class QueryShots:
     """A query and the demonstrations it is shown, best first."""
 
     query: Query
@@ -30,7 +30,7 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class PromptAnswer:
     """A prompt and what came back; without an ``answer`` the ``failure`` says why.
 
     ``right`` is None where no reference is known. ``same``: it says what the answer to the whole prompt says.
@@ -50,29 +50,29 @@ class Heard:
 class Stability:
     """The answer to the ``whole`` prompt of ``shots``, best first, and to the prompts that differ from it: ``without``
     each shot, in their order, and with that ``turned`` (None for fewer than two). Both are empty where they were not
-    asked for. ``dropped`` of the weakest shots did not fit into ``room`` tokens and are not among the shots."""
+    asked for. ``dropped`` of the weakest shots did not fit into ``limit`` tokens and are not among the shots."""
 
     shots: tuple[Demonstration, ...]
-    whole: Heard
-    without: tuple[Heard, ...] = ()
-    turned: Heard | None = None
+    whole: PromptAnswer
+    without: tuple[PromptAnswer, ...] = ()
+    turned: PromptAnswer | None = None
     dropped: int = 0
-    room: int | None = None
+    limit: int | None = None
 
     @property
-    def others(self) -> tuple[Heard, ...]:
+    def others(self) -> tuple[PromptAnswer, ...]:
         return (*self.without, *([self.turned] if self.turned else []))
 
     @property
     def kept(self) -> int:
         """Of the `others`, those that answer the same."""
-        return sum(heard.same for heard in self.others)
+        return sum(answered.same for answered in self.others)
 
     def as_json(self) -> dict[str, Any]:
         """The answer, and those to the changed prompts with whether they say the same."""
         left = [
-            {"id": shot.id, "source": shot.source, **_told(heard), "adds": self.adds(i)}
-            for i, (shot, heard) in enumerate(zip(self.shots, self.without, strict=False))
+            {"id": shot.id, "source": shot.source, **_told(answered), "adds": self.adds(i)}
+            for i, (shot, answered) in enumerate(zip(self.shots, self.without, strict=False))
         ]
         turned = _told(self.turned) if self.turned else None
         return {**_told(self.whole), "kept": self.kept, "of": len(self.others), "without": left, "turned": turned}
@@ -83,7 +83,7 @@ class Stability:
         return None if before is None or after is None else after - before
 
 
-class Inquiry:
+class StabilityCheck:
     """Queries with their demonstrations, made ready to be asked; nothing has been asked yet.
 
     ``variants``: also without each shot and in turned order. In a dry run not even a probe is sent. Raises
@@ -94,13 +94,13 @@ class Inquiry:
         self,
         llm: LLMClient,
         task: Task,
-        shown: Sequence[Shown],
+        shown: Sequence[QueryShots],
         *,
         variants: bool = True,
     ) -> None:
         self.llm, self.settings, self.task = llm, llm.settings, task
         self.capabilities = llm.capabilities
-        self.room = room_for(self.settings, self.capabilities)
+        self.limit = prompt_budget(self.settings, self.capabilities)
         self.asked = [self._prompts(one, variants) for one in shown]
         """For each query the shots that fit, its prompts, the whole one first, and how many shots did not fit."""
 
@@ -134,8 +134,8 @@ class Inquiry:
             request_for(prompt, self.settings, self.capabilities) for _, prompts, _ in self.asked for prompt in prompts
         ]
 
-    def _prompts(self, shown: Shown, variants: bool) -> tuple[tuple[Demonstration, ...], list[Prompt], int]:
-        whole, dropped = prompt_for(shown.query, shown.shots, self.task, self.settings, self.llm.backend, self.room)
+    def _prompts(self, shown: QueryShots, variants: bool) -> tuple[tuple[Demonstration, ...], list[Prompt], int]:
+        whole, dropped = prompt_for(shown.query, shown.shots, self.task, self.settings, self.llm.backend, self.limit)
         shots = shown.shots[: len(shown.shots) - dropped]
         prompts = [whole]
         if variants:
@@ -149,44 +149,44 @@ class Inquiry:
     def _judged(
         self, shots: tuple[Demonstration, ...], prompts: Sequence[Prompt], dropped: int, results: Iterator[Result]
     ) -> Stability:
-        heard = [_heard(prompt, next(results)) for prompt in prompts]
-        said = heard[0].answer
-        whole, *others = [_compared(one, said) for one in heard]
+        answered = [_answer_to(prompt, next(results)) for prompt in prompts]
+        said = answered[0].answer
+        whole, *others = [_compared(one, said) for one in answered]
         turned = others[len(shots)] if len(others) > len(shots) else None
-        return Stability(shots, whole, tuple(others[: len(shots)]), turned, dropped, self.room)
+        return Stability(shots, whole, tuple(others[: len(shots)]), turned, dropped, self.limit)
 
 
-def _told(heard: Heard) -> dict[str, Any]:
-    answer = heard.answer
+def _told(answered: PromptAnswer) -> dict[str, Any]:
+    answer = answered.answer
     return {
         "answer": answer.text if answer else None,
-        "failure": heard.failure,
-        "right": heard.right,
-        "same": heard.same,
+        "failure": answered.failure,
+        "right": answered.right,
+        "same": answered.same,
         "uncertainty": answer.uncertainty if answer else None,
     }
 
 
-def _heard(prompt: Prompt, result: Result) -> Heard:
+def _answer_to(prompt: Prompt, result: Result) -> PromptAnswer:
     if not isinstance(result, Answer):
-        return Heard(prompt, None, f"{result.kind}: {result.message}")
+        return PromptAnswer(prompt, None, f"{result.kind}: {result.message}")
     known = prompt.query.answers
-    return Heard(prompt, result, "", is_correct(result.text, known, prompt.choices) if known else None)
+    return PromptAnswer(prompt, result, "", is_correct(result.text, known, prompt.choices) if known else None)
 
 
-def _compared(heard: Heard, said: Answer | None) -> Heard:
+def _compared(answered: PromptAnswer, said: Answer | None) -> PromptAnswer:
     """With what the answer to the whole prompt is worth here."""
-    if heard.answer is None or said is None:
-        return heard
-    choices = heard.prompt.choices
+    if answered.answer is None or said is None:
+        return answered
+    choices = answered.prompt.choices
     wanted = meaning(said.text, choices)
-    same = meaning(heard.answer.text, choices) == wanted
+    same = meaning(answered.answer.text, choices) == wanted
     support: float | None = None
-    if heard.answer.option_logprobs and wanted in choices:
-        totals = [sum(option) for option in heard.answer.option_logprobs]
+    if answered.answer.option_logprobs and wanted in choices:
+        totals = [sum(option) for option in answered.answer.option_logprobs]
         top = max(totals)
         shares = [math.exp(total - top) for total in totals]
         support = shares[choices.index(wanted)] / sum(shares)
-    elif same and heard.answer.uncertainty is not None:
-        support = 1.0 - heard.answer.uncertainty
-    return replace(heard, same=same, support=support)
+    elif same and answered.answer.uncertainty is not None:
+        support = 1.0 - answered.answer.uncertainty
+    return replace(answered, same=same, support=support)

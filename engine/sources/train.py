@@ -20,11 +20,11 @@ from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.planning import Plan
 from ..llm.types import Answer, Request, Result
-from ..llm.usage import account_of
+from ..llm.usage import usage_of
 from ..pool.answers import choice_of, is_correct, normalise
 from ..pool.records import Query, Task
 from ..progress import CancelToken, Report, silent
-from ..retrieval.view import PoolView, Ranked
+from ..retrieval.view import PoolView, RankedRows
 from ..settings import Settings
 from ..store import runs, trials
 from ..store.demonstrations import fetch, queries, task_of
@@ -95,7 +95,7 @@ class SourceTraining:
             record.summary = summary = self._summary(record.run, results, lists, choice, scores)
         return summary
 
-    def _rank(self) -> list[Ranked]:
+    def _rank(self) -> list[RankedRows]:
         view = PoolView(self.workspace, self.settings, self.llm.report, self.llm.cancel)
         search = {"dense": view.dense_top, "bm25": view.bm25_top}.get(self.plan.ranking)
         if search is None:
@@ -146,7 +146,7 @@ class SourceTraining:
         return {
             "run": run,
             "llm": self.llm.name,
-            **asdict(account_of(results)),
+            **asdict(usage_of(results)),
             "metrics": {
                 "queries": len(lists),
                 "sources": {name: {kind: scores[kind][name] for kind in scores} for name in lists.names},

@@ -46,7 +46,7 @@ class FailedCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class LLMUsage:
     """What one LLM was asked so far. ``uncertain`` counts its answers without log-probabilities."""
 
     llm: str
@@ -157,7 +157,7 @@ def forget(
         return int(gone[0]) if gone else 0
 
 
-def usage(workspace: Workspace) -> list[Usage]:
+def usage(workspace: Workspace) -> list[LLMUsage]:
     """Totals for each LLM, by name."""
     with workspace.read() as con:
         rows = con.execute(
@@ -171,7 +171,7 @@ def usage(workspace: Workspace) -> list[Usage]:
              ORDER BY 1
             """
         ).fetchall()
-    return [Usage(row[0], *(int(value) for value in row[1:])) for row in rows]
+    return [LLMUsage(row[0], *(int(value) for value in row[1:])) for row in rows]
 
 
 def capabilities(workspace: Workspace, llm: str) -> str | None:

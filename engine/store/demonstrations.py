@@ -101,7 +101,7 @@ def active_rows(workspace: Workspace) -> NDArray[np.int64]:
         return _numbers(con, "SELECT row FROM active ORDER BY row")
 
 
-def standing(workspace: Workspace) -> tuple[object, ...]:
+def workspace_fingerprint(workspace: Workspace) -> tuple[object, ...]:
     """What changes whenever rows, decisions, the encoder or trained models do, and not when answers are cached."""
     with workspace.read() as con:
         found = con.execute(

@@ -42,7 +42,7 @@ _SEEN = """
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
+class FlipCounts:
     """How often a demonstration was added to a prompt, each prompt counted once: ``shown`` times in all,
     ``wrong_before`` of them to a prompt whose answer was wrong; ``helped``: wrong → right, ``hurt``: right → wrong."""
 
@@ -91,7 +91,7 @@ def save_batch(workspace: Workspace, run: int, step: int, metrics: Mapping[str, 
             con.unregister("steps")
 
 
-def effects(workspace: Workspace) -> list[Effect]:
+def effects(workspace: Workspace) -> list[FlipCounts]:
     """Every demonstration, not retired, that training with the LLM of the latest finished run has shown, by row.
 
     All finished runs with that LLM count.
@@ -110,7 +110,7 @@ def effects(workspace: Workspace) -> list[Effect]:
             """,
             {"kind": KIND},
         ).fetchall()
-    return [Effect(*row) for row in rows]
+    return [FlipCounts(*row) for row in rows]
 
 
 def flips(workspace: Workspace, row: int) -> list[Flip]:

@@ -78,7 +78,7 @@ def latest(workspace: Workspace) -> Trials | None:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceStanding:
+class SourceSummary:
     """A source as ``sources`` shows it. Scores, ``hits`` (trials) and ``accuracy`` (share of its answers that were
     right, alone) are None where no training run met it."""
 
@@ -94,7 +94,7 @@ class SourceStanding:
     kept: bool
 
 
-def standings(workspace: Workspace) -> list[SourceStanding]:
+def source_summaries(workspace: Workspace) -> list[SourceSummary]:
     """Every source of the pool with what the latest run learnt of it, heaviest first where there is a run."""
     with workspace.read() as con:
         run = _latest_run(con)
@@ -119,7 +119,7 @@ def standings(workspace: Workspace) -> list[SourceStanding]:
             """,
             [run, run],
         ).fetchall()
-    return [SourceStanding(*row) for row in rows]
+    return [SourceSummary(*row) for row in rows]
 
 
 def weights(workspace: Workspace, estimator: str = "multilinear") -> dict[str, float]:

@@ -37,7 +37,7 @@ _AGAIN = "icl-curate train topics --llm SPEC"
 
 
 @dataclass(frozen=True, slots=True)
-class Covered:
+class RowTopics:
     """The strongest topics of rows: ``rows`` (n,) ascending, ``topics`` (n, `STRONGEST`) int32 and their t̂ in
     ``weights`` (n, `STRONGEST`) float16, strongest first."""
 
@@ -45,12 +45,12 @@ class Covered:
     topics: NDArray[np.int32]
     weights: NDArray[np.float16]
 
-    def of(self, rows: NDArray[np.int64]) -> Covered:
+    def of(self, rows: NDArray[np.int64]) -> RowTopics:
         """Those of ``rows``, which must all be here."""
         at = np.searchsorted(self.rows, rows)
         if len(rows) == len(self.rows):
             return self
-        return Covered(rows, self.topics[at], self.weights[at])
+        return RowTopics(rows, self.topics[at], self.weights[at])
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class TopicModel:
     encoder: str
     llm: str
     cosine: float
-    covered: Covered
+    covered: RowTopics
 
 
 def strongest(
@@ -73,7 +73,7 @@ def strongest(
     vectors: NDArray[np.float32],
     report: Report = silent,
     cancel: CancelToken | None = None,
-) -> Covered:
+) -> RowTopics:
     """The `STRONGEST` topics of rows with the embeddings ``vectors`` (n, d), block by block."""
     width = min(STRONGEST, predictor.topics)
     topics = np.empty((len(rows), width), np.int32)
@@ -88,7 +88,7 @@ def strongest(
         topics[span] = np.take_along_axis(best, order, axis=1)
         weights[span] = np.take_along_axis(values, order, axis=1)
     report(Event(TASK, len(rows), len(rows)))
-    return Covered(rows, topics, weights)
+    return RowTopics(rows, topics, weights)
 
 
 def folder_of(workspace: Workspace, run: int) -> Path:
@@ -158,7 +158,7 @@ def _load(folder: Path, run: int) -> TopicModel:
             head["encoder"],
             head["llm"],
             float(head["cosine"]),
-            Covered(covered["rows"], covered["topics"], covered["weights"]),
+            RowTopics(covered["rows"], covered["topics"], covered["weights"]),
         )
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"no usable topics in {folder}: {error}", _AGAIN) from error

@@ -99,7 +99,7 @@ def started(names: Floats, base_rates: Floats, seed: int = 0) -> Predictor:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class FitOptions:
     """How to train: ``rate`` of Adam, ``patience`` epochs without a lower held-out loss before it stops."""
 
     epochs: int = 30
@@ -115,7 +115,7 @@ def fit(
     vectors: Floats,
     targets: Links,
     held_out: NDArray[np.bool_],
-    course: Course = Course(),
+    options: FitOptions = FitOptions(),
     seed: int = 0,
     device: str = "cpu",
     report: Report = silent,
@@ -130,9 +130,9 @@ def fit(
 
     place = torch.device(device)
     parameters = [torch.tensor(value, device=place, requires_grad=True) for value in _arrays(predictor)]
-    optimiser = torch.optim.Adam(parameters, lr=course.rate)
+    optimiser = torch.optim.Adam(parameters, lr=options.rate)
     train, judge = np.flatnonzero(~held_out), np.flatnonzero(held_out)
-    batch = max(1, min(course.batch, len(train) // STEPS))
+    batch = max(1, min(options.batch, len(train) // STEPS))
     rng = np.random.default_rng([seed, 4])
     best, lowest, stale = predictor, np.inf, 0
     history: list[dict[str, float]] = []
@@ -144,7 +144,7 @@ def fit(
         return eq4(logits, *(torch.as_tensor(part, device=place) for part in _cells(targets, which)))
 
     with _one_torch_thread():
-        for epoch in range(course.epochs):
+        for epoch in range(options.epochs):
             order = rng.permutation(train)
             total = 0.0
             for start in range(0, len(order), batch):
@@ -157,11 +157,11 @@ def fit(
                 optimiser.step()
                 total += float(loss.detach())
             with torch.no_grad():
-                judged = sum(float(loss_on(judge[i : i + course.batch])) for i in range(0, len(judge), course.batch))
+                judged = sum(float(loss_on(judge[i : i + options.batch])) for i in range(0, len(judge), options.batch))
             figures = {"epoch": float(epoch), "loss": total / max(len(train), 1)}
             figures["held_out_loss"] = judged / len(judge) if len(judge) else figures["loss"]
             history.append(figures)
-            report(Event(TASK, epoch + 1, course.epochs, fields=figures))
+            report(Event(TASK, epoch + 1, options.epochs, fields=figures))
             stale = 0 if figures["held_out_loss"] < lowest else stale + 1
             if not stale:
                 lowest = figures["held_out_loss"]
@@ -172,7 +172,7 @@ def fit(
                         for name, value in zip(FIELDS, parameters, strict=True)
                     },
                 )
-            if stale >= course.patience:
+            if stale >= options.patience:
                 break
     return best, history
 

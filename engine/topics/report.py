@@ -16,7 +16,7 @@ from ..store import topics as store
 from ..store.demonstrations import queries
 from ..store.workspace import Workspace
 from .coverage import TOP
-from .model_file import Covered, latest, load
+from .model_file import RowTopics, latest, load
 from .predictor import Floats
 from .selection import covering
 
@@ -134,7 +134,14 @@ class Survey:
             )
             for i, name in enumerate(names)
         ]
-        return sorted(found, key=lambda standing: (-standing.active, -standing.demonstrations, standing.topic))
+        return sorted(
+            found,
+            key=lambda topic: (
+                -topic.active,
+                -topic.demonstrations,
+                topic.topic,
+            ),
+        )
 
     def gaps(self, limit: int = 20, examples: int = 3) -> list[Gap]:
         """The ``limit`` gravest gaps, by ``severity``."""
@@ -205,13 +212,13 @@ def needed_topics(predicted: Floats, top: int = TOP, floor: float = FLOOR) -> ND
     return needed
 
 
-def _amounts(covered: Covered, topics: int) -> NDArray[np.float64]:
+def _amounts(covered: RowTopics, topics: int) -> NDArray[np.float64]:
     """Σ t̂ of each topic over rows, (t,)."""
     amounts = np.bincount(covered.topics.ravel(), covered.weights.ravel().astype(np.float64), topics)
     return np.asarray(amounts, np.float64)
 
 
-def _best_covering(covered: Covered, topics: int, k: int) -> NDArray[np.float64]:
+def _best_covering(covered: RowTopics, topics: int, k: int) -> NDArray[np.float64]:
     """Mean t̂ of the ``k`` rows that cover a topic most, (t,)."""
     # topic and weight in one number: the bits of weights order as their values do, and it sorts in a tenth of the time
     bits = np.ascontiguousarray(covered.weights, np.float32).view(np.uint32).ravel()

@@ -25,7 +25,7 @@ from ..pool.records import Query
 from ..retrieval.ranking import positions_of, top_k
 from ..retrieval.threads import one_blas_thread
 from ..retrieval.view import PoolView
-from .model_file import Covered, TopicModel, latest, load, strongest
+from .model_file import RowTopics, TopicModel, latest, load, strongest
 from .predictor import Floats, Predictor, sigmoid
 
 if TYPE_CHECKING:
@@ -43,11 +43,11 @@ NAMED = 5
 Coverage = Literal["union", "pooled", "alone"]
 """What demonstrations cover together; ``alone``: each is judged by itself (the paper's ablation)."""
 
-_opened: weakref.WeakKeyDictionary[PoolView, Opened] = weakref.WeakKeyDictionary()
+_opened: weakref.WeakKeyDictionary[PoolView, LoadedTopicModel] = weakref.WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class LoadedTopicModel:
     """A topic model beside the active rows; ``covered`` is a sparse matrix of their strongest t̂, (rows, topics), in the
     order of `PoolView.rows`."""
 
@@ -101,7 +101,7 @@ def needs(view: PoolView, query: Query, count: int = 20) -> list[Need]:
     return [Need(model.names[t], float(required[t]), float(model.knowledge.share[t])) for t in top_k(required, count)]
 
 
-def open_for(view: PoolView) -> Opened:
+def open_for(view: PoolView) -> LoadedTopicModel:
     """The topic model of the view's workspace and LLM, opened once; rows indexed since are predicted now."""
     if view not in _opened:
         model = load(view.workspace, latest(view.workspace, view.settings.llm))
@@ -111,11 +111,11 @@ def open_for(view: PoolView) -> Opened:
                 f"the topics were learnt on {model.encoder}, the workspace is set to {stored.encoder}",
                 f"icl-curate index --encoder {model.encoder}, or train topics on {stored.encoder}",
             )
-        _opened[view] = Opened(model, _matrix(covering(model, view), len(model.names)))
+        _opened[view] = LoadedTopicModel(model, _matrix(covering(model, view), len(model.names)))
     return _opened[view]
 
 
-def covering(model: TopicModel, view: PoolView) -> Covered:
+def covering(model: TopicModel, view: PoolView) -> RowTopics:
     """The strongest topics of the active rows, in their order."""
     kept, rows = model.covered, view.rows
     new = np.setdiff1d(rows, kept.rows)
@@ -123,7 +123,7 @@ def covering(model: TopicModel, view: PoolView) -> Covered:
         fresh = strongest(model.predictor, new, view.vectors(new))
         both = np.concatenate([kept.rows, new])
         order = np.argsort(both)
-        kept = Covered(
+        kept = RowTopics(
             both[order],
             np.concatenate([kept.topics, fresh.topics])[order],
             np.concatenate([kept.weights, fresh.weights])[order],
@@ -131,7 +131,7 @@ def covering(model: TopicModel, view: PoolView) -> Covered:
     return kept.of(rows)
 
 
-def _matrix(covered: Covered, topics: int) -> csr_array:
+def _matrix(covered: RowTopics, topics: int) -> csr_array:
     """A product with it takes a third of the time that gathering the topics' weights does."""
     from scipy.sparse import csr_array
 
@@ -220,7 +220,7 @@ def standardised(values: NDArray[np.float64], among: NDArray[np.bool_]) -> NDArr
 
 
 def _choose(
-    view: PoolView, opened: Opened, query: Query, vector: Floats, weights: Floats, k: int, coverage: Coverage
+    view: PoolView, opened: LoadedTopicModel, query: Query, vector: Floats, weights: Floats, k: int, coverage: Coverage
 ) -> list[Chosen]:
     short = shortlist(view, opened, query, vector, weights, max(k, SHORTLIST))
     if not short.size or k < 1:
@@ -242,7 +242,7 @@ def _choose(
 
 
 def shortlist(
-    view: PoolView, opened: Opened, query: Query, vector: Floats, weights: NDArray[np.float32], count: int
+    view: PoolView, opened: LoadedTopicModel, query: Query, vector: Floats, weights: NDArray[np.float32], count: int
 ) -> NDArray[np.int64]:
     """Positions in `PoolView.rows` of the ``count`` best by eq. 6 and cosine, the query's own repeats left out."""
     cosines = view.nearest.scores(vector).astype(np.float64)

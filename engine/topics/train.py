@@ -20,7 +20,7 @@ from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.planning import Plan
 from ..llm.types import Answer, Request, Result
-from ..llm.usage import account_of
+from ..llm.usage import usage_of
 from ..pool.answers import is_correct
 from ..pool.records import Query
 from ..progress import Event
@@ -34,7 +34,7 @@ from .knowledge import topical_knowledge
 from .match import Links, core_request, core_topics, lexical_candidates, links_of, semantic_candidates
 from .mining import label_topics, mine, read_list
 from .model_file import TopicModel, save, strongest
-from .predictor import Course, Predictor, fit, quality, ranking_quality, started
+from .predictor import FitOptions, Predictor, fit, quality, ranking_quality, started
 from .targets import distinctiveness, neighbours
 from .words import fold
 
@@ -244,13 +244,13 @@ class TopicTraining:
             targets = Links(core.starts, core.topics, np.ones(len(core.topics), np.float32))
         self.targets = targets
         rates = np.bincount(core.topics, minlength=len(names)) / max(len(core), 1)
-        course = Course(self.plan.epochs, rate=self.plan.rate)
+        options = FitOptions(self.plan.epochs, rate=self.plan.rate)
         predictor, history = fit(
             started(name_vectors, rates.astype(np.float32), seed),
             vectors,
             targets,
             self.held_out,
-            course,
+            options,
             seed,
             report=self.report,
             cancel=self.cancel,
@@ -282,7 +282,7 @@ class TopicTraining:
         return {
             "run": run,
             "llm": self.llm.name,
-            **asdict(account_of(results)),
+            **asdict(usage_of(results)),
             "metrics": metrics,
         }
 

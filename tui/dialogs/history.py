@@ -14,7 +14,7 @@ from textual.widgets import Static
 from ...engine.store.decisions import Entry, history
 from ..actions import Action, bindings
 from ..widgets.table import Column, Line, LineTable
-from ..workers import Working
+from ..workers import BackgroundWork
 
 if TYPE_CHECKING:
     from ..tab import Review
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MOST = 500
 
 
-class History(ModalScreen[None], Working):
+class History(ModalScreen[None], BackgroundWork):
     """Who decided what, when and why; ``u`` takes the latest back, the list follows."""
 
     TITLE = "History"

@@ -18,10 +18,10 @@ from ...engine.errors import CurateError, UsageError
 from ...engine.jobs.folder import Job
 from ...engine.jobs.start import start
 from ...engine.pool.display import display_line
-from ...render.jobs import rehearsed
+from ...render.jobs import dry_run_rows
 from ..actions import Action, bindings
 from ..dry_run import parsed, rehearse, words_of
-from ..tab import Review, Room
+from ..tab import Review, Tab
 from ..widgets.field import Field
 from ..widgets.paths import Paths
 
@@ -133,24 +133,24 @@ class Start(ModalScreen[list[str] | None]):
         self.query_one("#hint", Static).update(told)
 
 
-def propose(room: Room, commands: Sequence[str], at: int = 0) -> None:
+def propose(tab: Tab, commands: Sequence[str], at: int = 0) -> None:
     """Let the user start one of these commands as a job; the tab Jobs opens on it."""
 
     def begun(job: Job) -> None:
-        room.notify(f"job {job.number} waits for job {job.behind}" if job.behind else f"job {job.number} started")
-        room.review.visit("jobs").select(job.number)  # type: ignore[attr-defined]
+        tab.notify(f"job {job.number} waits for job {job.behind}" if job.behind else f"job {job.number} started")
+        tab.review.visit("jobs").select(job.number)  # type: ignore[attr-defined]
 
     def answered(arguments: list[str] | None) -> None:
         if arguments:
             fresh = arguments[0] == "index"
-            room.in_thread("start", lambda: start(room.review.opened(create=fresh), arguments), begun)
+            tab.in_thread("start", lambda: start(tab.review.opened(create=fresh), arguments), begun)
 
     try:
-        room.review.permit(words_of(commands[at]))
+        tab.review.permit(words_of(commands[at]))
     except UsageError as error:
-        room.failed("start", error)
+        tab.failed("start", error)
     else:
-        room.app.push_screen(Start(room.review, commands, at), answered)
+        tab.app.push_screen(Start(tab.review, commands, at), answered)
 
 
 def _name(command: str) -> str:
@@ -162,6 +162,6 @@ def _table(told: Mapping[str, Any]) -> Table:
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(style="muted", no_wrap=True)
     table.add_column()
-    for name, value in rehearsed(told):
+    for name, value in dry_run_rows(told):
         table.add_row(Text(name), Text(display_line(value), "bold" if name == "cost" else ""))
     return table

@@ -1,1 +1,1 @@
-"""The tabs of ``icl-curate review``, one module each; `ROOMS` of `app.py` lists them in their order."""
+"""The tabs of ``icl-curate review``, one module each; `TABS` of `app.py` lists them in their order."""

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from ...engine.pool.display import display_line, display_text
 from ...engine.pool.records import Demonstration
-from ...engine.ranker.ledger import Standing, flips_of
+from ...engine.ranker.ledger import LedgerEntry, flips_of
 from ...engine.store.browse import first_of_group
 from ...engine.store.decisions import Entry, last_word
 from ...engine.store.demonstrations import fetch
@@ -31,11 +31,11 @@ class Seen:
     demonstration: Demonstration
     decision: Entry | None
     repeats: str
-    standing: Standing | None
+    entry: LedgerEntry | None
     flips: Sequence[Flip]
 
 
-def look_up(workspace: Workspace, row: int, standing: Standing | None) -> Seen | None:
+def look_up(workspace: Workspace, row: int, entry: LedgerEntry | None) -> Seen | None:
     """Read a row; None where it is gone. For threads."""
     found = fetch(workspace, [row])
     if not found:
@@ -45,8 +45,8 @@ def look_up(workspace: Workspace, row: int, standing: Standing | None) -> Seen |
         found[0],
         last_word(workspace, row),
         fetch(workspace, [first])[0].id if first != row else "",
-        standing,
-        flips_of(workspace, row) if standing else (),
+        entry,
+        flips_of(workspace, row) if entry else (),
     )
 
 
@@ -76,8 +76,8 @@ def _text(seen: Seen) -> Text:
         _field(told, "context", d.context)
     if d.metadata:
         _field(told, "metadata", "\n".join(f"{name}: {value}" for name, value in d.metadata.items()))
-    if seen.standing is not None:
-        _ledger(told, seen.standing, seen.flips)
+    if seen.entry is not None:
+        _ledger(told, seen.entry, seen.flips)
     return told
 
 
@@ -98,7 +98,7 @@ def _field(told: Text, name: str, value: str) -> None:
         told.append(f"\n… {len(value) - MOST:,} more characters", "warn")
 
 
-def _ledger(told: Text, s: Standing, flips: Sequence[Flip]) -> None:
+def _ledger(told: Text, s: LedgerEntry, flips: Sequence[Flip]) -> None:
     told.append("\n\nledger\n", "primary")
     style = "bad" if s.high < 0 else "good" if s.low > 0 else ""
     told.append(f"{s.estimate:+.3f}", style)

@@ -15,7 +15,7 @@ from ...engine.pool.answers import is_correct
 from ...engine.pool.display import display_line
 from ...engine.pool.records import Demonstration
 from ...engine.select.preview import Preview
-from ...engine.select.stability import Heard, Stability
+from ...engine.select.stability import PromptAnswer, Stability
 from .table import Bar, Column, Line, LineTable
 
 CUT = 300
@@ -28,7 +28,7 @@ class Chosen:
 
     seen: Preview | None
     took: float = 0.0
-    heard: Stability | None = None
+    answered: Stability | None = None
     error: CurateError | None = None
 
     @property
@@ -97,7 +97,7 @@ class Side(Vertical):
         columns = _columns(chosen, other)
         table.arrange_columns(columns)
         table.fill(_lines(chosen, other, columns))
-        answer.update(_answer(chosen.heard, llm))
+        answer.update(_answer(chosen.answered, llm))
 
 
 def _columns(chosen: Chosen, other: Chosen | None) -> list[Column]:
@@ -121,7 +121,7 @@ def _columns(chosen: Chosen, other: Chosen | None) -> list[Column]:
 
 
 def _asked(chosen: Chosen) -> bool:
-    return bool(chosen.heard and chosen.heard.without)
+    return bool(chosen.answered and chosen.answered.without)
 
 
 def _lines(chosen: Chosen, other: Chosen | None, columns: Sequence[Column]) -> list[Line]:
@@ -138,7 +138,7 @@ def _lines(chosen: Chosen, other: Chosen | None, columns: Sequence[Column]) -> l
             "score": shot.score,
             "bar": Bar(max(0.0, shot.score) / top, "primary"),
             "other": Text(f"#{elsewhere[shown.row]}" if shown.row in elsewhere else "", "muted"),
-            "without": _without(chosen.heard, place),
+            "without": _without(chosen.answered, place),
             "source": display_line(shown.source, CUT),
             "input": display_line(shown.input, CUT),
             "output": Text(display_line(shown.output, CUT), "good" if right else ""),
@@ -148,33 +148,33 @@ def _lines(chosen: Chosen, other: Chosen | None, columns: Sequence[Column]) -> l
     return lines
 
 
-def _without(heard: Stability | None, place: int) -> Text:
-    if heard is None or place >= len(heard.without):
+def _without(answered: Stability | None, place: int) -> Text:
+    if answered is None or place >= len(answered.without):
         return Text()
-    other = heard.without[place]
+    other = answered.without[place]
     if other.answer is None:
         return Text(display_line(other.failure, CUT), "bad")
     return Text("keeps", "muted") if other.same else Text(f"→ {display_line(other.answer.text, CUT)}", "warn")
 
 
-def _answer(heard: Stability | None, llm: str) -> Text:
+def _answer(answered: Stability | None, llm: str) -> Text:
     """The LLM's answer in a line."""
     name = display_line(llm, 30) + (", a stand-in" if llm == "offline" else "")
-    if heard is None:
+    if answered is None:
         return Text.assemble(("a", "key"), (f" asks {name}", "muted"))
-    told = Text.assemble((display_line(llm, 30), "primary"), "  ").append_text(verdict(heard.whole))
-    unsure = heard.whole.answer.uncertainty if heard.whole.answer else None
+    told = Text.assemble((display_line(llm, 30), "primary"), "  ").append_text(verdict(answered.whole))
+    unsure = answered.whole.answer.uncertainty if answered.whole.answer else None
     told.append("" if unsure is None else f"  sure {1.0 - unsure:.2f}", "muted")
-    if heard.others:
-        style = "good" if heard.kept == len(heard.others) else "warn"
-        told.append(f"  stable {heard.kept}/{len(heard.others)}", style)
+    if answered.others:
+        style = "good" if answered.kept == len(answered.others) else "warn"
+        told.append(f"  stable {answered.kept}/{len(answered.others)}", style)
     return told
 
 
-def verdict(heard: Heard) -> Text:
+def verdict(answered: PromptAnswer) -> Text:
     """An answer, right or wrong where that is known."""
-    if heard.answer is None:
-        return Text.assemble((display_line(heard.failure, CUT), "bad"))
-    style = {True: "good", False: "bad", None: "bold"}[heard.right]
-    mark = {True: " ✓", False: " ✗", None: ""}[heard.right]
-    return Text.assemble((display_line(heard.answer.text, CUT) or "(nothing)", style), (mark, style))
+    if answered.answer is None:
+        return Text.assemble((display_line(answered.failure, CUT), "bad"))
+    style = {True: "good", False: "bad", None: "bold"}[answered.right]
+    mark = {True: " ✓", False: " ✗", None: ""}[answered.right]
+    return Text.assemble((display_line(answered.answer.text, CUT) or "(nothing)", style), (mark, style))

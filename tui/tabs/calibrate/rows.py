@@ -77,19 +77,19 @@ def document_line(one: Mapping[str, Any]) -> Line:
     )
 
 
-def round_line(turn: Mapping[str, Any], told: Told, said: Review | None) -> Line:
+def round_line(round_: Mapping[str, Any], told: Told, said: Review | None) -> Line:
     """The answer of a round."""
-    style = {True: "good", False: "bad", None: ""}[turn["correct"]]
-    mark = {True: " ✓", False: " ✗", None: ""}[turn["correct"]]
-    accepted = said is not None and said.round == turn["round"] and said.answer == turn["answer"]
+    style = {True: "good", False: "bad", None: ""}[round_["correct"]]
+    mark = {True: " ✓", False: " ✗", None: ""}[round_["correct"]]
+    accepted = said is not None and said.round == round_["round"] and said.answer == round_["answer"]
     return Line(
         (
-            Text(str(turn["round"])),
-            f"{turn['score']:.0f}",
-            Bar(1.0 - turn["uncertainty"], "primary"),
-            turn["uncertainty"],
-            Text(display_line(turn["answer"], CUT) + mark, style),
-            Text("final" if turn["round"] == told["final_round"] else "", "accent"),
+            Text(str(round_["round"])),
+            f"{round_['score']:.0f}",
+            Bar(1.0 - round_["uncertainty"], "primary"),
+            round_["uncertainty"],
+            Text(display_line(round_["answer"], CUT) + mark, style),
+            Text("final" if round_["round"] == told["final_round"] else "", "accent"),
         ),
         sign=("✓", "good") if accepted else (" ", ""),
     )

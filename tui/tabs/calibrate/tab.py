@@ -28,14 +28,14 @@ from ....engine.progress import CancelToken
 from ....engine.settings import Settings
 from ....engine.store.browse import listed, matching, pruned_rows
 from ....engine.store.decisions import me
-from ....engine.store.demonstrations import Filter, Listed, fetch, standing
+from ....engine.store.demonstrations import Filter, Listed, fetch, workspace_fingerprint
 from ....engine.store.reviews import Review, review, reviews
 from ....engine.store.rounds import Final, finals
 from ....engine.store.workspace import Workspace
 from ...actions import Action, bindings
 from ...dialogs.note import Note
 from ...dialogs.start import propose
-from ...llm_prompting import AskingRoom
+from ...llm_prompting import LLMTab
 from ...tab import Empty
 from ...widgets.reader import Reader
 from ...widgets.table import LineTable, stroke
@@ -67,10 +67,10 @@ class Found:
     finals: Mapping[int, Final]
     reviews: Mapping[int, Review]
     settings: Settings
-    standing: tuple[object, ...]
+    fingerprint: tuple[object, ...]
 
 
-class CalibrateRoom(AskingRoom):
+class CalibrateTab(LLMTab):
     NAME = "calibrate"
     TITLE = "Calibrate"
     ABOUT = "Why an answer is wrong, and whether another round mends it. ✓ accepted, ✎ a note."
@@ -149,7 +149,11 @@ class CalibrateRoom(AskingRoom):
                 "icl-curate index POOL.jsonl --validation QUERIES.jsonl",
             )
         return Found(
-            rows, finals(workspace, settings.llm), reviews(workspace, settings.llm), settings, standing(workspace)
+            rows,
+            finals(workspace, settings.llm),
+            reviews(workspace, settings.llm),
+            settings,
+            workspace_fingerprint(workspace),
         )
 
     def show(self, found: Found) -> None:
@@ -260,10 +264,10 @@ class CalibrateRoom(AskingRoom):
 
     def _calibration(self, row: int, settings: Settings, cancel: CancelToken | None = None) -> Calibration:
         """In a thread: made ready to ask, or, without a token, to look at what is known and what asking would cost."""
-        workspace, warm = self.review.opened(), self.review.warm()
+        workspace, session_cache = self.review.opened(), self.review.session_cache()
         query = fetch(workspace, [row])[0].as_query()
-        llm = warm.client(workspace, settings, cancel)
-        return Calibration(llm, [query], PLAN, selector=warm.selector(workspace, settings))
+        llm = session_cache.client(workspace, settings, cancel)
+        return Calibration(llm, [query], PLAN, selector=session_cache.selector(workspace, settings))
 
     def _look(self) -> None:
         """What is known of the query under the cursor."""
@@ -272,7 +276,7 @@ class CalibrateRoom(AskingRoom):
             self.case = self.told = None
             self._show_case()
             return
-        may_look = self.review.warm().may_look(found.settings)
+        may_look = self.review.session_cache().may_look(found.settings)
 
         def read() -> tuple[Query, Told | None]:
             query = fetch(self.review.opened(), [row])[0].as_query()
@@ -286,7 +290,7 @@ class CalibrateRoom(AskingRoom):
         self._show_case()
         if not same and told:
             self.rounds.cursor = next(
-                (i for i, turn in enumerate(told["rounds"]) if turn["round"] == told["final_round"]), 0
+                (i for i, round_ in enumerate(told["rounds"]) if round_["round"] == told["final_round"]), 0
             )
 
     def _show_case(self) -> None:
@@ -302,7 +306,7 @@ class CalibrateRoom(AskingRoom):
         said = found.reviews.get(query.row if query.row is not None else -1)
         self.query_one("#documents", LineTable).fill([document_line(one) for one in told["documents"]] if told else [])
         self.rounds.message = "not asked yet: s asks the first round, r all of them"
-        self.rounds.fill([round_line(turn, told, said) for turn in told["rounds"]] if told else [])
+        self.rounds.fill([round_line(round_, told, said) for round_ in told["rounds"]] if told else [])
         self.query_one("#stands", Static).update(stands(told, said, PLAN.rounds))
         self._show_text()
 
@@ -383,7 +387,7 @@ class CalibrateRoom(AskingRoom):
                 self._show_case()
                 self.rounds.cursor = len(told["rounds"]) - 1
 
-        self.inquire(
+        self.ask_llm(
             settings,
             lambda: cost(self._calibration(row, settings)),
             lambda cancel: work(self._calibration(row, settings, cancel), Budget(price=price_of(settings))),
@@ -405,13 +409,19 @@ class CalibrateRoom(AskingRoom):
         if row is None or found is None or told is None or not told["rounds"]:
             self.notify("there is no answer to accept yet: s asks the first round")
             return
-        turn = told["rounds"][min(self.rounds.cursor, len(told["rounds"]) - 1)]
+        round_ = told["rounds"][min(self.rounds.cursor, len(told["rounds"]) - 1)]
         said = found.reviews.get(row)
         note = said.note if said else ""
-        if said and said.round == turn["round"]:
+        if said and said.round == round_["round"]:
             self._say(row, None, "", note, "taken back")
         else:
-            self._say(row, turn["round"], turn["answer"], note, f"accepted: {display_line(turn['answer'], 60)}")
+            self._say(
+                row,
+                round_["round"],
+                round_["answer"],
+                note,
+                f"accepted: {display_line(round_['answer'], 60)}",
+            )
 
     def action_note(self) -> None:
         row, found = self.current, self.found

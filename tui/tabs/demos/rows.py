@@ -7,13 +7,13 @@ import re
 from rich.text import Text
 
 from ....engine.pool.display import display_line
-from ....engine.ranker.browse import Asked, Found
-from ....engine.ranker.ledger import Standing
+from ....engine.ranker.browse import DemosQuery, FoundRows
+from ....engine.ranker.ledger import LedgerEntry
 from ....engine.store.demonstrations import Listed
 from ...widgets.table import Column, Line
 
 
-def columns_for(asked: Asked) -> list[Column]:
+def columns_for(asked: DemosQuery) -> list[Column]:
     flips = [
         Column("effect", "effect", 7, right=True),
         Column("flips", "flips", 6, right=True, rank=1, sortable=False),
@@ -27,7 +27,7 @@ def columns_for(asked: Asked) -> list[Column]:
     ]
 
 
-def row_line(row: Listed, shown: Found) -> Line:
+def row_line(row: Listed, shown: FoundRows) -> Line:
     sign = ("✗", "bad") if row.pruned else ("≈", "warn") if row.duplicate_of is not None else (" ", "")
     flips = _flips(shown.known.ledger.get(row.row)) if shown.asked.by_ledger else ()
     sought = shown.asked.filter.search
@@ -43,12 +43,12 @@ def _lit(value: str, sought: str) -> Text:
     return text
 
 
-def _flips(standing: Standing | None) -> tuple[Text, Text]:
-    if standing is None:
+def _flips(entry: LedgerEntry | None) -> tuple[Text, Text]:
+    if entry is None:
         return Text(), Text()
-    sure = "bad" if standing.high < 0 else "good" if standing.low > 0 else ""
+    sure = "bad" if entry.high < 0 else "good" if entry.low > 0 else ""
     turned = Text.assemble(
-        (f"+{standing.helped}", "good" if standing.helped else "muted"), " ",
-        (f"-{standing.hurt}", "bad" if standing.hurt else "muted"),
+        (f"+{entry.helped}", "good" if entry.helped else "muted"), " ",
+        (f"-{entry.hurt}", "bad" if entry.hurt else "muted"),
     )  # fmt: skip
-    return Text(f"{standing.estimate:+.3f}", sure), turned
+    return Text(f"{entry.estimate:+.3f}", sure), turned

@@ -19,14 +19,14 @@ from textual.widgets import Input, Static
 
 from ....engine.pool.display import display_line
 from ....engine.pool.records import SPLITS
-from ....engine.ranker.browse import ONLY, SORTS, Asked, Found, Known, Rows, find_rows, in_parts, known_now
+from ....engine.ranker.browse import ONLY, SORTS, DemosQuery, FoundRows, Known, Rows, find_rows, in_parts, known_now
 from ....engine.store.browse import Stop, ids_of, listed, tally
 from ....engine.store.decisions import Action as Verb
 from ....engine.store.demonstrations import Filter, Listed
 from ....engine.store.workspace import Workspace
 from ...actions import Action, bindings
 from ...dialogs.choose import Choose
-from ...tab import Empty, Room
+from ...tab import Empty, Tab
 from ...widgets.detail import Detail, Seen, look_up
 from ...widgets.field import Field
 from ...widgets.table import LineTable
@@ -37,7 +37,7 @@ STATES: tuple[bool | None, ...] = (None, False, True)
 STATE_NAMES = {None: "any", False: "active", True: "pruned"}
 
 
-class DemosRoom(Room):
+class DemosTab(Tab):
     NAME = "demos"
     TITLE = "Demos"
     ABOUT = "Every demonstration: search, filter, see what it did to answers, prune. ✗ pruned, ≈ repeats another row."
@@ -82,12 +82,12 @@ class DemosRoom(Room):
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked = Asked()
+        self.asked = DemosQuery()
         self.known: Known | None = None
         self.rows: Rows = np.empty(0, np.int64)
         self.marks: NDArray[np.bool_] = np.zeros(0, np.bool_)
         self.seen: Seen | None = None
-        self._shown: Found | None = None
+        self._shown: FoundRows | None = None
         self._top = 0
         self._stop = Stop()
 
@@ -117,7 +117,7 @@ class DemosRoom(Room):
 
     # What is shown.
 
-    def read(self, workspace: Workspace) -> Found | Empty:
+    def read(self, workspace: Workspace) -> FoundRows | Empty:
         found = find_rows(workspace, self.asked, known_now(workspace), self._shown, self._top, self._stop)
         if not len(found.rows) and self.asked.filter == Filter() and not self.asked.only:
             return Empty(
@@ -125,7 +125,7 @@ class DemosRoom(Room):
             )
         return found
 
-    def show(self, found: Found) -> None:
+    def show(self, found: FoundRows) -> None:
         here = self.current
         same = self._shown is not None and self._shown.asked == found.asked
         self.known, self.rows, self._shown = found.known, found.rows, found
@@ -157,11 +157,11 @@ class DemosRoom(Room):
         self._top = round(self.table.scroll_y)
         self._find(self.asked, self.known, stop, in_parts(self.asked, self.known))
 
-    def _find(self, asked: Asked, known: Known, stop: Stop, part: bool) -> None:
+    def _find(self, asked: DemosQuery, known: Known, stop: Stop, part: bool) -> None:
         before, top = self._shown, self._top
         self.query_one("#asked", Static).add_class("-busy")
 
-        def found(rows: Found) -> None:
+        def found(rows: FoundRows) -> None:
             self._loaded(rows)
             if not rows.whole:
                 self._top = round(self.table.scroll_y)
@@ -183,7 +183,7 @@ class DemosRoom(Room):
 
         split, sort, only = text("split") or "pool", text("sort") or "row", text("only") or ""
         pruned = said.get("pruned")
-        self.asked = Asked(
+        self.asked = DemosQuery(
             Filter(
                 text("source"),
                 split if split in SPLITS else "pool",
@@ -209,7 +209,7 @@ class DemosRoom(Room):
 
     def show_row(self, name: str) -> None:
         """As another tab asks for it: the demonstration of this id."""
-        self.clear(Asked(Filter(search=name)))
+        self.clear(DemosQuery(Filter(search=name)))
 
     # Pages and details.
 
@@ -229,7 +229,7 @@ class DemosRoom(Room):
             lambda found: self._put(shown, first, found),
         )
 
-    def _put(self, shown: Found | None, first: int, page: Sequence[Listed]) -> None:
+    def _put(self, shown: FoundRows | None, first: int, page: Sequence[Listed]) -> None:
         if shown is self._shown and shown is not None:
             self.table.put(first, [row_line(row, shown) for row in page])
 
@@ -304,9 +304,9 @@ class DemosRoom(Room):
 
     def action_clear(self) -> None:
         self.marks[:] = False
-        self.clear(Asked())
+        self.clear(DemosQuery())
 
-    def clear(self, asked: Asked) -> None:
+    def clear(self, asked: DemosQuery) -> None:
         """Ask something new altogether."""
         self.asked = asked
         self.query_one(Input).value = asked.filter.search

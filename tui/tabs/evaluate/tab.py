@@ -23,7 +23,7 @@ from ....engine.store.workspace import Workspace
 from ...actions import Action, bindings
 from ...dialogs.outcome import OutcomeDialog
 from ...dialogs.start import propose
-from ...tab import Empty, Room
+from ...tab import Empty, Tab
 from ...widgets.forest import Forest, Look, Span
 from ...widgets.table import Line, LineTable
 from ...workers import later
@@ -61,7 +61,7 @@ class Found:
     command: str
 
 
-class EvaluateRoom(Room):
+class EvaluateTab(Tab):
     NAME = "evaluate"
     TITLE = "Evaluate"
     ABOUT = "Which way of choosing demonstrations answers best, on queries that trained nothing."

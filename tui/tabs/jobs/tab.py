@@ -19,7 +19,7 @@ from ....engine.store.workspace import Workspace
 from ...actions import Action, bindings
 from ...dialogs.confirm import Confirm
 from ...dialogs.start import propose
-from ...tab import Empty, Room
+from ...tab import Empty, Tab
 from ...widgets.logview import LogView
 from ...widgets.table import LineTable
 from ...widgets.trend import Trend
@@ -32,7 +32,7 @@ COMMANDS = ("train sources", "train ranker", "train topics", "train all", "evalu
 """What a new job is proposed to be."""
 
 
-class JobsRoom(Room):
+class JobsTab(Tab):
     NAME = "jobs"
     TITLE = "Jobs"
     ABOUT = "Long work in processes of its own: closing this program does not stop it."

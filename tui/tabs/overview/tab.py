@@ -21,11 +21,11 @@ from ....engine.pool.display import display_line
 from ....engine.settings import Settings
 from ....engine.store.overview import Overview, overview
 from ....engine.store.runs import Latest, latest
-from ....engine.store.trials import SourceStanding, standings
+from ....engine.store.trials import SourceSummary, source_summaries
 from ....engine.store.workspace import Workspace
 from ...actions import Action, bindings
 from ...dialogs.start import propose
-from ...tab import Empty, Room
+from ...tab import Empty, Tab
 from ...widgets.table import stroke
 
 MOST_SOURCES = 12
@@ -54,11 +54,11 @@ class Found:
 
     state: Overview
     learnt: Sequence[Latest]
-    sources: Sequence[SourceStanding]
+    sources: Sequence[SourceSummary]
     settings: Settings
 
 
-class OverviewRoom(Room):
+class OverviewTab(Tab):
     NAME = "overview"
     TITLE = "Overview"
     ABOUT = "The state of the workspace at a glance."
@@ -97,7 +97,7 @@ class OverviewRoom(Room):
                 "Give it a pool of demonstrations, and queries to judge them by.",
                 "icl-curate index POOL.jsonl --validation-fraction 0.1 --test-fraction 0.1",
             )
-        return Found(state, latest(workspace), standings(workspace), self.review.settings())
+        return Found(state, latest(workspace), source_summaries(workspace), self.review.settings())
 
     def show(self, found: Found) -> None:
         self.step = found.state.next_step
@@ -193,7 +193,7 @@ def _age(last: Latest) -> Text:
     return told
 
 
-def _sources(sources: Sequence[SourceStanding]) -> Text:
+def _sources(sources: Sequence[SourceSummary]) -> Text:
     """The heaviest by weight where it was learnt, else by size, with their share of the active pool."""
     learnt = any(s.weight is not None for s in sources)
     shown = sources if learnt else sorted(sources, key=lambda s: -s.demonstrations)

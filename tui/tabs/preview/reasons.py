@@ -12,7 +12,7 @@ from ....engine.pool.display import display_line, display_text
 from ....engine.pool.prompts import Prompt
 from ....engine.pool.records import Query
 from ....engine.select.preview import Preview
-from ....engine.select.stability import Heard, Stability
+from ....engine.select.stability import PromptAnswer, Stability
 from ....engine.topics.selection import Need
 from ....render.tables import FAINT, LEAST_NEEDS
 from ...widgets.side import verdict
@@ -137,9 +137,9 @@ def prompt(sent: Prompt) -> Text:
     return told
 
 
-def stability(heard: Stability | None, shots: int, llm: str) -> RenderableType:
+def stability(answered: Stability | None, shots: int, llm: str) -> RenderableType:
     """The answers to the prompt as it is, without each shot, and in turned order."""
-    if heard is None or not heard.others:
+    if answered is None or not answered.others:
         count = shots + (shots > 1)
         told = Text.assemble(("answer stability", "primary"), "\n\n")
         if not shots:
@@ -147,25 +147,25 @@ def stability(heard: Stability | None, shots: int, llm: str) -> RenderableType:
         about = f" asks {display_line(llm, 30)} again without each demonstration"
         about += ", and with their order turned" if shots > 1 else ""
         return told.append("t", "key").append(f"{about}: {count} prompts, the cost first", "muted")
-    kept, all_ = heard.kept, len(heard.others)
+    kept, all_ = answered.kept, len(answered.others)
     head = Text.assemble(
         ("answer stability  ", "primary"), (f"{kept} of {all_}", "good" if kept == all_ else "warn"),
         (" changed prompts keep the answer", "muted"),
     )  # fmt: skip
     rows = [tuple(map(_muted, ("", "answer", "sure", "adds", "")))]
-    rows.append((_muted("as selected"), verdict(heard.whole), _sure(heard.whole), Text(), Text()))
-    for place, other in enumerate(heard.without):
+    rows.append((_muted("as selected"), verdict(answered.whole), _sure(answered.whole), Text(), Text()))
+    for place, other in enumerate(answered.without):
         name = _muted(f"without #{place + 1}")
-        rows.append((name, verdict(other), _sure(other), _added(heard.adds(place)), _changed(other)))
-    if heard.turned:
-        turned = heard.turned
+        rows.append((name, verdict(other), _sure(other), _added(answered.adds(place)), _changed(other)))
+    if answered.turned:
+        turned = answered.turned
         rows.append((_muted("order turned"), verdict(turned), _sure(turned), Text(), _changed(turned)))
     note = Text("\nadds: probability of the answer with the demonstration, less that without it", "muted")
     return Group(head, Text(), _grid(rows, (1, 4)), note)
 
 
-def _sure(heard: Heard) -> Text:
-    unsure = heard.answer.uncertainty if heard.answer else None
+def _sure(answered: PromptAnswer) -> Text:
+    unsure = answered.answer.uncertainty if answered.answer else None
     return Text() if unsure is None else _figure(f"{1.0 - unsure:.2f}")
 
 
@@ -175,10 +175,10 @@ def _added(value: float | None) -> Text:
     return Text(f"{value:+.2f}", "good" if value >= 0.05 else "bad" if value <= -0.05 else "muted", justify="right")
 
 
-def _changed(heard: Heard) -> Text:
-    if heard.answer is None:
+def _changed(answered: PromptAnswer) -> Text:
+    if answered.answer is None:
         return Text("no answer", "bad")
-    return Text() if heard.same else Text("changes the answer", "warn")
+    return Text() if answered.same else Text("changes the answer", "warn")
 
 
 def cut(value: str) -> Text:

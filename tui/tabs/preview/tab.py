@@ -24,20 +24,20 @@ from ....engine.llm.budget import Budget
 from ....engine.pool.display import display_line
 from ....engine.pool.records import Query
 from ....engine.progress import CancelToken
-from ....engine.ranker.ledger import Standing, ledger
+from ....engine.ranker.ledger import LedgerEntry, ledger
 from ....engine.retrieval.view import PoolView
 from ....engine.select.methods import METHODS
 from ....engine.select.preview import preview
 from ....engine.select.selector import Selector
-from ....engine.select.stability import Inquiry, Shown, Stability
+from ....engine.select.stability import QueryShots, Stability, StabilityCheck
 from ....engine.settings import Settings
 from ....engine.store import runs
 from ....engine.store.browse import listed, matching, pruned_rows
-from ....engine.store.demonstrations import Filter, active_rows, fetch, standing
+from ....engine.store.demonstrations import Filter, active_rows, fetch, workspace_fingerprint
 from ....engine.store.workspace import Workspace
 from ...actions import Action, bindings
 from ...dialogs.choose import Choose
-from ...llm_prompting import AskingRoom
+from ...llm_prompting import LLMTab
 from ...tab import Empty
 from ...widgets.detail import Detail, look_up
 from ...widgets.field import Field
@@ -60,17 +60,17 @@ MOST_SHOTS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What selections depend on: the pool's ``standing``, the settings, trained methods, validation rows."""
+class FoundRows:
+    """What selections depend on: the workspace's fingerprint, the settings, trained methods, validation rows."""
 
-    standing: tuple[object, ...]
+    fingerprint: tuple[object, ...]
     settings: Settings
     trained: frozenset[str]
     validation: NDArray[np.int64]
-    ledger: Mapping[int, Standing]
+    ledger: Mapping[int, LedgerEntry]
 
 
-class PreviewRoom(AskingRoom):
+class PreviewTab(LLMTab):
     NAME = "preview"
     TITLE = "Preview"
     ABOUT = "Which demonstrations a query gets, why, and what the LLM makes of them."
@@ -95,7 +95,7 @@ class PreviewRoom(AskingRoom):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: Found | None = None
+        self.found: FoundRows | None = None
         self.query_asked: Query | None = None
         self.place = 0
         """Of the validation query; it counts while nothing is typed."""
@@ -145,7 +145,7 @@ class PreviewRoom(AskingRoom):
 
     # What is shown.
 
-    def read(self, workspace: Workspace) -> Found | Empty:
+    def read(self, workspace: Workspace) -> FoundRows | Empty:
         if not active_rows(workspace).size:
             return Empty(
                 "The active pool is empty",
@@ -154,25 +154,25 @@ class PreviewRoom(AskingRoom):
             )
         done = {run.kind for run in runs.runs(workspace, None, 500) if run.status == "done"}
         trained = frozenset(name for kind, name in TRAINED.items() if kind in done)
-        return Found(
-            standing(workspace),
+        return FoundRows(
+            workspace_fingerprint(workspace),
             self.review.settings(),
             trained,
             matching(workspace, Filter(split="validation")),
             {s.row: s for s in ledger(workspace)},
         )
 
-    def show(self, found: Found) -> None:
+    def show(self, found: FoundRows) -> None:
         before, self.found = self.found, found
         if before is None:
             self._begin(found)
-        same = before and (before.standing, before.settings, before.trained) == (
-            found.standing, found.settings, found.trained,
+        same = before and (before.fingerprint, before.settings, before.trained) == (
+            found.fingerprint, found.settings, found.trained,
         )  # fmt: skip
         if not same:
             self._select()
 
-    def _begin(self, found: Found) -> None:
+    def _begin(self, found: FoundRows) -> None:
         """Methods and query for the first time."""
         usual = [found.settings.method, *(m for m in ("topick", "ranker") if m in found.trained), "bm25", "dense"]
         usual = [name for name in dict.fromkeys(usual) if name in METHODS]
@@ -320,7 +320,7 @@ class PreviewRoom(AskingRoom):
             self.settings,
             tuple(self.methods),
             self.place,
-            self.review.warm().may_look(self.settings),
+            self.review.session_cache().may_look(self.settings),
         )
         self._selecting, self._afterwards = True, None
         for i, method in enumerate(methods):
@@ -329,7 +329,7 @@ class PreviewRoom(AskingRoom):
         def work() -> tuple[Query, list[Chosen]]:
             workspace = self.review.opened()
             query = Query(typed) if typed else fetch(workspace, [int(found.validation[place])])[0].as_query()
-            view = self.review.warm().view(workspace, settings)
+            view = self.review.session_cache().view(workspace, settings)
             return query, [self._chosen(view, query, replace(settings, method=m), with_answers) for m in methods]
 
         self.in_thread("select", work, lambda done: self._selected(*done))
@@ -344,15 +344,15 @@ class PreviewRoom(AskingRoom):
             took = time.monotonic() - started
         except CurateError as error:
             return Chosen(None, error=error)
-        heard = None
+        answered = None
         if with_answers:
             try:
-                shown = Shown(query, tuple(shot.demonstration for shot in seen.shots))
-                llm = self.review.warm().client(workspace, settings)
-                [heard] = Inquiry(llm, selector.task, [shown]).known()
+                shown = QueryShots(query, tuple(shot.demonstration for shot in seen.shots))
+                llm = self.review.session_cache().client(workspace, settings)
+                [answered] = StabilityCheck(llm, selector.task, [shown]).known()
             except CurateError:  # what was never asked is simply not known
-                heard = None
-        return Chosen(seen, took, heard)
+                answered = None
+        return Chosen(seen, took, answered)
 
     def _selected(self, query: Query, chosen: Sequence[Chosen]) -> None:
         self.query_asked, self._selecting = query, False
@@ -418,9 +418,9 @@ class PreviewRoom(AskingRoom):
         self.query_one("#why", Reader).read(reasons.why(seen, at) if seen and at is not None else none)
         more: RenderableType = none
         if chosen and seen and self.shown_pane == "stability":
-            more = reasons.stability(chosen.heard, len(seen.shots), self.settings.llm)
+            more = reasons.stability(chosen.answered, len(seen.shots), self.settings.llm)
         elif chosen and seen:
-            more = reasons.prompt(chosen.heard.whole.prompt if chosen.heard else seen.prompt)
+            more = reasons.prompt(chosen.answered.whole.prompt if chosen.answered else seen.prompt)
         self.query_one("#more", Reader).read(more)
         self._look_soon()
 
@@ -456,7 +456,7 @@ class PreviewRoom(AskingRoom):
         chosen = None if self._selecting else self.side().chosen
         if chosen and chosen.seen and not chosen.shots:
             self.notify("there is no demonstration to leave out")
-        elif not (chosen and chosen.heard and chosen.heard.others):
+        elif not (chosen and chosen.answered and chosen.answered.others):
             self._inquire([self.active], variants=True)
 
     def _inquire(self, places: Sequence[int], variants: bool) -> None:
@@ -469,37 +469,37 @@ class PreviewRoom(AskingRoom):
             return
         settings = self.settings
         found = [self.side(i).chosen for i in asked]
-        shown = [Shown(one.seen.query, tuple(one.shots)) for one in found if one and one.seen]
+        shown = [QueryShots(one.seen.query, tuple(one.shots)) for one in found if one and one.seen]
 
-        def inquiry(cancel: CancelToken | None = None) -> Inquiry:
-            workspace, warm = self.review.opened(), self.review.warm()
-            task = warm.selector(workspace, settings).task
-            return Inquiry(warm.client(workspace, settings, cancel), task, shown, variants=variants)
+        def check(cancel: CancelToken | None = None) -> StabilityCheck:
+            workspace, session_cache = self.review.opened(), self.review.session_cache()
+            task = session_cache.selector(workspace, settings).task
+            return StabilityCheck(session_cache.client(workspace, settings, cancel), task, shown, variants=variants)
 
         def begun() -> None:
             for i in asked:
                 self.side(i).head(self.methods[i], f"asking {display_line(settings.llm, 30)} …")
 
-        self.inquire(
+        self.ask_llm(
             settings,
-            lambda: inquiry().cost(),
-            lambda cancel: inquiry(cancel).run(Budget(price=price_of(settings))),
-            lambda heard: self._heard(asked, found, heard),
+            lambda: check().cost(),
+            lambda cancel: check(cancel).run(Budget(price=price_of(settings))),
+            lambda answered: self._answered(asked, found, answered),
             begun,
         )
 
-    def _heard(self, places: Sequence[int], asked: Sequence[Chosen | None], heard: Sequence[Stability]) -> None:
-        for i, chosen, found in zip(places, asked, heard, strict=True):
+    def _answered(self, places: Sequence[int], asked: Sequence[Chosen | None], answered: Sequence[Stability]) -> None:
+        for i, chosen, found in zip(places, asked, answered, strict=True):
             if chosen is None or self.side(i).chosen is not chosen:
                 continue  # something else stands there by now; the answer is in the cache
-            if not found.others and chosen.heard and chosen.heard.others:
-                found = chosen.heard  # a whole answer that is known already takes nothing away
+            if not found.others and chosen.answered and chosen.answered.others:
+                found = chosen.answered  # a whole answer that is known already takes nothing away
             if found.dropped:
                 self.notify(
-                    f"{found.dropped} of the weakest demonstrations did not fit into {found.room:,} tokens",
+                    f"{found.dropped} of the weakest demonstrations did not fit into {found.limit:,} tokens",
                     severity="warning",
                 )
-            self.side(i).chosen = replace(chosen, heard=found)
+            self.side(i).chosen = replace(chosen, answered=found)
         self._retell()
 
     def _retell(self) -> None:

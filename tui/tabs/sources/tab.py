@@ -17,17 +17,17 @@ from textual.widgets import Static
 from ....engine.pool.display import display_line
 from ....engine.progress import CancelToken
 from ....engine.store.decisions import Action as Verb
-from ....engine.store.trials import SourceStanding, standings
+from ....engine.store.trials import SourceSummary, source_summaries
 from ....engine.store.workspace import Workspace
 from ...actions import Action, bindings
-from ...tab import Empty, Room
+from ...tab import Empty, Tab
 from ...widgets.curve import Curve, Drawn
 from ...widgets.table import Bar, Column, Line, LineTable
 
 if TYPE_CHECKING:  # imports numba where it computes; the tab is there before that
     from ....engine.sources.train import Curves, Tuned
 
-SORTS: dict[str, Callable[[SourceStanding], Any]] = {  # what a column sorts by; None last
+SORTS: dict[str, Callable[[SourceSummary], Any]] = {  # what a column sorts by; None last
     "source": lambda s: s.source.lower(),
     "weight": lambda s: s.weight,
     "leave-one-out": lambda s: s.leave_one_out,
@@ -45,7 +45,7 @@ LEARNT = {"bar", "weight", "leave-one-out", "reliability", "alone", "hits"}
 class Found:
     """What the tab shows at once; curves follow."""
 
-    sources: Sequence[SourceStanding]
+    sources: Sequence[SourceSummary]
     k: int
 
 
@@ -57,7 +57,7 @@ class Measured:
     tuned: Tuned | None
 
 
-class SourcesRoom(Room):
+class SourcesTab(Tab):
     NAME = "sources"
     TITLE = "Sources"
     ABOUT = "Which sources help, which poison the prompt, and what pruning brings."
@@ -79,7 +79,7 @@ class SourcesRoom(Room):
 
     def __init__(self) -> None:
         super().__init__()
-        self.sources: list[SourceStanding] = []
+        self.sources: list[SourceSummary] = []
         self.measured: Measured | None = None
         self.sort, self.descending = "weight", True
         self.estimator = ""
@@ -97,11 +97,11 @@ class SourcesRoom(Room):
         return self.query_one(LineTable)
 
     @property
-    def current(self) -> SourceStanding | None:
+    def current(self) -> SourceSummary | None:
         return self.sources[self.table.cursor] if self.sources else None
 
     def read(self, workspace: Workspace) -> Found | Empty:
-        found = standings(workspace)
+        found = source_summaries(workspace)
         if not found:
             return Empty(
                 "The pool is empty", "Sources appear once demonstrations are indexed.", "icl-curate index POOL.jsonl"
@@ -307,7 +307,7 @@ class SourcesRoom(Room):
             self.notify("no pruning gains beyond noise")
 
 
-def _columns(sources: Sequence[SourceStanding]) -> list[Column]:
+def _columns(sources: Sequence[SourceSummary]) -> list[Column]:
     """The columns there is something to show in."""
     learnt = any(s.weight is not None for s in sources)
     widest = max((cell_len(display_line(s.source)) for s in sources), default=8)
@@ -327,7 +327,7 @@ def _columns(sources: Sequence[SourceStanding]) -> list[Column]:
     return columns if learnt else [c for c in columns if c.name not in LEARNT]
 
 
-def _line(s: SourceStanding, columns: Sequence[Column], below: bool) -> Line:
+def _line(s: SourceSummary, columns: Sequence[Column], below: bool) -> Line:
     gone = s.demonstrations - s.active
     state = Text("below", "warn") if below and s.kept else "pruned" if not s.kept else "partly" if gone else ""
     weight = s.weight or 0.0

@@ -17,12 +17,12 @@ from textual.widgets import Input, Static
 from ....engine.errors import UsageError
 from ....engine.pool.display import display_line
 from ....engine.store.browse import listed, pruned_rows
-from ....engine.store.demonstrations import Listed, standing
+from ....engine.store.demonstrations import Listed, workspace_fingerprint
 from ....engine.store.workspace import Workspace
 from ....engine.topics.report import Behind, Gap, Survey, TopicStanding
 from ...actions import Action, bindings
 from ...dialogs.start import propose
-from ...tab import Empty, Room
+from ...tab import Empty, Tab
 from ...widgets.field import Field
 from ...widgets.table import Bar, Column, Line, LineTable
 from ...workers import later
@@ -62,7 +62,7 @@ class Shown:
     queries: Sequence[Listed]
 
 
-class TopicsRoom(Room):
+class TopicsTab(Tab):
     NAME = "topics"
     TITLE = "Topics"
     ABOUT = "What the LLM does not know, and whether the pool covers it. ▲ a gap: what to collect next."
@@ -120,7 +120,7 @@ class TopicsRoom(Room):
 
     def read(self, workspace: Workspace) -> Found | Empty:
         settings = self.review.settings()
-        key = standing(workspace), settings
+        key = workspace_fingerprint(workspace), settings
         if self._kept and self._kept[0] == key:
             return self._kept[1]
         try:
