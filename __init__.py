@@ -8,12 +8,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .engine.errors import CurateError
+    from .engine.pool.records import Demonstration, Query
     from .engine.select.selector import Selected, Selector
+    from .engine.settings import Settings
     from .engine.sources.gradient import multilinear_gradient
 
-__all__ = ["Selected", "Selector", "multilinear_gradient"]
+__all__ = ["CurateError", "Demonstration", "Query", "Selected", "Selector", "Settings", "multilinear_gradient"]
 
 _HOMES = {
+    "CurateError": ".engine.errors",
+    "Demonstration": ".engine.pool.records",
+    "Query": ".engine.pool.records",
+    "Settings": ".engine.settings",
     "Selected": ".engine.select.selector",
     "Selector": ".engine.select.selector",
     "multilinear_gradient": ".engine.sources.gradient",
@@ -21,6 +28,10 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from .engine.version import VERSION
+
+        return VERSION
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

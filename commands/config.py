@@ -22,6 +22,9 @@ def config(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption =
         return
     from ..render.tables import show_table
 
-    rows = [[name, str(value), resolved.origins[name], about(name)] for name, value in values.items()]
+    rows = [
+        [name, None if value is None else str(value), resolved.origins[name], about(name)]
+        for name, value in values.items()
+    ]
     note = f"set them in {workspace / CONFIG}, {user_config()}, or as ICL_CURATE_<NAME> in the environment"
     show_table(["setting", "value", "from", "meaning>"], rows, note=note)

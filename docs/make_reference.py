@@ -73,9 +73,11 @@ def settings_page() -> str:
 
     rows = []
     for setting in dataclasses.fields(Settings):
-        kind = setting.type if isinstance(setting.type, str) else getattr(setting.type, "__name__", str(setting.type))
+        if not setting.metadata:  # not for users to set
+            continue
+        kind = setting.metadata["kind"].__name__
         default = "none" if setting.default in (None, "") else f"`{setting.default}`"
-        rows.append(f"| `{setting.name}` | {_line(kind)} | {default} | {_prose(setting.metadata.get('about', ''))} |")
+        rows.append(f"| `{setting.name}` | {_line(kind)} | {default} | {_prose(setting.metadata['about'])} |")
     return SETTINGS_HEAD + "\n".join(rows) + "\n"
 
 

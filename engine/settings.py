@@ -17,7 +17,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from .disk import read_regular
 from .errors import UsageError
@@ -27,8 +27,9 @@ PREFIX = "ICL_CURATE_"
 CONFIG = "config.toml"
 
 
-def _setting(default: Any, about: str) -> Any:
-    return field(default=default, metadata={"about": about})
+def _setting(default: Any, about: str, kind: type | None = None) -> Any:
+    """A field that can be set; ``kind`` is the type of one whose default is None."""
+    return field(default=default, metadata={"about": about, "kind": kind or type(default)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +52,41 @@ class Settings:
     answers: str = _setting("auto", "auto, score (compare the options' log-probabilities) or generate")
     max_tokens: int = _setting(64, "longest generated answer")
     temperature: float = _setting(0.0, "sampling temperature")
-    context_tokens: int = _setting(0, "longest prompt; 0: what the LLM is known to take")
+    context_tokens: int | None = _setting(None, "longest prompt; not set: what the LLM is known to take", int)
     concurrency: int = _setting(64, "most calls in flight")
     timeout: float = _setting(60.0, "seconds before a call is given up")
     attempts: int = _setting(6, "attempts a call gets")
-    price_in: float = _setting(-1.0, "USD per million prompt tokens; negative: not known")
-    price_out: float = _setting(-1.0, "USD per million generated tokens; negative: not known")
+    price_in: float | None = _setting(None, "USD per million prompt tokens; not set: not known", float)
+    price_out: float | None = _setting(None, "USD per million generated tokens; not set: not known", float)
     seed: int = _setting(0, "seed of everything drawn at random")
 
     @property
     def template(self) -> Template:
         return Template(self.prompt_format, self.instruction)
+
+
+class Overrides(TypedDict, total=False):
+    """The fields of `Settings` as keywords, but those that `Selector` takes by name."""
+
+    encoder: str
+    device: str
+    near_duplicate: float
+    preselect: int
+    order: Order
+    prompt_format: str
+    instruction: str
+    llm: str
+    base_url: str
+    answers: str
+    max_tokens: int
+    temperature: float
+    context_tokens: int
+    concurrency: int
+    timeout: float
+    attempts: int
+    price_in: float
+    price_out: float
+    seed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +129,10 @@ def resolve(workspace: Path | None, flags: Mapping[str, Any], environ: Mapping[s
             problems.append(f"{origin}: unknown setting '{name}'" + (f", did you mean '{near[0]}'?" if near else ""))
             return
         try:
-            values[name] = _typed(_DEFAULTS[name], value)
+            values[name] = _typed(KINDS[name], value)
             origins[name] = origin
         except (TypeError, ValueError):
-            kind = type(_DEFAULTS[name]).__name__
-            problems.append(f"{origin}: {name} must be of type {kind}, not {value!r}")
+            problems.append(f"{origin}: {name} must be of type {KINDS[name].__name__}, not {value!r}")
 
     for name, value in _read(user_config()).items():
         take(name, value, str(user_config()))
@@ -134,6 +158,8 @@ def resolve(workspace: Path | None, flags: Mapping[str, Any], environ: Mapping[s
 
 
 _DEFAULTS: Mapping[str, Any] = {f.name: f.default for f in fields(Settings) if f.metadata}
+KINDS: Mapping[str, type] = {f.name: f.metadata["kind"] for f in fields(Settings) if f.metadata}
+"""The type of each setting, where it has a value."""
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -150,17 +176,20 @@ def _read(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path}: {error}", f"correct or remove {path}") from error
 
 
-def _typed(default: Any, value: Any) -> Any:
+def _typed(kind: type, value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise TypeError
-    if isinstance(default, str) and not isinstance(value, str):
+    if kind is str and not isinstance(value, str):
         raise TypeError
-    if isinstance(default, int) and isinstance(value, float):
+    if kind is int and isinstance(value, float):
         raise TypeError
     try:
-        return type(default)(value)
+        return kind(value)
     except OverflowError as error:
         raise ValueError from error
+
+
+_OR_LEAVE_OUT = ", or leave it out where it is not known"
 
 
 def _check(settings: Settings) -> None:
@@ -171,8 +200,11 @@ def _check(settings: Settings) -> None:
         raise UsageError(f"answers is '{settings.answers}'", "use one of: auto, score, generate")
     if settings.k < 0:
         raise UsageError(f"k is {settings.k}", "use 0 or more shots")
-    for name in ("preselect", "max_tokens", "concurrency", "attempts"):
-        if getattr(settings, name) < 1:
-            raise UsageError(f"{name} is {getattr(settings, name)}", "use 1 or more")
+    for name in ("preselect", "max_tokens", "concurrency", "attempts", "context_tokens"):
+        if (count := getattr(settings, name)) is not None and count < 1:
+            raise UsageError(f"{name} is {count}", "use 1 or more" + _OR_LEAVE_OUT * (_DEFAULTS[name] is None))
+    for name in ("price_in", "price_out"):
+        if (price := getattr(settings, name)) is not None and not price >= 0:
+            raise UsageError(f"{name} is {price}", "use 0 or more" + _OR_LEAVE_OUT)
     if not 0 < settings.near_duplicate <= 1:
         raise UsageError(f"near_duplicate is {settings.near_duplicate}", "use a Jaccard similarity above 0, at most 1")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from icl_curate.engine.errors import UsageError
-from icl_curate.engine.settings import Settings, resolve
+from icl_curate.engine.settings import KINDS, Overrides, Settings, resolve
 
 
 @pytest.fixture
@@ -40,7 +40,16 @@ def test_every_problem_is_listed_with_its_place(layers: Path) -> None:
 
 @pytest.mark.parametrize(
     "flags",
-    [{"order": "sideways"}, {"k": -1}, {"near_duplicate": 0.0}, {"prompt_format": "{nope}"}, {"concurrency": 0}],
+    [
+        {"order": "sideways"},
+        {"k": -1},
+        {"near_duplicate": 0.0},
+        {"prompt_format": "{nope}"},
+        {"concurrency": 0},
+        {"context_tokens": 0},
+        {"price_in": -1.0},
+        {"price_out": float("nan")},
+    ],
 )
 def test_values_out_of_range_are_refused(
     flags: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -54,3 +63,31 @@ def test_a_malformed_file_is_named(layers: Path) -> None:
     (layers / "config.toml").write_text("k = = 3")
     with pytest.raises(UsageError, match=r"config\.toml"):
         resolve(layers, {}, {})
+
+
+def test_what_is_not_known_is_none_until_it_is_said(layers: Path) -> None:
+    before = resolve(layers, {}, {}).settings
+    assert (before.price_in, before.price_out, before.context_tokens) == (None, None, None)
+    said = resolve(layers, {"price_in": 2}, {"ICL_CURATE_CONTEXT_TOKENS": "900"}).settings
+    assert (said.price_in, said.context_tokens) == (2.0, 900)
+
+
+def test_the_keywords_of_the_selector_are_the_settings() -> None:
+    """`Selector` takes every setting by keyword; a type checker knows them by `Overrides`."""
+    import inspect
+
+    import icl_curate
+
+    named = set(inspect.signature(icl_curate.Selector).parameters) & set(KINDS)
+    assert named == {"method", "k"}
+    assert set(Overrides.__annotations__) == set(KINDS) - named
+
+
+def test_the_public_names_are_there_and_nothing_else_is() -> None:
+    import icl_curate
+
+    for name in icl_curate.__all__:
+        assert getattr(icl_curate, name).__name__ == name
+    assert icl_curate.__version__ and dir(icl_curate) == sorted(icl_curate.__all__)
+    with pytest.raises(AttributeError, match="nothing_of_the_kind"):
+        _ = icl_curate.nothing_of_the_kind

@@ -75,7 +75,7 @@ def price_of(settings: Settings) -> Price | None:
 
 def price_set(settings: Settings) -> Price | None:
     """What the user said a million tokens cost, None where they did not."""
-    if settings.price_in < 0 or settings.price_out < 0:
+    if settings.price_in is None or settings.price_out is None:
         return None
     return Price(settings.price_in, settings.price_out)
 

@@ -6,13 +6,13 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 from ..errors import UsageError
 from ..pool.records import Demonstration, Query, Task
 from ..progress import CancelToken, Report, silent
 from ..retrieval.view import PoolView
-from ..settings import Settings, resolve
+from ..settings import Overrides, Settings, resolve
 from ..store.workspace import Workspace
 from .methods import METHODS, Method, Pick
 
@@ -60,7 +60,7 @@ class Selector:
         view: PoolView | None = None,
         report: Report = silent,
         cancel: CancelToken | None = None,
-        **overrides: Any,
+        **overrides: Unpack[Overrides],
     ) -> None:
         self.workspace = workspace if isinstance(workspace, Workspace) else Workspace.open(Path(workspace))
         chosen = settings or resolve(self.workspace.path, overrides).settings

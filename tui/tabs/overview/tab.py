@@ -229,7 +229,7 @@ def _llm(state: Overview, settings: Settings) -> list[Fact]:
 def _cost(llm: str, used: Any, settings: Settings) -> Text:
     if llm == "offline" or llm.startswith("hf:"):
         return Text("nothing: it runs here", "muted")
-    if llm != settings.llm or settings.price_in < 0 or settings.price_out < 0:
+    if llm != settings.llm or settings.price_in is None or settings.price_out is None:
         return Text("not known: set price_in and price_out", "muted")
     dollars = (used["tokens_in"] * settings.price_in + used["tokens_out"] * settings.price_out) / 1e6
     return Text(f"about ${dollars:,.2f}", "title")
