@@ -6,8 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-
-from commands import SAMPLE, Run, run_command
+from factories.commands import SAMPLE, Run, run_command
 
 
 @pytest.fixture(autouse=True)
@@ -52,15 +51,15 @@ def support(_indexed_support: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def _untaught(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from reviewing import make_pool
+    from factories.reviewing import make_pool
 
     return make_pool(tmp_path_factory.mktemp("untaught") / "w").path
 
 
 @pytest.fixture(scope="session")
 def _taught(_untaught: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from factories.reviewing import teach_ledger, teach_sources
     from icl_curate.engine.store.workspace import Workspace
-    from reviewing import teach_ledger, teach_sources
 
     path = Path(shutil.copytree(_untaught, tmp_path_factory.mktemp("taught") / "w"))
     made = Workspace.open(path)

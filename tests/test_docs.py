@@ -15,9 +15,8 @@ from typing import Any
 import icl_curate
 import pytest
 import typer
+from factories.commands import Run
 from icl_curate.cli import app
-
-from commands import Run
 
 ROOT = Path(icl_curate.__file__).parent
 DOCS = ROOT / "docs"

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from factories.commands import Run
+from factories.servers import Server
 from icl_curate.engine import trust
 from icl_curate.engine.errors import CurateError, LLMError, UsageError
 from icl_curate.engine.index.build import IndexPlan, index_pool
@@ -22,9 +24,6 @@ from icl_curate.engine.retrieval.encoder import load_encoder
 from icl_curate.engine.select.session import SessionCache
 from icl_curate.engine.settings import Settings, resolve
 from icl_curate.engine.store.workspace import Workspace
-from servers import Server
-
-from commands import Run
 
 KEY = "sk-the-users-own-key"
 

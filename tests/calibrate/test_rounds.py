@@ -1,0 +1,384 @@
+"""A scripted LLM walked through rounds: the exact prompts, scores by hand, what stands, what is kept, what it costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factories.calibrate_world import CAPITAL, SCRIPT, SETTINGS, Scripted, workspace_of
+from icl_curate.engine.calibrate.calibration import Calibration
+from icl_curate.engine.calibrate.documents import queries_of, query_named
+from icl_curate.engine.calibrate.round_runner import CalibrationPlan
+from icl_curate.engine.calibrate.rounds import ARMS
+from icl_curate.engine.errors import BudgetError, Cancelled, LLMError, UsageError
+from icl_curate.engine.llm.budget import Budget
+from icl_curate.engine.llm.client import LLMClient
+from icl_curate.engine.llm.types import Answer, Capabilities, Request, Result
+from icl_curate.engine.pool.records import Query
+from icl_curate.engine.progress import CancelToken
+from icl_curate.engine.store import rounds as kept
+from icl_curate.engine.store.workspace import Workspace
+
+ALL = CalibrationPlan(rounds=3, split="validation")
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return workspace_of(tmp_path / "w")
+
+
+def calibration(workspace: Workspace, backend: Scripted, plan: CalibrationPlan = ALL, **more: Any) -> Calibration:
+    asked = queries_of(workspace, "validation")
+    return Calibration(LLMClient(workspace, backend, SETTINGS, **more), asked, plan)
+
+
+def walked(workspace: Workspace, backend: Scripted, plan: CalibrationPlan = ALL) -> dict[str, Any]:
+    return calibration(workspace, backend, plan).run(Budget())
+
+
+def texts(backend: Scripted, query: str, earlier: int) -> list[str]:
+    return [
+        r.prompt.text
+        for r in backend.asked
+        if r.prompt.query.id == query and len(r.prompt.earlier) == earlier and "Document [2]" in r.prompt.text
+    ]
+
+
+def test_three_rounds_with_their_exact_prompts(workspace: Workspace) -> None:
+    backend = Scripted(SCRIPT)
+    done = walked(workspace, backend)
+    capital, count = done["queries"]
+    # round 0: uncertainties 0.6 and 0.2, mean 0.4
+    assert done["means"] == pytest.approx({"documents": 0.4})
+    assert [d["score"] for d in capital["documents"]] == pytest.approx([100, 0, 100 * 0.4 / 0.7])
+    assert [d["score"] for d in count["documents"]] == [50, 50]  # equally unsure
+    assert [d["relevant"] for d in capital["documents"]] == [False, True, False]
+    assert [r["uncertainty"] for r in capital["rounds"]] == pytest.approx([0.6, 0.3, 0.15, 0.9])
+    assert [r["score"] for r in capital["rounds"]] == pytest.approx([50 + 50 / 3, 37.5, 18.75, 50 + 50 * 5 / 6])
+    assert (capital["final"], capital["final_round"]) == ("Oslo", 2)
+    assert (count["final"], count["final_round"]) == ("five", 0)  # as sure at round 1: the first stands
+
+    (first,) = texts(backend, "capital", 0)
+    assert first == (
+        "Answer each question with a few words and nothing else.\n\n"
+        "Document [1]: Italy\nRome is its capital.\n\n"
+        "Document [2]: Norway\nOslo is its capital.\n\n"
+        "Document [3]: Bergen rains.\n\n"
+        "Question: What is the capital of Norway?\nAnswer:"
+    )
+    (third,) = texts(backend, "capital", 3)
+    assert third == (
+        "Answer each question with a few words and nothing else.\n"
+        "The uncertainty score of each document, 0 to 100, says how far to trust it: the lower, the more likely it "
+        "leads to the right answer.\n"
+        "Earlier answers stand below the question with their uncertainty scores, 0 to 100: the lower, the surer. "
+        "Keep an answer that is right, correct one that is wrong.\n\n"
+        "Document [1] (Uncertainty Score: 100): Italy\nRome is its capital.\n\n"
+        "Document [2] (Uncertainty Score: 0): Norway\nOslo is its capital.\n\n"
+        "Document [3] (Uncertainty Score: 57): Bergen rains.\n\n"
+        "Question: What is the capital of Norway?\n"
+        "Previous Generated Answer:\n"
+        "Round 1: Rome (Uncertainty Score: 67)\n"
+        "Round 2: Oslo (Uncertainty Score: 38)\n"
+        "Round 3: Oslo (Uncertainty Score: 19)\nAnswer:"
+    )
+    alone = [
+        r.prompt.text for r in backend.asked if r.prompt.query.id == "count" and "Document [2]" not in r.prompt.text
+    ]
+    assert sorted(alone) == [
+        f"Answer each question with a few words and nothing else.\n\nDocument [1]: {text}\n\n"
+        "Question: How many legs?\nAnswer:"
+        for text in ("Five legs.", "Six feet.")
+    ]
+
+
+def test_calls_are_one_and_documents_and_rounds_and_none_twice(workspace: Workspace) -> None:
+    backend = Scripted(SCRIPT)
+    ready = calibration(workspace, backend)
+    dry = ready.cost()
+    assert (dry.requests, dry.cached, dry.to_ask) == (13, 0, 13)  # (1 + 3 + 3) + (1 + 2 + 3)
+    done = ready.run(Budget())
+    assert (done["calls"], done["cached_calls"], len(backend.asked)) == (13, 0, 13)
+    assert len({r.prompt.text for r in backend.asked}) == 13
+    after = calibration(workspace, backend).cost()
+    assert (after.requests, after.cached, after.to_ask) == (13, 13, 0)
+    again = walked(workspace, backend)
+    assert (again["calls"], again["cached_calls"], len(backend.asked)) == (13, 13, 13)
+    assert again["queries"] == done["queries"]
+
+
+def test_every_prompt_answer_and_score_is_kept(workspace: Workspace) -> None:
+    backend = Scripted(SCRIPT)
+    done = walked(workspace, backend)
+    cases = kept.walked(workspace, done["run"], "full")
+    asked = {tuple((m.role, m.content) for m in r.prompt.messages) for r in backend.asked}
+    for case, told in zip(cases, done["queries"], strict=True):
+        assert [(t.round, t.answer, t.uncertainty, t.score, t.correct) for t in case.rounds] == [
+            (t["round"], t["answer"], t["uncertainty"], t["score"], t["correct"]) for t in told["rounds"]
+        ]
+        assert {t.messages for t in case.rounds} <= asked
+        assert [(d.text, d.score) for d in case.documents] == [(d["text"], d["score"]) for d in told["documents"]]
+    with workspace.read() as con:
+        finals = con.execute("SELECT final FROM calibrations ORDER BY place").fetchall()
+        prompts = con.execute("SELECT count(DISTINCT prompt) FROM calibration_documents").fetchone()
+    assert (finals, prompts) == ([(2,), (0,)], (5,))
+
+
+def test_an_interrupted_walk_goes_on_where_it_stopped(workspace: Workspace) -> None:
+    for stop in (3, 2, 2):
+        cancel = CancelToken()
+        backend = Scripted(SCRIPT, cancel=cancel, stop_after=stop)
+        with pytest.raises(Cancelled):
+            calibration(workspace, backend, cancel=cancel).run(Budget())
+    with workspace.read() as con:
+        answered = con.execute("SELECT count(*) FROM llm_calls").fetchone()
+        assert con.execute("SELECT DISTINCT status FROM runs").fetchall() == [("interrupted",)]
+    backend = Scripted(SCRIPT)
+    done = walked(workspace, backend)
+    assert answered is not None
+    assert 7 <= answered[0] < 13
+    assert len(backend.asked) == 13 - answered[0]
+    assert done["queries"] == walked(workspace_of(workspace.path.parent / "other"), Scripted(SCRIPT))["queries"]
+
+
+def test_a_budget_stops_before_it_is_exceeded(workspace: Workspace) -> None:
+    backend = Scripted(SCRIPT)
+    with pytest.raises(BudgetError):
+        calibration(workspace, backend).run(Budget(max_calls=9))
+    assert len(backend.asked) == 9
+
+
+def test_rounds_stop_early_once_answer_and_score_have_settled(workspace: Workspace) -> None:
+    backend = Scripted(SCRIPT)
+    done = walked(workspace, backend, replace(ALL, settle=1.0))
+    capital, count = done["queries"]
+    assert [t["round"] for t in count["rounds"]] == [0, 1]  # "five" again, just as sure
+    assert [t["round"] for t in capital["rounds"]] == [0, 1, 2, 3]  # "Oslo" again, but surer by 19 points
+    assert done["arms"]["full"]["rounds"][3]["stopped"] == 1
+    assert done["arms"]["full"]["rounds"][3]["accuracy"] == 0.5  # the stopped answer is carried on
+
+
+def test_a_single_query_is_scored_about_the_mean_of_a_set_walked_before(workspace: Workspace) -> None:
+    def single(backend: Scripted) -> dict[str, Any]:
+        asked = [query_named(workspace, "capital")]
+        return Calibration(LLMClient(workspace, backend, SETTINGS), asked, replace(ALL, split="")).run(Budget())
+
+    fresh = single(Scripted(SCRIPT))
+    assert fresh["mean_known"] is False
+    assert [r["score"] for r in fresh["rounds"]] == pytest.approx([60, 30, 15, 90])  # in per cent
+    known = walked(workspace, Scripted(SCRIPT))
+    backend = Scripted(SCRIPT)
+    again = single(backend)
+    assert again["mean_known"] is True
+    assert again["rounds"] == known["queries"][0]["rounds"]
+    assert backend.asked == []
+    assert kept.mean_of(workspace, '{"spec":"another"}', "product", "documents") is None
+    assert {"rounds", "documents", "final"} <= set(again)
+
+
+def test_a_mean_of_fewer_answers_does_not_displace_one_of_more(workspace: Workspace) -> None:
+    walked(workspace, Scripted(SCRIPT))
+    one = Calibration(LLMClient(workspace, Scripted(SCRIPT), SETTINGS), queries_of(workspace, "validation", 1), ALL)
+    assert one.run(Budget())["means"] == pytest.approx({"documents": 0.6})
+    found = kept.mean_of(workspace, one.identity, "product", "documents")
+    assert found is not None
+    assert found[:2] == (pytest.approx(0.4), 2)
+
+
+def test_demonstrations_are_scored_where_a_query_brings_no_documents(tmp_path: Path) -> None:
+    pool = [
+        {"id": "p1", "input": "capital of Sweden?", "output": "Stockholm"},
+        {"id": "p2", "input": "capital of Norway, please?", "output": "Oslo"},
+        *({"id": f"p{i}", "input": f"rhyme number {i}?", "output": f"hat {i}"} for i in range(3, 9)),
+    ]
+    bare = {key: value for key, value in CAPITAL.items() if key != "context"}
+    workspace = workspace_of(tmp_path / "w", [bare], pool)
+
+    class Shots(Scripted):
+        def _answer(self, request: Any) -> Any:
+            prompt = request.prompt
+            script = {"p1": 0.5, "p2": 0.9}
+            alone = prompt.demonstrations[0].id if len(prompt.demonstrations) == 1 else ""
+            probability = script.get(alone, 0.75 - 0.05 * len(prompt.earlier))
+            self.script = {("capital", len(prompt.earlier)): ("Oslo", probability)}
+            return super()._answer(request)
+
+    backend = Shots({})
+    settings = replace(SETTINGS, k=2, order="best-last")
+    plan = CalibrationPlan(rounds=1)
+    done = Calibration(LLMClient(workspace, backend, settings), queries_of(workspace, "validation"), plan).run(Budget())
+    assert [(d["id"], d["score"], d["relevant"]) for d in done["documents"]] == [
+        ("p2", 0.0, True),
+        ("p1", 100.0, False),
+    ]
+    assert backend.asked[-1].prompt.text == (
+        "Answer each question with a few words and nothing else.\n"
+        "The uncertainty score of each example, 0 to 100, says how far to trust it: the lower, the more likely it "
+        "leads to the right answer.\n"
+        "Earlier answers stand below the question with their uncertainty scores, 0 to 100: the lower, the surer. "
+        "Keep an answer that is right, correct one that is wrong.\n\n"
+        "Example [1] (Uncertainty Score: 100)\nQuestion: capital of Sweden?\nAnswer: Stockholm\n\n"
+        "Example [2] (Uncertainty Score: 0)\nQuestion: capital of Norway, please?\nAnswer: Oslo\n\n"
+        "Question: What is the capital of Norway?\nPrevious Generated Answer:\n"
+        "Round 1: Oslo (Uncertainty Score: 25)\nAnswer:"
+    )
+    assert backend.asked[-1].prompt.shot_scores == (100, 0)
+
+
+def test_arms_show_what_they_say(workspace: Workspace) -> None:
+    names = ("full", "answers", "plain", "oracle", "sampling", "vote")
+    script = dict(SCRIPT) | {
+        ("capital", "sample 1"): ("Oslo", 0.3),
+        ("capital", "sample 2"): ("Oslo", 0.2),
+        ("capital", "sample 3"): ("Bergen", 0.5),
+    }
+    backend = Scripted(script)
+    done = walked(workspace, backend, replace(ALL, arms=names))
+    assert len(backend.asked) == 13 + 4 * 6  # the two that sample share their samples
+    capital = {
+        name: query_rounds for name, query_rounds in _finals(workspace, done["run"]).items() if name[1] == "capital"
+    }
+    assert {name: final for (name, _), final in capital.items()} == {
+        "full": "Oslo", "answers": "Oslo", "plain": "Oslo", "oracle": "Oslo", "sampling": "Bergen", "vote": "Oslo",
+    }  # fmt: skip
+    by_text = [r.prompt for r in backend.asked if r.prompt.query.id == "capital" and len(r.prompt.earlier) == 2]
+    shows = {(bool(p.document_scores), p.earlier[0].score is not None) for p in by_text}
+    assert shows == {(True, True), (False, True), (False, False)}
+    plain = next(p for p in by_text if p.earlier[0].score is None)
+    assert "Uncertainty Score" not in plain.text
+    (oracle,) = [p for p in by_text if p.document_scores and p.document_scores[1] not in (0, None)]
+    assert [score <= 20 for score in oracle.document_scores if score is not None] == [False, True, False]
+    assert all(not 20 < (score or 0) < 80 for score in oracle.document_scores)
+    assert [said.score is not None and said.score <= 20 for said in oracle.earlier] == [False, True]  # Rome, Oslo
+    draws = {r.sampling.repeat for r in backend.asked if r.sampling.temperature > 0}
+    assert draws == {1, 2, 3}
+    assert {r.sampling.temperature for r in backend.asked} == {0.0, 0.7}
+
+
+def _finals(workspace: Workspace, run: int) -> Mapping[tuple[str, str], str]:
+    with workspace.read() as con:
+        rows = con.execute(
+            """
+            SELECT c.arm, d.id, r.answer FROM calibrations c JOIN demonstrations d ON d.row = c.query
+              JOIN calibration_rounds r ON r.run = c.run AND r.arm = c.arm AND r.place = c.place AND r.round = c.final
+             WHERE c.run = ?
+            """,
+            [run],
+        ).fetchall()
+    return {(arm, query): answer for arm, query, answer in rows}
+
+
+def test_self_consistency_needs_no_log_probabilities(workspace: Workspace) -> None:
+    backend = Scripted(SCRIPT, logprobs=False)
+    with pytest.raises(LLMError, match="log-probabilities") as refused:
+        calibration(workspace, backend)
+    assert "self-consistency" in refused.value.fix
+    assert backend.asked == []
+    script = dict(SCRIPT)
+    for i, said in enumerate(["Rome", "Oslo", "Oslo", "Rome"], 1):
+        script["capital", f"sample {i}"] = (said, 0.5)
+    plan = replace(ALL, rounds=1, estimator="self-consistency", samples=4)
+    done = walked(workspace, Scripted(script, logprobs=False), plan)
+    assert done["calls"] == (2 + 5 + 2) * (1 + 4)
+    assert [r["uncertainty"] for r in done["queries"][0]["rounds"]] == [0.5, 0.5]
+    assert [d["uncertainty"] for d in done["queries"][0]["documents"]] == [0.5, 0.5, 1.0]
+
+
+def test_a_call_that_fails_ends_its_query_and_is_told(workspace: Workspace) -> None:
+    script = {
+        key: value for key, value in SCRIPT.items() if key not in {("capital", 0), ("count", 2), ("count", "Six")}
+    }
+    done = walked(workspace, Scripted(script))
+    capital, count = done["queries"]
+    assert (capital["final"], capital["rounds"]) == (None, [])
+    assert "nothing is written for capital, 0" in capital["failure"]
+    assert [r["round"] for r in count["rounds"]] == [0, 1]
+    assert [d["score"] for d in count["documents"]] == [None, 50.0]
+    assert done["arms"]["full"]["failures"] == 2
+    assert done["arms"]["full"]["accuracy"] == 0.5  # a query without an answer is wrong
+    assert done["means"] == pytest.approx({"documents": 0.2})
+
+
+def test_prompts_too_long_are_cut_and_that_is_said(workspace: Workspace) -> None:
+    notes: list[str] = []
+    settings = replace(SETTINGS, context_tokens=400, max_tokens=30)
+    long = Query("Which?", context="\n\n".join(["Title\n" + "word " * 300, "short text"]), answers=("x",), id="long")
+    script = {("long", "Title"): ("x", 0.5), ("long", "short"): ("x", 0.6)} | {
+        ("long", i): ("x", 0.5) for i in range(3)
+    }
+    backend = Scripted(script)
+    plan = CalibrationPlan(rounds=2)
+    ready = Calibration(LLMClient(workspace, backend, settings, lambda event: notes.append(event.note)), [long], plan)
+    ready.run(Budget())
+    longest = max(backend.count_tokens(r.prompt) for r in backend.asked)
+    assert 150 < longest <= 400 - 30
+    assert any("more text than fits" in note for note in notes)
+    assert all("short text" in r.prompt.text for r in backend.asked if "Document [2]" in r.prompt.text)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"arms": ("ful",)}, "unknown arm"),
+        ({"estimator": "products"}, "did you mean 'product'"),
+    ],
+)
+def test_what_cannot_be_done_is_said_before_anything_is_asked(
+    workspace: Workspace, change: dict[str, Any], said: str
+) -> None:
+    backend = Scripted(SCRIPT)
+    with pytest.raises(UsageError, match=said):
+        calibration(workspace, backend, replace(ALL, **change))
+    with pytest.raises(UsageError, match="reference answers"):
+        Calibration(LLMClient(workspace, backend, SETTINGS), [Query("q?")], CalibrationPlan(arms=("oracle",)))
+    with pytest.raises(UsageError, match="brings no documents"):
+        Calibration(LLMClient(workspace, backend, SETTINGS), [Query("q?")], CalibrationPlan(over="documents"))
+    with pytest.raises(UsageError, match="no test queries"):
+        Calibration(LLMClient(workspace, backend, SETTINGS), queries_of(workspace, "test"), replace(ALL, split="test"))
+    assert backend.asked == []
+
+
+def test_a_rehearsal_sends_nothing_not_even_a_probe(workspace: Workspace) -> None:
+    class Silent(Scripted):
+        async def probe(self) -> Any:
+            raise AssertionError("probed")
+
+    assert calibration(workspace, Silent(SCRIPT), dry_run=True).cost().to_ask == 13
+
+
+def test_all_names_every_arm(workspace: Workspace) -> None:
+    names = tuple(name for name in ARMS if name != "relevance")
+    assert calibration(workspace, Scripted(SCRIPT), replace(ALL, arms=names)).arms == names
+
+
+class Scoring(Scripted):
+    """Scores two options: log-odds of the first grow with the number of earlier answers; generates when sampling."""
+
+    async def probe(self) -> Capabilities:
+        return Capabilities(logprobs=True, scoring=True)
+
+    def _answer(self, request: Request) -> Result:
+        if not request.score:
+            return Answer("(B)", tokens=("(B)",), logprobs=(math.log(0.6),))
+        odds = 3.0 + len(request.prompt.earlier)
+        return Answer("red", option_logprobs=((math.log(0.5 * odds),), (math.log(0.5),)))
+
+
+def test_options_are_scored_and_uncertainty_is_what_the_best_leaves(tmp_path: Path) -> None:
+    asked = {"id": "c", "input": "Which colour?", "output": "red", "options": ["red", "blue"], "context": "A.\n\nB."}
+    pool = [{"input": f"q{i}", "output": "red", "options": ["red", "blue"]} for i in range(3)]
+    workspace = workspace_of(tmp_path / "w", [asked], pool)
+    backend = Scoring({})
+    done = walked(workspace, backend, replace(ALL, rounds=2, arms=("full", "sampling")))
+    told = done["queries"][0]
+    assert [t["uncertainty"] for t in told["rounds"]] == pytest.approx([1 / 4, 1 / 5, 1 / 6])
+    assert (told["final"], told["final_round"]) == ("red", 2)
+    last = next(request for request in backend.asked if len(request.prompt.earlier) == 2)
+    assert "(A) red\n(B) blue\nPrevious Generated Answer:\nRound 1: red (" in last.prompt.text
+    # what was scored cannot be a sample among samples: the baseline is the samples alone
+    assert [row["round"] for row in done["arms"]["sampling"]["rounds"]] == [1, 2]
+    assert (done["arms"]["full"]["accuracy"], done["arms"]["sampling"]["accuracy"]) == (1.0, 0.0)

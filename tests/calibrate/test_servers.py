@@ -1,0 +1,158 @@
+"""Calibration over real HTTP: log-probabilities of every shape, servers without them, kill -9 and resume."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factories.calibrate_world import workspace_of
+from factories.servers import Call, Reply, Server, ok
+from icl_curate.engine.calibrate.calibration import Calibration
+from icl_curate.engine.calibrate.documents import queries_of
+from icl_curate.engine.calibrate.round_runner import CalibrationPlan
+from icl_curate.engine.errors import LLMError
+from icl_curate.engine.llm import failures
+from icl_curate.engine.llm.budget import Budget
+from icl_curate.engine.llm.client import LLMClient
+from icl_curate.engine.llm.openai_server import OpenAIServer
+from icl_curate.engine.llm.settings import LLMSettings
+from icl_curate.engine.settings import Settings
+
+MARK = "zebra"
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failures, "FIRST", 0.01)
+
+
+def query(name: str) -> Mapping[str, str]:
+    return {"id": name, "input": f"Which {MARK} is {name}?", "output": "x", "context": f"One {name}.\n\nTwo {name}."}
+
+
+def state(path: Path, server: Server, *names: str, **plan: Any) -> dict[str, Any]:
+    workspace = workspace_of(path, [query(name) for name in names])
+    settings = Settings(llm="openai:stub", base_url=server.url, attempts=3)
+    backend = OpenAIServer("stub", LLMSettings(base_url=server.url))
+    chosen = CalibrationPlan(**({"rounds": 1, "split": "validation"} | plan))
+    llm = LLMClient(workspace, backend, settings)
+    return Calibration(llm, queries_of(workspace, "validation"), chosen).run(Budget())
+
+
+def chat(text: str, logprobs: Any) -> Reply:
+    choice = {"index": 0, "message": {"content": text}, "finish_reason": "stop", "logprobs": logprobs}
+    return ok({"model": "m", "choices": [choice], "usage": {"prompt_tokens": 5, "completion_tokens": 3}})
+
+
+def tokens(*pairs: tuple[str, float]) -> dict[str, Any]:
+    return {
+        "content": [{"token": token, "logprob": value, "bytes": None, "top_logprobs": []} for token, value in pairs]
+    }
+
+
+CHAT: dict[str, tuple[Reply, float | None]] = {
+    "plain": (chat("New York", tokens(("New", -0.1), (" York", -0.2))), 1 - math.exp(-0.3)),
+    "ended": (chat("Rome", tokens(("Rome", -0.1), ("<|eot|>", -3.0))), 1 - math.exp(-0.1)),  # no token of the answer
+    "bytes": (chat("é", tokens(("bytes:\\xc3", -0.2), ("bytes:\\xa9", -0.4))), 1 - math.exp(-0.6)),
+    "certain": (chat("Rome", tokens(("Rome", 0.0))), 0.0),
+    "empty": (chat("", tokens()), 1.0),
+    "missing": (chat("Rome", None), None),  # a server that gives them left them out: no answer
+    "impossible": (chat("Rome", tokens(("Rome", -9999.0))), None),
+}
+
+
+def test_chat_replies_of_every_shape_are_scored_by_their_tokens(tmp_path: Path) -> None:
+    def fault(server: Server, call: Call, seen: int) -> Any:
+        name = next((name for name in CHAT if f"{MARK} is {name}?" in call.text), None)
+        return CHAT[name][0] if name else None
+
+    with Server(fault=fault) as server:
+        done = state(tmp_path / "w", server, *CHAT)
+    for told, (_, uncertainty) in zip(done["queries"], CHAT.values(), strict=True):
+        if uncertainty is None:
+            assert (told["rounds"], told["final"]) == ([], None)
+            assert told["failure"].startswith("malformed")
+        else:
+            assert [round_["uncertainty"] for round_ in told["rounds"]] == pytest.approx([uncertainty] * 2)
+    known = [uncertainty for _, uncertainty in CHAT.values() if uncertainty is not None]
+    assert done["means"]["documents"] == pytest.approx(sum(known) / len(known))
+
+
+def test_completions_are_scored_where_there_is_no_chat(tmp_path: Path) -> None:
+    def fault(server: Server, call: Call, seen: int) -> Any:
+        if MARK not in call.text:
+            return None
+        found = {"tokens": [" New", " York"], "token_logprobs": [-0.1, -0.2], "text_offset": [0, 4]}
+        choice = {"index": 0, "text": " New York", "finish_reason": "stop", "logprobs": found}
+        return ok({"model": "m", "choices": [choice], "usage": {"prompt_tokens": 5, "completion_tokens": 2}})
+
+    with Server(
+        chat=False, fault=lambda s, c, n: None if c.path.endswith("/chat/completions") else fault(s, c, n)
+    ) as server:
+        done = state(tmp_path / "w", server, "plain")
+        prompts = [call.body["prompt"] for call in server.asked(MARK) if call.path.endswith("/v1/completions")]
+    assert [t["uncertainty"] for t in done["queries"][0]["rounds"]] == pytest.approx([1 - math.exp(-0.3)] * 2)
+    assert [t["answer"] for t in done["queries"][0]["rounds"]] == ["New York"] * 2
+    assert all(prompt.endswith("\nAnswer:") for prompt in prompts)
+
+
+def test_a_server_without_log_probabilities_is_refused_before_the_first_question(tmp_path: Path) -> None:
+    with Server(logprobs=False) as server:
+        with pytest.raises(LLMError, match="needs log-probabilities") as refused:
+            state(tmp_path / "w", server, "a")
+        assert server.asked(MARK) == []
+        assert "--uncertainty self-consistency" in refused.value.fix
+        with pytest.raises(LLMError, match="needs entropies"):
+            state(tmp_path / "e", server, "a", estimator="entropy")
+        done = state(tmp_path / "s", server, "a", estimator="self-consistency", samples=3)
+        sampled = [call for call in server.asked(MARK) if call.body.get("temperature") == 0.7]
+        seeds = {call.body.get("seed") for call in sampled}
+    assert len(sampled) == (1 + 2 + 1) * 3
+    assert len(seeds) == 3
+    assert [t["uncertainty"] for t in done["queries"][0]["rounds"]] == [0.0, 0.0]  # this server repeats itself
+
+
+CHILD = "import sys; from icl_curate.cli import main; sys.argv = ['icl-curate', *sys.argv[1:]]; main()"
+CONCURRENCY = 4
+
+
+def test_after_kill_9_only_calls_in_flight_are_asked_again(tmp_path: Path) -> None:
+    names, rounds, kills = [f"n{i}" for i in range(6)], 2, 2
+    workspace_of(tmp_path / "w", [query(name) for name in names])
+    total = len(names) * (1 + 2 + rounds)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("OPENAI_")}
+    chance = random.Random(2)
+    with Server(delay=0.02) as server:
+        command = [
+            sys.executable, "-c", CHILD, "calibrate", "--validation", "--rounds", str(rounds), "--llm", "openai:stub",
+            "--base-url", server.url, "-j", str(CONCURRENCY), "-w", str(tmp_path / "w"), "--json",
+        ]  # fmt: skip
+        for kill in range(kills):
+            child = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            goal = len(server.asked(MARK)) + chance.randint(6, 10)
+            deadline = time.monotonic() + 60
+            while len(server.asked(MARK)) < goal:
+                assert time.monotonic() < deadline
+                assert child.poll() is None, (kill, child.communicate())
+                time.sleep(0.005)
+            child.send_signal(signal.SIGKILL)
+            child.communicate()
+            time.sleep(0.1)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr
+        asked = [call.text for call in server.asked(MARK)]
+    told = json.loads(done.stdout)
+    assert (told["calls"], len(set(asked))) == (total, total)
+    assert 0 < told["cached_calls"] < total
+    assert len(asked) - total <= kills * CONCURRENCY  # nothing that was safe is paid again
+    assert all(len(q["rounds"]) == rounds + 1 for q in told["queries"])

@@ -1,0 +1,114 @@
+"""The command line as scripts see it: contracts of ``--json``, exit codes, what goes to which stream."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from factories.commands import SAMPLE, Run
+
+POOL = SAMPLE / "support" / "pool"
+
+
+def test_a_session_from_index_to_export(run: Run, tmp_path: Path) -> None:
+    w = tmp_path / "w"
+    indexed = run(
+        "index", POOL / "*.jsonl", "--validation", SAMPLE / "support/validation.jsonl", "--test",
+        SAMPLE / "support/test.jsonl", "-w", w, "--no-encode", "--json",
+    )  # fmt: skip
+    assert indexed.code == 0, indexed.err
+    told = indexed.json
+    assert {"schema_version", "demonstrations", "sources", "validation", "test", "skipped", "duplicates", "leaks",
+            "encoded", "encoder"} <= set(told)  # fmt: skip
+    assert (told["demonstrations"], told["validation"], told["test"], told["encoded"]) == (1200, 200, 200, 0)
+
+    seen = run("preview", "where is my refund", "-m", "bm25", "-k", 3, "-w", w, "--json")
+    assert seen.code == 0, seen.err
+    assert {"query", "method", "demonstrations", "prompt"} <= set(seen.json)
+    assert len(seen.json["demonstrations"]) == 3
+    assert {"id", "source", "input", "output", "score", "parts"} <= set(seen.json["demonstrations"][0])
+
+    planned = run("prune", "--source", "community_forum", "-w", w, "--dry-run", "--json").json
+    pruned = run("prune", "--source", "community_forum", "--reason", "off topic", "-w", w, "--json").json
+    assert planned["active_after"] == pruned["active_after"] == 1130
+    assert pruned["pruned"] == ["community_forum"]
+    assert {"kept", "validation_before", "validation_after", "curve"} <= set(pruned)
+    listed = {s["source"]: s for s in run("sources", "-w", w, "--json").json["sources"]}
+    assert (listed["community_forum"]["kept"], listed["helpdesk_team"]["kept"]) == (False, True)
+
+    out = tmp_path / "out.jsonl"
+    assert run("export", out, "-w", w).code == 0
+    assert len(out.read_text().splitlines()) == 1130
+    again = run("export", out, "-w", w)
+    assert again.code == 2
+    assert "--force" in again.err
+    assert run("export", out, "-w", w, "--force").code == 0
+
+    assert run("prune", "--undo", "-w", w).code == 0
+    assert run("status", "-w", w, "--json").json["active"] == 1200
+    entries = run("history", "-w", w, "--json").json["history"]
+    assert [(e["action"], e["undone"]) for e in entries] == [("undo", False), ("prune", True)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["status"], 5, "no workspace"),
+        (["prune", "--source", "x"], 5, "no workspace"),
+        (["prune"], 2, "name what to prune"),
+        (["index", "no-such-file.jsonl"], 2, "no-such-file"),
+        (["index", "x.jsonl", "--map", "input"], 2, "FIELD=COLUMN"),
+        (["preview", "q", "-k", "-1"], 2, "k is -1"),
+        (["evaluate", "--split", "pool"], 2, "pool is not evaluated"),
+        (["llm", "check", "--llm", "opnai:gpt"], 2, "openai"),
+        (["nonsense"], 2, "nonsense"),
+    ],
+)
+def test_errors_are_one_line_a_mend_and_an_exit_code(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, said: str
+) -> None:
+    monkeypatch.setenv("ICL_CURATE_WORKSPACE", str(tmp_path / "none"))
+    done = run(*arguments)
+    assert (done.code, done.out) == (code, ""), done
+    assert said in done.err
+    assert "Traceback" not in done.err
+
+
+def test_with_json_an_error_is_an_object_on_stderr(run: Run, tmp_path: Path) -> None:
+    done = run("status", "-w", tmp_path / "none", "--json")
+    assert done.out == ""
+    told = json.loads(done.err)
+    assert (told["exit_code"], done.code) == (5, 5)
+    assert told["fix"]
+
+
+def test_unknown_methods_get_a_near_name(run: Run, support: Path) -> None:
+    done = run("preview", "q", "-m", "dens", "-w", support)
+    assert done.code == 2
+    assert "did you mean 'dense'" in done.err
+
+
+def test_text_of_the_pool_never_reaches_the_terminal_raw(run: Run, tmp_path: Path) -> None:
+    pool = tmp_path / "hostile.jsonl"
+    rows = [
+        {
+            "input": "colour \x1b[31m [/bold] \u202e title \x1b]0;owned\x07",
+            "output": "[red]no[/red]",
+            "source": "s\x9b1m",
+        }
+    ]
+    pool.write_text("\n".join(json.dumps(row) for row in rows * 2))
+    w = tmp_path / "w"
+    assert run("index", pool, "-w", w, "--no-encode").code == 0
+    for arguments in (["demos"], ["sources"], ["preview", "colour", "-m", "bm25", "--explain"]):
+        done = run(*arguments, "-w", w)
+        assert done.code == 0, done.err
+        assert not any(c in done.out + done.err for c in "\x1b\x07\x9b\u202e")
+    assert "\x1b[31m" in run("demos", "-w", w, "--json").json["demonstrations"][0]["input"]  # data stays data
+
+
+def test_a_split_that_is_none_is_an_error(run: Run, support: Path) -> None:
+    done = run("demos", "--split", "nosuch", "-w", support)
+    assert done.code == 2
+    assert "unknown split 'nosuch'" in done.err

@@ -1,0 +1,40 @@
+"""The ranker from the command line: what scripts read with ``--json``, the ledger behind it, and taking one over."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from factories.commands import Run
+
+
+def test_training_the_ledger_and_taking_over(run: Run, support: Path, tmp_path: Path) -> None:
+    where = ("-w", support)
+    early = run("evaluate", "-m", "ranker", "-n", 5, *where)
+    assert early.code == 2 and "train ranker" in early.err
+    other = tmp_path / "other"
+    shutil.copytree(support, other)  # the same pool, nothing learnt
+
+    trained = run("train", "ranker", "-n", 60, "--epochs", 1, "-k", 3, *where, "--json")
+    assert trained.code == 0, trained.err
+    told = trained.json
+    assert {"run", "llm", "calls", "cached_calls", "tokens_in", "tokens_out", "metrics"} <= set(told)
+    batches = told["metrics"]["batches"]
+    assert all({"batch", "loss", "sigma", "shots", "calls", "accuracy"} <= set(batch) for batch in batches)
+    assert batches[0]["sigma"] == 0 and batches[0]["shots"] == 20 * (1 + 2 + 3)
+    assert set(told["metrics"]["accuracy_by_shots"]) == {"0", "1", "2", "3"}
+
+    booked = run("demos", "--misleading", "-n", 1000, *where, "--json").json["demonstrations"]
+    assert all({"id", "source", "shown", "helped", "hurt", "estimate"} <= set(entry) for entry in booked)
+    assert booked and all(entry["hurt"] > 0 and entry["shown"] >= entry["hurt"] for entry in booked)
+    flips = run("demos", "--flips", booked[0]["id"], *where, "--json").json["flips"]
+    assert len(flips) == booked[0]["helped"] + booked[0]["hurt"]
+
+    missing = run("train", "ranker", "--from", tmp_path / "nowhere", "-w", other)
+    assert missing.code == 2 and "nowhere" in missing.err
+    taken = run("train", "ranker", "--from", support, "-w", other, "--json")
+    assert taken.code == 0, taken.err
+    question = "where is my parcel"
+    mine = run("preview", question, "-m", "ranker", "-k", 3, *where, "--json").json["demonstrations"]
+    theirs = run("preview", question, "-m", "ranker", "-k", 3, "-w", other, "--json").json["demonstrations"]
+    assert [(d["id"], d["score"]) for d in theirs] == [(d["id"], d["score"]) for d in mine]

@@ -1,0 +1,84 @@
+"""Topics from the command line on the sample pool: what scripts read with ``--json``, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from factories.commands import Run
+
+
+def test_from_training_to_gaps_and_selection(run: Run, support: Path) -> None:
+    where = ("-w", support)
+    early = run("topics", *where)
+    assert early.code == 2 and "train topics" in early.err
+    refused = run("preview", "where is my parcel", "-m", "topick", *where)
+    assert refused.code == 2 and "train topics" in refused.err
+
+    small = ("--questions", 100, "--epochs", 6, *where, "--json")
+    dry = run("train", "topics", *small, "--dry-run").json
+    assert dry["requests"] == 100 + 200 and dry["cached"] == 0
+    trained = run("train", "topics", *small)
+    assert trained.code == 0, trained.err
+    told = trained.json
+    assert {"schema_version", "run", "llm", "calls", "cached_calls", "tokens_in", "tokens_out", "metrics"} <= set(told)
+    assert (told["calls"], told["failures"]) == (300, 0)
+    metrics = told["metrics"]
+    assert metrics["average_precision"] > 1.5 * metrics["by_name"]["average_precision"]
+    assert "cannot be instructed" in metrics["notes"][0] and not metrics["core_by_llm"]
+
+    listed = run("topics", *where, "-n", 10_000, "--json").json
+    assert len(listed["topics"]) == listed["total"] == metrics["topics"]
+    assert all(0.1 <= t["knowledge"] <= 0.9 and t["active"] <= t["demonstrations"] for t in listed["topics"])
+    sizes = [t["active"] for t in listed["topics"]]
+    assert sizes == sorted(sizes, reverse=True)
+    some = listed["topics"][0]["topic"]
+    found = run("topics", *where, "--search", some, "--json").json["topics"]
+    assert some in {t["topic"] for t in found} and all(some in t["topic"] for t in found)
+
+    gaps = run("topics", "--gaps", "-n", 5, *where, "--json").json["gaps"]
+    assert all({"topic", "queries", "knowledge", "coverage", "severity", "examples"} <= set(gap) for gap in gaps)
+    for gap in gaps:
+        assert gap["severity"] == pytest.approx(
+            gap["queries"] * (1 - gap["knowledge"]) * (1 - gap["coverage"]), rel=1e-5
+        )
+        assert gap["queries"] >= 2
+
+    seen = run("preview", "where is my parcel", "-m", "topick", "-k", 3, "--explain", *where, "--json").json
+    assert len(seen["demonstrations"]) == 3 and all(d["adds"] for d in seen["demonstrations"][:1])
+    required = [need["required"] for need in seen["needs"]]
+    assert required == sorted(required, reverse=True)
+    shown = run("preview", "where is my parcel", "-m", "topick", "-k", 3, "--explain", *where)
+    assert seen["needs"][0]["topic"] in shown.out and "adds" in shown.out
+
+    table = run("evaluate", "-m", "dense,topick", "-n", 20, "-k", 4, *where, "--json").json["methods"]
+    for row in table.values():
+        assert len(row["topic_coverage"]) == len(row["topic_redundancy"]) == 4
+        assert row["topic_coverage"] == sorted(row["topic_coverage"]) and row["topic_redundancy"][0] == 0
+
+
+def test_a_list_of_ones_own(run: Run, support: Path, tmp_path: Path) -> None:
+    own = tmp_path / "topics.txt"
+    own.write_text("# mine\nrefund\n\nparcel\nRefunds\nwarranty\n", encoding="utf-8")
+    done = run("train", "topics", "--topics", own, "--questions", 0, "--epochs", 2, "-w", support, "--json")
+    assert done.code == 0, done.err
+    assert {t["topic"] for t in run("topics", "-w", support, "--json").json["topics"]} == {
+        "refund",
+        "parcel",
+        "warranty",
+    }
+    missing = run("train", "topics", "--topics", tmp_path / "none.txt", "-w", support)
+    assert missing.code == 2 and "none.txt" in missing.err
+
+
+def test_pruning_leaves_gaps(run: Run, support: Path) -> None:
+    """What was covered and is pruned away is a gap, without training again."""
+    where = ("-w", support)
+    assert run("train", "topics", "--questions", 100, "--epochs", 6, *where).code == 0
+    before = {gap["topic"]: gap for gap in run("topics", "--gaps", "-n", 500, *where, "--json").json["gaps"]}
+    sources = [s["source"] for s in run("sources", *where, "--json").json["sources"]]
+    for source in sources[1:]:
+        assert run("prune", "--source", source, *where).code == 0
+    after = {gap["topic"]: gap for gap in run("topics", "--gaps", "-n", 500, *where, "--json").json["gaps"]}
+    assert sum(gap["severity"] for gap in after.values()) > sum(gap["severity"] for gap in before.values())
+    assert all(after[topic]["coverage"] <= before[topic]["coverage"] + 1e-9 for topic in before.keys() & after.keys())

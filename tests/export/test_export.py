@@ -1,0 +1,285 @@
+"""Exports: read back by other tools, whole or not at all, with a manifest that tells the truth."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from icl_curate.engine.errors import CurateError, UsageError
+from icl_curate.engine.export import corpus
+from icl_curate.engine.export.corpus import ExportPlan, export, format_of
+from icl_curate.engine.index.build import IndexPlan, index_pool
+from icl_curate.engine.index.formulas import escaped, plain
+from icl_curate.engine.progress import CancelToken
+from icl_curate.engine.store.decisions import decide
+from icl_curate.engine.store.demonstrations import active_rows, fetch
+from icl_curate.engine.store.workspace import Workspace
+
+PASSAGE = {"output": "no", "options": ["yes", "no"], "context": "one.\n\ntwo.", "source": "s2"}
+ROWS = [
+    {"id": "a", "input": 'says "hi", twice\nand more', "output": "yes", "options": ["yes", "no|maybe"], "lang": "en"},
+    {"id": "b", "input": "größer, ∑ 日本語 \U0001f600", "output": "nein", "options": ["ja", "nein"], "n": 3},
+    {"id": "c", "input": "with a passage"} | PASSAGE,
+    {"id": "d", "input": "with a passage."} | PASSAGE,
+]
+ROWS = [{"source": "s1"} | row for row in ROWS]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Workspace:
+    pool = tmp_path / "pool.jsonl"
+    pool.write_text("\n".join(json.dumps(row) for row in ROWS), encoding="utf-8")
+    workspace = Workspace.create(tmp_path / "w")
+    index_pool(workspace, IndexPlan(paths=(str(pool),), encoder=None))
+    return workspace
+
+
+@pytest.mark.parametrize("format", ["jsonl", "csv", "parquet"])
+def test_an_export_indexed_again_is_the_same_pool(store: Workspace, tmp_path: Path, format: str) -> None:
+    out = tmp_path / f"out.{format}"
+    assert format_of(out) == format
+    export(store, ExportPlan(out, format))
+    again = Workspace.create(tmp_path / "again")
+    report = index_pool(again, IndexPlan(paths=(str(out),), encoder=None))
+    assert report.skipped == []
+    before = [replace(d, row=0, metadata={}) for d in fetch(store, active_rows(store))]
+    after = [replace(d, row=0, metadata={}) for d in fetch(again, active_rows(again))]
+    assert after == before
+
+
+def test_jsonl_keeps_the_columns_that_came_with_a_row(store: Workspace, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    export(store, ExportPlan(out))
+    rows = {row["id"]: row for row in map(json.loads, out.read_text(encoding="utf-8").splitlines())}
+    assert (rows["a"]["lang"], rows["b"]["n"]) == ("en", 3)
+    assert "context" not in rows["a"]
+
+
+def test_csv_and_parquet_are_read_by_other_readers(store: Workspace, tmp_path: Path) -> None:
+    export(store, ExportPlan(tmp_path / "out.csv", "csv"))
+    export(store, ExportPlan(tmp_path / "out.parquet", "parquet"))
+    with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    table = pq.read_table(tmp_path / "out.parquet").to_pylist()
+    assert [r["input"] for r in rows] == [r["input"] for r in table] == [r["input"] for r in ROWS]
+    assert [json.loads(r["options"]) for r in rows] == [r["options"] for r in table]
+
+
+def test_chat_lines_are_what_trainers_read(store: Workspace, tmp_path: Path) -> None:
+    out = tmp_path / "chat.jsonl"
+    export(store, ExportPlan(out, "chat"))
+    for line, row in zip(out.read_text(encoding="utf-8").splitlines(), ROWS, strict=True):
+        messages = json.loads(line)["messages"]
+        assert [m["role"] for m in messages] == ["system", "user", "assistant"]
+        assert row["input"] in messages[1]["content"]
+        assert messages[2]["content"] == row["output"]
+
+
+def test_dspy_examples_are_flat_and_name_their_inputs(store: Workspace, tmp_path: Path) -> None:
+    out = tmp_path / "demos.json"
+    manifest = export(store, ExportPlan(out, "dspy"))
+    examples = json.loads(out.read_text(encoding="utf-8"))
+    assert [e["output"] for e in examples] == [r["output"] for r in ROWS]
+    assert set(manifest["input_keys"]) <= {"input", "options", "context"}
+
+
+def test_the_hf_folder_names_its_files_in_the_card(store: Workspace, tmp_path: Path) -> None:
+    out = tmp_path / "dataset"
+    export(store, ExportPlan(out, "hf"))
+    assert pq.read_table(out / "data" / "train.parquet").num_rows == 4
+    assert "path: data/train.parquet" in (out / "README.md").read_text(encoding="utf-8")
+    manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["counts"]["exported"] == {"pool": 4, "validation": 0, "test": 0}
+
+
+def test_the_manifest_tells_what_was_taken_out(store: Workspace, tmp_path: Path) -> None:
+    decide(store, "prune", "source", ["s1"], "wrong labels", "ada")
+    out = tmp_path / "out.jsonl"
+    manifest = export(store, ExportPlan(out, deduplicate=True))
+    assert manifest["counts"] == {"pool": 4, "active": 2, "retired": 0, "exported": {"pool": 1}}
+    assert manifest["files"] == {"out.jsonl": hashlib.sha256(out.read_bytes()).hexdigest()}
+    assert manifest["sources"][0] == {"source": "s1", "demonstrations": 2, "active": 0, "exported": 0}
+    assert (manifest["decisions"][0]["reason"], manifest["decisions"][0]["who"]) == ("wrong labels", "ada")
+    assert json.loads((tmp_path / "out.jsonl.manifest.json").read_text(encoding="utf-8")) == manifest
+
+
+def test_filters_that_leave_nothing_are_an_error(store: Workspace, tmp_path: Path) -> None:
+    decide(store, "prune", "source", ["s1", "s2"])
+    with pytest.raises(UsageError, match="nothing to export"):
+        export(store, ExportPlan(tmp_path / "out.jsonl"))
+    with pytest.raises(UsageError, match="no source"):
+        export(store, ExportPlan(tmp_path / "out.jsonl", sources=("s9",)))
+
+
+@pytest.mark.parametrize("format", ["jsonl", "hf"])
+def test_a_dry_run_counts_what_would_be_written_and_writes_nothing(
+    store: Workspace, tmp_path: Path, format: str
+) -> None:
+    decide(store, "prune", "demonstration", ["a"])
+    plan = ExportPlan(tmp_path / "out", format, deduplicate=True)
+    before = set(tmp_path.iterdir())
+    told = export(store, replace(plan, dry_run=True))
+    assert set(tmp_path.iterdir()) == before
+    written = export(store, plan)
+    assert told["counts"]["exported"] == written["counts"]["exported"]
+    assert told["counts"]["exported"]["pool"] == 2
+    with pytest.raises(UsageError, match="exists"):
+        export(store, replace(plan, dry_run=True))
+
+
+@pytest.mark.parametrize("format", ["jsonl", "hf"])
+def test_what_stood_there_stays_when_writing_fails(
+    store: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str
+) -> None:
+    out = tmp_path / "kept"
+    export(store, ExportPlan(out, format))
+    before = _content(out)
+    with pytest.raises(UsageError, match="exists"):
+        export(store, ExportPlan(out, format))
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(corpus.os, "fsync", full)
+    with pytest.raises(CurateError, match="No space left"):
+        export(store, ExportPlan(out, format, force=True))
+    cancelled = CancelToken()
+    cancelled.cancel()
+    with pytest.raises(CurateError):
+        export(store, ExportPlan(out, format, force=True), cancel=cancelled)
+    assert _content(out) == before
+    assert {path.name for path in tmp_path.iterdir()} == {"pool.jsonl", "w", "kept"} | (
+        {"kept.manifest.json"} if format == "jsonl" else set()
+    )
+
+
+_KILLED = """
+import sys
+sys.path += [sys.argv[1], sys.argv[1] + "/export"]
+from pathlib import Path
+from factories.killing import killed_at
+from test_export import publish_text
+
+step = 1
+out = Path(sys.argv[2]) / "1" / "out"
+publish_text(out, sys.argv[3], "old")
+while killed_at(step, lambda: publish_text(out, sys.argv[3], "new")):
+    step += 1
+    out = Path(sys.argv[2]) / str(step) / "out"
+    publish_text(out, sys.argv[3], "old")
+print(step)
+"""
+
+
+def publish_text(out: Path, format: str, text: str) -> None:
+    """Publish one file with ``text`` as an export does it."""
+    plan = ExportPlan(out, format, force=True)
+
+    def write(path: Path) -> dict[str, Any]:
+        if format == "hf":
+            path.mkdir()
+        file = path / "data.txt" if format == "hf" else path
+        file.write_text(text)
+        return {"files": {"data.txt": corpus.settled_digest(file)}}
+
+    corpus.check_target(plan)
+    corpus.publish(plan, write)
+
+
+@pytest.mark.parametrize("format", ["jsonl", "hf"])
+def test_a_kill_leaves_no_file_with_a_manifest_of_another(tmp_path: Path, format: str) -> None:
+    """Killed before each of its steps on the disk, an export leaves old or new, whole; the next one tidies up."""
+    words = [sys.executable, "-c", _KILLED, str(Path(__file__).parents[1]), str(tmp_path), format]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    steps = int(done.stdout)
+    assert steps > 6
+    left = set()
+    for step in range(1, steps):
+        plan = ExportPlan(tmp_path / str(step) / "out", format, force=True)
+        corpus.check_target(plan)  # as the next export begins
+        file, manifest = (plan.out / "data.txt" if format == "hf" else plan.out), corpus.manifest_path(plan)
+        assert file.read_text() in ("old", "new")
+        left.add(file.read_text())
+        if manifest.exists():
+            told = json.loads(manifest.read_text(encoding="utf-8"))["files"]["data.txt"]
+            assert told == hashlib.sha256(file.read_bytes()).hexdigest()
+        publish_text(plan.out, format, "newer")
+        assert file.read_text() == "newer"
+        assert {path.name for path in plan.out.parent.iterdir()} == {plan.out.name, manifest.name} - (
+            {manifest.name} if format == "hf" else set()
+        )
+    assert left == {"old", "new"}
+
+
+def test_a_living_exports_unfinished_file_is_let_be(store: Workspace, tmp_path: Path) -> None:
+    mine, dead = tmp_path / ".out.jsonl.1.part", tmp_path / f".out.jsonl.{_dead()}.part"
+    other = tmp_path / f".another.jsonl.{_dead()}.part"
+    for path in (mine, dead, other):
+        path.touch()
+    export(store, ExportPlan(tmp_path / "out.jsonl"))
+    assert (mine.exists(), dead.exists(), other.exists()) == (True, False, True)
+
+
+def _dead() -> int:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    return child.pid
+
+
+def test_a_device_is_never_replaced(store: Workspace, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    with pytest.raises(UsageError, match="neither"):
+        export(store, ExportPlan(tmp_path / "pipe.jsonl", force=True))
+
+
+# Formulas.
+
+FORMULAS = ["=1+1", "+1+1", "-1+1", "@SUM(A1)", "'=kept", "''-kept", "-5", "+3.5e-7", "-", "it's", "'tis", "＝1"]
+
+
+def test_a_csv_runs_nothing_in_a_spreadsheet_and_reads_back_the_same(tmp_path: Path) -> None:
+    pool = tmp_path / "pool.jsonl"
+    rows = [{"id": f"={i}", "input": f"{text} x", "output": text, "source": "@s"} for i, text in enumerate(FORMULAS)]
+    pool.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    store = Workspace.create(tmp_path / "w")
+    index_pool(store, IndexPlan((str(pool),), encoder=None))
+    manifest = export(store, ExportPlan(tmp_path / "out.csv", "csv"))
+    assert manifest["formulas_escaped"] is True
+    with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
+        cells = [cell for row in csv.reader(file) for cell in row]
+    assert not [cell for cell in cells if cell[:1] in tuple("=+-@＝\t\r") and cell not in ("-5", "+3.5e-7")]
+    again = Workspace.create(tmp_path / "again")
+    index_pool(again, IndexPlan((str(tmp_path / "out.csv"),), encoder=None))
+    assert [(d.id, d.input, d.output, d.source) for d in fetch(again, active_rows(again))] == [
+        (row["id"], row["input"], row["output"], row["source"]) for row in rows
+    ]
+    kept = export(store, ExportPlan(tmp_path / "raw.csv", "csv", escape_formulas=False))
+    assert kept["formulas_escaped"] is False
+    with (tmp_path / "raw.csv").open(encoding="utf-8", newline="") as file:
+        assert [row["output"] for row in csv.DictReader(file)] == FORMULAS
+    index_pool(again, IndexPlan((str(tmp_path / "raw.csv"),), encoder=None))
+
+
+@given(st.text(st.sampled_from("'=+-@\t\r\n＝5.e%x "), max_size=6))
+def test_what_is_escaped_is_told_apart_and_taken_back(text: str) -> None:
+    assert plain(escaped(text)) == text
+    number = text not in ("",) and re.fullmatch(r"[+-]?[\d.]+(e[+-]?\d+)?%?", text)
+    assert number or escaped(text)[:1] not in tuple("=+-@\t\r\n＝")
+
+
+def _content(path: Path) -> dict[str, bytes]:
+    files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+    return {str(p.relative_to(path.parent)): p.read_bytes() for p in files}

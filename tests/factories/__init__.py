@@ -1,0 +1,1 @@
+"""What tests make their worlds from: pools, LLMs, servers, sessions."""

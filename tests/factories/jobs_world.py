@@ -1,0 +1,53 @@
+"""What tests of jobs share: a pool without an encoder, a command that asks about it, and an end to all jobs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+from icl_curate.engine.index.build import IndexPlan, index_pool
+from icl_curate.engine.jobs import folder as folders
+from icl_curate.engine.jobs.lock import wait_for
+from icl_curate.engine.store.workspace import Workspace
+
+from factories.servers import Server
+
+QUERIES = 24
+CONCURRENCY = 4
+
+
+def make_pool(folder: Path) -> Workspace:
+    """Twelve demonstrations and `QUERIES` test queries, each with a word of its own."""
+    pool, test = folder / "pool.jsonl", folder / "test.jsonl"
+    pool.write_text("".join(json.dumps({"input": f"shot {i} tells", "output": f"o{i % 3}"}) + "\n" for i in range(12)))
+    rows = [{"input": f"query{i} tells what", "output": f"o{i % 3}"} for i in range(QUERIES)]
+    test.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    workspace = Workspace.create(folder / "w")
+    index_pool(workspace, IndexPlan(paths=(str(pool),), test=(str(test),), encoder=None))
+    return workspace
+
+
+def evaluation(server: Server, k: int = 1, methods: str = "zero") -> list[str]:
+    """Arguments of a job that asks one prompt a query, or two with ``methods`` bm25."""
+    return [
+        "evaluate", "-m", methods, "-k", str(k), "--llm", "openai:stub", "--base-url", server.url,
+        "-j", str(CONCURRENCY), "--answers", "generate",
+    ]  # fmt: skip
+
+
+def asked(server: Server) -> list[str]:
+    """The prompts that came, probes left out."""
+    return [call.text for call in server.asked("query")]
+
+
+def leave_nothing_running(workspace: Workspace) -> None:
+    """Kill what a test left behind."""
+    for path in folders.home(workspace).glob("[0-9]*"):
+        job = folders.read(path)
+        if job.live and job.pid:
+            with suppress(ProcessLookupError):
+                os.kill(job.pid, signal.SIGKILL)
+                wait_for(path)

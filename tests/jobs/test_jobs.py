@@ -1,0 +1,311 @@
+"""Jobs: commands in processes of their own that take turns, may be stopped or killed, and pay nothing twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from factories.commands import Run
+from factories.jobs_world import CONCURRENCY, QUERIES, asked, evaluation, leave_nothing_running, make_pool
+from factories.servers import Server
+from icl_curate.engine.errors import CurateError, UsageError
+from icl_curate.engine.jobs import folder as folders
+from icl_curate.engine.jobs import start as starting
+from icl_curate.engine.jobs.child import Recorder
+from icl_curate.engine.jobs.folder import Job, find, jobs
+from icl_curate.engine.jobs.follow import Live, Told, follow, told
+from icl_curate.engine.jobs.lock import alive, hold, wait_for
+from icl_curate.engine.progress import Event
+from icl_curate.engine.store import runs
+from icl_curate.engine.store.workspace import Workspace
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    made = make_pool(tmp_path)
+    yield made
+    leave_nothing_running(made)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server(delay=0.05) as found:
+        yield found
+
+
+def until(true: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def ended(workspace: Workspace, number: int) -> Job:
+    wait_for(find(workspace, number).folder)
+    return find(workspace, number)
+
+
+def test_a_job_is_the_command_itself(
+    workspace: Workspace, server: Server, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-mine")
+    begun = run(*evaluation(server), "-w", workspace.path, "--background", "--json")
+    assert begun.code == 0, begun.err
+    assert (begun.json["job"]["number"], begun.json["job"]["state"]) == (1, "queued")
+    followed = run("jobs", "follow", "-w", workspace.path, "--json")  # the process that started it is gone
+    assert followed.code == 0, followed.err
+    job = find(workspace, 1)
+    assert (job.state, job.code, job.error) == ("done", 0, "")
+    assert [path.name for path in job.folder.iterdir() if path.stat().st_mode & 0o077] == []
+    assert job.created <= (job.started or 0) <= (job.ended or 0)
+    again = run(*evaluation(server), "-w", workspace.path, "--json").json
+    kept = {"cached_calls", "run"}
+    figures = {k: v for k, v in followed.json["methods"]["zero"].items() if k not in kept}
+    assert figures == {k: v for k, v in again["methods"]["zero"].items() if k not in kept}
+    assert Counter(asked(server)).most_common(1)[0][1] == 1
+    assert {found.run for found in runs.runs(workspace, "evaluate") if found.status == "done"} == {1, 2}
+    for path in job.folder.iterdir():
+        assert "sk-secret-of-mine" not in path.read_text()
+    listed = run("jobs", "-w", workspace.path)
+    assert "done" in listed.out
+    assert "icl-curate evaluate -m zero" in listed.out
+
+
+def test_events_say_where_a_job_stands_and_what_it_spent(workspace: Workspace, server: Server) -> None:
+    job = starting.start(workspace, evaluation(server))
+    events = list(follow(workspace, job.number))
+    assert not find(workspace, 1).live
+    last = events[-1]
+    assert (last.task, last.done, last.total) == ("ask", QUERIES, QUERIES)
+    assert last.fields["calls"] == len(asked(server)) == QUERIES
+    live = Live()
+    assert live.read(job.folder)
+    assert not live.read(job.folder)
+    assert live.spent["tokens_in"] == last.fields["tokens_in"] > 0
+
+
+def test_jobs_take_turns_and_one_may_leave_the_queue(workspace: Workspace, server: Server) -> None:
+    for k in (1, 2, 3):
+        starting.start(workspace, evaluation(server, k, "bm25"))
+    assert [(job.number, job.behind) for job in jobs(workspace)] == [(3, 2), (2, 1), (1, None)]
+    until(lambda: find(workspace, 1).state == "running")
+    assert [job.state for job in jobs(workspace)] == ["queued", "queued", "running"]
+    starting.cancel(workspace, 2)
+    assert ended(workspace, 2).state == "cancelled"
+    first, third = ended(workspace, 1), ended(workspace, 3)
+    assert (first.state, third.state) == ("done", "done")
+    assert first.ended is not None
+    assert third.started is not None
+    assert first.ended <= third.started
+    assert find(workspace, 2).started is None
+    shots = [text.count("shot ") for text in asked(server)]
+    assert set(shots) == {0, 1, 3}
+    assert shots.index(3) > max(i for i, count in enumerate(shots) if count == 1)
+
+
+def test_a_cancelled_job_keeps_what_was_paid(workspace: Workspace, server: Server, run: Run) -> None:
+    server.delay = 0.2
+    starting.start(workspace, evaluation(server))
+    until(lambda: len(asked(server)) >= 6)
+    server.delay = 2.0
+    stopped = run("jobs", "cancel", 1, "-w", workspace.path, "--json")
+    assert stopped.json["job"]["state"] == "cancelled"
+    before = len(asked(server))
+    assert before < QUERIES
+    assert all(call.answered for call in server.asked("query"))
+    assert runs.runs(workspace, "evaluate")[0].status == "interrupted"
+    with pytest.raises(UsageError, match="cancelled already"):
+        starting.cancel(workspace, 1)
+    server.delay = 0.0
+    assert run("jobs", "resume", 1, "-w", workspace.path, "--json").json["job"]["number"] == 2
+    assert ended(workspace, 2).state == "done"
+    assert Counter(asked(server)).most_common(1)[0][1] == 1
+    assert len(asked(server)) == QUERIES
+
+
+def test_a_killed_job_has_failed_and_the_next_runs(workspace: Workspace, server: Server, run: Run) -> None:
+    server.delay = 0.2
+    for k in (1, 2):  # started by programs that are gone by now: nobody looks after the queue
+        assert run(*evaluation(server, k, "bm25"), "-w", workspace.path, "--background").code == 0
+    until(lambda: len(asked(server)) >= 6)
+    job = find(workspace, 1)
+    assert job.pid is not None
+    os.kill(job.pid, signal.SIGKILL)
+    wait_for(job.folder)
+    server.delay = 0.0
+    job = find(workspace, 1)
+    assert (job.state, job.ended, job.code) == ("failed", None, None)
+    assert "killed" in job.error
+    assert job.fix == "icl-curate jobs resume 1"
+    assert ended(workspace, 2).state == "done"
+    assert starting.resume(workspace, 1).arguments == job.arguments
+    assert ended(workspace, 3).state == "done"
+    repeated = sum(count - 1 for count in Counter(asked(server)).values())
+    assert repeated <= CONCURRENCY  # in flight when it was killed
+
+
+def test_killing_is_cancelling_at_once(workspace: Workspace, server: Server) -> None:
+    server.delay = 0.5
+    starting.start(workspace, evaluation(server))
+    until(lambda: asked(server))
+    starting.cancel(workspace, 1, kill=True)
+    job = ended(workspace, 1)
+    assert (job.state, job.ended) == ("cancelled", None)  # it was given no time to say anything
+
+
+def test_a_job_cancelled_before_it_draws_breath(workspace: Workspace, server: Server) -> None:
+    starting.start(workspace, evaluation(server))
+    starting.cancel(workspace, 1)
+    assert ended(workspace, 1).state == "cancelled"
+    assert not asked(server)
+
+
+def test_a_job_that_fails_says_why(workspace: Workspace, run: Run) -> None:
+    starting.start(workspace, ["evaluate", "-m", "bm26"])
+    job = ended(workspace, 1)
+    assert (job.state, job.code) == ("failed", 2)
+    assert "bm26" in job.error
+    assert "Traceback" not in folders.log(job)
+    followed = run("jobs", "follow", "-w", workspace.path)
+    assert (followed.code, followed.out) == (2, "")
+    assert "bm26" in followed.err
+    with pytest.raises(UsageError, match="no job 7"):
+        find(workspace, 7)
+
+
+def test_following_may_end_before_the_job(workspace: Workspace, server: Server) -> None:
+    server.delay = 0.3
+    starting.start(workspace, evaluation(server))
+    command = [*starting.PROGRAM, "jobs", "follow", "-w", str(workspace.path)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        until(lambda: len(asked(server)) >= 4)
+        time.sleep(0.5)  # it has nothing to say that would show that it is listening
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "job 1 goes on" in err
+    assert ended(workspace, 1).state == "done"
+    assert len(asked(server)) == QUERIES
+
+
+def test_a_directory_that_is_gone_is_an_error_and_no_job(workspace: Workspace, tmp_path: Path) -> None:
+    with pytest.raises(CurateError, match="cannot start a job"):
+        starting.start(workspace, ["evaluate"], tmp_path / "gone")
+    assert not jobs(workspace)
+    assert not list(folders.home(workspace).iterdir())
+
+
+def test_sigterm_stops_a_command_as_tidily_as_ctrl_c(workspace: Workspace, server: Server) -> None:
+    server.delay = 0.2
+    command = [*starting.PROGRAM, *evaluation(server), "-w", str(workspace.path)]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        until(lambda: len(asked(server)) >= 4)
+        process.terminate()
+        assert process.wait(30) == 130
+    assert all(call.answered for call in server.asked("query"))
+
+
+# the folder and its lock
+
+
+def test_a_lock_is_free_when_its_last_holder_is_gone(tmp_path: Path) -> None:
+    assert not alive(tmp_path)
+    lock = hold(tmp_path)
+    handed_down = os.dup(lock.fileno())
+    lock.close()
+    assert alive(tmp_path)
+    os.close(handed_down)
+    assert not alive(tmp_path)
+    wait_for(tmp_path)
+
+
+def test_a_job_whose_starter_died_before_its_process_began_holds_nobody_up(workspace: Workspace) -> None:
+    orphan = folders.home(workspace) / "1"
+    orphan.mkdir(parents=True)
+    (orphan / folders.JOB).write_text(json.dumps({"arguments": ["evaluate"], "directory": "/", "created": 1.0}))
+    hold(orphan).close()
+    assert find(workspace, 1).state == "failed"
+    assert starting.start(workspace, ["evaluate", "--nonsense"]).number == 2
+    assert ended(workspace, 2).code == 2
+
+
+def test_numbers_are_given_once(tmp_path: Path) -> None:
+    each, threads = 20, 8
+    given: list[str] = []
+
+    def take(name: int) -> None:
+        for i in range(each):
+            draft = tmp_path / f".new-{name}-{i}"
+            draft.mkdir()
+            (draft / "owner").write_text(draft.name)
+            given.append((starting._numbered(tmp_path, draft) / "owner").read_text())
+
+    workers = [threading.Thread(target=take, args=(name,)) for name in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert folders.numbers(tmp_path) == list(range(1, each * threads + 1))
+    assert sorted(given) == sorted(f".new-{name}-{i}" for name in range(threads) for i in range(each))
+
+
+# events
+
+
+def test_every_step_and_note_is_kept_and_the_rest_thinned(tmp_path: Path) -> None:
+    with Recorder(tmp_path) as report:
+        for i in range(200):
+            report(Event("ask", i, 200, fields={"calls": i}))
+            report(Event("train", i, 200, fields={"loss": 1 / (i + 1)}))
+        report(Event("ask", 17, 200, "a warning"))
+        report(Event("ask", 200, 200))
+    found, _ = told(tmp_path)
+    events = [one.event for one in found]
+    assert [event.fields["loss"] for event in events if event.task == "train"] == [1 / (i + 1) for i in range(200)]
+    asks = [event for event in events if event.task == "ask"]
+    assert asks[0].done == 0
+    assert [(event.done, event.note) for event in asks[-2:]] == [(17, "a warning"), (200, "")]
+    assert len(asks) < 100
+
+
+def test_a_line_half_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
+    line = json.dumps({"time": 1.0, "task": "ask", "done": 1, "total": 2, "note": "n", "fields": {}}).encode() + b"\n"
+    file = tmp_path / folders.EVENTS
+    file.write_bytes(line + line[:20])
+    found, offset = told(tmp_path)
+    assert (len(found), offset) == (1, len(line))
+    file.write_bytes(line + line + b"not JSON\n" + line)
+    found, offset = told(tmp_path, offset)
+    assert [one.event.note for one in found] == ["n", "n"]
+    assert offset == file.stat().st_size
+
+
+def test_time_remaining_is_by_the_pace_since_the_task_began() -> None:
+    live = Live()
+    assert live.remaining(0.0) is None
+    live.add(Told(100.0, Event("ask", 60, 100)))  # 60 were cached: they say nothing of the pace
+    assert live.remaining(100.0) is None
+    live.add(Told(110.0, Event("ask", 70, 100)))
+    assert live.remaining(110.0) == pytest.approx(30.0)
+    assert live.remaining(115.0) == pytest.approx(25.0)
+    live.add(Told(120.0, Event("train", 1, 9, fields={"loss": 1.0, "sigma": 0.0})))
+    live.add(Told(121.0, Event("ask", 5, 50, "slow")))
+    live.add(Told(130.0, Event("train", 2, 9, fields={"loss": 0.5, "sigma": 0.1})))
+    latest = live.latest
+    assert latest is not None
+    assert latest.event.task == "train"
+    assert live.remaining(130.0) == pytest.approx(70.0)
+    assert [step["loss"] for step in live.steps] == [1.0, 0.5]
+    live.add(Told(131.0, Event("train", note="a remark changes no progress")))
+    assert live.remaining(130.0) == pytest.approx(70.0)
+    assert [note for _, note in live.notes] == ["slow", "a remark changes no progress"]
+    live.add(Told(140.0, Event("ask", 1, 50)))  # asking began anew with the next batch
+    assert live.tasks["ask"].event.done == 1

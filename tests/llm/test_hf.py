@@ -1,0 +1,209 @@
+"""The local model against direct forward passes, one sequence at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from factories.models import CHAT, NO_SYSTEM, Reference, save_model
+from icl_curate.engine.errors import LLMError
+from icl_curate.engine.llm.hf.drawing import generator_of, sample
+from icl_curate.engine.llm.hf.model import LocalModel
+from icl_curate.engine.llm.hf.tokens import render
+from icl_curate.engine.llm.settings import LLMSettings
+from icl_curate.engine.llm.types import Answer, Failure, Request, Result, Sampling
+from icl_curate.engine.pool.prompts import Message, Prompt
+from icl_curate.engine.pool.records import Query
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    base = tmp_path_factory.mktemp("models")
+    return {
+        "llama": save_model(base / "llama", "llama"),
+        "gpt2": save_model(base / "gpt2", "gpt2"),
+        "mistral": save_model(base / "mistral", "mistral"),
+        "chat": save_model(base / "chat", "llama", CHAT),
+        "no-system": save_model(base / "no-system", "gpt2", NO_SYSTEM),
+    }
+
+
+def _prompt(question: str, choices: tuple[str, ...] = (), shots: int = 3) -> Prompt:
+    messages = [Message("system", "Answer each question with a few words and nothing else.")]
+    for i in range(shots):
+        messages += [Message("user", f"Question: which animal barks on day {i}?"), Message("assistant", "the dog")]
+    return Prompt((*messages, Message("user", question)), Query(question), (), choices)
+
+
+QUESTIONS = (
+    "Question: which colour has the sky?",
+    "Question: does the ferry run on Sundays, and when does it leave?",
+    "Question: café?",
+)
+OPTIONS = ("blue", "the dog", "positive", "possible", "日本語", "four times a day")
+
+
+def _ask(model: LocalModel, requests: list[Request]) -> list[Result]:
+    return asyncio.run(model.ask(requests))
+
+
+def _answers(results: list[Result]) -> list[Answer]:
+    assert all(isinstance(result, Answer) for result in results), results
+    return [result for result in results if isinstance(result, Answer)]
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "mistral", "chat"])
+def test_option_scores_equal_one_pair_at_a_time(folders: dict[str, Path], kind: str) -> None:
+    model, reference = LocalModel(str(folders[kind])), Reference(folders[kind])
+    # two groups that share their demonstrations, and a prompt of its own
+    prompts = [_prompt(q, OPTIONS) for q in QUESTIONS] + [_prompt(q, OPTIONS[:2], shots=1) for q in QUESTIONS[:2]]
+    prompts.append(_prompt("Question: barges?", OPTIONS[1:4], shots=0))
+    answers = _answers(_ask(model, [Request(prompt, score=True) for prompt in prompts]))
+    for prompt, answer in zip(prompts, answers, strict=True):
+        wanted = [reference.score(prompt, choice) for choice in prompt.choices]
+        assert [len(option) for option in answer.option_logprobs] == [len(option) for option in wanted]
+        for got, want in zip(answer.option_logprobs, wanted, strict=True):
+            assert got == pytest.approx(want, abs=1e-5)
+        totals = [sum(option) for option in wanted]
+        assert answer.text == prompt.choices[totals.index(max(totals))]
+    assert model._tree is (kind != "mistral")
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_tree_equals_rows_when_options_share_beginnings_and_span_several_passes(
+    folders: dict[str, Path], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("icl_curate.engine.llm.hf.scoring.TREE_TOKENS", 24)
+    choices = ("the", "the dog", "the dog barks", "the ferry", "positive", "possible", "possibly")
+    requests = [Request(_prompt(q, choices), score=True) for q in QUESTIONS]
+    model = LocalModel(str(folders[kind]))
+    tree = _answers(_ask(model, requests))
+    assert model._tree
+    model._tree = False
+    rows = _answers(_ask(model, requests))
+    for a, b in zip(tree, rows, strict=True):
+        for x, y in zip(a.option_logprobs, b.option_logprobs, strict=True):
+            assert x == pytest.approx(y, abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "mistral", "chat"])
+def test_greedy_generation_equals_the_direct_loop_alone_and_in_a_batch(folders: dict[str, Path], kind: str) -> None:
+    model, reference = LocalModel(str(folders[kind])), Reference(folders[kind])
+    prompts = [_prompt(q) for q in QUESTIONS] + [_prompt("Question: barges?", shots=1), _prompt("Hills", shots=0)]
+    requests = [Request(prompt, sampling=Sampling(max_tokens=9)) for prompt in prompts]
+    together = _answers(_ask(model, requests))
+    alone = [_answers(_ask(model, [request]))[0] for request in requests]
+    for prompt, batched, single in zip(prompts, together, alone, strict=True):
+        assert batched.tokens == single.tokens
+        assert batched.logprobs == pytest.approx(single.logprobs, abs=1e-5)
+        tokens, values = reference.greedy(prompt, 9)
+        kept = len(batched.logprobs)  # the answer may have ended at a stop text
+        assert list(batched.tokens) == [reference.tokenizer.decode([t]) for t in tokens[:kept]]
+        assert batched.logprobs == pytest.approx(values[:kept], abs=1e-5)
+        assert kept == len(tokens) or batched.finish == "stop"
+        assert batched.tokens_in == len(reference.ids(reference.text(prompt))) == model.count_tokens(prompt)
+
+
+def test_a_drawn_answer_depends_on_seed_and_repeat_and_not_on_its_batch(folders: dict[str, Path]) -> None:
+    model = LocalModel(str(folders["llama"]))
+    sampling = Sampling(max_tokens=12, temperature=0.9, top_p=0.95, seed=3)
+    requests = [Request(_prompt(q), sampling=sampling) for q in QUESTIONS]
+    together = _answers(_ask(model, requests))
+    alone = [_answers(_ask(model, [request]))[0] for request in requests]
+    assert [a.tokens for a in together] == [a.tokens for a in alone]
+    draws = [Request(_prompt(QUESTIONS[0]), sampling=replace(sampling, repeat=i)) for i in range(6)]
+    assert len({answer.tokens for answer in _answers(_ask(model, draws))}) > 1
+
+
+def test_sampling_follows_the_model_within_the_nucleus() -> None:
+    torch.manual_seed(11)
+    logprobs = torch.randn(50).mul(2).log_softmax(-1)
+    truth = (logprobs / 1.5).softmax(-1)
+    ordered, index = truth.sort(descending=True)
+    nucleus = index[: int((ordered.cumsum(0) - ordered < 0.6).sum())].tolist()
+    draws = [Sampling(temperature=1.5, top_p=0.6, repeat=i) for i in range(2000)]
+    chosen = [sample(logprobs, draw, generator_of(draw, "prompt")) for draw in draws]
+    assert set(chosen) <= set(nucleus)
+    for token in nucleus:
+        expected = float(truth[token] / truth[nucleus].sum())
+        spread = 5 * (expected * (1 - expected) / len(chosen)) ** 0.5  # five standard errors
+        assert abs(chosen.count(token) / len(chosen) - expected) <= spread
+
+
+def test_a_template_without_a_system_turn_gets_it_in_the_first_user_turn(folders: dict[str, Path]) -> None:
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folders["no-system"])
+    text, chat = render(tokenizer, _prompt("Hills", shots=0))
+    assert chat
+    assert text.startswith("<|user|>Answer each question with a few words and nothing else.\n\nHills")
+
+
+def test_generation_stops_before_a_stop_text(folders: dict[str, Path]) -> None:
+    model = LocalModel(str(folders["chat"]))
+    prompt = _prompt(QUESTIONS[1])
+    free = _answers(_ask(model, [Request(prompt, sampling=Sampling(max_tokens=10))]))[0]
+    stop = free.tokens[4]
+    cut = _answers(_ask(model, [Request(prompt, sampling=Sampling(max_tokens=10, stop=(stop,)))]))[0]
+    assert stop not in cut.text.lstrip()
+    assert cut.finish == "stop"
+    assert cut.logprobs == pytest.approx(free.logprobs[: len(cut.logprobs)], abs=1e-6)
+    assert "".join(cut.tokens).strip() == cut.text or len(cut.tokens) <= 5
+
+
+def test_a_prompt_beyond_the_context_fails_alone(folders: dict[str, Path]) -> None:
+    model = LocalModel(str(folders["llama"]))
+    assert model.context_tokens == 512
+    long, short = _prompt("barges " * 600, OPTIONS[:2]), _prompt(QUESTIONS[0], OPTIONS[:2])
+    requests = [Request(long, score=True), Request(short, score=True), Request(long), Request(short)]
+    results = _ask(model, requests)
+    assert [type(result) for result in results] == [Failure, Answer, Failure, Answer]
+    assert {result.kind for result in results if isinstance(result, Failure)} == {"context"}
+
+
+def test_the_identity_changes_with_weights_template_and_dtype_alone(folders: dict[str, Path], tmp_path: Path) -> None:
+    base = LocalModel(str(folders["llama"])).identity()
+    assert LocalModel(str(folders["llama"]), LLMSettings(batch_size=3, timeout=1)).identity() == base
+    assert LocalModel(str(folders["llama"]), LLMSettings(dtype="bfloat16")).identity() != base
+    copy = save_model(tmp_path / "copy", "llama")
+    same = dict(LocalModel(str(copy)).identity())
+    assert same["weights"] == base["weights"]  # equal weights, wherever they lie
+    model = transformers.AutoModelForCausalLM.from_pretrained(copy)
+    with torch.no_grad():
+        model.model.layers[0].mlp.up_proj.weight[0, 0] += 0.5
+    model.save_pretrained(copy)
+    assert LocalModel(str(copy)).identity()["weights"] != base["weights"]
+    assert LocalModel(str(folders["chat"])).identity()["template"] != base["template"]
+
+
+def test_a_model_that_does_not_load_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for name in (str(tmp_path / "empty"), "./no/such/model"):
+        with pytest.raises(LLMError) as caught:
+            asyncio.run(LocalModel(name).probe())
+        assert caught.value.fix
+
+
+def test_closing_drops_the_weights_and_asking_loads_them_again(folders: dict[str, Path]) -> None:
+    async def twice() -> tuple[list[Result], list[Result]]:
+        request = Request(_prompt(QUESTIONS[0], OPTIONS), score=True)
+        first = await model.ask([request])
+        await model.close()
+        assert model._loaded is None
+        return first, await model.ask([request])
+
+    model = LocalModel(str(folders["llama"]))
+    first, second = asyncio.run(twice())
+    assert _answers(first)[0].option_logprobs == _answers(second)[0].option_logprobs
+
+
+def test_bfloat16_scores_stay_close_to_float32(folders: dict[str, Path]) -> None:
+    requests = [Request(_prompt(q, OPTIONS[:3]), score=True) for q in QUESTIONS]
+    exact = _answers(_ask(LocalModel(str(folders["llama"])), requests))
+    rough = _answers(_ask(LocalModel(str(folders["llama"]), LLMSettings(dtype="bfloat16")), requests))
+    flat = lambda answers: [v for a in answers for option in a.option_logprobs for v in option]  # noqa: E731
+    differences = [abs(a - b) for a, b in zip(flat(exact), flat(rough), strict=True)]
+    assert max(differences) < 1.0
+    assert max(differences) > 0.0  # it really ran in bfloat16

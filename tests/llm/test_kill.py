@@ -1,0 +1,121 @@
+"""A process killed at any moment: what was committed is never asked again, and little else is."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from factories.servers import Server
+from icl_curate.engine.llm.cache import call_key
+from icl_curate.engine.llm.openai_server import OpenAIServer
+from icl_curate.engine.llm.settings import LLMSettings
+from icl_curate.engine.llm.types import Request, Sampling
+from icl_curate.engine.pool.prompts import Message, Prompt
+from icl_curate.engine.pool.records import Query
+from icl_curate.engine.store import calls
+from icl_curate.engine.store.workspace import Workspace
+
+CHILD = """
+import signal
+import sys
+from pathlib import Path
+from icl_curate.engine.errors import Cancelled
+from icl_curate.engine.llm import runner
+from icl_curate.engine.llm.openai_server import OpenAIServer
+from icl_curate.engine.llm.settings import LLMSettings
+from icl_curate.engine.llm.types import Request, Sampling
+from icl_curate.engine.pool.prompts import Message, Prompt
+from icl_curate.engine.pool.records import Query
+from icl_curate.engine.store.workspace import Workspace
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs with it ignored
+url, path, count = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+settings = LLMSettings(base_url=url, concurrency=8)
+texts = [f"item {i}" for i in range(count)]
+requests = [Request(Prompt((Message("user", t),), Query(t)), sampling=Sampling(max_tokens=8)) for t in texts]
+try:
+    results = runner.ask(Workspace.open(path), OpenAIServer("stub", settings), requests, settings)
+except Cancelled as error:
+    print("cancelled", flush=True)
+    sys.exit(error.exit_code)
+print(sum(result.text.startswith("word ") for result in results), flush=True)
+"""
+CONCURRENCY = 8
+
+
+def _start(server: Server, path: Path, count: int) -> subprocess.Popen[str]:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("OPENAI_")}
+    command = [sys.executable, "-c", CHILD, server.url, str(path), str(count)]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def _keys(server: Server, count: int) -> dict[bytes, str]:
+    identity = OpenAIServer("stub", LLMSettings(base_url=server.url)).identity()
+    texts = [f"item {i}" for i in range(count)]
+    return {
+        call_key(identity, Request(Prompt((Message("user", t),), Query(t)), sampling=Sampling(max_tokens=8))): t
+        for t in texts
+    }
+
+
+def _wait_for(server: Server, marker: str, more: int) -> None:
+    seen = len(server.asked(marker))
+    deadline = time.monotonic() + 60
+    while len(server.asked(marker)) < seen + more:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_after_kill_9_only_calls_in_flight_are_asked_again(tmp_path: Path) -> None:
+    count, kills = 160, 4
+    path = tmp_path / "w"
+    Workspace.create(path)
+    chance = random.Random(5)
+    with Server(delay=0.03) as server:
+        keys = _keys(server, count)
+        committed: set[str] = set()
+        for _ in range(kills):
+            child = _start(server, path, count)
+            before = len(server.asked("item"))
+            _wait_for(server, "item", chance.randint(10, 30))
+            time.sleep(chance.uniform(0, 0.1))
+            child.send_signal(signal.SIGKILL)
+            child.communicate()
+            time.sleep(0.1)  # replies still on their way are sent to nobody
+            asked = [call.text for call in server.asked("item")[before:]]
+            assert not committed & set(asked)  # nothing that was safe is asked again
+            found = calls.lookup(Workspace.open(path), keys)
+            committed |= {keys[key] for key in found}
+            assert len(set(asked) - committed) <= CONCURRENCY  # what is lost was in flight
+        before = len(server.asked("item"))
+        last = _start(server, path, count)
+        out, err = last.communicate(timeout=120)
+        assert out.strip() == str(count), err
+        assert not committed & {call.text for call in server.asked("item")[before:]}
+        assert {call.text for call in server.asked("item")} == set(keys.values())
+        assert len(server.asked("item")) <= count + kills * CONCURRENCY
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+def test_ctrl_c_keeps_every_call_that_was_paid(tmp_path: Path) -> None:
+    count = 400
+    path = tmp_path / "w"
+    Workspace.create(path)
+    with Server(delay=0.05) as server:
+        child = _start(server, path, count)
+        _wait_for(server, "item", 30)
+        child.send_signal(signal.SIGINT)
+        out, err = child.communicate(timeout=60)
+        assert child.returncode == 130, err
+        assert out.strip() == "cancelled"
+        assert "Traceback" not in err
+        paid = {call.text for call in server.asked("item") if call.answered}
+        assert 20 <= len(paid) < count
+        keys = _keys(server, count)
+        assert {keys[key] for key in calls.lookup(Workspace.open(path), keys)} == paid

@@ -1,0 +1,301 @@
+"""Training over a scripted LLM: costs, the threshold traced, replay and resume, and what is learnt in a known world."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from factories.ranker_world import SETTINGS, Scripted, make_world, with_k
+from icl_curate.engine.errors import BudgetError, Cancelled, UsageError
+from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
+from icl_curate.engine.llm.budget import Budget
+from icl_curate.engine.llm.client import LLMClient
+from icl_curate.engine.llm.types import Failure, Request, Result
+from icl_curate.engine.pool.records import Query
+from icl_curate.engine.progress import CancelToken, Event
+from icl_curate.engine.ranker.inference import folder_of, import_ranker, latest
+from icl_curate.engine.ranker.policy import load
+from icl_curate.engine.ranker.train import RankerPlan, RankerTraining
+from icl_curate.engine.select.selector import Selector
+from icl_curate.engine.store import runs
+from icl_curate.engine.store.workspace import Workspace
+
+SHORT = RankerPlan(epochs=1)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Workspace:
+    return make_world(tmp_path / "w", pool=240, validation=60, test=40)
+
+
+def train(
+    world: Workspace, plan: RankerPlan = SHORT, backend: Scripted | None = None, seed: int = 0, **changes: Any
+) -> dict[str, Any]:
+    settings = with_k(5, seed=seed, **changes)
+    return RankerTraining(LLMClient(world, backend or Scripted(), settings), plan).run(Budget())
+
+
+def weights(world: Workspace, run: int) -> bytes:
+    policy, _ = load(folder_of(world, run))
+    return policy.weight.tobytes() + policy.bias.tobytes()
+
+
+def test_the_first_batch_takes_300_shots_and_promptpg_100_a_batch(world: Workspace) -> None:
+    batches = train(world)["metrics"]["batches"]
+    assert (batches[0]["shots"], batches[0]["calls"], batches[0]["sigma"]) == (300, 120, 0.0)
+    other = train(world, replace(SHORT, method="promptpg"))["metrics"]["batches"]
+    assert [batch["shots"] for batch in other[:2]] == [100, 100]
+    assert [batch["calls"] for batch in other[:2]] == [20, 20]
+
+
+def test_the_first_batch_is_full_even_with_few_queries(tmp_path: Path) -> None:
+    world = make_world(tmp_path / "few", pool=100, validation=20, test=1)
+    metrics = train(world)["metrics"]
+    assert metrics["batches"][0]["shots"] == 300
+    assert metrics["held_out_queries"] == 0
+
+
+def test_threshold_and_shots_traced_from_the_steps(world: Workspace) -> None:
+    """Every batch's σ is the score at the last turn of the batches before, and no shot stands at or below it."""
+    out = train(world, replace(SHORT, batch=8))
+    with world.read() as con:
+        steps = con.execute(
+            "SELECT batch, query, place, score, before, after FROM ranker_steps WHERE run = ?", [out["run"]]
+        ).fetchall()
+    batches = out["metrics"]["batches"]
+    assert len(batches) > 3
+    sigma = 0.0
+    turned = 0
+    for batch in batches:
+        assert batch["sigma"] == sigma
+        mine = [step for step in steps if step[0] == batch["batch"]]
+        assert all(score > sigma for *_, score, _, _ in mine)
+        assert batch["shots"] == sum(place for _, _, place, *_ in mine)
+        assert batch["helped"] == sum(not before and after for *_, before, after in mine)
+        assert batch["hurt"] == sum(before and not after for *_, before, after in mine)
+        for *_, score, before, after in mine:  # stored in the order of queries and shots
+            if before and not after:
+                sigma = score
+                turned += 1
+    assert turned
+
+
+def test_concurrency_changes_nothing(tmp_path: Path) -> None:
+    found = []
+    for in_flight in (1, 64):
+        world = make_world(tmp_path / f"w{in_flight}", pool=120, validation=40, test=1)
+        out = train(world, replace(SHORT, batch=16), Scripted(in_flight))
+        found.append(weights(world, out["run"]))
+    assert found[0] == found[1]
+
+
+def test_the_same_seed_walks_the_same_way_for_free(world: Workspace) -> None:
+    first, again, other = train(world), train(world), train(world, seed=1)
+    assert again["cached_calls"] == again["calls"] == first["calls"]
+    assert weights(world, again["run"]) == weights(world, first["run"])
+    assert weights(world, other["run"]) != weights(world, first["run"])
+
+
+def test_a_cancelled_training_goes_on_where_it_stopped(world: Workspace, tmp_path: Path) -> None:
+    whole = make_world(tmp_path / "whole", pool=240, validation=60, test=40)
+    reference = Scripted()
+    expected = weights(whole, train(whole, SHORT, reference)["run"])
+    cancel = CancelToken()
+    stopping = Scripted(4, cancel, stop_after=150)
+    with pytest.raises(Cancelled):
+        RankerTraining(LLMClient(world, stopping, with_k(5), cancel=cancel), SHORT).run(Budget())
+    assert runs.runs(world)[0].status == "interrupted"
+    rest = Scripted()
+    assert weights(world, train(world, SHORT, rest)["run"]) == expected
+    assert len(stopping.asked) + len(rest.asked) == len(reference.asked)
+
+
+CHILD = """
+import os, signal, sys
+from pathlib import Path
+from icl_curate.engine.llm.budget import Budget
+from icl_curate.engine.llm.client import LLMClient
+from icl_curate.engine.ranker.train import RankerPlan, RankerTraining
+from icl_curate.engine.store.workspace import Workspace
+from factories.ranker_world import Scripted, with_k
+
+class Mortal(Scripted):
+    async def ask(self, requests):
+        results = await super().ask(requests)
+        if len(self.asked) >= 150:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return results
+
+llm = LLMClient(Workspace.open(Path(sys.argv[1])), Mortal(4), with_k(5))
+RankerTraining(llm, RankerPlan(epochs=1)).run(Budget())
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs SIGKILL")
+def test_a_killed_training_pays_again_only_what_was_in_flight(world: Workspace, tmp_path: Path) -> None:
+    whole = make_world(tmp_path / "whole", pool=240, validation=60, test=40)
+    reference = Scripted()
+    expected = weights(whole, train(whole, SHORT, reference)["run"])
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    child = subprocess.run([sys.executable, "-c", CHILD, str(world.path)], env=environment, check=False)
+    assert child.returncode == -signal.SIGKILL
+    rest = Scripted()
+    assert weights(world, train(world, SHORT, rest)["run"]) == expected
+    assert len(reference.asked) - 150 <= len(rest.asked) <= len(reference.asked) - 150 + 2 * 4
+
+
+def test_a_budget_ends_it_and_what_was_answered_is_kept(world: Workspace) -> None:
+    training = RankerTraining(LLMClient(world, Scripted(), with_k(5)), SHORT)
+    with pytest.raises(BudgetError):
+        training.run(Budget(max_calls=60))
+    assert runs.runs(world)[0].status == "failed"
+    assert train(world)["cached_calls"] >= 60
+
+
+def test_the_dry_run_asks_nothing_and_bounds_the_run(world: Workspace) -> None:
+    backend = Scripted()
+    cost = RankerTraining(LLMClient(world, backend, with_k(5), dry_run=True), RankerPlan(epochs=2)).cost()
+    assert not backend.asked
+    train(world, RankerPlan(epochs=2), backend)
+    assert 0 < len(backend.asked) <= cost.to_ask
+
+
+class _Flaky(Scripted):
+    """Never answers prompts with exactly two shots."""
+
+    async def ask(self, requests: Any) -> list[Result]:
+        asked: list[Request] = list(requests)
+        found = await super().ask(asked)
+        await asyncio.sleep(0)
+        return [
+            Failure("request", "no") if len(request.prompt.demonstrations) == 2 else result
+            for request, result in zip(asked, found, strict=True)
+        ]
+
+
+def test_nothing_is_learnt_from_a_call_that_failed(world: Workspace) -> None:
+    out = train(world, SHORT, _Flaky())
+    assert out["failures"] > 0
+    with world.read() as con:
+        places = {place for (place,) in con.execute("SELECT DISTINCT place FROM ranker_steps").fetchall()}
+    assert 1 in places
+    assert not places & {2, 3}
+    assert "2" not in out["metrics"]["accuracy_by_shots"]
+
+
+def test_errors_come_before_the_first_call(world: Workspace, tmp_path: Path) -> None:
+    backend = Scripted()
+    with pytest.raises(UsageError, match="k is 0"):
+        RankerTraining(LLMClient(world, backend, with_k(0)))
+    with pytest.raises(UsageError, match="has been trained"):
+        Selector(world, "ranker", settings=SETTINGS).select("topic1term3")
+    assert not backend.asked
+
+
+def test_events_tell_where_it_stands(world: Workspace) -> None:
+    events: list[Event] = []
+    RankerTraining(LLMClient(world, Scripted(), with_k(5), events.append), SHORT).run(Budget())
+    mine = [event for event in events if event.task == "train"]
+    assert mine[-1].done == mine[-1].total
+    assert {"loss", "sigma", "shots", "accuracy"} <= set(mine[0].fields)
+
+
+# what is learnt
+
+
+@pytest.fixture(scope="module")
+def learnt(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, dict[str, list[dict[str, Any]]]]:
+    """A bigger world, trained with three seeds by both methods."""
+    world = make_world(tmp_path_factory.mktemp("world") / "w", pool=360, validation=150, test=160, seed=1)
+    metrics: dict[str, list[dict[str, Any]]] = {"ranker": [], "promptpg": []}
+    for seed in range(3):
+        for method in metrics:
+            plan = RankerPlan(method=method, epochs=5 if method == "ranker" else 1)  # type: ignore[arg-type]
+            metrics[method].append(train(world, plan, seed=seed)["metrics"])
+    return world, metrics
+
+
+def test_the_ranker_beats_bm25_most_of_all_on_hard_queries(learnt: tuple[Workspace, Any]) -> None:
+    world, _ = learnt
+    plan = EvaluationPlan(("random", "bm25", "dense", "ranker"), seeds=3)
+    found = Evaluation(LLMClient(world, Scripted(), with_k(5)), plan).run(Budget())["methods"]
+    for other in ("random", "bm25", "dense"):
+        assert found["ranker"]["accuracy"] > found[other]["accuracy"] + 0.1
+        assert found["ranker"]["hard"] > found[other]["hard"] + 0.15
+    assert found["ranker"]["easy"] >= found["bm25"]["easy"]
+
+
+def test_a_pass_takes_fewer_shots_than_promptpgs(learnt: tuple[Workspace, Any]) -> None:
+    """The paper's figure 8 counts one epoch; over all seeds here."""
+    _, metrics = learnt
+    own, other = (
+        sum(batch["shots"] for run in metrics[method] for batch in run["batches"] if batch["epoch"] == 0)
+        for method in ("ranker", "promptpg")
+    )
+    assert own < other
+
+
+def test_helpful_ones_come_first_and_misleading_ones_last(learnt: tuple[Workspace, Any]) -> None:
+    world, _ = learnt
+    selector = Selector(world, "ranker", 20, settings=with_k(20))
+    with world.read() as con:
+        rows = con.execute("SELECT row, input FROM demonstrations WHERE split = 'test'").fetchall()
+    places: dict[str, list[int]] = {"helpful": [], "misleading": []}
+    for chosen in selector.select_many([Query(text, row=row) for row, text in rows]):
+        for place, shot in enumerate(chosen):
+            kind = shot.demonstration.id.split("-")[0]
+            places.setdefault(kind, []).append(place)
+    assert np.mean(places["helpful"]) + 3 < np.mean(places["misleading"])
+
+
+def test_selection_says_why(learnt: tuple[Workspace, Any]) -> None:
+    world, _ = learnt
+    with world.read() as con:
+        row, text = con.execute("SELECT row, input FROM demonstrations WHERE split = 'test' LIMIT 1").fetchone() or ()
+    chosen = Selector(world, "ranker", settings=with_k(5)).select(Query(text, row=row))
+    scores = [shot.score for shot in chosen]
+    assert len(chosen) == 5
+    assert scores == sorted(scores, reverse=True)
+    assert all(shot.parts["policy"] == shot.score and shot.parts["bm25"] > 0 for shot in chosen)
+
+
+def test_each_seed_selects_with_its_own_run(learnt: tuple[Workspace, Any]) -> None:
+    world, _ = learnt
+    done = {run.settings["seed"]: run.run for run in runs.runs(world, "train-ranker")}
+    for seed, run in done.items():
+        assert latest(world, llm="scripted", seed=seed) == run
+    assert latest(world, llm="scripted", seed=99) == max(done.values())
+
+
+def test_a_ranker_moves_to_another_workspace(learnt: tuple[Workspace, Any], tmp_path: Path) -> None:
+    world, _ = learnt
+    other = make_world(tmp_path / "other", pool=240, validation=40, test=120, seed=1)
+    run = import_ranker(other, world.path, with_k(5))
+    source = latest(world, llm="scripted")
+    assert source is not None
+    assert load(folder_of(other, run))[0].weight.tobytes() == load(folder_of(world, source))[0].weight.tobytes()
+    plan = EvaluationPlan(("bm25", "ranker"), seeds=1)
+    found = Evaluation(LLMClient(other, Scripted(), with_k(5)), plan).run(Budget())["methods"]
+    assert found["ranker"]["accuracy"] > found["bm25"]["accuracy"]
+
+
+def test_a_ranker_of_another_encoder_is_refused(learnt: tuple[Workspace, Any], tmp_path: Path) -> None:
+    world, _ = learnt
+    run = latest(world)
+    assert run is not None
+    source = folder_of(world, run)
+    metadata = (source / "ranker.json").read_text().replace('"encoder": "world"', '"encoder": "other"')
+    (tmp_path / "ranker.json").write_text(metadata)
+    (tmp_path / "ranker.safetensors").write_bytes((source / "ranker.safetensors").read_bytes())
+    with pytest.raises(UsageError, match="other"):
+        import_ranker(world, tmp_path, with_k(5))
+    with pytest.raises(UsageError, match="no usable ranker"):
+        import_ranker(world, tmp_path / "nothing", with_k(5))

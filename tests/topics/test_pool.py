@@ -1,0 +1,302 @@
+"""Topics of a pool whose truth is known: mined, learnt through the real door, selected by, and its gaps found."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from factories.topics_world import (
+    LOST,
+    PLAN,
+    SETTINGS,
+    SUBJECTS,
+    WIDTH,
+    Scripted,
+    Words,
+    make_world,
+    subject_of,
+    train,
+)
+from icl_curate.engine.errors import UsageError, WorkspaceError
+from icl_curate.engine.index.build import IndexPlan, index_pool
+from icl_curate.engine.llm.client import LLMClient
+from icl_curate.engine.pool.records import Query
+from icl_curate.engine.retrieval.vectors import Vectors, folder_of
+from icl_curate.engine.retrieval.view import PoolView
+from icl_curate.engine.select.methods import METHODS
+from icl_curate.engine.store.decisions import decide
+from icl_curate.engine.store.demonstrations import active_rows, content_keys, fetch, queries
+from icl_curate.engine.topics import mining, selection
+from icl_curate.engine.topics import model_file as kept
+from icl_curate.engine.topics.coverage import coverage_curves, required_topics
+from icl_curate.engine.topics.match import core_request, topics_in
+from icl_curate.engine.topics.report import FLOOR, TOP, Survey, gaps, topics
+from icl_curate.engine.topics.train import TopicTraining
+
+# mining
+
+
+def test_phrases_keep_to_punctuation_and_begin_and_end_with_content() -> None:
+    found = dict(mining.phrases("The lost and found desk, in Grocery Stores: 42 items"))
+    assert "lost and found" in found and found["grocery store"] == "grocery stores"
+    assert not any(key.startswith(("the ", "and ")) or key.endswith(" and") or "42" in key for key in found)
+    assert "desk grocery" not in found and "found desk in" not in found
+
+
+def test_mined_topics_are_the_planted_phrases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = make_world(tmp_path / "w", monkeypatch)
+    shots = fetch(workspace, active_rows(workspace))
+    texts = [shot.input for shot in shots]
+    names, vectors = mining.mine(texts, Words().encode(texts), Words().encode, size=24)
+    planted = {phrase for phrases in SUBJECTS.values() for phrase in phrases}
+    assert planted <= set(names)
+    assert vectors.shape == (len(names), WIDTH)
+    counts = Counter(word for text in texts for word in text.split())
+    assert not {name for name in names if counts[name] > mining.EVERYWHERE * len(texts)}  # no boilerplate
+    assert not {part for phrase in planted for part in phrase.split()} & set(names)  # no part of a longer phrase
+
+
+def test_synonyms_go_to_the_better_name() -> None:
+    rng = np.random.default_rng(0)
+    base = rng.normal(size=(300, 16))
+    vectors = np.concatenate([base, base[:200] + 0.05 * rng.normal(size=(200, 16)), base[:250]])
+    vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    kept_names: list[int] = []
+    for i, vector in enumerate(vectors):
+        if all(float(vector @ vectors[j]) < 0.9 for j in kept_names):
+            kept_names.append(i)
+    assert mining.without_synonyms(vectors) == kept_names
+
+
+def test_a_list_of_ones_own_topics(tmp_path: Path) -> None:
+    file = tmp_path / "topics.txt"
+    file.write_text("# mine\nRose bush\n\nrose  bushes\ntug boat\n", encoding="utf-8")
+    assert mining.read_list(file) == ["Rose bush", "tug boat"]
+    file.write_text("# nothing\n", encoding="utf-8")
+    with pytest.raises(UsageError, match="names no topic"):
+        mining.read_list(file)
+    with pytest.raises(UsageError, match="cannot read"):
+        mining.read_list(tmp_path / "absent.txt")
+
+
+# training
+
+
+def test_training_learns_topics_and_what_the_llm_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = make_world(tmp_path / "w", monkeypatch)
+    backend = Scripted()
+    summary = train(workspace, backend)
+    metrics = summary["metrics"]
+    assert metrics["average_precision"] > metrics["by_name"]["average_precision"]
+    assert summary["calls"] == 260 == len(backend.asked) and metrics["core_by_llm"] is False
+    assert metrics["notes"] and "overlap in words" in metrics["notes"][0]
+    listed = {topic.topic: topic for topic in topics(workspace, SETTINGS)}
+    shots = fetch(workspace, active_rows(workspace))
+    for subject, phrases in SUBJECTS.items():
+        for phrase in phrases:
+            topic = listed[phrase]
+            assert topic.active == topic.demonstrations == sum(phrase in shot.input for shot in shots)
+            assert topic.sources[0][0] == f"{subject}-desk"
+            assert (topic.knowledge < 0.5) == (subject in (*LOST, "kitchen"))
+            assert topic.observations > 5
+    again = train(workspace, backend)
+    assert again["cached_calls"] == again["calls"] and len(backend.asked) == 260
+    assert again["metrics"]["average_precision"] == metrics["average_precision"]
+
+
+def test_a_dry_run_asks_nothing_and_counts_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = make_world(tmp_path / "w", monkeypatch)
+    backend = Scripted(instructs=True)
+    cost = TopicTraining(LLMClient(workspace, backend, SETTINGS, dry_run=True), PLAN).cost()
+    assert (cost.requests, backend.asked) == (240 + 60 + 200 + 60, [])
+
+
+def test_the_llm_picks_core_topics_and_adds_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = make_world(tmp_path / "w", monkeypatch)
+    backend = Scripted(instructs=True)
+    summary = train(workspace, backend)
+    prompts = [text for text in backend.asked if "Candidate topics:" in text]
+    assert len(prompts) == 300 and summary["metrics"]["core_by_llm"]
+    assert summary["metrics"]["added_by_llm"] == len(SUBJECTS)  # named for many; what was named once is left out
+    listed = {topic.topic: topic for topic in topics(workspace, SETTINGS)}
+    assert listed["garden matters"].demonstrations == 48
+    pool_and_validation = {query.input for query in queries(workspace, "validation")}
+    with workspace.read() as con:
+        pool_and_validation |= {text for (text,) in con.execute("SELECT input FROM active").fetchall()}
+    assert all(any(text in prompt for text in pool_and_validation) for prompt in prompts)  # test queries never
+
+
+def test_a_reply_is_read_whatever_its_form() -> None:
+    assert topics_in("1. Rose Bush, *tulip bulb*;\n- rose bushes.\n\n") == ["rose bush", "tulip bulb"]
+    assert topics_in("I am sorry but this is a sentence far too long to be a topic") == []
+    request = core_request(Query("Where?", answers=("here",)), ["a", "b"])
+    assert "Candidate topics: a, b" in request.prompt.text and "Answer: here" in request.prompt.text
+
+
+# selection
+
+
+def test_picks_come_from_the_subject_and_leave_the_query_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = make_world(tmp_path / "w", monkeypatch)
+    train(workspace)
+    view = PoolView(workspace, SETTINGS)
+    asked = queries(workspace, "test")
+    picks = METHODS["topick"].choose(view, asked, 3, 0)
+    for query, chosen in zip(asked, picks, strict=True):
+        shots = fetch(workspace, [pick.row for pick in chosen])
+        assert len({pick.row for pick in chosen}) == 3
+        assert [shot.output for shot in shots].count(query.answers[0]) >= 2
+    own = fetch(workspace, view.rows[:1])[0].as_query()
+    assert own.row not in {pick.row for pick in METHODS["topick"].choose(view, [own], 240, 0)[0]}
+    alone = [METHODS["topick"].choose(view, [query], 3, 0)[0] for query in asked]
+    assert [[pick.row for pick in chosen] for chosen in alone] == [[pick.row for pick in chosen] for chosen in picks]
+    assert METHODS["topick"].choose(view, [], 3, 0) == [] and METHODS["topick"].choose(view, asked[:1], 0, 0) == [[]]
+
+
+def test_what_a_query_needs_and_a_pick_adds_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = make_world(tmp_path / "w", monkeypatch)
+    train(workspace)
+    view = PoolView(workspace, SETTINGS)
+    query = Query("quiet rose bush colleague small compost heap")
+    needed = [need.topic for need in selection.needs(view, query, 4)]
+    assert {"rose bush", "compost heap"} <= set(needed)
+    first = selection.topick(view, [query], 1)[0][0]
+    assert {topic for topic, _ in first.adds} & {"rose bush", "compost heap"}
+    assert all(gain > 0 for _, gain in first.adds)
+
+
+def test_unknown_topics_draw_the_picks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = make_world(tmp_path / "w", monkeypatch)
+    train(workspace)
+    view = PoolView(workspace, SETTINGS)
+    mixed = [Query(f"small {a} morning {b}") for a in SUBJECTS["garden"] for b in SUBJECTS["kitchen"]]
+
+    with workspace.read() as con:
+        outputs = dict(con.execute("SELECT row, output FROM demonstrations").fetchall())
+    blind = [outputs[p[0].row] for p in selection.topick(view, mixed, 1, knowledge=False)].count("kitchen")
+    aware = [outputs[p[0].row] for p in selection.topick(view, mixed, 1)].count("kitchen")
+    assert aware > blind
+
+
+def test_rows_indexed_after_training_can_be_picked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = make_world(tmp_path / "w", monkeypatch)
+    train(workspace)
+    late = tmp_path / "late.jsonl"
+    text = "quiet tug boat small anchor chain"
+    late.write_text(json.dumps({"id": "late", "input": text, "output": "harbour"}) + "\n", encoding="utf-8")
+    index_pool(workspace, IndexPlan((str(tmp_path / "w-pool.jsonl"), str(late))))
+    (row,) = [shot.row for shot in fetch(workspace, active_rows(workspace)) if shot.id == "late"]
+    stored = Vectors.open(folder_of(workspace.path, "words"))
+    stored.write(np.array([row]), Words().encode([text]), content_keys(workspace)[[row]])
+    view = PoolView(workspace, SETTINGS)
+    assert row in [c.row for c in selection.topick(view, [Query("tug boat small anchor chain")], 5)[0]]
+    model = kept.load(workspace, kept.latest(workspace))
+    assert row not in model.covered.rows and row in selection.covering(model, view).rows
+
+
+def test_topick_covers_at_least_as_much_as_chance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = make_world(tmp_path / "w", monkeypatch)
+    train(workspace)
+    view = PoolView(workspace, SETTINGS)
+    asked = queries(workspace, "test")
+    required = required_topics(view, asked)
+
+    def curve(method: str) -> tuple[Any, Any]:
+        return coverage_curves(
+            view, required, [[p.row for p in chosen] for chosen in METHODS[method].choose(view, asked, 4, 0)], 5
+        )
+
+    (ours, redundant), (chance, _) = curve("topick"), curve("random")
+    assert ours.shape == (4,) and redundant[0] == 0
+    assert (np.diff(ours) >= 0).all() and ours[0] > chance[0]
+
+
+def test_without_a_model_the_user_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = make_world(tmp_path / "w", monkeypatch)
+    for ask in (
+        lambda: selection.topick(PoolView(workspace, SETTINGS), queries(workspace, "test"), 1),
+        lambda: topics(workspace, SETTINGS),
+        lambda: gaps(workspace, SETTINGS),
+    ):
+        with pytest.raises(UsageError) as raised:
+            ask()
+        assert "train topics" in raised.value.fix
+    summary = train(workspace)
+    weights = kept.folder_of(workspace, summary["run"]) / kept.WEIGHTS
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(WorkspaceError, match=r"topics.safetensors is not what was written") as damaged:
+        gaps(workspace, SETTINGS)
+    assert "train topics" in damaged.value.fix
+
+
+# gaps
+
+
+def test_planted_gaps_are_found_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = make_world(tmp_path / "w", monkeypatch, LOST)
+    train(workspace)
+    found = gaps(workspace, SETTINGS)
+    phrases = {phrase for subject in LOST for phrase in SUBJECTS[subject]}
+    asked = queries(workspace, "validation")
+    first = found[: len(phrases)]
+    assert {gap.topic for gap in first} <= phrases | set(LOST)
+    assert {subject_of(gap.topic) for gap in first} == set(LOST)
+    for gap in first:
+        truly = sum(gap.topic in query.input for query in asked)
+        assert gap.queries == pytest.approx(truly, abs=2)
+        assert gap.coverage < 0.5 and gap.knowledge < 0.5
+        assert all(subject_of(text) in LOST for _, text in gap.examples)
+    assert [gap.severity for gap in found] == sorted((gap.severity for gap in found), reverse=True)
+
+
+def test_behind_a_topic_stand_the_rows_that_cover_and_need_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = make_world(tmp_path / "w", monkeypatch, LOST)
+    train(workspace)
+    decide(workspace, "prune", "source", ["garden-desk"])
+    survey = Survey(workspace, SETTINGS)
+    view, asked = PoolView(workspace, SETTINGS), queries(workspace, "validation")
+    needs = survey.model.predictor.predict(view.embed(asked))
+    covers = survey.model.predictor.predict(view.vectors(active_rows(workspace)))
+    bar = np.sort(needs, axis=1)[:, -min(TOP, needs.shape[1])]
+    for topic in survey.topics():
+        at = survey.model.names.index(topic.topic)
+        behind = survey.behind(topic.topic, limit=10)
+        needing = {q.row: needs[i, at] for i, q in enumerate(asked) if needs[i, at] >= max(bar[i], FLOOR)}
+        assert dict(behind.queries) == pytest.approx(needing)
+        assert len(needing) == topic.queries
+        weights = [weight for _, weight in behind.demonstrations]
+        assert weights == sorted(weights, reverse=True)
+        place = {row: i for i, row in enumerate(active_rows(workspace).tolist())}
+        for row, weight in behind.demonstrations:
+            assert weight == pytest.approx(covers[place[row], at], abs=2e-3)
+        assert len(behind.core) == topic.active
+        assert behind.core <= set(place)
+    by_name = {topic.topic: topic for topic in survey.topics()}
+    for gap in survey.gaps(limit=1000):
+        topic = by_name[gap.topic]
+        found = (topic.queries, topic.covered, topic.severity)
+        assert found == (gap.queries, gap.coverage, gap.severity)
+    with pytest.raises(KeyError):
+        survey.behind("no such topic")
+
+
+def test_a_gap_opens_when_a_source_is_pruned_and_closes_when_it_is_restored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = make_world(tmp_path / "w", monkeypatch)
+    train(workspace)
+
+    def severity() -> float:
+        found = gaps(workspace, SETTINGS, limit=1000)
+        return sum(gap.severity for gap in found if subject_of(gap.examples[0][1]) == "kitchen")
+
+    before = severity()
+    decide(workspace, "prune", "source", ["kitchen-desk"])
+    pruned = severity()
+    assert pruned > before + 5
+    decide(workspace, "restore", "source", ["kitchen-desk"])
+    assert severity() == pytest.approx(before)

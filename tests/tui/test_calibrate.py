@@ -1,0 +1,226 @@
+"""The tab Calibrate: rounds stepped and run with their cost shown first, answers accepted, notes, a queue."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from factories.reviewing import HOSTILE as TEXTS
+from factories.reviewing import is_safe, said, session, text_of, until
+from factories.servers import Server, answer_to
+from icl_curate.engine import trust
+from icl_curate.engine.index.build import IndexPlan, index_pool
+from icl_curate.engine.store.decisions import decide, history
+from icl_curate.engine.store.demonstrations import active_rows, fetch
+from icl_curate.engine.store.reviews import reviews
+from icl_curate.engine.store.workspace import Workspace
+from icl_curate.tui.app import ReviewApp
+from icl_curate.tui.dialogs.confirm import Confirm
+from icl_curate.tui.dialogs.note import Note
+from icl_curate.tui.dialogs.start import Start
+from icl_curate.tui.tabs.calibrate.tab import CalibrateTab
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+HOSTILE = " ".join(text for text in TEXTS if len(text) < 100 and "\n" not in text)
+LLM = "openai:stub"
+QUERIES = 5
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server() as found:
+        yield found
+
+
+def index(folder: Path, server: Server | None = None, queries: int = QUERIES) -> Workspace:
+    pool, validation = folder / "pool.jsonl", folder / "validation.jsonl"
+    pool.write_text("".join(json.dumps({"input": f"shot {i}", "output": f"o{i}"}) + "\n" for i in range(6)))
+    rows = [
+        {
+            "id": f"q{i}",
+            "input": f"question {i} {HOSTILE}",
+            "output": f"o{i}",
+            "context": f"First {i} {HOSTILE}\n\nSecond {i} says o{i}.\n\nThird {i}"
+            + (" x" * 400_000 if i == 2 else ""),
+        }
+        for i in range(queries)
+    ]
+    validation.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    workspace = Workspace.create(folder / "w")
+    index_pool(workspace, IndexPlan((str(pool),), validation=(str(validation),) if queries else (), encoder=None))
+    config = ["price_in = 1000.0", "price_out = 1000.0", 'method = "bm25"']
+    if server:
+        config += [f'llm = "{LLM}"', f'base_url = "{server.url}"']
+        trust.confirm(workspace.path, server.url)
+    (workspace.path / "config.toml").write_text("\n".join(config))
+    (workspace.path / "review.json").write_text(json.dumps({"tab": "calibrate"}))
+    return workspace
+
+
+def numbers(tab: CalibrateTab) -> list[int]:
+    return [round_["round"] for round_ in tab.told["rounds"]] if tab.told else []
+
+
+def test_steps_and_runs_say_their_cost_and_are_paid_once(tmp_path: Path, server: Server) -> None:
+    workspace = index(tmp_path, server)
+
+    async def agreed(app: ReviewApp, pilot: Pilot[None], to_ask: int) -> None:
+        await until(pilot, lambda: isinstance(app.screen, Confirm) and f"to ask: {to_ask}" in text_of(app))
+        await pilot.press("y")
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        tab = app.query_one(CalibrateTab)
+        await until(pilot, lambda: tab.told)
+        assert not server.calls
+        assert "not asked yet" in text_of(app)
+        await pilot.press("s")
+        await until(pilot, lambda: isinstance(app.screen, Confirm))
+        await pilot.press("n")
+        assert not server.calls
+        await pilot.press("s")
+        await agreed(app, pilot, 1 + 3)
+        await until(pilot, lambda: numbers(tab) == [0])
+        assert len(server.asked("question 0")) == 4
+        await pilot.press("s")
+        await agreed(app, pilot, 1)
+        await until(pilot, lambda: numbers(tab) == [0, 1])
+        await pilot.press("r")
+        await agreed(app, pilot, 4)
+        await until(pilot, lambda: numbers(tab) == [0, 1, 2, 3, 4, 5])
+        asked = server.asked("question 0")
+        assert len(asked) == 9
+        assert tab.told is not None
+        assert {round_["answer"] for round_ in tab.told["rounds"]} <= {answer_to(call.text) for call in asked}
+        least = min(tab.told["rounds"], key=lambda round_: round_["uncertainty"])
+        assert tab.told["final_round"] == least["round"]
+        await until(pilot, lambda: least["answer"][:8] in text_of(app))
+        assert is_safe(text_of(app))
+        await pilot.press("s")
+        await until(pilot, lambda: "all 5 rounds are walked" in said(app))
+        await pilot.press("r")  # everything is known: nothing to pay, nothing to confirm
+        await pilot.pause(0.5)
+        assert not isinstance(app.screen, Confirm)
+        assert len(server.asked("question 0")) == 9
+        await pilot.press("p", "y")
+        copied = json.loads(app.clipboard)
+        at = min(tab.rounds.cursor, 5)
+        assert [one["content"] for one in copied] == [m.content for m in tab.told["prompts"][at]]
+        assert is_safe(text_of(app))
+        await pilot.press("q")
+
+    session(workspace.path, script)
+
+
+def test_answers_are_accepted_noted_and_the_queue_follows(tmp_path: Path, server: Server) -> None:
+    workspace = index(tmp_path, server)
+    decide(workspace, "prune", "demonstration", [fetch(workspace, active_rows(workspace)[:1])[0].id])
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        tab = app.query_one(CalibrateTab)
+        await until(pilot, lambda: tab.told)
+        row = tab.current
+        assert row is not None
+        await pilot.press("a")
+        await until(pilot, lambda: "no answer to accept" in said(app))
+        await pilot.press("s")
+        await until(pilot, lambda: isinstance(app.screen, Confirm))
+        await pilot.press("y")
+        await until(pilot, lambda: numbers(tab) == [0])
+        await pilot.press("enter")
+        await until(pilot, lambda: app.focused is tab.rounds)
+        await pilot.press("a")
+        await until(pilot, lambda: row in reviews(workspace, LLM))
+        assert tab.told is not None
+        assert reviews(workspace, LLM)[row].answer == tab.told["rounds"][0]["answer"]
+        await until(pilot, lambda: f"1 of {QUERIES} accepted" in text_of(app))
+        await pilot.press("e")
+        await until(pilot, lambda: isinstance(app.screen, Note))
+        app.screen.query_one(Input).value = "look [/b] again"
+        await pilot.press("enter")
+        await until(pilot, lambda: reviews(workspace, LLM)[row].note)
+        assert reviews(workspace, LLM)[row].round == 0  # a note leaves what was accepted
+        await until(pilot, lambda: "look [/b] again" in text_of(app))
+        await pilot.press("u")  # in this tab the latest word, then the one before, is taken back; no pruning
+        await until(pilot, lambda: not reviews(workspace, LLM)[row].note)
+        assert reviews(workspace, LLM)[row].round == 0
+        await until(pilot, lambda: "look [/b] again" not in text_of(app))
+        await pilot.press("u")
+        await until(pilot, lambda: row not in reviews(workspace, LLM))
+        await pilot.press("a")
+        await until(pilot, lambda: f"1 of {QUERIES} accepted" in text_of(app))
+        await pilot.press("e")
+        await until(pilot, lambda: isinstance(app.screen, Note))
+        app.screen.query_one(Input).value = "look [/b] again"
+        await pilot.press("enter")
+        await until(pilot, lambda: "look [/b] again" in text_of(app))
+        await pilot.press("a", "u", "a", "a", "u")  # faster than the disk: each acts on what the one before did
+        await until(pilot, lambda: not tab._queue("say"))
+        assert (reviews(workspace, LLM)[row].round, reviews(workspace, LLM)[row].note) == (None, "look [/b] again")
+        await pilot.press("u")
+        await until(pilot, lambda: reviews(workspace, LLM)[row].round == 0)
+        assert [entry.action for entry in history(workspace)] == ["prune"]
+        await pilot.press("escape", "n")
+        await until(pilot, lambda: tab.current != row)
+        await pilot.press("f")
+        await until(pilot, lambda: len(tab.rows) == QUERIES - 1 and row not in tab.rows.tolist())
+        await pilot.press("f")
+        await until(pilot, lambda: tab.rows.tolist() == [row])
+        await until(pilot, lambda: tab.case and tab.case.row == row)
+        await pilot.press("a")
+        await until(pilot, lambda: reviews(workspace, LLM)[row].round is None)
+        await until(pilot, lambda: not len(tab.rows) and "no such query" in text_of(app))
+        await pilot.press("f")
+        await until(pilot, lambda: tab.rows.tolist() == [row])
+        await pilot.press("q")
+
+    session(workspace.path, script)
+
+    async def again(app: ReviewApp, pilot: Pilot[None]) -> None:
+        tab = app.query_one(CalibrateTab)
+        await until(pilot, lambda: tab.rows.size)
+        assert tab.filter == "noted"
+        await until(pilot, lambda: numbers(tab) == [0])  # what was answered is shown again without asking
+
+    calls = len(server.calls)
+    session(workspace.path, again)
+    assert len(server.calls) == calls
+
+
+@pytest.mark.parametrize("size", [(80, 24), (40, 12)])
+def test_small_terminals_show_queue_and_case(tmp_path: Path, size: tuple[int, int]) -> None:
+    workspace = index(tmp_path)
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        tab = app.query_one(CalibrateTab)
+        await until(pilot, lambda: tab.told)
+        await until(pilot, lambda: "question 0" in text_of(app))
+        await pilot.press("j", "j")  # the one with long documents
+        await until(pilot, lambda: tab.case and tab.case.id == "q2" and tab.told)
+        await pilot.press("enter")
+        await until(pilot, lambda: "round" in text_of(app))
+        assert is_safe(text_of(app))
+        await pilot.press("escape")
+        await until(pilot, lambda: app.focused is tab.queue)
+
+    session(workspace.path, script, size)
+
+
+def test_the_whole_set_is_proposed_as_a_job_and_an_empty_set_says_so(tmp_path: Path) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: app.query_one(CalibrateTab).told)
+        await pilot.press("b")
+        await until(pilot, lambda: isinstance(app.screen, Start))
+        assert app.screen.query_one(Input).value == "calibrate --validation"
+        await pilot.press("escape")
+
+    async def empty(app: ReviewApp, pilot: Pilot[None]) -> None:
+        tab = app.query_one(CalibrateTab)
+        await until(pilot, lambda: tab.nothing)
+        assert tab.to_copy().startswith("icl-curate index")
+
+    session(index(tmp_path).path, script)
+    (tmp_path / "none").mkdir()
+    session(index(tmp_path / "none", queries=0).path, empty)

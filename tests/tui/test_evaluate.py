@@ -1,0 +1,252 @@
+"""The tab Evaluate against evaluations whose every outcome is made up here, and counted here again."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from factories.reviewing import HOSTILE as TEXTS
+from factories.reviewing import is_safe, session, text_of, until
+from icl_curate.engine.index.build import IndexPlan, index_pool
+from icl_curate.engine.store import runs
+from icl_curate.engine.store.demonstrations import queries
+from icl_curate.engine.store.workspace import Workspace
+from icl_curate.tui.app import ReviewApp
+from icl_curate.tui.dialogs.outcome import OutcomeDialog
+from icl_curate.tui.dialogs.start import Start
+from icl_curate.tui.tabs.evaluate.rows import command_for
+from icl_curate.tui.tabs.evaluate.tab import EvaluateTab
+from icl_curate.tui.widgets.forest import Forest, Look, Span
+from textual.pilot import Pilot
+from textual.widgets import Input, Static
+
+HOSTILE = " ".join(text for text in TEXTS if len(text) < 100 and "\n" not in text)
+
+QUERIES = 40
+METHODS = {"zero": 1, "dense": 1, "ranker": 3}
+"""Seeds of each."""
+
+
+def index(folder: Path, count: int = QUERIES) -> Workspace:
+    pool, test = folder / "pool.jsonl", folder / "test.jsonl"
+    pool.write_text("".join(json.dumps({"input": f"shot {i} {HOSTILE}", "output": "o"}) + "\n" for i in range(6)))
+    texts = [f"query{i} {HOSTILE} " + ("x" * 999_000 if i == 3 else "") for i in range(count)]
+    rows = [{"id": f"q{i}", "input": text, "output": f"o{i % 3}"} for i, text in enumerate(texts)]
+    test.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    workspace = Workspace.create(folder / "w")
+    index_pool(workspace, IndexPlan(paths=(str(pool),), test=(str(test),) if count else (), encoder=None))
+    return workspace
+
+
+def record(workspace: Workspace, seed: int) -> dict[tuple[str, int, str], bool | None]:
+    """Keep an evaluation with outcomes at random; returns them by method, seed and query (None: a failure)."""
+    chance = random.Random(seed)
+    asked = queries(workspace, "test", None)
+    run = runs.start(workspace, "evaluate", "openai:stub", {})
+    outcomes: dict[tuple[str, int, str], bool | None] = {}
+    columns: dict[str, list[Any]] = {name: [] for name in runs.EVALUATION_COLUMNS.names}
+    for method, seeds in METHODS.items():
+        for at in range(seeds):
+            for query in asked:
+                right = chance.choice([True, True, False, None])
+                outcomes[method, at, query.id] = right
+                said = None if right is None else (query.answers[0] if right else f"wrong {HOSTILE}")
+                cells = {
+                    "run": run, "method": method, "seed": at, "row": query.row, "demonstrations": [0, 1], "dropped": 0,
+                    "answer": said, "failure": "" if said else f"timeout: {HOSTILE}", "correct": right, "f1": 0.5,
+                    "uncertainty": chance.random(), "tokens_in": 10, "tokens_out": 1,
+                }  # fmt: skip
+                for name, cell in cells.items():
+                    columns[name].append(cell)
+    runs.add_evaluations(workspace, pa.table(columns, schema=runs.EVALUATION_COLUMNS))
+    runs.finish(workspace, run, "done", {"run": run, **summary(outcomes)})
+    return outcomes
+
+
+def summary(outcomes: dict[tuple[str, int, str], bool | None]) -> dict[str, Any]:
+    methods: dict[str, Any] = {}
+    for name, seeds in METHODS.items():
+        right = [bool(o) for (method, _, _), o in outcomes.items() if method == name]
+        accuracy = sum(right) / len(right)
+        methods[name] = {
+            "accuracy": accuracy, "std": 0.01, "ci95": [accuracy - 0.1, accuracy + 0.07], "easy": accuracy / 2,
+            "hard": None if name == "zero" else accuracy / 3, "seeds": seeds, "calls": len(right), "cached_calls": 0,
+            "failures": 0, "shots": 2.0, "tokens_in": 10 * len(right), "tokens_out": 1,
+        }  # fmt: skip
+    for name, row in methods.items():
+        other = "zero" if name == "dense" else "dense"
+        row["versus"] = {"method": other, "difference": row["accuracy"] - methods[other]["accuracy"], "p_holm": 0.01}
+    told = {"split": "test", "queries": QUERIES, "k": 2, "llm": "openai:stub", "answered_by": "generate"}
+    return {**told, "metric": "accuracy", "easy_queries": 11, "hard_queries": 29, "methods": methods}
+
+
+def shares(outcomes: dict[tuple[str, int, str], bool | None], method: str) -> dict[str, float]:
+    """Share of right seeds by query; what failed is wrong."""
+    found: dict[str, list[bool]] = {}
+    for (name, _, query), right in outcomes.items():
+        if name == method:
+            found.setdefault(query, []).append(bool(right))
+    return {query: sum(right) / len(right) for query, right in found.items()}
+
+
+def test_outcomes_are_shares_of_seeds_with_what_was_lost_first(tmp_path: Path) -> None:
+    workspace = index(tmp_path)
+    record(workspace, 1)
+    truth = record(workspace, 2)
+    found = runs.outcomes(workspace, 2, "ranker", "dense")
+    mine, others = shares(truth, "ranker"), shares(truth, "dense")
+    assert {o.id: o.right for o in found} == pytest.approx(mine)
+    assert {o.id: o.other_right for o in found} == others
+    gains = [o.gain for o in found]
+    assert gains == sorted(gains)
+    assert min(gains) < 0 < max(gains)
+    for o in found:
+        first = truth["ranker", 0, o.id]
+        assert (o.answer is None, o.failure != "") == ((True, True) if first is None else (False, False))
+        assert first is None or (o.answer == o.wanted) == first
+    alone = runs.outcomes(workspace, 2, "ranker")
+    assert {(o.gain, o.other_right, o.other_answer) for o in alone} == {(0.0, None, None)}
+    assert not runs.outcomes(workspace, 9, "ranker")
+
+
+def test_runs_methods_and_queries_by_keys(tmp_path: Path) -> None:
+    workspace = index(tmp_path)
+    first, second = record(workspace, 1), record(workspace, 2)
+    begun = runs.start(workspace, "evaluate", "openai:stub", {})
+    runs.finish(workspace, begun, "interrupted", {"error": "never shown"})
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await pilot.press("7")
+        tab = app.query_one(EvaluateTab)
+        await until(pilot, lambda: tab.shown)
+
+        def scores(name: str) -> list[float]:
+            return [row[name] for _, row in tab.rows]
+
+        assert tab.run is not None
+        assert tab.run.run == 2
+        assert scores("accuracy") == sorted(scores("accuracy"), reverse=True)
+        await pilot.press("S")
+        assert scores("accuracy") == sorted(scores("accuracy"))
+        await pilot.press("h")
+        assert tab.run.run == 1
+        assert dict(tab.rows)["zero"]["accuracy"] == pytest.approx(sum(shares(first, "zero").values()) / QUERIES)
+        await pilot.press("h", "l")
+        assert tab.run.run == 2
+        await pilot.press("s", "s")  # by hard, where zero has none: it stands last
+        assert tab.sort == "hard"
+        assert tab.rows[-1][0] == "zero"
+        while tab.rows[tab.table.cursor][0] != "ranker":
+            await pilot.press("j" if tab.table.cursor < 1 else "k")
+        await until(pilot, lambda: tab.pair == ("ranker", "dense"))
+        mine, others = shares(second, "ranker"), shares(second, "dense")
+        for kept in (
+            {q for q in mine if mine[q] < others[q]},
+            {q for q in mine if mine[q] > others[q]},
+            {q for q in mine if mine[q] < 1},
+            set(mine),
+        ):
+            await pilot.press("f")
+            await until(pilot, lambda kept=kept: {o.id for o in tab.shown} == kept)
+        assert f"{sum(mine[q] > others[q] for q in mine)} won" in text_of(app)
+        await pilot.press("o", "enter")
+        await until(pilot, lambda: isinstance(app.screen, OutcomeDialog))
+        await pilot.pause()
+        text = text_of(app)
+        assert is_safe(text)
+        assert "shown by ranker" in str(app.screen.query_one("#told", Static).render())
+        await pilot.press("escape", "escape")
+        assert app.focused is tab.table
+        await pilot.press("y")
+        table = app.clipboard.splitlines()
+        assert len(table) == 2 + len(METHODS)
+        assert table[-1].startswith("| zero | ")
+        assert is_safe(text_of(app))
+        await pilot.press("q")
+
+    session(workspace.path, script)
+    session(workspace.path, _remembers)
+
+
+async def _remembers(app: ReviewApp, pilot: Pilot[None]) -> None:
+    tab = app.query_one(EvaluateTab)
+    await until(pilot, lambda: tab.rows)
+    assert (tab.sort, tab.descending) == ("hard", True)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (40, 12)])
+def test_small_terminals_keep_the_figures_and_the_queries(tmp_path: Path, size: tuple[int, int]) -> None:
+    workspace = index(tmp_path)
+    record(workspace, 2)
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await pilot.press("7")
+        tab = app.query_one(EvaluateTab)
+        await until(pilot, lambda: tab.shown)
+        await pilot.pause()
+        for name, row in tab.rows:
+            assert f"{row['accuracy']:.3f}" in text_of(app)
+            assert name in text_of(app)
+        await pilot.press("o")
+        await until(pilot, lambda: "lost" in text_of(app))
+        assert is_safe(text_of(app))
+        await pilot.press("escape")
+        await until(pilot, lambda: f"{tab.rows[0][1]['accuracy']:.3f}" in text_of(app))
+
+    session(workspace.path, script, size)
+
+
+def test_without_evaluations_n_proposes_the_first(tmp_path: Path) -> None:
+    workspace = index(tmp_path, 1)
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await pilot.press("7")
+        tab = app.query_one(EvaluateTab)
+        await until(pilot, lambda: tab.nothing and tab in (app.focused or app).ancestors)
+        assert tab.to_copy() == "icl-curate evaluate --methods zero,random,bm25,dense"
+        await pilot.press("n")
+        assert isinstance(app.screen, Start)
+        assert app.screen.query_one(Input).value == tab.to_copy().removeprefix("icl-curate ")
+        await pilot.press("escape")
+        assert app.screen.id == "_default"
+
+    session(workspace.path, script)
+
+
+def test_the_proposed_comparison_names_what_is_trained() -> None:
+    assert command_for(set(), "test") == "evaluate --methods zero,random,bm25,dense"
+    assert command_for({"train-ranker", "train-topics", "train-sources"}, "validation") == (
+        "evaluate --methods zero,random,bm25,dense,ranker,topick --split validation"
+    )
+
+
+def test_intervals_are_drawn_to_one_scale(tmp_path: Path) -> None:
+    spans = [Span("a", 0.2, 0.4, 0.3), Span("bb [/x]", 0.3, 0.8, 0.6), Span("c", 0.55, 0.65, 0.6)]
+    look = Look("95 %", (("├", ""), ("┤", "")), level=0.6)
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        forest = Forest()
+        await app.mount(forest)
+        forest.styles.width, forest.styles.height = 90, 5
+        await pilot.pause()
+        forest.draw(spans, look, 0)
+        await pilot.pause()
+        *rows, axis = str(forest.render()).split("\n")
+        places = [(row.index("├"), row.index("●"), row.index("┤")) for row in rows]
+        values = [(span.low, span.mark or 0.0, span.high) for span in spans]
+        pairs = [pair for row in zip(values, places, strict=True) for pair in zip(*row, strict=True)]
+        (low, first), (high, last) = min(pairs), max(pairs)
+        scale = (last - first) / (high - low)
+        for value, at in pairs:
+            assert abs(first + (value - low) * scale - at) <= 1
+        assert rows[0][places[1][1]] == "┊"  # the level stands where 0.6 is marked
+        assert axis.startswith(" 95 %")
+        for tick in axis[9:].split():
+            assert abs(axis.index(tick) + 2 - (first + (float(tick) - low) * scale)) <= 3
+
+    workspace = index(tmp_path, 1)
+    session(workspace.path, script)

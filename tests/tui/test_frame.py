@@ -1,0 +1,472 @@
+"""The frame of ``review``: tabs, actions, keys, memory, hostile text, small terminals, other processes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import unicodedata
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factories.commands import Run
+from factories.reviewing import (
+    HOSTILE,
+    go,
+    lines_of,
+    numbers,
+    session,
+    settled,
+    text_of,
+    until,
+)
+from icl_curate.engine.store import locks
+from icl_curate.engine.store import workspace as store
+from icl_curate.engine.store.decisions import decide, history
+from icl_curate.engine.store.workspace import Workspace
+from icl_curate.tui.actions import keymap
+from icl_curate.tui.app import FRAME, TABS, ReviewApp, import_tabs
+from icl_curate.tui.dialogs.help import Help
+from icl_curate.tui.widgets.detail import Detail
+from icl_curate.tui.widgets.table import LineTable
+
+
+def test_every_tab_is_what_the_frame_says_it_is() -> None:
+    tabs = import_tabs()
+    assert [tab.NAME for tab in tabs] == list(TABS)
+    assert [tab.TITLE for tab in tabs] == [name.capitalize() for name in TABS]
+
+
+def test_every_action_has_its_method_its_own_name_and_its_own_keys() -> None:
+    tabs = import_tabs()
+    parts: list[Any] = [ReviewApp, LineTable, Detail, *tabs]
+    names = Counter(action.name for part in parts for action in part.ACTIONS)
+    assert [name for name, count in names.items() if count > 1] == []
+    for part in parts:
+        for action in part.ACTIONS:
+            assert callable(getattr(part, f"action_{action.run.partition('(')[0]}", None)), action.name
+    framed = [key for action in FRAME for key in action.keys.split(",")]
+    for tab in tabs:
+        keys = [key for action in tab.ACTIONS for key in action.keys.split(",")]
+        assert [key for key, count in Counter(keys + framed).items() if count > 1] == [], tab.NAME
+
+
+def test_tabs_are_walked_by_keys_and_by_mouse(taught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        for i, name in enumerate(TABS, 1):
+            await pilot.press(str(i))
+            assert app.tab is not None and name == app.tab.NAME
+            assert app.focused is not None and app.tab in app.focused.ancestors
+            await settled(pilot)
+        await pilot.press("right_square_bracket")
+        assert app.tab.NAME == "overview"
+        await pilot.press("left_square_bracket", "left_square_bracket")
+        assert app.tab.NAME == "evaluate"
+        await pilot.click("TabBar", offset=(lines_of(app)[0].index("Sources") + 1, 0))
+        assert app.tab.NAME == "sources"
+
+    session(taught, script)
+
+
+def test_help_tells_all_actions_of_the_focused_part_and_the_palette_carries_them_out(taught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        tab = await go(app, pilot, "sources")
+        await pilot.press("question_mark")
+        await pilot.pause()
+        assert isinstance(app.screen, Help)
+        told = [action for _, _, actions in app.screen._sections for action in actions]
+        assert set(told) == {*LineTable.ACTIONS, *tab.ACTIONS, *FRAME}
+        await pilot.press("escape")
+        commands = {command.title: command for command in app.get_system_commands(app.screen)}
+        assert {f"{r.TITLE}: {a.label or a.about}" for r in app.tabs for a in r.ACTIONS} <= set(commands)
+        assert "icl-curate prune --source NAME" in commands["Sources: Prune"].help
+        await go(app, pilot, "jobs")
+        await pilot.press("colon")
+        await pilot.press(*"Sources: Reverse")
+        await until(pilot, lambda: "Turn the order round" in text_of(app))
+        before = tab.descending
+        await pilot.press("enter")
+        await until(pilot, lambda: tab.descending is not before)
+        assert app.tab is tab
+
+    session(taught, script)
+
+
+def test_keys_can_be_changed_and_mistakes_in_the_file_are_told(taught: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = taught.parent / "config.toml"
+    monkeypatch.setenv("ICL_CURATE_CONFIG", str(config))
+    (taught.parent / "keys.toml").write_text('"sources.reverse" = "z"\n[sources]\nprun = "p"\ntune = 3\n')
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        tab = await go(app, pilot, "sources")
+        before = tab.descending
+        await pilot.press("S")
+        assert tab.descending is before
+        await pilot.press("z")
+        assert tab.descending is not before
+        told = " ".join(notification.message for notification in app._notifications)
+        assert "no action 'sources.prun'; did you mean 'sources.prune'?" in told
+        assert "sources.tune must be a text" in told
+
+    session(taught, script)
+    assert keymap(["a.b"], taught / "none.toml") == ({}, [])
+    (taught / "broken.toml").write_text("a = ")
+    assert keymap(["a.b"], taught / "broken.toml")[1]
+
+
+def test_a_session_is_remembered(taught: Path) -> None:
+    async def first(app: ReviewApp, pilot: Any) -> None:
+        tab = await go(app, pilot, "demos")
+        tab._again(sort="input", descending=True)
+        tab.action_state()
+        await settled(pilot)
+        app.theme = "nord"
+        await pilot.press("q")
+
+    async def second(app: ReviewApp, pilot: Any) -> None:
+        assert app.theme == "nord"
+        tab: Any = app.tab
+        assert tab.NAME == "demos"
+        assert (tab.asked.sort, tab.asked.descending, tab.asked.filter.pruned) == ("input", True, False)
+        assert tab.rows.size
+
+    session(taught, first)
+    session(taught, second)
+
+
+def test_what_changed_is_remembered_before_the_end(taught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await go(app, pilot, "demos")
+        await pilot.press("s")
+
+        def kept() -> Any:
+            told = json.loads((taught / "review.json").read_text()) if (taught / "review.json").exists() else {}
+            return told.get("tab"), told.get("tabs", {}).get("demos", {}).get("sort")
+
+        await until(pilot, lambda: kept()[0] == "demos")
+        await until(pilot, lambda: kept()[1] != "row")
+        assert kept() == ("demos", "effect")
+
+    session(taught, script)
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        "",
+        "{",
+        "[]",
+        '{"tab": 3, "theme": [], "tabs": {"demos": {"split": "x", "sort": 1, "pruned": "y"}, "sources": 7}}',
+    ],
+)
+def test_a_damaged_memory_counts_as_none(taught: Path, kept: str) -> None:
+    (taught / "review.json").write_text(kept)
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        assert app.tab is not None and app.tab.NAME == "overview"
+        demos: Any = await go(app, pilot, "demos")
+        assert demos.asked.sort == "row" and demos.rows.size
+
+    session(taught, script)
+    assert json.loads((taught / "review.json").read_text())["tab"] == "demos"
+
+
+def test_no_byte_of_the_pool_reaches_the_terminal_raw_or_as_markup(taught: Path) -> None:
+    def safe(app: ReviewApp) -> None:
+        for line in lines_of(app):
+            raw = [c for c in line if unicodedata.category(c) in {"Cc", "Zl", "Zp"} or c in "\u202e\u2066\u200f\u061c"]
+            assert not raw, repr(line)
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        for tab in ("overview", "sources"):
+            await go(app, pilot, tab)
+            safe(app)
+        demos = await go(app, pilot, "demos")
+        await pilot.press("G", "enter")
+        seen = ""
+        for _ in HOSTILE:
+            await settled(pilot)
+            safe(app)
+            seen += text_of(app)
+            await pilot.press("G")
+            await pilot.pause()
+            safe(app)
+            seen += text_of(app)
+            await pilot.press("escape", "k", "enter")
+        assert "[/foo]" in seen and "[bold]not bold" in seen and "more characters" in seen and "␛[31mred" in seen
+        await pilot.press("escape")
+        await pilot.press("f", "enter")
+        await settled(pilot)
+        safe(app)
+        await pilot.press("o", "d", "d", "enter")
+        await settled(pilot)
+        safe(app)
+        assert len(demos.rows) == len(HOSTILE)
+        await pilot.press("a", "x")
+        await settled(pilot)
+        safe(app)
+        await pilot.press("H")
+        await settled(pilot)
+        safe(app)
+
+    session(taught, script)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (40, 12), (200, 60)])
+def test_any_terminal_size_will_do(taught: Path, size: tuple[int, int]) -> None:
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        for tab in ("overview", "sources", "topics"):
+            await go(app, pilot, tab)
+            await pilot.press("j")
+        demos = await go(app, pilot, "demos")
+        await pilot.press("question_mark", "escape", "f", "escape", "slash", "q", "escape", "enter", "escape")
+        if size >= (40, 12):
+            table = demos.query_one(LineTable)
+            assert table.size.height >= 6
+            await pilot.resize_terminal(33, 9)
+            await settled(pilot)
+
+    session(taught, script, size)
+
+
+def test_what_the_command_line_changes_meanwhile_is_seen(taught: Path, run: Run) -> None:
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        tab: Any = await go(app, pilot, "sources")
+        assert all(s.kept for s in tab.sources)
+        done = run("prune", "--source", "noisy", "-w", taught)
+        assert done.code == 0, done.err
+        await until(pilot, lambda: [s.source for s in tab.sources if not s.kept] == ["noisy"])
+        await pilot.press("u")
+        await until(pilot, lambda: all(s.kept for s in tab.sources))
+
+    session(taught, script)
+
+
+HOLD = """
+import sys, duckdb
+con = duckdb.connect(sys.argv[1]); print("held", flush=True); sys.stdin.readline()
+"""
+
+
+def test_a_locked_workspace_is_told_and_tried_again(taught: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "PATIENCE", 0.2)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(taught / store.FILE)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout and holder.stdin and holder.stdout.readline() == "held\n"
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await until(pilot, lambda: f"workspace is open in PID {holder.pid}" in text_of(app))
+        await pilot.press("u")
+        await until(pilot, lambda: any("open in PID" in n.message for n in app._notifications))
+        holder.stdin.close()  # type: ignore[union-attr]
+        holder.wait()
+        tab: Any = app.tab
+        await until(pilot, lambda: bool(tab.step))
+        await until(pilot, lambda: "open in PID" not in lines_of(app)[1])
+
+    session(taught, script)
+
+
+def test_who_is_waited_for_is_said_and_leaving_does_not_wait(taught: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(taught / store.FILE)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout and holder.stdin and holder.stdout.readline() == "held\n"
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        monkeypatch.setattr(locks, "on_wait", app.waits)
+        await until(pilot, lambda: any(f"open in PID {holder.pid}" in n.message for n in app._notifications))
+        await pilot.press("question_mark")  # keys are taken meanwhile
+        await until(pilot, lambda: len(app.screen_stack) == 2)
+
+    try:
+        session(taught, script)  # ends the app while the tab still waits
+        assert holder.poll() is None
+    finally:
+        holder.stdin.close()
+        holder.wait()
+
+
+def test_an_empty_workspace_says_what_to_run_in_every_tab(tmp_path: Path) -> None:
+    Workspace.create(tmp_path)
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        for tab in TABS:
+            tab = await go(app, pilot, tab)
+            assert tab.nothing is not None
+            assert f"$ {tab.nothing.command}" in text_of(app).replace("\n", "")
+            await pilot.press("y")
+            assert app.clipboard == tab.nothing.command
+
+    session(tmp_path, script)
+
+
+def test_decisions_keep_their_order_however_fast_the_keys(taught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        demos: Any = await go(app, pilot, "demos")
+        await pilot.press("x", "j", "x", "j", "x", "u")
+        await until(pilot, lambda: len(demos.known.pruned) == 2)
+        await settled(pilot)
+        assert demos.known.pruned.tolist() == demos.rows[:2].tolist()
+        await pilot.press("u", "u")
+        await until(pilot, lambda: len(demos.known.pruned) == 0)
+        await pilot.press("u")
+        await until(pilot, lambda: any("no decision left" in n.message for n in app._notifications))
+
+    session(taught, script)
+
+
+def test_history_lists_decisions_and_undoes_them(taught: Path) -> None:
+    made = Workspace.open(taught)
+
+    def active() -> set[str]:
+        with made.read() as con:
+            return {name for (name,) in con.execute("SELECT id FROM active").fetchall()}
+
+    def decided() -> list[tuple[str, bool]]:
+        return [(entry.action, entry.undone) for entry in history(made)]
+
+    everything = active()
+    noisy = {name for name in numbers(made) if name.startswith("noisy-")}
+    decide(made, "prune", "source", ["noisy"], "too [/noisy]")
+    decide(made, "keep", "demonstration", ["noisy-1"])
+    assert active() == everything - noisy | {"noisy-1"}
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await pilot.press("H")
+        await until(pilot, lambda: "too [/noisy]" in text_of(app))
+        await pilot.press("u")
+        table = app.screen.query_one(LineTable)
+        await until(pilot, lambda: table.count == 3)
+        assert decided() == [("undo", False), ("keep", True), ("prune", False)]
+        assert active() == everything - noisy
+        await pilot.press("u")
+        await until(pilot, lambda: table.count == 4)
+        assert decided() == [("undo", False), ("undo", False), ("keep", True), ("prune", True)]
+        assert active() == everything
+        await pilot.press("escape")
+        await settled(pilot)
+
+    session(taught, script)
+
+
+def test_the_first_paint_needs_neither_duckdb_nor_numpy() -> None:
+    probe = "import sys, icl_curate.tui.app; print(*{m.split('.')[0] for m in sys.modules})"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert not set(done.stdout.split()) & {"duckdb", "numpy", "pyarrow", "torch", "openai"}
+    probe = "import sys, icl_curate.tui.app as a; a.import_tabs(); print(*{m.split('.')[0] for m in sys.modules})"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    heavy = {"torch", "openai", "transformers", "sentence_transformers", "scipy", "numba"}
+    assert not set(done.stdout.split()) & heavy
+
+
+def test_off_a_terminal_it_ends_with_2_and_names_the_commands(taught: Path, run: Run) -> None:
+    done = run("review", "-w", taught, timeout=60)
+    assert done.code == 2
+    assert "needs a terminal" in done.err and "icl-curate status" in done.err and "Traceback" not in done.err
+    assert done.out == ""
+
+
+class Terminal:
+    """``icl-curate review`` on a pseudo-terminal of its own; its process does ``first`` before anything else."""
+
+    def __init__(self, folder: Path, first: str = "") -> None:
+        pty = pytest.importorskip("pty")
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:  # pragma: no cover
+            os.environ |= {"TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"}
+            code = f"{first}\nfrom icl_curate.cli import main; main()"
+            os.execv(sys.executable, [sys.executable, "-c", code, "review", "-w", str(folder)])
+        self.seen = b""
+
+    def wait_for(self, text: bytes, seconds: float = 30) -> None:
+        import select
+
+        end = time.monotonic() + seconds
+        while text not in self.seen:
+            assert time.monotonic() < end, self.seen[-2000:]
+            if select.select([self.fd], [], [], 0.1)[0]:
+                try:
+                    self.seen += os.read(self.fd, 1 << 16)
+                except OSError:
+                    break
+
+    def ended(self) -> int:
+        """The exit code; what was still to be read is in ``seen``."""
+        while True:
+            try:
+                found = os.read(self.fd, 1 << 16)
+            except OSError:
+                break
+            if not found:
+                break
+            self.seen += found
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+@pytest.mark.parametrize("how", ["q", "SIGTERM", "SIGHUP"])
+def test_the_terminal_is_given_back_clean(taught: Path, how: str) -> None:
+    # DuckDB lists what it finds in use while the interpreter is taken apart; now and then there is something
+    terminal = Terminal(taught, "import ctypes, duckdb; ctypes.pythonapi.Py_IncRef(ctypes.py_object(duckdb.connect()))")
+    terminal.wait_for(b"icl-curate")  # the next step: the workspace was read
+    if how == "q":
+        os.write(terminal.fd, b"q")
+    else:
+        os.kill(terminal.pid, getattr(signal, how))
+    assert terminal.ended() == (0 if how == "q" else 128 + getattr(signal, how))
+    leaves = terminal.seen.rindex(b"\x1b[?1049l")
+    assert leaves > terminal.seen.rindex(b"\x1b[?1049h")
+    assert b"\x1b[?25h" in terminal.seen[leaves - 200 :] and b"\x1b[?1000l" in terminal.seen
+    said_after = re.sub(rb"\x1b\[[0-9;?<>=]*[A-Za-z]", b"", terminal.seen[leaves:])
+    assert not said_after.strip(), said_after
+    assert json.loads((taught / "review.json").read_text())["tab"] == "overview"
+
+
+def test_the_end_may_come_while_the_tabs_are_made(taught: Path) -> None:
+    async def run() -> int | None:
+        app, asked = ReviewApp(taught), asyncio.Event()
+
+        async def furnish(tabs: list[Any]) -> None:
+            app.exit(return_code=7)
+            asked.set()
+            await ReviewApp._furnish(app, tabs)
+
+        app._furnish = furnish
+        async with app.run_test():
+            await asyncio.wait_for(asked.wait(), 60)
+        return app.return_code
+
+    assert asyncio.run(run()) == 7
+
+
+def test_it_ends_with_its_terminal(taught: Path) -> None:
+    """A window that was closed leaves no process behind that waits for it."""
+    terminal = Terminal(taught)
+    terminal.wait_for(b"icl-curate")
+    os.close(terminal.fd)
+    deadline = time.monotonic() + 60
+    while (found := os.waitpid(terminal.pid, os.WNOHANG))[0] == 0:
+        if time.monotonic() > deadline:
+            os.kill(terminal.pid, signal.SIGKILL)
+            os.waitpid(terminal.pid, 0)
+            pytest.fail("it outlived its terminal")
+        time.sleep(0.1)
+    assert os.waitstatus_to_exitcode(found[1]) in (128 + signal.SIGHUP, -signal.SIGHUP)
+
+
+def test_without_a_workspace_it_says_how_one_is_made_and_makes_none(tmp_path: Path) -> None:
+    folder = tmp_path / "none"
+    terminal = Terminal(folder)
+    terminal.wait_for(b"no workspace")
+    terminal.wait_for(b"icl-curate index POOL.jsonl")
+    os.write(terminal.fd, b"q")
+    assert terminal.ended() == 0
+    assert not folder.exists()

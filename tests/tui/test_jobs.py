@@ -1,0 +1,298 @@
+"""The tab Jobs: started with the cost shown first, watched, cancelled, killed, resumed, found again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from factories.commands import run_command
+from factories.jobs_world import QUERIES, asked, evaluation, leave_nothing_running, make_pool
+from factories.reviewing import HOSTILE as TEXTS
+from factories.reviewing import is_safe, said, session, text_of, until
+from factories.servers import Server
+from icl_curate.engine.index.build import IndexPlan, index_pool
+from icl_curate.engine.jobs import folder as folders
+from icl_curate.engine.jobs import start as starting
+from icl_curate.engine.jobs.child import Recorder
+from icl_curate.engine.jobs.folder import find
+from icl_curate.engine.jobs.lock import hold
+from icl_curate.engine.progress import Event
+from icl_curate.engine.store.workspace import Workspace
+from icl_curate.render.jobs import dry_run_rows
+from icl_curate.tui.app import ReviewApp
+from icl_curate.tui.dialogs.start import Start, propose
+from icl_curate.tui.tabs.evaluate.tab import EvaluateTab
+from icl_curate.tui.tabs.jobs.tab import JobsTab
+from icl_curate.tui.widgets.logview import LogView
+from icl_curate.tui.widgets.paths import Paths
+from icl_curate.tui.widgets.trend import Trend
+from textual.pilot import Pilot
+from textual.widgets import Input, Static
+
+HOSTILE = " ".join(text for text in TEXTS if len(text) < 100 and "\n" not in text)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    made = make_pool(tmp_path)
+    yield made
+    leave_nothing_running(made)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server(delay=0.05) as found:
+        yield found
+
+
+def static(app: ReviewApp, selector: str) -> str:
+    return str(app.screen.query_one(selector, Static).render())
+
+
+def state(app: ReviewApp, number: int) -> str:
+    return next((seen.job.state for seen in app.query_one(JobsTab).seen if seen.job.number == number), "")
+
+
+def test_a_job_is_started_once_its_cost_is_known(workspace: Workspace, server: Server) -> None:
+    wanted = " ".join(evaluation(server, methods="zero,bm25"))
+    told = run_command(*wanted.split(), "-w", workspace.path, "--dry-run", "--json").json
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await pilot.press("8")
+        tab = app.query_one(JobsTab)
+        await until(pilot, lambda: tab.nothing and tab in (app.focused or app).ancestors)
+        await pilot.press("n")
+        dialog = app.screen
+        assert isinstance(dialog, Start)
+        await until(pilot, lambda: "there are none" in static(app, "#cost"))  # no validation queries to train on
+        await pilot.press("enter")
+        assert app.screen is dialog  # what failed cannot be started
+        dialog.query_one(Input).value = "prune --tune"
+        await pilot.press("enter")
+        await until(pilot, lambda: "no long work" in static(app, "#cost"))
+        dialog.query_one(Input).value = "icl-curate " + wanted
+        await until(pilot, lambda: "edited" in static(app, "#cost"))
+        await pilot.press("enter")
+        await until(pilot, lambda: dialog.costed)
+        assert {name: dialog.plan[name] for name in ("requests", "to_ask")} == {
+            name: told[name] for name in ("requests", "to_ask")
+        }
+        assert not asked(server)
+        assert not folders.jobs(workspace)
+        await pilot.press("enter")
+        await until(pilot, lambda: state(app, 1) == "done")
+        assert "job 1 done: best of 2" in said(app)
+        assert len(asked(server)) == told["to_ask"]
+        await pilot.press("enter")  # from a finished evaluation to its table
+        await until(pilot, lambda: app.query_one(EvaluateTab).rows)
+        assert app.tab is not None
+        assert app.tab.NAME == "evaluate"
+        assert {name for name, _ in app.query_one(EvaluateTab).rows} == {"zero", "bm25"}
+
+    session(workspace.path, script)
+
+
+@pytest.mark.parametrize("command", ["train all", "index", "export out.csv"])
+def test_every_kind_of_work_is_rehearsed(workspace: Workspace, command: str, tmp_path: Path) -> None:
+    (tmp_path / "validation.jsonl").write_text((tmp_path / "test.jsonl").read_text().replace("query", "asked"))
+    encoder = "all-MiniLM-L6-v2" if command == "train all" else None
+    index_pool(workspace, IndexPlan(validation=(str(tmp_path / "validation.jsonl"),), encoder=encoder))
+    told = run_command(*command.split(), "-w", workspace.path, "--dry-run", "--json").json
+    wanted = [value for _, value in dry_run_rows(told)]
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        propose(app.query_one(JobsTab), [command])
+        await until(pilot, lambda: isinstance(app.screen, Start) and app.screen.costed == command)
+        shown = text_of(app)
+        assert wanted
+        assert all(value in shown for value in wanted)
+
+    session(workspace.path, script)
+    assert not folders.jobs(workspace)
+
+
+def test_file_names_are_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "deep").mkdir()
+    for name in ("deep/a.txt", "deep/b.csv", "apple.md", "two words.jsonl", ".hidden"):
+        (tmp_path / name).touch()
+
+    def offered(typed: str) -> str | None:
+        return asyncio.run(Paths().get_suggestion(typed))
+
+    assert offered("index ") == "index apple.md"
+    assert offered("index d") == "index deep/"
+    assert offered("index deep/") == "index deep/b.csv"  # what can be indexed goes first
+    assert offered("index deep/a") == "index deep/a.txt"
+    assert offered(f"index {tmp_path}/de") == f"index {tmp_path}/deep/"
+    assert offered("index .h") == "index .hidden"
+    assert [offered(t) for t in ("index", "index two", "index --s", "index none/", "index ~nobody-at-all/x")] == [
+        None
+    ] * 5
+
+
+def test_cancel_and_resume_by_keys(workspace: Workspace, server: Server) -> None:
+    server.delay = 0.2
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        starting.start(workspace, evaluation(server))
+        await pilot.press("8")
+        await until(pilot, lambda: len(asked(server)) >= 6)
+        await until(pilot, lambda: state(app, 1) == "running")
+        await pilot.press("c")
+        await until(pilot, lambda: state(app, 1) == "cancelled")
+        assert len(asked(server)) < QUERIES
+        assert all(call.answered for call in server.asked("query"))
+        await pilot.press("c")
+        await pilot.pause()
+        assert "no job that runs or waits is selected" in said(app)
+        await pilot.press("e")
+        assert app.screen.query_one(Input).value == " ".join(evaluation(server))
+        await pilot.press("escape")
+        server.delay = 0.0
+        await pilot.press("r")
+        await until(pilot, lambda: state(app, 2) == "done")
+        assert app.query_one(JobsTab).selected == 2
+        assert Counter(asked(server)).most_common(1)[0][1] == 1
+
+    session(workspace.path, script)
+
+
+def test_a_killed_job_is_told_and_the_queue_goes_on(workspace: Workspace, server: Server) -> None:
+    server.delay = 0.2
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        for k in (1, 2):
+            starting.start(workspace, evaluation(server, k))
+        await pilot.press("8")
+        await until(pilot, lambda: asked(server))
+        await until(pilot, lambda: (state(app, 1), state(app, 2)) == ("running", "queued"))
+        assert "after job 1" in text_of(app)
+        pid = find(workspace, 1).pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        await until(pilot, lambda: state(app, 1) == "failed")
+        await until(pilot, lambda: "job 1 failed" in said(app))
+        await until(pilot, lambda: state(app, 2) == "running")
+        await pilot.press("k")
+        await pilot.press("K")
+        await pilot.press("n")  # no, do not kill it
+        await pilot.pause()
+        assert find(workspace, 2).live
+        app.query_one(JobsTab).select(2)
+        await until(pilot, lambda: app.query_one(JobsTab).selected == 2)
+        await pilot.press("K")
+        await pilot.press("y")
+        await until(pilot, lambda: state(app, 2) == "cancelled")
+
+    session(workspace.path, script)
+
+
+def test_a_job_goes_on_while_the_app_is_closed(workspace: Workspace, server: Server) -> None:
+    server.delay = 0.2
+
+    async def begin(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await pilot.press("8")
+        starting.start(workspace, evaluation(server))
+        await until(pilot, lambda: state(app, 1) == "running")
+        await pilot.press("q")
+
+    async def again(app: ReviewApp, pilot: Pilot[None]) -> None:
+        assert app.tab is not None
+        assert app.tab.NAME == "jobs"  # where the last session ended
+        await until(pilot, lambda: state(app, 1) == "running")
+        await until(pilot, lambda: state(app, 1) == "done")
+
+    session(workspace.path, begin)
+    before = find(workspace, 1)
+    assert before.live
+    session(workspace.path, again)
+    assert find(workspace, 1).pid == before.pid
+    assert len(asked(server)) == QUERIES
+
+
+@pytest.mark.parametrize("size", [(200, 60), (80, 24), (40, 12)])
+def test_a_training_run_on_every_terminal_and_with_hostile_text(workspace: Workspace, size: tuple[int, int]) -> None:
+    path = folders.home(workspace) / "1"
+    path.mkdir(parents=True)
+    told = {"arguments": ["train", "ranker", "--llm", HOSTILE], "directory": "/", "created": 1.0}
+    (path / folders.JOB).write_text(json.dumps(told))
+    (path / folders.STATE).write_text(json.dumps({"pid": 1 << 22, "started": 2.0}))
+    (path / folders.LOG).write_text("x" * 1_000_000 + f"\na warning {HOSTILE}\n")
+    lock = hold(path)
+    losses = [1 / (i + 1) for i in range(30)]
+    with Recorder(path) as report:
+        for i, loss in enumerate(losses):
+            fields = {"loss": loss, "sigma": 0.1 * i, "shots": 300.0 - i, "accuracy": 0.5}
+            report(Event("train", i + 1, 60, HOSTILE if i == 3 else "", fields))
+            report(Event("ask", i, 30, fields={"calls": 10.0 * i, "tokens_in": 1e6, "tokens_out": 5.0, "cost": 1.25}))
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await pilot.press("8")
+        await until(pilot, lambda: state(app, 1) == "running")
+        await pilot.pause()
+        text = text_of(app)
+        assert is_safe(text)
+        assert "50%" in text
+        assert "train 30 of 60" in text or size[0] < 80
+        assert app.query_one("#curve-loss", Trend).values == tuple(losses)
+        log = app.query_one(LogView)
+        if size[1] >= 24:
+            assert "$1.2500" in text
+            assert any("a warning" in line.plain for line in log.shown)
+            await pilot.press("l", "g")
+            assert app.focused is log
+        lock.close()  # its process is gone without a word
+        await until(pilot, lambda: state(app, 1) == "failed")
+        await pilot.pause()
+        assert is_safe(text_of(app))
+
+    session(workspace.path, script, size)
+
+
+def test_the_last_values_of_a_trend_stand_where_they_belong(workspace: Workspace) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        trend = Trend("up")
+        await app.mount(trend)
+        trend.styles.width, trend.styles.height = 20, 5
+        await pilot.pause()
+        trend.draw([0.0, 1.0, 2.0, 3.0])
+        head, *rows = str(trend.render()).split("\n")
+        assert head.startswith("up 3")
+        inked = [[i for i, c in enumerate(row) if c != " "] for row in rows]
+        assert len(rows) == 4
+        assert all(inked)  # a rising line crosses every row …
+        assert inked[-1][0] == 0  # … from the bottom left …
+        assert inked[0][-1] == 19  # … to the top right
+        assert all(above[0] >= below[-1] - 1 for above, below in pairwise(inked))
+
+    session(workspace.path, script)
+
+
+def test_a_job_from_elsewhere_is_not_resumed_by_a_key(workspace: Workspace, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    out.write_text("precious")
+    for number, arguments in enumerate((["export", str(out), "--force"], 3), 1):
+        path = folders.home(workspace) / str(number)
+        path.mkdir(parents=True)
+        (path / folders.JOB).write_text(json.dumps({"arguments": arguments, "directory": "/", "created": 1.0}))
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await pilot.press("8")
+        await until(pilot, lambda: state(app, 1) == "failed")
+        assert "damaged" in text_of(app)
+        app.query_one(JobsTab).select(1)
+        await until(pilot, lambda: "job 1" in static(app, "#what"))
+        await pilot.press("r")
+        await until(pilot, lambda: "not started here by you" in said(app))
+        assert len(folders.jobs(workspace)) == 2
+        assert out.read_text() == "precious"
+
+    session(workspace.path, script)

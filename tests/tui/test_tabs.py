@@ -1,0 +1,381 @@
+"""Overview, Sources and Demos of ``review``: what they show, against brute force, and what keys decide."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from factories.reviewing import (
+    HELPFUL,
+    HURTFUL,
+    ODD,
+    SOURCES,
+    go,
+    lines_of,
+    numbers,
+    session,
+    settled,
+    text_of,
+    until,
+)
+from icl_curate.engine.pool.display import display_line
+from icl_curate.engine.ranker import browse as demos_found
+from icl_curate.engine.ranker.ledger import ledger
+from icl_curate.engine.sources.train import curves
+from icl_curate.engine.store.browse import Stop, listed, matching, pruned_rows, tally
+from icl_curate.engine.store.decisions import decide, history
+from icl_curate.engine.store.demonstrations import Filter
+from icl_curate.engine.store.overview import overview
+from icl_curate.engine.store.trials import source_summaries
+from icl_curate.engine.store.workspace import Workspace
+from icl_curate.tui.app import ReviewApp
+from icl_curate.tui.dialogs.confirm import Confirm
+from icl_curate.tui.tabs.overview.tab import ago
+from icl_curate.tui.widgets.curve import Curve
+from icl_curate.tui.widgets.table import LineTable
+
+
+def test_overview_tells_the_state_and_the_next_step(taught: Path) -> None:
+    made = Workspace.open(taught)
+    decide(made, "prune", "source", ["noisy"])
+    state = overview(made)
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        shown = text_of(app)
+        assert f"$ {state.next_step}" in shown
+        assert f"{state.active} of {state.pool}" in shown
+        assert f"{state.validation} validation, {state.test} test" in shown
+        assert "all-MiniLM" not in shown and "not encoded" in shown
+        assert shown.count("1 decisions changed since") == 2
+        for source in source_summaries(made):
+            assert any(display_line(source.source)[:20] in line and str(source.demonstrations) in line
+                       for line in lines_of(app))  # fmt: skip
+        await pilot.press("y")
+        assert app.clipboard == state.next_step
+
+    session(taught, script, (120, 50))
+
+
+@pytest.mark.parametrize(
+    ("passed", "told"),
+    [
+        (timedelta(seconds=-5), "just now"),
+        (timedelta(seconds=59), "just now"),
+        (timedelta(minutes=1), "1 minute ago"),
+        (timedelta(minutes=119), "1 hour ago"),
+        (timedelta(days=2, hours=5), "2 days ago"),
+    ],
+)
+def test_ago(passed: timedelta, told: str) -> None:
+    now = datetime(2026, 5, 1)
+    assert ago(now - passed, now) == told
+
+
+def test_sources_are_sorted_by_any_column_with_the_unknown_last(taught: Path) -> None:
+    made = Workspace.open(taught)
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        tab = await go(app, pilot, "sources")
+        assert [s.source for s in tab.sources] == ["clean", ODD, "noisy"]
+        lines = text_of(app)
+        assert all(display_line(s.source) in lines and f"{s.reliability:.3f}" in lines for s in source_summaries(made))
+        await pilot.press("j")
+        here = tab.current.source
+        for _ in range(9):
+            await pilot.press("s")
+            values = [getattr(s, _FIELD[tab.sort]) for s in tab.sources]
+            assert values == sorted(values, reverse=tab.descending)
+            assert tab.current.source == here, "the cursor stays on its source"
+        await pilot.press("S")
+        values = [getattr(s, _FIELD[tab.sort]) for s in tab.sources]
+        assert values == sorted(values, reverse=tab.descending)
+
+    session(taught, script)
+
+
+_FIELD = {
+    "source": "source", "weight": "weight", "leave-one-out": "leave_one_out", "reliability": "reliability",
+    "alone": "accuracy", "hits": "hits", "size": "demonstrations", "pruned": "active", "repeats": "duplicates",
+}  # fmt: skip
+
+
+def test_the_threshold_moves_over_the_curve_and_prunes_what_lies_below(taught: Path) -> None:
+    made = Workspace.open(taught)
+    found = curves(made, 5)
+    assert found is not None
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        tab = await go(app, pilot, "sources")
+        await until(pilot, lambda: tab.measured is not None)
+        while tab.estimator != "reliability":
+            await pilot.press("e")
+        await pilot.press(*["h"] * 5)
+        for at, (threshold, dropped, accuracy) in enumerate(found.curves["reliability"]):
+            assert tab.query_one(Curve).at == at
+            below = {name for name, score in found.scores["reliability"].items() if score < threshold}
+            assert len(below) == dropped and tab._below() == below
+            told = text_of(app)
+            assert f"below {threshold:.3f} drops {dropped}/3" in told and f"→ {accuracy:.3f}" in told
+            await pilot.press("l")
+        await pilot.press("p")  # two of three lie below
+        await until(pilot, lambda: isinstance(app.screen, Confirm))
+        assert f"{SOURCES['clean'] + SOURCES['noisy'] + SOURCES[ODD]} now, " in text_of(app)
+        await pilot.press("n")
+        await settled(pilot)
+        assert history(made) == []
+        await pilot.press("h", "p")
+        await until(pilot, lambda: isinstance(app.screen, Confirm))
+        await pilot.press("y")
+        await until(pilot, lambda: [s.source for s in tab.sources if not s.kept] == ["noisy"])
+        await pilot.press("u")
+        await until(pilot, lambda: all(s.kept for s in tab.sources))
+
+    session(taught, script)
+    assert [(e.action, e.targets, e.undone) for e in history(made)] == [
+        ("undo", ("1",), False),
+        ("prune", ("noisy",), True),
+    ]
+    assert history(made)[1].reason.startswith("reliability below")
+
+
+def test_tuning_marks_what_validation_chooses(taught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        tab = await go(app, pilot, "sources")
+        await until(pilot, lambda: tab.measured is not None)
+        await pilot.press("e", "l", "t")
+        tuned = tab.measured.tuned
+        assert tuned.worth_it and "noisy" in tuned.pruned
+        assert tab.estimator == tuned.estimator and tab._below() == set(tuned.pruned)
+        assert f"{tuned.gain:+.3f}" in text_of(app)
+
+    session(taught, script)
+
+
+def test_a_source_is_pruned_kept_and_looked_into(taught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        tab = await go(app, pilot, "sources")
+        await pilot.press("j", "x")  # ten rows: no question asked
+        await until(pilot, lambda: [s.source for s in tab.sources if not s.kept] == [ODD])
+        await pilot.press("r")
+        await until(pilot, lambda: all(s.kept for s in tab.sources))
+        await pilot.press("r")
+        await until(pilot, lambda: history(Workspace.open(taught))[0].action == "keep")
+        await pilot.press("enter")
+        demos: Any = app.tab
+        await until(pilot, lambda: len(demos.rows) == SOURCES[ODD])
+        assert demos.NAME == "demos"
+
+    session(taught, script)
+
+
+def test_before_training_sources_say_what_to_run(untaught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await go(app, pilot, "sources")
+        assert "icl-curate train sources" in text_of(app)
+        await pilot.press("t", "e", "l", "p")
+        await settled(pilot)
+        assert "reliability" not in text_of(app)
+
+    session(untaught, script)
+
+
+def test_demos_search_filter_and_sort_like_brute_force(taught: Path) -> None:
+    made = Workspace.open(taught)
+    decide(made, "prune", "source", ["noisy"])
+    with made.read() as con:
+        rows = con.execute(
+            "SELECT row, id, source, input, output FROM demonstrations WHERE split = 'pool' ORDER BY row"
+        ).fetchall()
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        demos = await go(app, pilot, "demos")
+        assert demos.rows.tolist() == [row for row, *_ in rows]
+        await pilot.press("slash", *"KIND")
+        await settled(pilot)
+        wanted = [r[0] for r in rows if "kind" in (r[3] + r[4]).lower()]
+        assert demos.rows.tolist() == wanted
+        await pilot.press("backspace", "backspace", *"nd of")
+        await settled(pilot)
+        assert demos.asked.filter.search == "KInd of"
+        assert demos.rows.tolist() == []
+        assert "nothing matches" in text_of(app)
+        await pilot.press("escape", "c")
+        await settled(pilot)
+        await pilot.press("v", "v")
+        await settled(pilot)
+        assert demos.rows.tolist() == [r[0] for r in rows if r[2] == "noisy"]
+        await pilot.press("c", "s", "s", "s")  # row → effect → source → id
+        await settled(pilot)
+        assert demos.asked.sort == "id"
+        assert demos.rows.tolist() == [r[0] for r in sorted(rows, key=lambda r: r[1].encode())]
+        await pilot.press("S")
+        await settled(pilot)
+        assert demos.rows.tolist() == [r[0] for r in sorted(rows, key=lambda r: r[1].encode(), reverse=True)]
+        await pilot.press("c", "f", *"split", "enter")
+        await pilot.pause()
+        await pilot.press("down", "enter")
+        await settled(pilot)
+        assert demos.asked.filter.split == "validation" and len(demos.rows) == 24
+        await pilot.press("x")
+        await settled(pilot)
+        assert any("queries are not pruned" in n.message for n in app._notifications)
+
+    session(taught, script)
+
+
+def test_the_ledger_stands_in_the_list_and_the_flips_in_the_detail(taught: Path) -> None:
+    made = Workspace.open(taught)
+    row_of = numbers(made)
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        demos = await go(app, pilot, "demos")
+        await pilot.press("m")
+        await settled(pilot)
+        assert demos.rows.tolist() == [row_of[HURTFUL]]
+        told = text_of(app)
+        assert "+0 -11" in told and "hurt 11" in told and "was [/x] → " in told and "is ␛[1m now" in told
+        await pilot.press("m")
+        await settled(pilot)
+        assert demos.rows.tolist() == [row_of[HELPFUL]]
+        await pilot.press("m", "s")
+        await settled(pilot)
+        assert demos.asked.sort == "effect"
+        assert demos.rows[:3].tolist() == [s.row for s in ledger(made)]
+        assert len(demos.rows) == sum(SOURCES.values())
+        await pilot.press("y")
+        await settled(pilot)
+        assert json.loads(app.clipboard)["id"] == HURTFUL
+
+    session(taught, script, (160, 50))
+
+
+def test_many_are_marked_pruned_and_put_back(taught: Path) -> None:
+    made = Workspace.open(taught)
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        demos = await go(app, pilot, "demos")
+        await pilot.press("j", "space", "j", "space", "x")
+        await until(pilot, lambda: len(demos.known.pruned) == 2)
+        assert demos.known.pruned.tolist() == demos.rows[[1, 3]].tolist()
+        assert not demos.marks.any()
+        assert sum(line.startswith("✗") for line in lines_of(app)) == 2
+        await pilot.press("slash", *"noisy kind", "enter")
+        await settled(pilot)
+        await pilot.press("a")
+        assert int(demos.marks.sum()) == SOURCES["noisy"] and f"{SOURCES['noisy']} marked" in text_of(app)
+        await pilot.press("x")
+        await until(pilot, lambda: isinstance(app.screen, Confirm))
+        await pilot.press("n")
+        await settled(pilot)
+        assert len(demos.known.pruned) == 2 and demos.marks.any(), "nothing is lost by saying no"
+        await pilot.press("x")
+        await until(pilot, lambda: isinstance(app.screen, Confirm))
+        await pilot.press("enter")
+        await until(pilot, lambda: len(demos.known.pruned) == 2 + SOURCES["noisy"])
+        await settled(pilot)
+        assert "pruned by" in text_of(app)
+        await pilot.press("r")
+        await until(pilot, lambda: len(demos.known.pruned) == 1 + SOURCES["noisy"])
+        await pilot.press("u", "u", "u")
+        await until(pilot, lambda: len(demos.known.pruned) == 0)
+
+    session(taught, script)
+    assert [entry.undone for entry in history(made) if entry.action != "undo"] == [True, True, True]
+
+
+def test_thirty_thousand_rows_are_paged_and_few_of_them_held(tmp_path: Path) -> None:
+    made, count = Workspace.create(tmp_path), 30_000
+    with made.write() as con:
+        con.execute(
+            "INSERT INTO demonstrations SELECT i, 'd' || lpad(i::VARCHAR, 6, '0'), 'text ' || (i * 7919) % 30000, 'o',"
+            " [], [], '', 's' || i % 5, 'pool', '{}', 'h', 'f', i, now()::TIMESTAMP, NULL FROM range(?) t(i)",
+            [count],
+        )
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        demos = await go(app, pilot, "demos")
+        table = demos.query_one(LineTable)
+        await pilot.press("G")
+        await until(pilot, lambda: "d029999" in lines_of(app)[-2])
+        await pilot.press(*["pageup"] * 3, *["k"] * 5)
+        await settled(pilot)
+        assert f"d{int(demos.rows[table.cursor]):06}" in text_of(app) and "·" not in "".join(lines_of(app)[3:20])
+        table.scroll_to(y=15_000, animate=False)
+        await until(pilot, lambda: "d015000" in text_of(app))
+        assert len(table._lines) <= 4_000
+        decide(made, "prune", "demonstration", ["d015003"])
+        await until(pilot, lambda: any(line.startswith("✗") and "d015003" in line for line in lines_of(app)))
+        assert round(table.scroll_y) == 15_000, "a reload leaves the view where it was"
+        await pilot.press("s", "s", "s", "g")
+        await settled(pilot)
+        assert demos.asked.sort == "input"
+        with made.read() as con:
+            wanted = con.execute("SELECT row FROM demonstrations ORDER BY input, row").fetchnumpy()["row"]
+        assert np.array_equal(demos.rows, wanted)
+
+    session(tmp_path, script)
+
+
+def test_the_first_matches_of_a_large_pool_do_not_wait_for_the_others(
+    taught: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demos_found, "PART", 20)
+    shown: list[tuple[bool, list[int], str]] = []
+    made = Workspace.open(taught)
+    with made.read() as con:
+        wanted = con.execute(
+            "SELECT row FROM demonstrations WHERE split = 'pool' AND contains(input, 'kind') ORDER BY row"
+        ).fetchnumpy()["row"]
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        demos = await go(app, pilot, "demos")
+        show = demos.show
+
+        def showing(found: Any) -> None:
+            show(found)
+            shown.append((found.whole, found.rows.tolist(), str(demos.query_one("#asked").render())))
+
+        monkeypatch.setattr(demos, "show", showing)
+        await pilot.press("slash", *"kind")
+        await until(pilot, lambda: shown and shown[-1][0])
+        (first, some, told), (last, every, told_last) = shown[-2:]
+        assert (first, last) == (False, True)
+        assert some == [row for row in wanted if row < 20]
+        assert every == wanted.tolist()
+        assert f"{len(some)}+ rows" in told
+        assert f"{len(every)} rows" in told_last
+        await pilot.press("enter", *"jjj")
+        here = demos.current
+        demos.reload()
+        await settled(pilot)
+        assert demos.current == here == wanted[3]
+
+    session(taught, script)
+
+
+def test_browsing_stops_when_told(taught: Path) -> None:
+    from icl_curate.engine.errors import Cancelled
+
+    made, stop = Workspace.open(taught), Stop()
+    stop.stop()
+    with pytest.raises(Cancelled):
+        matching(made, stop=stop)
+    assert matching(made, stop=Stop()).size == sum(SOURCES.values())
+
+
+def test_listed_rows_keep_the_order_asked_for(taught: Path) -> None:
+    made = Workspace.open(taught)
+    decide(made, "prune", "demonstration", ["noisy-1", "odd-2"])
+    row_of = numbers(made)
+    asked = [row_of[name] for name in ("odd-6", "noisy-1", "clean-0", "odd-2")]
+    found = listed(made, np.array([*asked, 10**6]), pruned_rows(made))
+    assert [row.row for row in found] == asked
+    assert [row.pruned for row in found] == [False, True, False, True]
+    assert len(found[0].input) == 400
+    assert tally(made, "source") == [(name, count) for name, count in sorted(SOURCES.items(), key=lambda x: -x[1])]
+    among = np.array([row_of["clean-0"], row_of["noisy-1"]])
+    assert matching(made, Filter(source="noisy"), among=among).tolist() == [row_of["noisy-1"]]

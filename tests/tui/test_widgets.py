@@ -1,0 +1,144 @@
+"""The widgets of ``review`` by themselves: columns that fit, lines of exact width, curves of any size."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+from factories.reviewing import HOSTILE, lines_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from icl_curate.tui.themes import named_styles
+from icl_curate.tui.widgets.curve import Curve, Drawn
+from icl_curate.tui.widgets.tabbar import TabBar
+from icl_curate.tui.widgets.table import Bar, Column, Line, LineTable, _fit, stroke
+from rich.cells import cell_len
+from rich.theme import Theme
+from textual.app import App, ComposeResult
+
+columns = st.lists(
+    st.builds(
+        Column, st.just("c"), st.just("c"), width=st.integers(1, 20), rank=st.integers(0, 4),
+        grow=st.integers(0, 3), most=st.integers(20, 40),
+    ),
+    min_size=1, max_size=8,
+)  # fmt: skip
+
+
+@settings(deadline=None)
+@given(columns, st.integers(5, 200), st.integers(1, 2))
+def test_columns_take_the_room_there_is(given_columns: list[Column], tab: int, gap: int) -> None:
+    shown = _fit(given_columns, tab, gap)
+    used = sum(width for _, width in shown) + gap * (len(shown) - 1)
+    kept = {i for i, _ in shown}
+    assert [i for i, _ in shown] == sorted(kept)
+    assert all(i in kept for i, column in enumerate(given_columns) if column.rank == 0) or len(kept) == 1
+    left_out = [given_columns[i].rank for i in range(len(given_columns)) if i not in kept]
+    stayed = [given_columns[i].rank for i in kept if given_columns[i].rank]
+    assert not left_out or not stayed or max(stayed) <= min(left_out) or min(left_out) >= max(stayed)
+    if left_out or used > tab:
+        return
+    assert used <= tab
+    if any(given_columns[i].grow and width < given_columns[i].most for i, width in shown):
+        assert used == tab
+
+
+class Stage(App[None]):
+    def __init__(self, widget: Any) -> None:
+        super().__init__()
+        self.widget = widget
+        self.console.push_theme(Theme(named_styles(self.theme_variables)))
+
+    def compose(self) -> ComposeResult:
+        yield self.widget
+
+
+def _on_stage(widget: Any, size: tuple[int, int], script: Any) -> None:
+    async def run() -> None:
+        async with Stage(widget).run_test(size=size) as pilot:
+            await pilot.pause()
+            await script(pilot.app, pilot)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("width", [1, 2, 7, 20, 61])
+def test_every_line_is_as_wide_as_the_table(width: int) -> None:
+    table = LineTable(
+        [Column("a", "名前", 5, grow=1), Column("b", "b", 8, tail=True, rank=1), Column("c", "c", 6, right=True)],
+        marked=lambda i: i % 2 == 0,
+    )
+
+    async def script(app: Any, pilot: Any) -> None:
+        table.fill([Line((text[:300], text[:300], Bar(i / 9, "")), sign=("✗", "")) for i, text in enumerate(HOSTILE)])
+        await pilot.pause()
+        for i in range(len(HOSTILE) + 3):
+            strip = table.render_line(i)
+            assert strip.cell_length == table.scrollable_content_region.width
+            assert cell_len("".join(segment.text for segment in strip)) == strip.cell_length
+
+    _on_stage(table, (width, 12), script)
+
+
+def test_keys_move_the_cursor_and_the_view_follows() -> None:
+    table = LineTable([Column("n", "n", 6)])
+
+    async def script(app: Any, pilot: Any) -> None:
+        table.focus()
+        table.fill([Line((f"line{i}",)) for i in range(100)])
+        for keys, at in ((["j", "j", "down"], 3), (["k"], 2), (["G"], 99), (["ctrl+u"], 92), (["g"], 0), (["k"], 0)):
+            await pilot.press(*keys)
+            assert table.cursor == at
+            assert any(f"line{at} " in line + " " for line in lines_of(app))
+        table.fill([])
+        assert table.cursor == 0
+        await pilot.press("j", "G", "enter", "pagedown")
+
+    _on_stage(table, (20, 9), script)
+
+
+def test_a_stroke_is_as_long_as_its_share() -> None:
+    for width in range(1, 30):
+        for share in (-1, 0, 0.1, 0.5, 0.99, 1, 2):
+            text = stroke(share, width, "").plain
+            assert len(text) == width
+            halves = 2 * text.count("━") + text.count("╸")
+            assert halves == round(max(0, min(1, share)) * width * 2)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (9, 2), (70, 12)])
+def test_a_curve_is_drawn_in_whatever_room_there_is(size: tuple[int, int]) -> None:
+    draw = random.Random(size[0])
+    curve = Curve()
+
+    async def script(app: Any, pilot: Any) -> None:
+        for count in (1, 2, 7, 400):
+            points = [(float(i), draw.random()) for i in range(count)]
+            curve.draw(Drawn(points, [f"{i}" for i in range(count)], 0.5, count // 2), count - 1)
+            await pilot.pause()
+            lines = curve.render().plain.split("\n")
+            assert all(cell_len(line) <= size[0] for line in lines) and len(lines) <= size[1]
+            curve.at = 10**6
+            assert curve.at == count - 1
+            if size[0] >= 30:
+                assert sum(line.count("●") for line in lines) == 1
+                column = next(line.index("●") for line in lines if "●" in line)
+                assert column == size[0] - 1 or count == 1, "the last point stands at the right edge"
+
+    _on_stage(curve, size, script)
+
+
+@pytest.mark.parametrize("width", (1, 8, 22, 40, 80, 120))
+def test_the_open_tab_is_in_sight_at_any_width(width: int) -> None:
+    names = ["overview", "sources", "demos", "topics", "preview", "calibrate", "evaluate", "jobs"]
+    bar = TabBar([(name, name.capitalize()) for name in names])
+
+    async def script(app: Any, pilot: Any) -> None:
+        for name in names:
+            bar.current = name
+            await pilot.pause()
+            assert name.capitalize()[: max(0, width - 3)] in lines_of(app)[0]
+
+    _on_stage(bar, (width, 1), script)
