@@ -25,6 +25,8 @@ from icl_curate.engine.settings import Settings
 from icl_curate.engine.store.demonstrations import content_keys
 from icl_curate.engine.store.workspace import Workspace
 
+from factories.copies import copied
+
 ENCODER = "world"
 TOPICS, WIDTH = 12, 48
 KINDS = {"helpful": 0.35, "neutral": 0.35, "misleading": 0.3}
@@ -36,6 +38,11 @@ def make_world(
 ) -> Workspace:
     """Index the world. Ids begin with the kind of a demonstration, or with easy or hard. ``visible``: how far a
     demonstration's kind shows in its embedding; 0 leaves it to the ledger alone."""
+    name = f"ranker {pool} {validation} {test} {seed} {visible}"
+    return Workspace.open(copied(path, name, lambda made: _make(made, pool, validation, test, seed, visible)))
+
+
+def _make(path: Path, pool: int, validation: int, test: int, seed: int, visible: float) -> Workspace:
     rng = random.Random(seed)
     words = [f"word{i}" for i in range(400)]
 

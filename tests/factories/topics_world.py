@@ -23,6 +23,8 @@ from icl_curate.engine.store.demonstrations import content_keys
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.engine.topics.train import TopicPlan, TopicTraining
 
+from factories.copies import copied
+
 SUBJECTS = {
     "garden": ["rose bush", "compost heap", "lawn mower", "tulip bulb"],
     "kitchen": ["frying pan", "bread dough", "soup ladle", "oven mitt"],
@@ -98,6 +100,16 @@ def subject_of(text: str) -> str:
 def make_world(path: Path, monkeypatch: pytest.MonkeyPatch, lost: Sequence[str] = ()) -> Workspace:
     """Each row names two phrases of its subject; the pool lacks the ``lost`` subjects, validation and test do not."""
     monkeypatch.setattr(PoolView, "encoder", Words())
+    return Workspace.open(copied(path, f"topics without {lost}", lambda made: _make(made, lost)))
+
+
+def learnt_world(path: Path, monkeypatch: pytest.MonkeyPatch, lost: Sequence[str] = ()) -> Workspace:
+    """The same once topics are trained as `train` does."""
+    monkeypatch.setattr(PoolView, "encoder", Words())
+    return Workspace.open(copied(path, f"topics learnt without {lost}", lambda made: train(_make(made, lost))))
+
+
+def _make(path: Path, lost: Sequence[str]) -> Workspace:
     rng = random.Random(0)
 
     def write(name: str, count: int, subjects: Sequence[str]) -> Path:

@@ -17,6 +17,7 @@ from factories.topics_world import (
     WIDTH,
     Scripted,
     Words,
+    learnt_world,
     make_world,
     subject_of,
     train,
@@ -141,8 +142,7 @@ def test_a_reply_is_read_whatever_its_form() -> None:
 
 
 def test_picks_come_from_the_subject_and_leave_the_query_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    workspace = make_world(tmp_path / "w", monkeypatch)
-    train(workspace)
+    workspace = learnt_world(tmp_path / "w", monkeypatch)
     view = PoolView(workspace, SETTINGS)
     asked = queries(workspace, "test")
     picks = METHODS["topick"].choose(view, asked, 3, 0)
@@ -158,8 +158,7 @@ def test_picks_come_from_the_subject_and_leave_the_query_out(tmp_path: Path, mon
 
 
 def test_what_a_query_needs_and_a_pick_adds_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    workspace = make_world(tmp_path / "w", monkeypatch)
-    train(workspace)
+    workspace = learnt_world(tmp_path / "w", monkeypatch)
     view = PoolView(workspace, SETTINGS)
     query = Query("quiet rose bush colleague small compost heap")
     needed = [need.topic for need in selection.needs(view, query, 4)]
@@ -170,8 +169,7 @@ def test_what_a_query_needs_and_a_pick_adds_is_named(tmp_path: Path, monkeypatch
 
 
 def test_unknown_topics_draw_the_picks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    workspace = make_world(tmp_path / "w", monkeypatch)
-    train(workspace)
+    workspace = learnt_world(tmp_path / "w", monkeypatch)
     view = PoolView(workspace, SETTINGS)
     mixed = [Query(f"small {a} morning {b}") for a in SUBJECTS["garden"] for b in SUBJECTS["kitchen"]]
 
@@ -183,8 +181,7 @@ def test_unknown_topics_draw_the_picks(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_rows_indexed_after_training_can_be_picked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    workspace = make_world(tmp_path / "w", monkeypatch)
-    train(workspace)
+    workspace = learnt_world(tmp_path / "w", monkeypatch)
     late = tmp_path / "late.jsonl"
     text = "quiet tug boat small anchor chain"
     late.write_text(json.dumps({"id": "late", "input": text, "output": "harbour"}) + "\n", encoding="utf-8")
@@ -199,8 +196,7 @@ def test_rows_indexed_after_training_can_be_picked(tmp_path: Path, monkeypatch: 
 
 
 def test_topick_covers_at_least_as_much_as_chance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    workspace = make_world(tmp_path / "w", monkeypatch)
-    train(workspace)
+    workspace = learnt_world(tmp_path / "w", monkeypatch)
     view = PoolView(workspace, SETTINGS)
     asked = queries(workspace, "test")
     required = required_topics(view, asked)
@@ -237,8 +233,7 @@ def test_without_a_model_the_user_is_told(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_planted_gaps_are_found_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    workspace = make_world(tmp_path / "w", monkeypatch, LOST)
-    train(workspace)
+    workspace = learnt_world(tmp_path / "w", monkeypatch, LOST)
     found = gaps(workspace, SETTINGS)
     phrases = {phrase for subject in LOST for phrase in SUBJECTS[subject]}
     asked = queries(workspace, "validation")
@@ -254,8 +249,7 @@ def test_planted_gaps_are_found_and_named(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_behind_a_topic_stand_the_rows_that_cover_and_need_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    workspace = make_world(tmp_path / "w", monkeypatch, LOST)
-    train(workspace)
+    workspace = learnt_world(tmp_path / "w", monkeypatch, LOST)
     decide(workspace, "prune", "source", ["garden-desk"])
     survey = Survey(workspace, SETTINGS)
     view, asked = PoolView(workspace, SETTINGS), queries(workspace, "validation")
@@ -287,8 +281,7 @@ def test_behind_a_topic_stand_the_rows_that_cover_and_need_it(tmp_path: Path, mo
 def test_a_gap_opens_when_a_source_is_pruned_and_closes_when_it_is_restored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    workspace = make_world(tmp_path / "w", monkeypatch)
-    train(workspace)
+    workspace = learnt_world(tmp_path / "w", monkeypatch)
 
     def severity() -> float:
         found = gaps(workspace, SETTINGS, limit=1000)

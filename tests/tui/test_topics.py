@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from factories.reviewing import HOSTILE as TEXTS
 from factories.reviewing import is_safe, said, session, text_of, until
-from factories.topics_world import LOST, SUBJECTS, make_world, train
+from factories.topics_world import LOST, SUBJECTS, learnt_world, make_world
 from icl_curate.engine.retrieval.checked import seal_model
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.store.demonstrations import fetch
@@ -27,9 +27,9 @@ HOSTILE = " ".join(text for text in TEXTS if len(text) < 100 and "\n" not in tex
 
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
-    found = make_world(tmp_path / "w", monkeypatch, LOST)
-    run = train(found)["run"]
-    head = found.path / "topics" / str(run) / "topics.json"
+    found = learnt_world(tmp_path / "w", monkeypatch, LOST)
+    (head,) = (found.path / "topics").glob("*/topics.json")
+    run = int(head.parent.name)
     told = json.loads(head.read_text())
     at = told["topics"].index(SUBJECTS["kitchen"][0])
     told["topics"][at] += " " + HOSTILE
