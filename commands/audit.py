@@ -34,6 +34,6 @@ def audit(
     if as_json:
         print_json(found.to_json())
         return
-    from ..render.tables import show_audit
+    from ..render.sources import show_audit
 
     show_audit(found)

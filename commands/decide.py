@@ -132,7 +132,7 @@ def _prune_tuned(workspace: Path, settings: Settings, noise: float, reason: str,
     if as_json:
         print_json(tuned.as_json() | {"dry_run": dry_run, "batch": change.batch if change else None})
         return
-    from ..render.tables import show_tuned
+    from ..render.sources import show_tuned
 
     show_tuned(tuned)
     if change:

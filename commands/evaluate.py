@@ -61,6 +61,6 @@ def evaluate(
     if paid.as_json:
         print_json(table)
         return
-    from ..render.tables import show_evaluation
+    from ..render.evaluation import show_evaluation
 
     show_evaluation(table)

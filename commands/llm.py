@@ -50,7 +50,7 @@ def llm_check(
     if as_json:
         print_json(asdict(found))
         return
-    from ..render.tables import show_check
+    from ..render.costs import show_check
 
     show_check(found)
 

@@ -85,7 +85,7 @@ def _show_costs(costs: Mapping[str, Plan], destination: str, as_json: bool) -> N
     if as_json:
         print_json({"dry_run": True, **told.get("", told)})
         return
-    from ..render.tables import show_plan
+    from ..render.costs import show_plan
 
     for name, plan in told.items():
         show_plan(plan, name)

@@ -98,7 +98,7 @@ def sources(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption 
     if as_json:
         print_json({"sources": [asdict(source) for source in found]})
         return
-    from ..render.tables import show_sources
+    from ..render.sources import show_sources
 
     show_sources(found)
 
@@ -149,7 +149,7 @@ def _show_ledger(workspace: Path, misleading: bool, helpful: bool, limit: int, a
     if as_json:
         print_json({"demonstrations": [asdict(entry) for entry in found]})
         return
-    from ..render.tables import show_ledger
+    from ..render.ranker import show_ledger
 
     show_ledger(found)
 
@@ -163,7 +163,7 @@ def _show_flips(workspace: Path, name: str, as_json: bool) -> None:
     if as_json:
         print_json({"flips": [asdict(flip) for flip in found]})
         return
-    from ..render.tables import show_flips
+    from ..render.ranker import show_flips
 
     show_flips(found)
 

@@ -53,7 +53,7 @@ def preview(
     from ..engine.pool.records import Query
     from ..engine.select.preview import PreviewAsked
     from ..engine.select.preview import preview as look
-    from ..render.tables import show_preview, show_stability
+    from ..render.preview import show_preview, show_stability
 
     settings = settings_of(workspace, method=method, k=k, order=order, **asdict(llm))
     text = text_of(query)

@@ -126,6 +126,6 @@ def _narrator() -> AbstractContextManager[Report]:
         from ..engine.jobs.child import Recorder
 
         return Recorder(Path(folder))
-    from ..render.tables import Narrator
+    from ..render.progress import Narrator
 
     return Narrator(state.quiet)

@@ -29,18 +29,12 @@ from ..engine.store.workspace import Workspace
 from ..engine.topics.report import gaps
 from ..engine.topics.train import TopicTraining
 from ..render.calibration import show_calibration, show_calibrations
+from ..render.evaluation import show_evaluation
 from ..render.pool import index_rows
-from ..render.tables import (
-    show_evaluation,
-    show_ledger,
-    show_preview,
-    show_ranker,
-    show_sources,
-    show_table,
-    show_text,
-    show_training,
-    show_tuned,
-)
+from ..render.preview import show_preview
+from ..render.ranker import show_ledger, show_ranker
+from ..render.sources import show_sources, show_training, show_tuned
+from ..render.tables import show_table, show_text
 from ..render.topics import show_gaps, show_topic_training
 
 SAMPLE = Path(__file__).parents[1] / "sample_data" / "support"

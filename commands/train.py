@@ -52,7 +52,7 @@ def train_sources(
         print_json(done)
         return
     from ..engine.store.trials import source_summaries
-    from ..render.tables import show_sources, show_training
+    from ..render.sources import show_sources, show_training
 
     show_sources(source_summaries(store))
     show_training(done)
@@ -99,7 +99,7 @@ def train_ranker(
     if paid.as_json:
         print_json(done)
         return
-    from ..render.tables import show_ranker
+    from ..render.ranker import show_ranker
 
     show_ranker(done)
 
@@ -163,7 +163,9 @@ def train_all(
     if paid.as_json:
         print_json(done)
         return
-    from ..render.tables import show_ranker, show_text, show_training
+    from ..render.ranker import show_ranker
+    from ..render.sources import show_training
+    from ..render.tables import show_text
     from ..render.topics import show_topic_training
 
     shown = {"sources": show_training, "ranker": show_ranker, "topics": show_topic_training}

@@ -8,7 +8,8 @@ from typing import Any
 from rich.text import Text
 
 from ..engine.pool.display import display_line
-from .tables import bar, p_value, show_table, show_text
+from .evaluation import p_value
+from .tables import bar, show_table, show_text
 
 STAND_IN = (
     "the offline reader is a stand-in, not an LLM: it weighs what it reads by the scores as a rule says; whether an "

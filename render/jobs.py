@@ -12,8 +12,12 @@ from typing import Any
 from ..engine.jobs.folder import Job, result
 from ..engine.jobs.follow import Live
 from .calibration import show_calibration, show_calibrations
+from .costs import plan_rows
+from .evaluation import show_evaluation
 from .pool import export_rows, exported, index_rows, show_export, show_index
-from .tables import plan_rows, show_evaluation, show_ranker, show_table, show_text, show_training
+from .ranker import show_ranker
+from .sources import show_training
+from .tables import show_table, show_text
 from .topics import show_topic_training
 
 PARTS = {"sources": show_training, "ranker": show_ranker, "topics": show_topic_training}

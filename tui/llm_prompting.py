@@ -12,7 +12,7 @@ from ..engine.llm.planning import Plan
 from ..engine.pool.display import display_line
 from ..engine.progress import CancelToken
 from ..engine.settings import Settings
-from ..render.tables import plan_rows
+from ..render.costs import plan_rows
 from .dialogs.confirm import Confirm
 from .tab import Tab
 from .workers import told

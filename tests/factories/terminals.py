@@ -19,7 +19,7 @@ import icl_curate.cli
 import icl_curate.engine.index.build, icl_curate.engine.llm.runner, icl_curate.engine.llm.openai_server
 import icl_curate.engine.evaluate.compare, icl_curate.engine.select.preview, icl_curate.engine.jobs.folder
 import icl_curate.engine.calibrate.calibration, icl_curate.engine.sources.audit, icl_curate.engine.select.methods
-import icl_curate.engine.export.corpus, icl_curate.render.tables, icl_curate.render.jobs, icl_curate.render.topics
+import icl_curate.engine.export.corpus, icl_curate.render.jobs, icl_curate.render.preview, icl_curate.render.topics
 
 
 def command(job):

@@ -14,7 +14,7 @@ from ....engine.pool.records import Query
 from ....engine.select.preview import Preview
 from ....engine.select.stability import PromptAnswer, Stability
 from ....engine.topics.selection import Need
-from ....render.tables import FAINT, LEAST_NEEDS
+from ....render.preview import FAINT, LEAST_NEEDS
 from ...widgets.side import verdict
 from ...widgets.table import stroke
 

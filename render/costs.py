@@ -1,0 +1,52 @@
+"""What asking the LLM would cost, and what the LLM can do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from .tables import show_table
+
+if TYPE_CHECKING:
+    from ..engine.llm.probing import Check
+
+
+def show_plan(plan: Mapping[str, Any], name: str = "") -> None:
+    """What a run would ask and cost."""
+    show_table(["", ""], plan_rows(plan), title=name)
+
+
+def plan_rows(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What a run would ask and cost, by name, from the fields of a `Plan` and its ``destination``, if prompts leave
+    this machine."""
+    cost, tokens_in, tokens_out = plan["cost"], plan["tokens_in"], plan["tokens_out"]
+    price = "not known: set price_in and price_out" if cost is None else f"${cost[0]:.4f} to ${cost[1]:.4f}"
+    if cost is not None and cost[1] == 0.0:
+        price = "nothing"
+    return [
+        ("prompts", f"{plan['requests']:,}, {plan['distinct']:,} of them different"),
+        ("answered before", f"{plan['cached']:,}"),
+        ("to ask", f"{plan['to_ask']:,}"),
+        ("tokens in", f"{tokens_in[0]:,} to {tokens_in[1]:,}"),
+        ("tokens out", f"{tokens_out[0]:,} to {tokens_out[1]:,}"),
+        ("cost", price),
+        *([("prompts go to", plan["destination"])] if plan.get("destination") else []),
+    ]
+
+
+def show_check(found: Check) -> None:
+    """What an LLM was seen to do."""
+    able = found.capabilities
+    rows: list[list[Any]] = [["LLM", found.llm], ["reachable", found.reachable]]
+    if found.latency is not None:
+        rows.append(["latency", f"{found.latency * 1000:,.0f} ms"])
+    if able is not None:
+        rows += [
+            ["log-probabilities", able.logprobs],
+            ["scores options", able.scoring],
+            ["follows instructions", able.instructs],
+            ["context", "not known" if able.context_tokens is None else f"{able.context_tokens:,} tokens"],
+            *(["note", note] for note in able.notes),
+        ]
+    rows.append(["price", "known" if found.price_known else "not known: set price_in and price_out"])
+    show_table(["", ">"], rows)

@@ -1,0 +1,76 @@
+"""Methods side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from .tables import show_table
+
+if TYPE_CHECKING:
+    pass
+
+
+def show_evaluation(table: Mapping[str, Any]) -> None:
+    """The comparison of methods and what it was measured on."""
+    methods = table["methods"]
+    columns: dict[str, Callable[[str, Mapping[str, Any]], Any]] = {
+        "method": lambda name, row: name,
+        table["metric"]: lambda name, row: row["accuracy"],
+        "95 %": lambda name, row: f"{row['ci95'][0]:.3f}–{row['ci95'][1]:.3f}",
+        "std": lambda name, row: row["std"] if row["seeds"] > 1 else None,
+        "F1": lambda name, row: row.get("f1"),
+        "easy": lambda name, row: row["easy"],
+        "hard": lambda name, row: row["hard"],
+        "topics": lambda name, row: _last(row.get("topic_coverage")),
+        "repeated": lambda name, row: _last(row.get("topic_redundancy")),
+        "shots": lambda name, row: int(row["shots"]) if row["shots"].is_integer() else row["shots"],
+        "calls": lambda name, row: row["calls"],
+        "failures": lambda name, row: row["failures"] or None,
+        "against best": lambda name, row: _versus(row),
+        "p": lambda name, row: _p_value(row),
+    }
+    shown = {
+        name: [value(method, row) for method, row in methods.items()]
+        for name, value in columns.items()
+        if any(value(method, row) is not None for method, row in methods.items())
+    }
+    answers = sum(row["calls"] for row in methods.values())
+    cached = sum(row["cached_calls"] for row in methods.values())
+    read = sum(row["tokens_in"] for row in methods.values())
+    notes = [
+        f"{table['queries']:,} {table['split']} queries, k = {table['k']}, {table['llm']} ({table['answered_by']}), "
+        f"run {table['run']}; {answers:,} answers, {cached:,} of them from the cache, {read:,} tokens read",
+        f"easy: right at zero shots ({table['easy_queries']:,} queries); 95 % by bootstrap over queries; against best: "
+        "the best other baseline, p by a paired test, Holm-adjusted",
+    ]
+    if "topics" in shown:
+        notes.append(
+            "topics: of the 20 topics a query requires, those its demonstrations cover; repeated: share of a "
+            "demonstration's topics that earlier ones cover, at the last shot"
+        )
+    if table["llm"] == "offline":
+        notes.append("the offline reader is a stand-in, not an LLM: its figures say nothing about yours")
+    show_table(list(shown), list(zip(*shown.values(), strict=True)), note="\n".join(notes))
+
+
+def _last(curve: Sequence[float] | None) -> float | None:
+    return curve[-1] if curve else None
+
+
+def _p_value(row: Mapping[str, Any]) -> Text | None:
+    if "versus" not in row:
+        return None
+    return p_value(row["versus"]["p_holm"])
+
+
+def p_value(p: float) -> Text:
+    """A p-value as tables show it."""
+    return Text("< .001" if p < 0.001 else f"{p:.3f}", justify="right")
+
+
+def _versus(row: Mapping[str, Any]) -> str | None:
+    against = row.get("versus")
+    return None if against is None else f"{against['difference']:+.3f} {against['method']}"

@@ -1,0 +1,90 @@
+"""A query looked at: its demonstrations, why they were chosen, what the LLM answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from .tables import bar, show_table, show_text
+
+if TYPE_CHECKING:
+    from ..engine.select.preview import Preview
+
+
+LEAST_NEEDS, FAINT = 5, 0.05
+"""Required topics that are listed whatever their strength, and the strength from which the others are."""
+
+
+def show_preview(seen: Preview, explain: bool = False) -> None:
+    """The demonstrations of a query, best first; with ``explain`` every part of each score and the exact prompt."""
+    names = list(dict.fromkeys(name for shot in seen.shots for name in shot.parts)) if explain else []
+    rows = [
+        [
+            i,
+            shot.score,
+            *(shot.parts.get(name) for name in names),
+            shot.demonstration.source,
+            shot.demonstration.id,
+            shot.demonstration.input,
+            shot.demonstration.output,
+        ]
+        for i, shot in enumerate(seen.shots, 1)
+    ]
+    heads = ["", "score", *(name.replace("_", " ") for name in names), "source", "id", "input>", "output"]
+    show_table(heads, rows, title=f"{seen.method}: {len(rows)} demonstrations")
+    if explain and seen.needs:
+        show_needs(seen)
+    for note in seen.notes:
+        show_text(f"note: {note}")
+    if explain:
+        for message in seen.prompt.messages:
+            show_text(f"\n[{message.role}]", style="dim")
+            show_text(message.content)
+    if seen.answer is not None:
+        unsure = "" if seen.answer.uncertainty is None else f"  (uncertainty {seen.answer.uncertainty:.3f})"
+        show_text(f"\n{seen.llm} answers: {seen.answer.text}{unsure}", style="bold")
+
+
+def show_needs(seen: Preview) -> None:
+    """The topics a query requires, what the LLM knows of them, and what each pick adds."""
+    strong = [need for i, need in enumerate(seen.needs) if i < LEAST_NEEDS or need.required >= FAINT]
+    rows = [[need.topic, Text(bar(need.required)), need.required, need.knowledge] for need in strong]
+    show_table(["required topic", "", "required", "LLM knows"], rows)
+    picks = [
+        [
+            i,
+            ", ".join(f"{topic} +{gain:.2f}" for topic, gain in shot.adds if gain >= 0.005)
+            or "little that is required",
+        ]
+        for i, shot in enumerate(seen.shots, 1)
+    ]
+    show_table(["", "adds>"], picks)
+
+
+def show_stability(done: Mapping[str, Any]) -> None:
+    """The answer to a prompt, and to the prompt without each demonstration and in turned order."""
+    found = done["stability"]
+    shown = {shot["id"]: shot for shot in done["demonstrations"]}
+    rows: list[list[Any]] = [["as selected", found["answer"] or found["failure"], _sure(found), None, "", ""]]
+    for i, one in enumerate(found["without"], 1):
+        added = one["adds"]
+        rows.append(
+            [
+                f"without {i}", one["answer"] or one["failure"], _sure(one),
+                None if added is None else f"{added:+.3f}", "" if one["same"] else "changes", shown[one["id"]]["input"],
+            ]
+        )  # fmt: skip
+    if found["turned"]:
+        one = found["turned"]
+        same = "" if one["same"] else "changes"
+        rows.append(["order turned", one["answer"] or one["failure"], _sure(one), None, same, ""])
+    note = (
+        f"{found['kept']} of {found['of']} changed prompts keep the answer of {done['llm']}; adds: to its probability"
+    )
+    show_table(["", "answer", "sure", "adds", "", "left out>"], rows, note=note)
+
+
+def _sure(told: Mapping[str, Any]) -> float | None:
+    return None if told["uncertainty"] is None else 1.0 - told["uncertainty"]

@@ -1,0 +1,75 @@
+"""Progress on stderr."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from ..engine.pool.display import display_line
+from ..engine.progress import Event
+from .console import stderr
+
+if TYPE_CHECKING:
+    pass
+
+
+QUIET_SECONDS = 30.0
+"""Off a terminal, a line of progress at most this often."""
+
+
+class Narrator:
+    """Draws `Event`s on stderr: bars where it is a terminal, else a line now and then; notes always."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self._console = stderr()
+        self._live = self._console.is_terminal and not quiet
+        self._tasks: dict[str, TaskID] = {}
+        self._said: dict[str, float] = {}
+        self._progress = Progress(
+            TextColumn("{task.description}", markup=False), BarColumn(bar_width=24), MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[live]}", style="dim", markup=False),
+            console=self._console, transient=True, disable=not self._live,
+        )  # fmt: skip
+
+    def __enter__(self) -> Narrator:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def __call__(self, event: Event) -> None:
+        if event.note and not self._quiet:
+            self._console.print(Text(display_line(event.note)))
+        live = "  ".join(f"{name} {_figure(value)}" for name, value in event.fields.items() if value)
+        if self._live:
+            self._draw(event, live)
+        elif event.total and not self._quiet and self._due(event):
+            self._console.print(Text(display_line(f"{event.task}: {event.done:,} of {event.total:,}  {live}".rstrip())))
+
+    def _draw(self, event: Event, live: str) -> None:
+        if event.task not in self._tasks:
+            if event.total is None and not event.done:
+                return
+            self._tasks[event.task] = self._progress.add_task(display_line(event.task), total=event.total, live=live)
+        self._progress.update(self._tasks[event.task], completed=event.done, total=event.total, live=live)
+
+    def _due(self, event: Event) -> bool:
+        now = time.monotonic()
+        first = self._said.setdefault(event.task, now)
+        if now - first < QUIET_SECONDS:
+            return False
+        self._said[event.task] = now
+        return True
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value == int(value) else f"{value:.4g}"

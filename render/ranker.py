@@ -1,0 +1,72 @@
+"""The ranker: how training went, what it saw each demonstration do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .tables import show_table, show_text
+
+if TYPE_CHECKING:
+    from ..engine.ranker.ledger import LedgerEntry
+    from ..engine.store.ledger import Flip
+
+
+MOST_BATCHES = 12
+"""Batches of a training run that are listed: the first and the last."""
+
+
+def show_ranker(done: Mapping[str, Any]) -> None:
+    """How training went, batch by batch in brief, and what the ranker is worth on held-out queries."""
+    metrics = done["metrics"]
+    batches = metrics["batches"]
+    shown = batches if len(batches) <= MOST_BATCHES else [*batches[: MOST_BATCHES // 2], *batches[-MOST_BATCHES // 2 :]]
+    rows = [[b["batch"], b["loss"], b["sigma"], b["shots"], b["calls"], b["accuracy"]] for b in shown]
+    left = len(batches) - len(shown)
+    show_table(
+        ["batch", "loss", "σ", "shots", "calls", "accuracy"], rows, note=f"{left} batches between" if left else ""
+    )
+    by_shots = "  ".join(f"{shots}: {value:.3f}" for shots, value in metrics["accuracy_by_shots"].items())
+    show_text(f"accuracy by shots  {by_shots}")
+    best = metrics["best"]
+    show_text(
+        f"run {done['run']}: {done['calls']:,} answers of {done['llm']}, {done['cached_calls']:,} from the cache, "
+        f"{metrics['shots']:,} shots; best epoch {best['epoch']}, held-out accuracy {_share(best['accuracy'])}"
+    )
+    if metrics["collapsed"]:
+        show_text("the policy collapsed onto few demonstrations; the best epoch before that is kept")
+    show_text(f"next: icl-curate evaluate --methods bm25,{metrics['method']}; icl-curate demos --misleading")
+
+
+def show_ledger(found: Sequence[LedgerEntry]) -> None:
+    """What single demonstrations did to answers."""
+    rows = [
+        [
+            s.id,
+            s.source,
+            "pruned" if s.pruned else "",
+            s.shown,
+            s.helped,
+            s.hurt,
+            s.estimate,
+            f"{s.low:+.3f} to {s.high:+.3f}",
+        ]
+        for s in found
+    ]
+    note = (
+        "effect: shrunken net effect on accuracy with its 95 % interval; icl-curate demos --flips ID shows the prompts"
+    )
+    show_table(["id", "source", "", "shown", "helped", "hurt", "effect", "95 %"], rows, note=note)
+
+
+def show_flips(found: Sequence[Flip]) -> None:
+    """The queries whose answer turned when a demonstration was added."""
+    rows = [
+        [f.query_id, f.query_input, f.answer_before, f.answer_after, "helped" if f.helped else "hurt", len(f.shown)]
+        for f in found
+    ]
+    show_table(["query", "input>", "before", "after", "", "shots"], rows)
+
+
+def _share(value: float | None) -> str:
+    return "not known" if value is None else f"{value:.3f}"

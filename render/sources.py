@@ -1,0 +1,98 @@
+"""Sources: what was learnt of them, what pruning does, what an audit finds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from .tables import bar, show_table, show_text
+
+if TYPE_CHECKING:
+    from ..engine.sources.audit import AuditReport, Result
+    from ..engine.sources.train import Tuned
+    from ..engine.store.trials import SourceSummary
+
+
+MOST_SOURCES = 40
+"""Sources an audit lists, the lowest first."""
+
+
+def show_sources(found: Sequence[SourceSummary]) -> None:
+    """Sources, heaviest first once something was learnt of them."""
+    learnt = any(s.weight is not None for s in found)
+    rows = [
+        [
+            s.source,
+            *(
+                [Text(bar(s.weight or 0.0)), s.weight, s.leave_one_out, s.reliability, s.accuracy, s.hits]
+                if learnt
+                else []
+            ),
+            s.demonstrations,
+            s.demonstrations - s.active,
+            s.duplicates,
+            s.kept,
+        ]
+        for s in found
+    ]
+    heads = ["", "weight", "leave 1 out", "reliability", "alone", "hits"] if learnt else []
+    note = "weight: multilinear; alone: share of right answers with one demonstration of the source" if learnt else ""
+    show_table(["source", *heads, "size", "pruned", "repeats", "kept"], rows, note=note)
+
+
+def show_training(done: Mapping[str, Any]) -> None:
+    """What a run of ``train sources`` found and what to do next."""
+    metrics = done["metrics"]
+    show_text(
+        f"run {done['run']}: {done['calls']:,} answers of {done['llm']}, {done['cached_calls']:,} from the cache; "
+        f"vote of single answers right for {metrics['baseline']:.3f} of {metrics['queries']:,} validation queries; "
+        f"best use gains {metrics['gain']:+.3f} ± {metrics['gain_error']:.3f} (cross-fitted)"
+    )
+    show_text("next: icl-curate prune --tune" if metrics["worth_it"] else "nothing gains beyond noise: prune nothing")
+
+
+def show_tuned(tuned: Tuned) -> None:
+    """The pruning curve and what was chosen on it."""
+    kept = len(tuned.kept)
+    rows = [
+        [threshold, dropped, kept + len(tuned.pruned) - dropped, Text(bar(accuracy, 20)), accuracy,
+         "chosen" if tuned.worth_it and dropped == len(tuned.pruned) else ""]
+        for threshold, dropped, accuracy in tuned.curve
+    ]  # fmt: skip
+    show_table(["threshold", "dropped", "kept", "", "validation", ""], rows, title=f"pruning by {tuned.estimator}")
+    if tuned.worth_it:
+        show_text(
+            f"validation {tuned.validation_before:.3f} → {tuned.validation_after:.3f} "
+            f"(cross-fitted gain {tuned.gain:+.3f} ± {tuned.gain_error:.3f}): drops {', '.join(tuned.pruned)}"
+        )
+    else:
+        show_text(f"cross-fitted gain {tuned.gain:+.3f} ± {tuned.gain_error:.3f}: within noise, nothing is pruned")
+
+
+def show_audit(found: AuditReport) -> None:
+    """Sources of a log with their scores, and each way of using them."""
+    names = list(found.estimators)
+    rows = [[s.source, s.hits, *(s.scores[name] for name in names), s.kept] for s in found.sources[:MOST_SOURCES]]
+    left = len(found.sources) - len(rows)
+    note = f"… and {left:,} more sources with higher scores: audit --json lists all" if left else ""
+    show_table(["source", "hits", *names, "kept"], rows, note=note)
+    ways = [("keep everything", found.baseline), *((f"prune by {n}", r) for n, r in found.estimators.items())]
+    rows = [
+        [way, result.validation_accuracy, result.test_accuracy, len(result.pruned), _interval(result)]
+        for way, result in [*ways, ("chosen", found.chosen)]
+    ]
+    show_table(["way", "validation", "test", "pruned", "gain on test, 95 %"], rows)
+    if found.chosen.setting is not None:
+        s = found.chosen.setting
+        show_text(f"chosen on validation: {s.use} by {s.estimator}, {s.voters} voters, decay {s.decay}")
+    for note in found.notes:
+        show_text(note)
+
+
+def _interval(result: Result) -> str:
+    if result.test_gain is None:
+        return ""
+    mean, low, high = result.test_gain
+    return f"{mean:+.3f} ({low:+.3f} to {high:+.3f})"
