@@ -1,0 +1,142 @@
+"""How strong the tests are: places of the core are changed one at a time, and tests that still pass have missed one.
+
+    python benchmarks/mutations.py [--count 60] [--seed 0] [--only TEXT] [--limit 120]
+
+Each change (a comparison, an operator, a constant, a condition turned round) is made in a copy of the project, and the
+tests of that part are run until the first fails. A change is killed where one fails, or where they do not end in time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+CORE = {
+    "engine/sources/gradient.py": "tests/sources",
+    "engine/sources/learn.py": "tests/sources",
+    "engine/sources/use.py": "tests/sources",
+    "engine/ranker/policy.py": "tests/ranker",
+    "engine/ranker/rollout.py": "tests/ranker",
+    "engine/ranker/ledger.py": "tests/ranker",
+    "engine/topics/coverage.py": "tests/topics",
+    "engine/topics/targets.py": "tests/topics",
+    "engine/topics/selection.py": "tests/topics",
+    "engine/calibrate/scores.py": "tests/calibrate",
+    "engine/calibrate/rounds.py": "tests/calibrate",
+    "engine/calibrate/reports.py": "tests/calibrate",
+    "engine/evaluate/statistics.py": "tests/evaluate",
+    "engine/retrieval/bm25.py": "tests/retrieval",
+    "engine/retrieval/diversity.py": "tests/retrieval",
+    "engine/retrieval/duplicates.py": "tests/retrieval",
+    "engine/pool/answers.py": "tests/pool",
+    "engine/pool/prompts.py": "tests/pool",
+    "engine/llm/budget.py": "tests/llm",
+    "engine/llm/retries.py": "tests/llm",
+    "engine/store/decisions.py": "tests/store",
+    "engine/export/corpus.py": "tests/export",
+}
+COMPARISONS = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+}  # fmt: skip
+OPERATORS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult}
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A change of one file; ``place`` counts the nodes that can be changed, in the order of `ast.walk`."""
+
+    file: str
+    place: int
+    line: int
+    about: str
+
+
+def changed(node: ast.AST) -> str:
+    """Change the node in place and say how; empty where nothing can be changed."""
+    if isinstance(node, ast.Compare) and type(node.ops[0]) in COMPARISONS:
+        before, node.ops[0] = node.ops[0], COMPARISONS[type(node.ops[0])]()
+        return f"{type(before).__name__} to {type(node.ops[0]).__name__}"
+    if isinstance(node, (ast.BinOp, ast.AugAssign)) and type(node.op) in OPERATORS:
+        before, node.op = node.op, OPERATORS[type(node.op)]()
+        return f"{type(before).__name__} to {type(node.op).__name__}"
+    if isinstance(node, ast.BoolOp):
+        node.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
+        return f"to {type(node.op).__name__}"
+    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+        before, node.value = node.value, node.value + 1
+        return f"{before} to {node.value}"
+    if isinstance(node, (ast.If, ast.IfExp)):
+        node.test = ast.UnaryOp(ast.Not(), node.test)
+        return "condition turned round"
+    return ""
+
+
+def places(tree: ast.AST) -> Iterator[ast.AST]:
+    """Nodes inside functions; annotations and what is computed on import are left out."""
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef):
+            for statement in function.body:
+                yield from ast.walk(statement)
+
+
+def mutations() -> list[Mutation]:
+    found = []
+    for file in CORE:
+        for place, node in enumerate(places(ast.parse((ROOT / file).read_text(encoding="utf-8")))):
+            line = getattr(node, "lineno", 0)
+            if about := changed(node):
+                found.append(Mutation(file, place, line, about))
+    return found
+
+
+def survives(mutation: Mutation, copy: Path, limit: float) -> bool:
+    path = copy / mutation.file
+    before = path.read_text(encoding="utf-8")
+    tree = ast.parse(before)
+    changed(list(places(tree))[mutation.place])
+    path.write_text(ast.unparse(tree), encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", CORE[mutation.file]]
+    environment = os.environ | {"PYTHONPATH": str(copy.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        ran = subprocess.run(command, cwd=copy, env=environment, capture_output=True, timeout=limit, check=False)
+        return ran.returncode == 0
+    except subprocess.TimeoutExpired:
+        return False
+    finally:
+        path.write_text(before, encoding="utf-8")
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--count", type=int, default=60)
+    arguments.add_argument("--seed", type=int, default=0)
+    arguments.add_argument("--only", default="", help="Files whose path holds this text.")
+    arguments.add_argument("--limit", type=float, default=120.0, help="Seconds that the tests of a part may take.")
+    given = arguments.parse_args()
+    possible = [mutation for mutation in mutations() if given.only in mutation.file]
+    chosen = random.Random(given.seed).sample(possible, min(given.count, len(possible)))
+    survived = 0
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "icl_curate"
+        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "build", "__pycache__"))
+        for mutation in sorted(chosen, key=lambda one: (one.file, one.line)):
+            alive = survives(mutation, copy, given.limit)
+            survived += alive
+            verdict = "SURVIVED" if alive else "killed"
+            print(f"{verdict:9} {mutation.file}:{mutation.line}: {mutation.about}", flush=True)
+    print(f"\n{len(chosen) - survived} of {len(chosen)} killed, of {len(possible)} possible ones")
+
+
+if __name__ == "__main__":
+    main()
