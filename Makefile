@@ -23,7 +23,7 @@ types: $(VENV)/ready
 	MYPYPATH=$(VENV)/types $(BIN)/mypy -p icl_curate.engine -p icl_curate.commands -p icl_curate.render -p icl_curate.tui -m icl_curate.cli -m icl_curate
 
 pytest: $(VENV)/ready
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 docs: $(VENV)/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[docs]"

@@ -74,7 +74,7 @@ Say = Callable[[Request], "str | Result"]
 class Scripted:
     """An LLM that says what the test's function says; it keeps what it was asked and can stop mid-way."""
 
-    spec, local, max_in_flight, batch_size = "scripted", False, 16, 1
+    spec, local, max_in_flight, batch_size = "scripted", False, 64, 1
 
     def __init__(
         self,

@@ -99,6 +99,11 @@ class Server:
         assert started.wait(10)
         return self
 
+    def hang_up(self) -> None:
+        """Break every connection off."""
+        for writer in list(self.writers):
+            self.loop.call_soon_threadsafe(writer.transport.abort)
+
     def __exit__(self, *_: object) -> None:
         async def stop() -> None:
             self.listener.close()

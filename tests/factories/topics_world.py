@@ -62,7 +62,7 @@ class Words:
 class Scripted:
     """Knows everything but the lost subjects and the kitchen; names a subject's topics when it may be instructed."""
 
-    spec, local, max_in_flight, batch_size = "scripted", False, 4, 1
+    spec, local, max_in_flight, batch_size = "scripted", False, 64, 1
 
     def __init__(self, instructs: bool = False) -> None:
         self.instructs = instructs

@@ -91,8 +91,8 @@ def test_threshold_and_shots_traced_from_the_steps(world: Workspace) -> None:
 def test_concurrency_changes_nothing(tmp_path: Path) -> None:
     found = []
     for in_flight in (1, 64):
-        world = make_world(tmp_path / f"w{in_flight}", pool=120, validation=40, test=1)
-        out = train(world, replace(SHORT, batch=16), Scripted(in_flight))
+        world = make_world(tmp_path / f"w{in_flight}", pool=120, validation=16, test=1)
+        out = train(world, replace(SHORT, batch=8), Scripted(in_flight))
         found.append(weights(world, out["run"]))
     assert found[0] == found[1]
 

@@ -289,7 +289,7 @@ def test_notifications_fields_and_what_is_not_there_are_safe(taught: Path, tmp_p
 
     async def script(app: Any, pilot: Any) -> None:
         app.notify(hostile, title=hostile)
-        app.room.notify(hostile, severity="error")
+        app.tab.notify(hostile, severity="error")
         app.query_one("#trouble").update("")
         assert not got_through(said(app).replace("\n", " ").encode())
         await settled(pilot)
@@ -311,7 +311,7 @@ def test_notifications_fields_and_what_is_not_there_are_safe(taught: Path, tmp_p
 
 def test_what_cannot_be_encoded_is_copied_all_the_same(taught: Path) -> None:
     async def script(app: Any, pilot: Any) -> None:
-        app.room.to_copy = lambda: "half \ud800"
+        app.tab.to_copy = lambda: "half \ud800"
         app.action_copy()
         assert app.clipboard == "half \\ud800"
 

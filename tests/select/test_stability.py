@@ -150,7 +150,7 @@ def test_shots_that_do_not_fit_are_no_variants(workspace: Workspace) -> None:
     backend = Scripted(OPEN, context=40 + SETTINGS.max_tokens)
     ready = check(workspace, backend, 4, Query("q"))
     [found] = ready.run(Budget())
-    assert (found.dropped, found.room, len(found.without)) == (1, 40, 3)
+    assert (found.dropped, found.limit, len(found.without)) == (1, 40, 3)
     assert sorted(backend.asked) == sorted(OPEN)
 
 

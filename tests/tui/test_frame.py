@@ -27,6 +27,7 @@ from factories.reviewing import (
     text_of,
     until,
 )
+from icl_curate.engine.errors import Cancelled
 from icl_curate.engine.store import locks
 from icl_curate.engine.store import workspace as store
 from icl_curate.engine.store.decisions import decide, history
@@ -280,16 +281,28 @@ def test_who_is_waited_for_is_said_and_leaving_does_not_wait(taught: Path, monke
         [sys.executable, "-c", HOLD, str(taught / store.FILE)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert holder.stdout and holder.stdin and holder.stdout.readline() == "held\n"
+    given_up: list[float] = []
 
-    async def script(app: ReviewApp, pilot: Any) -> None:
-        monkeypatch.setattr(locks, "on_wait", app.waits)
-        await until(pilot, lambda: any(f"open in PID {holder.pid}" in n.message for n in app._notifications))
-        await pilot.press("question_mark")  # keys are taken meanwhile
-        await until(pilot, lambda: len(app.screen_stack) == 2)
+    async def script() -> None:
+        app = ReviewApp(taught)
+
+        def waits(what: str, waited: float) -> None:
+            try:
+                app.waits(what, waited)
+            except Cancelled:
+                given_up.append(waited)
+                raise
+
+        monkeypatch.setattr(locks, "on_wait", waits)
+        async with app.run_test() as pilot:
+            await until(pilot, lambda: any(f"open in PID {holder.pid}" in n.message for n in app._notifications))
+            await pilot.press("question_mark")  # keys are taken meanwhile
+            await until(pilot, lambda: len(app.screen_stack) == 2)
 
     try:
-        session(taught, script)  # ends the app while the tab still waits
+        asyncio.run(script())  # ends the app while the tab still waits
         assert holder.poll() is None
+        assert given_up and max(given_up) < store.PATIENCE
     finally:
         holder.stdin.close()
         holder.wait()
