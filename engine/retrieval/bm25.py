@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -196,7 +196,7 @@ class BM25Index:
         if at == len(self.rows) or self.rows[at] != row:
             raise KeyError(row)
         added: dict[str, float] = {}
-        for word in tokenise(query):
+        for word, times in Counter(tokenise(query)).items():
             term = self._vocabulary.number(word)
             span = slice(*self._postings.starts[term : term + 2]) if term >= 0 else slice(0, 0)
             documents = self._postings.documents[span]
@@ -204,7 +204,7 @@ class BM25Index:
             if place < len(documents) and documents[place] == at:
                 count = self._postings.counts[span][place]
                 weight = self._idf[term] * (count * (K1 + 1) / (count + self._norm[at]))
-                added[word] = added.get(word, 0.0) + float(weight)
+                added[word] = times * float(weight)
         return sorted(added.items(), key=lambda item: -item[1])
 
     def _weights_of(self, term: int) -> NDArray[np.float64]:
