@@ -11,14 +11,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import textual.app
-import textual.pilot
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.store import ledger, runs, trials
 from icl_curate.engine.store.trials import Trials
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
-from textual._context import active_app
 from textual.pilot import Pilot
 
 HOSTILE = [
@@ -115,21 +112,6 @@ def teach_ledger(workspace: Workspace) -> None:
     runs.finish(workspace, run, "done", {})
 
 
-ROUNDS = 3
-"""Times that all widgets are waited for: a key reaches the app, then a widget, and what that says reaches others."""
-
-
-async def _messages_handled(min_sleep: float = 0.0, max_sleep: float = 1.0) -> None:
-    """In place of Textual's wait for an idle processor, which takes a second for each key while a thread computes."""
-    for _ in range(ROUNDS):
-        for _ in range(3):
-            await asyncio.sleep(0)  # a key comes by way of the driver, as another task
-        await Pilot(active_app.get())._wait_for_screen()
-
-
-textual.app.wait_for_idle = textual.pilot.wait_for_idle = _messages_handled  # type: ignore[attr-defined]
-
-
 Script = Callable[[ReviewApp, Pilot[None]], Awaitable[Any]]
 
 
@@ -151,13 +133,12 @@ async def until(pilot: Pilot[Any], condition: Callable[[], object], what: str = 
     """Wait until the condition holds; fails after a minute."""
     deadline = time.monotonic() + 60
     while True:
+        await pilot.pause()
         if condition():
-            await pilot.pause()
-            if condition():
-                return
+            return
         if time.monotonic() > deadline:
             raise AssertionError(f"{what} did not come about; the screen shows:\n{text_of(pilot.app)}")
-        await asyncio.sleep(0.03)
+        await asyncio.sleep(0.05)
 
 
 def said(app: ReviewApp) -> str:
@@ -172,12 +153,12 @@ def is_safe(text: str) -> bool:
 
 async def settled(pilot: Pilot[Any], seconds: float = 0.14) -> None:
     """Wait until no work has been under way for a while, longer than any pause the tabs make before they begin."""
-    since = time.monotonic()
-    while time.monotonic() - since < seconds:
+    quiet = 0.0
+    while quiet < seconds:
+        await pilot.pause()
+        busy = any(worker.is_running for worker in pilot.app.workers)
+        quiet = 0.0 if busy else quiet + 0.02
         await asyncio.sleep(0.02)
-        if any(worker.is_running for worker in pilot.app.workers):
-            since = time.monotonic()
-    await pilot.pause()
 
 
 async def go(app: ReviewApp, pilot: Pilot[None], tab: str) -> Any:
