@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from ..render.terminal import print_json
 from .options import JsonOption
 from .shared import narrated
-
-if TYPE_CHECKING:
-    pass
 
 
 def audit(

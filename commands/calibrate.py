@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from ..engine.errors import UsageError
-from ..render.terminal import print_json
 from .options import (
     DEFAULT_WORKSPACE,
     NO_LLM_OPTIONS,
@@ -22,9 +21,6 @@ from .options import (
 )
 from .paid import carry_out
 from .shared import open_workspace, settings_of, split_of, text_of
-
-if TYPE_CHECKING:
-    pass
 
 
 @grouped
@@ -61,6 +57,7 @@ def calibrate(
     from ..engine.calibrate.calibration import Calibration
     from ..engine.calibrate.documents import queries_of, query_named
     from ..engine.calibrate.round_runner import SETTLED, CalibrationPlan
+    from ..render.calibration import show_calibration, show_calibrations
 
     settings = settings_of(workspace, method=method, k=k, order=order, **asdict(llm))
     chosen: Any = "validation" if validation else split_of(split) if split else ""
@@ -74,13 +71,5 @@ def calibrate(
         asked = queries_of(store, chosen, limit)
     names = tuple(name.strip() for name in arms.split(",") if name.strip())
     plan = CalibrationPlan(rounds, names, uncertainty, over, SETTLED if stop_early else None, split=chosen)
-
-    done = carry_out(lambda llm: Calibration(llm, asked, plan), store, settings, paid)
-    if done is None:
-        return
-    if paid.as_json:
-        print_json(done)
-        return
-    from ..render.calibration import show_calibration, show_calibrations
-
-    (show_calibrations if chosen else show_calibration)(done)
+    show = show_calibrations if chosen else show_calibration
+    carry_out(lambda llm: Calibration(llm, asked, plan), store, settings, paid, show)

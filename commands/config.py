@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..render.terminal import print_json
 from .options import DEFAULT_WORKSPACE, JsonOption, WorkspaceOption
-
-if TYPE_CHECKING:
-    pass
 
 
 def config(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from ..render.terminal import print_json
 from .options import (
     DEFAULT_WORKSPACE,
     NO_LLM_OPTIONS,
@@ -21,9 +20,6 @@ from .options import (
 )
 from .paid import carry_out
 from .shared import open_workspace, query_split_of, settings_of
-
-if TYPE_CHECKING:
-    pass
 
 
 @grouped
@@ -48,19 +44,11 @@ def evaluate(
 ) -> None:
     """Compare selection methods on one table. Stop it at any time: run again, it goes on and pays nothing twice."""
     from ..engine.evaluate.compare import Evaluation, EvaluationPlan
+    from ..render.evaluation import show_evaluation
 
     settings = settings_of(workspace, k=k, order=order, **asdict(llm))
     plan = EvaluationPlan(
         tuple(m.strip() for m in methods.split(",") if m.strip()), seeds, query_split_of(split), limit
     )
     store = open_workspace(workspace)
-
-    table = carry_out(lambda llm: Evaluation(llm, plan), store, settings, paid)
-    if table is None:
-        return
-    if paid.as_json:
-        print_json(table)
-        return
-    from ..render.evaluation import show_evaluation
-
-    show_evaluation(table)
+    carry_out(lambda llm: Evaluation(llm, plan), store, settings, paid, show_evaluation)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,9 +11,6 @@ from ..render.terminal import print_json
 from .jobs import start_job
 from .options import DEFAULT_WORKSPACE, BackgroundOption, DryRunOption, ForceOption, JsonOption, WorkspaceOption
 from .shared import narrated, open_workspace, settings_of, split_of
-
-if TYPE_CHECKING:
-    pass
 
 
 def export(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -20,9 +20,6 @@ from .options import (
 )
 from .paid import confirm_server
 from .shared import fail, narrated, settings_of
-
-if TYPE_CHECKING:
-    pass
 
 
 def llm_check(

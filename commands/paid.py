@@ -28,10 +28,13 @@ def carry_out(
     workspace: Workspace,
     settings: Settings,
     paid: PaidOptions,
-) -> dict[str, Any] | None:
-    """Do one piece of work within the budget, or say what it would cost, or leave it to a job; as `carry_out_all`."""
+    show: Callable[[dict[str, Any]], None],
+) -> None:
+    """Do one piece of work within the budget and ``show`` what came out, or say what it would cost, or leave it to a
+    job; as `carry_out_all`."""
     done = carry_out_all({"": ready}, workspace, settings, paid)
-    return done[""] if done else None
+    if done:
+        (print_json if paid.as_json else show)(done[""])
 
 
 def carry_out_all(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -14,9 +14,6 @@ from ..render.terminal import print_json
 from .jobs import start_job
 from .options import DEFAULT_WORKSPACE, BackgroundOption, DeviceOption, DryRunOption, JsonOption, WorkspaceOption
 from .shared import narrated, open_workspace, settings_of, split_of
-
-if TYPE_CHECKING:
-    pass
 
 
 def index(

@@ -67,17 +67,12 @@ def preview(
             made.append(PreviewAsked(client, asked, stability=stability))
             return made[0]
 
-        done = carry_out(ready, store, settings, paid)
-        if done is None:
-            return
-        seen = made[0].seen
-    else:
-        with narrated() as (report, cancel):
-            seen = look(store, asked, settings, report=report, cancel=cancel)
-        done = seen.as_json()
+        show = show_stability if stability else lambda _: show_preview(made[0].seen, explain)
+        carry_out(ready, store, settings, paid, show)
+        return
+    with narrated() as (report, cancel):
+        seen = look(store, asked, settings, report=report, cancel=cancel)
     if as_json:
-        print_json(done)
-    elif stability:
-        show_stability(done)
+        print_json(seen.as_json())
     else:
         show_preview(seen, explain)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from .options import DEFAULT_WORKSPACE, WorkspaceOption
-
-if TYPE_CHECKING:
-    pass
 
 
 def review(

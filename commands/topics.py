@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ..render.terminal import print_json
 from .options import DEFAULT_WORKSPACE, JsonOption, WorkspaceOption
 from .shared import open_workspace, settings_of
-
-if TYPE_CHECKING:
-    pass
 
 
 def topics(

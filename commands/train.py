@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -40,22 +40,18 @@ def train_sources(
 ) -> None:
     """Which sources help and which hurt: the LLM answers validation queries with single demonstrations (paper 003)."""
     from ..engine.sources.train import SourcePlan, SourceTraining
+    from ..engine.store.trials import source_summaries
+    from ..render.sources import show_sources, show_training
 
     settings = settings_of(workspace, k=k, **asdict(llm))
     store = open_workspace(workspace)
     plan = SourcePlan(depth, ranking, limit)
 
-    done = carry_out(lambda llm: SourceTraining(llm, plan), store, settings, paid)
-    if done is None:
-        return
-    if paid.as_json:
-        print_json(done)
-        return
-    from ..engine.store.trials import source_summaries
-    from ..render.sources import show_sources, show_training
+    def show(done: dict[str, Any]) -> None:
+        show_sources(source_summaries(store))
+        show_training(done)
 
-    show_sources(source_summaries(store))
-    show_training(done)
+    carry_out(lambda llm: SourceTraining(llm, plan), store, settings, paid, show)
 
 
 @grouped
@@ -79,6 +75,7 @@ def train_ranker(
 ) -> None:
     """Learn to rank demonstrations from the LLM's right and wrong answers, and book every flip (paper 000)."""
     from ..engine.ranker.train import RankerPlan, RankerTraining
+    from ..render.ranker import show_ranker
 
     settings = settings_of(workspace, k=k, order=order, **asdict(llm))
     store = open_workspace(workspace)
@@ -92,16 +89,7 @@ def train_ranker(
             say(f"run {run}: the ranker of {taken_from}; next: icl-curate evaluate --methods bm25,ranker")
         return
     plan = RankerPlan(method, epochs, batch, rate=rate, rouge=rouge, limit=limit)
-
-    done = carry_out(lambda llm: RankerTraining(llm, plan), store, settings, paid)
-    if done is None:
-        return
-    if paid.as_json:
-        print_json(done)
-        return
-    from ..render.ranker import show_ranker
-
-    show_ranker(done)
+    carry_out(lambda llm: RankerTraining(llm, plan), store, settings, paid, show_ranker)
 
 
 @grouped
@@ -121,20 +109,12 @@ def train_topics(
 ) -> None:
     """Which topics the pool has, which the LLM knows, and which demonstrations cover them (paper 004)."""
     from ..engine.topics.train import TopicPlan, TopicTraining
+    from ..render.topics import show_topic_training
 
     settings = settings_of(workspace, **asdict(llm))
     store = open_workspace(workspace)
     plan = TopicPlan(topics, size, llm_topics, sample, questions, cosine=cosine, epochs=epochs)
-
-    done = carry_out(lambda llm: TopicTraining(llm, plan), store, settings, paid)
-    if done is None:
-        return
-    if paid.as_json:
-        print_json(done)
-        return
-    from ..render.topics import show_topic_training
-
-    show_topic_training(done)
+    carry_out(lambda llm: TopicTraining(llm, plan), store, settings, paid, show_topic_training)
 
 
 @grouped

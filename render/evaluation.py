@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.text import Text
 
 from .tables import show_table
-
-if TYPE_CHECKING:
-    pass
 
 
 def show_evaluation(table: Mapping[str, Any]) -> None:

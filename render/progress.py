@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
@@ -12,10 +11,6 @@ from rich.text import Text
 from ..engine.pool.display import display_line
 from ..engine.progress import Event
 from .console import stderr
-
-if TYPE_CHECKING:
-    pass
-
 
 QUIET_SECONDS = 30.0
 """Off a terminal, a line of progress at most this often."""

@@ -7,17 +7,13 @@ and `display_line` are for what has to stay on one line.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from ..engine.pool.display import display_line, display_text
 from .console import stdout
-
-if TYPE_CHECKING:
-    pass
-
 
 NARROW = 16
 """A column no wider than this keeps its width on a small terminal."""

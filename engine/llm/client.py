@@ -1,4 +1,4 @@
-"""The chosen LLM for one piece of paid work: what it is planned with, asked through, and accounted to."""
+"""The chosen LLM for one piece of paid work: it says what asking would cost, and asks."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ MOST_PAIRS = 1 << 16
 
 DOUBT = 4.0
 """Standard errors that a similarity estimated from signatures may lie below the threshold: a pair at the threshold is
-left out once in 30,000."""
+left out once in 10,000."""
 
 NO_ASIDE = 0
 _ASIDE = f"""
