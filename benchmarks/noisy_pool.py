@@ -13,10 +13,11 @@ import json
 import random
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
+from icl_curate.engine.evaluate.report import MethodFigures
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.asking import backend_for
 from icl_curate.engine.llm.budget import Budget
@@ -83,15 +84,15 @@ def plant(train: Path, pool: Path) -> None:
             file.write(json.dumps({k: v for k, v in row.items() if k != "split"}) + "\n")
 
 
-def evaluate(workspace: Workspace, settings: Settings, methods: tuple[str, ...]) -> dict[str, Any]:
+def evaluate(workspace: Workspace, settings: Settings, methods: tuple[str, ...]) -> Mapping[str, MethodFigures]:
     """The table's rows on test."""
     with backend_for(settings, encode_for_reader(workspace, settings)) as backend:
         table = Evaluation(LLMClient(workspace, backend, settings), EvaluationPlan(methods)).run(Budget())
-    return dict(table["methods"])
+    return table.methods
 
 
-def told(row: dict[str, Any]) -> str:
-    return f"{row['accuracy']:.3f} ({row['ci95'][0]:.3f}–{row['ci95'][1]:.3f})"
+def told(row: MethodFigures) -> str:
+    return f"{row.accuracy:.3f} ({row.ci95[0]:.3f}–{row.ci95[1]:.3f})"
 
 
 if __name__ == "__main__":

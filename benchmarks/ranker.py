@@ -81,9 +81,9 @@ def _evaluate(workspace: Workspace, settings: Settings, seeds: int) -> None:
     with backend_for(settings, encode_for_reader(workspace, settings)) as backend:
         plan = EvaluationPlan((*UNTRAINED, "promptpg", "ranker"), seeds)
         found = Evaluation(LLMClient(workspace, backend, settings), plan).run(Budget())
-    for name, row in found["methods"].items():
-        easy, hard = (f"{row[kind]:.3f}" if row[kind] is not None else "-" for kind in ("easy", "hard"))
-        print(f"{name:10} {row['accuracy']:.3f} ± {row['std']:.3f}  easy {easy}  hard {hard}")
+    for name, row in found.methods.items():
+        easy, hard = ("-" if value is None else f"{value:.3f}" for value in (row.easy, row.hard))
+        print(f"{name:10} {row.accuracy:.3f} ± {row.std:.3f}  easy {easy}  hard {hard}")
 
 
 def _latency(workspace: Workspace, settings: Settings, method: str, asked: list[Query]) -> float:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
@@ -23,26 +23,33 @@ if TYPE_CHECKING:
     from ..engine.store.workspace import Workspace
 
 
+R = TypeVar("R")
+
+
+def as_json(done: Any) -> dict[str, Any]:
+    return done if isinstance(done, dict) else done.as_json()
+
+
 def carry_out(
-    ready: Callable[[LLMClient], PaidWork],
+    ready: Callable[[LLMClient], PaidWork[R]],
     workspace: Workspace,
     settings: Settings,
     paid: PaidOptions,
-    show: Callable[[dict[str, Any]], None],
+    show: Callable[[R], None],
 ) -> None:
     """Do one piece of work within the budget and ``show`` what came out, or say what it would cost, or leave it to a
     job; as `carry_out_all`."""
     done = carry_out_all({"": ready}, workspace, settings, paid)
     if done:
-        (print_json if paid.as_json else show)(done[""])
+        print_json(as_json(done[""])) if paid.as_json else show(done[""])
 
 
 def carry_out_all(
-    parts: Mapping[str, Callable[[LLMClient], PaidWork]],
+    parts: Mapping[str, Callable[[LLMClient], PaidWork[R]]],
     workspace: Workspace,
     settings: Settings,
     paid: PaidOptions,
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, R]:
     """Open the LLM, then do the parts one after the other within one budget; what came out, by part.
 
     In a dry run only their cost is said, in the background a job is started; nothing comes back then. Of several
@@ -58,7 +65,7 @@ def carry_out_all(
     from ..engine.progress import Event
 
     budget = Budget(paid.max_calls, paid.max_cost, price_of(settings))
-    done: dict[str, dict[str, Any]] = {}
+    done: dict[str, R] = {}
     costs: dict[str, Plan] = {}
     refused: list[UsageError] = []
     with (

@@ -99,16 +99,17 @@ class _Session:
 
     def preview(self) -> None:
         with self._llm() as llm:
-            asked = PreviewAsked(llm, Query(QUESTION))
-            self.told["preview"] = asked.run(Budget())
+            seen = PreviewAsked(llm, Query(QUESTION)).run(Budget())
+        self.told["preview"] = seen.as_json()
         if self._step("look at what a query gets", f'preview "{QUESTION}" --answer'):
-            show_preview(asked.seen)
+            show_preview(seen)
 
     def evaluate(self, when: str, methods: tuple[str, ...], title: str) -> None:
         with self._llm() as llm:
-            self.told[when] = Evaluation(llm, EvaluationPlan(methods)).run(Budget())
+            report = Evaluation(llm, EvaluationPlan(methods)).run(Budget())
+        self.told[when] = report.as_json()
         if self._step(title, f"evaluate --methods {','.join(methods)}"):
-            show_evaluation(self.told[when])
+            show_evaluation(report)
 
     def prune_sources(self) -> None:
         with self._llm() as llm:

@@ -132,7 +132,7 @@ def train_all(
 
     settings = settings_of(workspace, k=k, order=order, **asdict(llm))
     store = open_workspace(workspace)
-    parts: dict[str, Callable[[LLMClient], PaidWork]] = {
+    parts: dict[str, Callable[[LLMClient], PaidWork[Any]]] = {
         "sources": SourceTraining,
         "ranker": RankerTraining,
         "topics": TopicTraining,

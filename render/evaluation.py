@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
 from .tables import show_table
 
+if TYPE_CHECKING:
+    from ..engine.evaluate.report import EvaluationReport, MethodFigures
 
-def show_evaluation(table: Mapping[str, Any]) -> None:
+
+def show_evaluation(report: EvaluationReport) -> None:
     """The comparison of methods and what it was measured on."""
-    methods = table["methods"]
-    columns: dict[str, Callable[[str, Mapping[str, Any]], Any]] = {
+    methods, setup = report.methods, report.setup
+    columns: dict[str, Callable[[str, MethodFigures], Any]] = {
         "method": lambda name, row: name,
-        table["metric"]: lambda name, row: row["accuracy"],
-        "95 %": lambda name, row: f"{row['ci95'][0]:.3f}–{row['ci95'][1]:.3f}",
-        "std": lambda name, row: row["std"] if row["seeds"] > 1 else None,
-        "F1": lambda name, row: row.get("f1"),
-        "easy": lambda name, row: row["easy"],
-        "hard": lambda name, row: row["hard"],
-        "topics": lambda name, row: _last(row.get("topic_coverage")),
-        "repeated": lambda name, row: _last(row.get("topic_redundancy")),
-        "shots": lambda name, row: int(row["shots"]) if row["shots"].is_integer() else row["shots"],
-        "calls": lambda name, row: row["calls"],
-        "failures": lambda name, row: row["failures"] or None,
+        setup.metric: lambda name, row: row.accuracy,
+        "95 %": lambda name, row: f"{row.ci95[0]:.3f}–{row.ci95[1]:.3f}",
+        "std": lambda name, row: row.std if row.seeds > 1 else None,
+        "F1": lambda name, row: row.f1,
+        "easy": lambda name, row: row.easy,
+        "hard": lambda name, row: row.hard,
+        "topics": lambda name, row: _last(row.topic_coverage),
+        "repeated": lambda name, row: _last(row.topic_redundancy),
+        "shots": lambda name, row: int(row.shots) if row.shots.is_integer() else row.shots,
+        "calls": lambda name, row: row.usage.calls,
+        "failures": lambda name, row: row.usage.failures or None,
         "against best": lambda name, row: _versus(row),
         "p": lambda name, row: _p_value(row),
     }
@@ -34,13 +37,13 @@ def show_evaluation(table: Mapping[str, Any]) -> None:
         for name, value in columns.items()
         if any(value(method, row) is not None for method, row in methods.items())
     }
-    answers = sum(row["calls"] for row in methods.values())
-    cached = sum(row["cached_calls"] for row in methods.values())
-    read = sum(row["tokens_in"] for row in methods.values())
+    answers = sum(row.usage.calls for row in methods.values())
+    cached = sum(row.usage.cached_calls for row in methods.values())
+    read = sum(row.usage.tokens_in for row in methods.values())
     notes = [
-        f"{table['queries']:,} {table['split']} queries, k = {table['k']}, {table['llm']} ({table['answered_by']}), "
-        f"run {table['run']}; {answers:,} answers, {cached:,} of them from the cache, {read:,} tokens read",
-        f"easy: right at zero shots ({table['easy_queries']:,} queries); 95 % by bootstrap over queries; against best: "
+        f"{setup.queries:,} {setup.split} queries, k = {setup.k}, {setup.llm} ({setup.answered_by}), "
+        f"run {report.run}; {answers:,} answers, {cached:,} of them from the cache, {read:,} tokens read",
+        f"easy: right at zero shots ({report.easy_queries:,} queries); 95 % by bootstrap over queries; against best: "
         "the best other baseline, p by a paired test, Holm-adjusted",
     ]
     if "topics" in shown:
@@ -48,7 +51,7 @@ def show_evaluation(table: Mapping[str, Any]) -> None:
             "topics: of the 20 topics a query requires, those its demonstrations cover; repeated: share of a "
             "demonstration's topics that earlier ones cover, at the last shot"
         )
-    if table["llm"] == "offline":
+    if setup.llm == "offline":
         notes.append("the offline reader is a stand-in, not an LLM: its figures say nothing about yours")
     show_table(list(shown), list(zip(*shown.values(), strict=True)), note="\n".join(notes))
 
@@ -57,10 +60,8 @@ def _last(curve: Sequence[float] | None) -> float | None:
     return curve[-1] if curve else None
 
 
-def _p_value(row: Mapping[str, Any]) -> Text | None:
-    if "versus" not in row:
-        return None
-    return p_value(row["versus"]["p_holm"])
+def _p_value(row: MethodFigures) -> Text | None:
+    return None if row.versus is None else p_value(row.versus.p_holm)
 
 
 def p_value(p: float) -> Text:
@@ -68,6 +69,5 @@ def p_value(p: float) -> Text:
     return Text("< .001" if p < 0.001 else f"{p:.3f}", justify="right")
 
 
-def _versus(row: Mapping[str, Any]) -> str | None:
-    against = row.get("versus")
-    return None if against is None else f"{against['difference']:+.3f} {against['method']}"
+def _versus(row: MethodFigures) -> str | None:
+    return None if row.versus is None else f"{row.versus.difference:+.3f} {row.versus.method}"

@@ -9,6 +9,7 @@ from contextlib import suppress
 from itertools import dropwhile
 from typing import Any
 
+from ..engine.evaluate.report import EvaluationReport
 from ..engine.jobs.folder import Job, result
 from ..engine.jobs.follow import Live
 from .calibration import show_calibration, show_calibrations
@@ -35,7 +36,7 @@ def _show_calibration(done: Mapping[str, Any]) -> None:
 
 
 RESULTS: dict[tuple[str, ...], Callable[[Mapping[str, Any]], None]] = {
-    ("evaluate",): show_evaluation,
+    ("evaluate",): lambda done: show_evaluation(EvaluationReport.from_json(done)),
     **{("train", name): show for name, show in PARTS.items()},
     ("train", "all"): _show_parts,
     ("calibrate",): _show_calibration,
@@ -104,8 +105,8 @@ def _in_short(done: Mapping[str, Any]) -> str:
         figures = f"{done['demonstrations']:,} demonstrations, {done['added']:,} added, {done['retired']:,} retired"
         return figures + (f", {len(done['skipped']):,} skipped" if done["skipped"] else "")
     if isinstance(methods, dict) and methods:
-        best = max(methods, key=lambda name: methods[name]["accuracy"])
-        return f"best of {len(methods)}: {best} {methods[best]['accuracy']:.3f}"
+        report = EvaluationReport.from_json(done)
+        return f"best of {len(methods)}: {report.best} {report.methods[report.best].accuracy:.3f}"
     if isinstance(metrics, dict) and "gain" in metrics:
         return f"best use gains {metrics['gain']:+.3f} ± {metrics['gain_error']:.3f}"
     if isinstance(metrics, dict) and "best" in metrics:

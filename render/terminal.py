@@ -15,10 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn, TextIO, cast
 
+from ..engine.contract import JSON_VERSION
 from ..engine.errors import CurateError
 from ..engine.pool.display import display_json, display_line, display_text, encodable_json
-
-SCHEMA_VERSION = 1
 
 LONGEST = 2_000
 """Characters of an error that are shown; ``--json`` has all."""
@@ -108,7 +107,7 @@ def print_json(fields: Mapping[str, Any]) -> None:
     """The one object of ``--json``: in a pipe with its text as it is, on a terminal with `display_json`."""
     out = past(sys.stdout)
     unicode = (getattr(out, "encoding", None) or "utf-8").lower().startswith("utf")
-    told = json.dumps({"schema_version": SCHEMA_VERSION, **fields}, ensure_ascii=not unicode, default=str)
+    told = json.dumps({"schema_version": JSON_VERSION, **fields}, ensure_ascii=not unicode, default=str)
     out.write((display_json(told) if out.isatty() else encodable_json(told)) + "\n")
     out.flush()
 
@@ -118,7 +117,7 @@ def complain(what: str, fix: str, code: int, as_json: bool) -> None:
     with suppress(SystemExit):  # nobody reads stdout any more: the error is said all the same
         sys.stdout.flush()
     if as_json:
-        told = json.dumps({"schema_version": SCHEMA_VERSION, "error": what, "fix": fix, "exit_code": code})
+        told = json.dumps({"schema_version": JSON_VERSION, "error": what, "fix": fix, "exit_code": code})
         sys.stderr.write(display_json(told) + "\n")  # DEL is the one character that JSON leaves as it is
     else:
         sys.stderr.write(f"error: {display_line(what, LONGEST)}\n")

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from .. import contract
 from ..errors import UsageError
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
@@ -33,6 +34,7 @@ from ..store.demonstrations import queries as queries_of
 from ..topics.coverage import coverage_curves, learnt, required_topics
 from ..version import VERSION
 from .llm_selection import LLM_METHODS
+from .report import KIND, EvaluationReport, MethodFigures, Setup, Versus
 from .request_stages import Answered, MethodContext, MethodRun, RequestStages, Stage, run_stages
 from .statistics import bootstrap_interval, compare, holm
 
@@ -69,7 +71,7 @@ class _Marked:
 class Evaluation:
     """A comparison made ready: demonstrations are selected, nothing has been asked yet.
 
-    `cost` says what asking would take; `run` asks and returns the table of the ``evaluate --json`` contract.
+    `cost` says what asking would take; `run` asks and returns what it found.
     In a dry run not even a probe is sent: an LLM never probed is taken to generate, not to score. Raises
     `UsageError` where the split is empty or a method unknown or untrained, `LLMError` where the LLM lacks what a method
     needs, before anything is asked.
@@ -117,17 +119,18 @@ class Evaluation:
         run_stages(self.begin(), presume)
         return self.llm.plan(requests)
 
-    def run(self, budget: Budget) -> dict[str, Any]:
+    def run(self, budget: Budget) -> EvaluationReport:
         """Ask what is not cached, mark every answer, keep the outcomes, and compare."""
         method_runs = self.begin()
-        described = self._describe(method_runs)
-        with runs.recorded(self.workspace, "evaluate", self.llm.name, described) as record:
+        setup = self._setup(method_runs)
+        with runs.recorded(self.workspace, KIND, self.llm.name, contract.to_json(setup)) as record:
             run_stages(method_runs, lambda stages: self._ask(stages, budget))
             marked = [_marked(method_run, self.queries, self.selector.task) for method_run in method_runs]
             for each in marked:
                 runs.add_evaluations(self.workspace, _outcome_table(record.run, each, self.queries))
-            record.summary = summary = {"run": record.run, **described, **self._table(marked)}
-        return summary
+            report = self._report(record.run, setup, marked)
+            record.summary = report.as_json()
+        return report
 
     def begin(self) -> list[MethodRun]:
         """Every method and seed, `zero` first, each with its first stage."""
@@ -152,70 +155,78 @@ class Evaluation:
             return LLM_METHODS[method].request_stages(self.context, seed)
         return self.context.answer(self._picks[method, seed], method)
 
-    def _describe(self, method_runs: Sequence[MethodRun]) -> dict[str, Any]:
+    def _setup(self, method_runs: Sequence[MethodRun]) -> Setup:
         (zero, *_) = method_runs
         scored = zero.stage is not None and zero.stage.requests[0].score
-        return {
-            "split": self.plan.split,
-            "queries": len(self.queries),
-            "k": self.settings.k,
-            "llm": self.llm.name,
-            "task": self.selector.task.kind,
-            "metric": metric_of(self.selector.task),
-            "answered_by": "score" if scored else "generate",
-            "seeds": self.plan.seeds,
-            "settings": knobs(self.settings),
-            "version": VERSION,
-        }
+        return Setup(
+            split=self.plan.split,
+            queries=len(self.queries),
+            k=self.settings.k,
+            llm=self.llm.name,
+            task=self.selector.task.kind,
+            metric=metric_of(self.selector.task),
+            answered_by="score" if scored else "generate",
+            seeds=self.plan.seeds,
+            settings=knobs(self.settings),
+            version=VERSION,
+        )
 
-    def _table(self, marked: list[_Marked]) -> dict[str, Any]:
+    def _report(self, run: int, setup: Setup, marked: list[_Marked]) -> EvaluationReport:
         easy = marked[0].correct == 1.0  # zero-shot: fixed before any compared method is looked at
         by_method = {name: [each for each in marked if each.method_run.method == name] for name in self.methods}
-        items = {name: _items(own) for name, own in by_method.items()}
-        versus = {name: _reference(name, items) for name in self.methods}
-        pairs = {
-            name: compare(items[name], items[other], self.settings.seed) for name, other in versus.items() if other
-        }
-        adjusted = dict(zip(pairs, holm([pair.p for pair in pairs.values()]), strict=True))
+        versus = self._versus({name: _items(own) for name, own in by_method.items()})
         view = self.selector.view
         required = required_topics(view, self.queries) if learnt(view) else None
-        methods: dict[str, Any] = {}
-        for name, own in by_method.items():
-            methods[name] = self._row(own, easy) | self._coverage(own, required)
-            if name in pairs:
-                methods[name]["versus"] = {"method": versus[name], **asdict(pairs[name]), "p_holm": adjusted[name]}
+        methods = {name: self._figures(own, easy, required, versus.get(name)) for name, own in by_method.items()}
+        return EvaluationReport(run, setup, int(easy.sum()), int((~easy).sum()), methods)
+
+    def _versus(self, items: dict[str, NDArray[np.float64]]) -> dict[str, Versus]:
+        """Each method against the best other baseline, where there is one."""
+        others = {name: other for name in items if (other := _reference(name, items))}
+        pairs = {name: compare(items[name], items[other], self.settings.seed) for name, other in others.items()}
+        adjusted = holm([pair.p for pair in pairs.values()])
         return {
-            "schema_version": 1,
-            "easy_queries": int(easy.sum()),
-            "hard_queries": int((~easy).sum()),
-            "methods": methods,
+            name: Versus(others[name], **asdict(pair), p_holm=p)
+            for (name, pair), p in zip(pairs.items(), adjusted, strict=True)
         }
 
-    def _row(self, marked: list[_Marked], easy: NDArray[np.bool_]) -> dict[str, Any]:
+    def _figures(
+        self,
+        marked: list[_Marked],
+        easy: NDArray[np.bool_],
+        required: NDArray[np.float32] | None,
+        versus: Versus | None,
+    ) -> MethodFigures:
         items = _items(marked)
         per_seed = [float(m.correct.mean()) for m in marked]
-        row: dict[str, Any] = {
-            "accuracy": float(items.mean()),
-            "std": plain.stdev(per_seed) if len(per_seed) > 1 else 0.0,
-            "ci95": list(bootstrap_interval(items, self.settings.seed)),
-            "easy": _mean(items[easy]),
-            "hard": _mean(items[~easy]),
-            "seeds": len(marked),
-            **asdict(usage_of([result for m in marked for result in m.method_run.received])),
-            "shots": float(np.mean([shots for m in marked for shots in m.shots])),
-        }
-        if self.selector.task.kind == "open":
-            row["em"] = row["accuracy"]
-            row["f1"] = float(np.mean([m.f1.mean() for m in marked]))
-        return row
+        accuracy, is_open = float(items.mean()), self.selector.task.kind == "open"
+        coverage, redundancy = self._coverage(marked, required)
+        return MethodFigures(
+            accuracy=accuracy,
+            std=plain.stdev(per_seed) if len(per_seed) > 1 else 0.0,
+            ci95=bootstrap_interval(items, self.settings.seed),
+            easy=_mean(items[easy]),
+            hard=_mean(items[~easy]),
+            seeds=len(marked),
+            usage=usage_of([result for m in marked for result in m.method_run.received]),
+            shots=float(np.mean([shots for m in marked for shots in m.shots])),
+            em=accuracy if is_open else None,
+            f1=float(np.mean([m.f1.mean() for m in marked])) if is_open else None,
+            topic_coverage=coverage,
+            topic_redundancy=redundancy,
+            versus=versus,
+        )
 
-    def _coverage(self, marked: list[_Marked], required: NDArray[np.float32] | None) -> dict[str, list[float]]:
-        """What the shots cover of the topics that the queries require; nothing where no topics are learnt."""
+    def _coverage(
+        self, marked: list[_Marked], required: NDArray[np.float32] | None
+    ) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
+        """What the shots cover of the topics that the queries require, and how much of that again and again; nothing
+        where no topics are learnt."""
         if required is None:
-            return {}
+            return None, None
         curves = [coverage_curves(self.selector.view, required, m.answered.shown) for m in marked]
-        coverage, redundancy = (np.mean(column, axis=0).tolist() for column in zip(*curves, strict=True))
-        return {"topic_coverage": coverage, "topic_redundancy": redundancy}
+        coverage, redundancy = (tuple(np.mean(column, axis=0).tolist()) for column in zip(*curves, strict=True))
+        return coverage, redundancy
 
 
 def metric_of(task: Task) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 from ..progress import CancelToken, Report, silent
 from ..retrieval.artefacts import encode_for_reader
@@ -80,11 +80,14 @@ def client_for(
         yield LLMClient(workspace, backend, settings, report, cancel or CancelToken(), dry_run)
 
 
-class PaidWork(Protocol):
+Found = TypeVar("Found", covariant=True)
+
+
+class PaidWork(Protocol[Found]):
     """Work that asks an LLM, made ready: its prompts are known, nothing has been asked yet."""
 
     def cost(self) -> Plan:
         """What is left to ask, and what it would cost."""
 
-    def run(self, budget: Budget) -> Any:
-        """Ask within the budget and keep what comes out; the result is the command's ``--json`` contract."""
+    def run(self, budget: Budget) -> Found:
+        """Ask within the budget, keep what comes out and return it."""

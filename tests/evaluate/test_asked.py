@@ -129,16 +129,16 @@ def test_a_helpful_demonstration_is_put_first_and_helps(marked: Copy) -> None:
     workspace = marked("w")
     backend = Scripted(_right_after_gold)
     table = evaluate(workspace, backend, "bm25", "rerank")
-    row = table["methods"]["rerank"]
-    kept = outcomes(workspace, table["run"], "rerank")
+    row = table.methods["rerank"]
+    kept = outcomes(workspace, table.run, "rerank")
     candidates = {r.prompt.query.id: [d.id for d in r.prompt.demonstrations] for r in backend.asked if _asks_to_rank(r)}
     assert len(candidates) == 12 and {len(shown) for shown in candidates.values()} == {listwise.CANDIDATES}
     for query, ids in candidates.items():
         assert kept[query]["shots"] == sorted(ids, key=lambda name: not name.startswith("golden"))[: SETTINGS.k]
     with_gold = [any(name.startswith("golden") for name in ids) for ids in candidates.values()]
-    assert row["accuracy"] == np.mean(with_gold) > table["methods"]["bm25"]["accuracy"]
-    assert (row["calls"], row["shots"], row["failures"]) == (24, SETTINGS.k, 0)
-    same = sum(found["shots"] == kept[q]["shots"] for q, found in outcomes(workspace, table["run"], "bm25").items())
+    assert row.accuracy == np.mean(with_gold) > table.methods["bm25"].accuracy
+    assert (row.usage.calls, row.shots, row.usage.failures) == (24, SETTINGS.k, 0)
+    same = sum(found["shots"] == kept[q]["shots"] for q, found in outcomes(workspace, table.run, "bm25").items())
     assert len(backend.asked) == 12 + 12 + 24 - same  # zero, bm25, and two calls a query
 
 
@@ -146,7 +146,7 @@ def test_more_candidates_than_a_window_are_asked_for_in_several(marked: Copy) ->
     backend = Scripted(_right_after_gold)
     settings = replace(SETTINGS, k=45)
     table = evaluate(marked("w"), backend, "rerank", settings=settings)
-    assert table["methods"]["rerank"]["calls"] == 12 * (len(listwise.windows(45)) + 1) == 12 * 5
+    assert table.methods["rerank"].usage.calls == 12 * (len(listwise.windows(45)) + 1) == 12 * 5
     golden = [
         [d.id.startswith("golden") for d in r.prompt.demonstrations[::-1]]
         for r in backend.asked
@@ -171,7 +171,7 @@ def test_a_short_context_shortens_the_examples_before_it_fails(tmp_path: Path) -
     table = evaluate(workspace, backend, "rerank")
     (ranking,) = [r for r in backend.asked if _asks_to_rank(r)]
     assert len(ranking.prompt.text.split()) > limit / 2
-    assert table["methods"]["rerank"]["failures"] == 0
+    assert table.methods["rerank"].usage.failures == 0
 
 
 def test_a_failed_ranking_keeps_the_order_and_is_counted(marked: Copy) -> None:
@@ -182,9 +182,9 @@ def test_a_failed_ranking_keeps_the_order_and_is_counted(marked: Copy) -> None:
         return Failure("request", "no") if fails else _right_after_gold(request)
 
     table = evaluate(workspace, Scripted(say), "bm25", "rerank")
-    assert table["methods"]["rerank"]["failures"] == 1
-    assert table["methods"]["bm25"]["failures"] == 0
-    shots = {name: outcomes(workspace, table["run"], name)["q3"]["shots"] for name in ("bm25", "rerank")}
+    assert table.methods["rerank"].usage.failures == 1
+    assert table.methods["bm25"].usage.failures == 0
+    shots = {name: outcomes(workspace, table.run, name)["q3"]["shots"] for name in ("bm25", "rerank")}
     assert shots["bm25"] == shots["rerank"]
 
 
@@ -203,7 +203,7 @@ class RankingServer(Server):
 def test_rerank_over_http_whatever_happens_on_the_way(marked: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failures, "FIRST", 0.01)
     truthful = marked("a")
-    wanted = evaluate(truthful, Scripted(_right_after_gold), "rerank")["methods"]["rerank"]
+    wanted = evaluate(truthful, Scripted(_right_after_gold), "rerank").methods["rerank"]
     faults: list[Reply | str] = [
         error(500, "overloaded"),
         error(429, "slow down", headers={"retry-after-ms": "10"}),
@@ -229,13 +229,13 @@ def test_rerank_over_http_whatever_happens_on_the_way(marked: Copy, monkeypatch:
             answered_again = Counter(call.text for call in server.calls if call.answered)
         finally:
             close(backend)
-    row = table["methods"]["rerank"]
-    assert (row["calls"], row["failures"]) == (24, 1)
-    assert answered == answered_again and again["methods"]["rerank"]["accuracy"] == row["accuracy"]
+    row = table.methods["rerank"]
+    assert (row.usage.calls, row.usage.failures) == (24, 1)
+    assert answered == answered_again and again.methods["rerank"].accuracy == row.accuracy
     truth = outcomes(truthful, 1, "rerank")
-    kept = outcomes(workspace, table["run"], "rerank")
+    kept = outcomes(workspace, table.run, "rerank")
     assert {query: kept[query] for query in kept if query != "q5"} == {q: truth[q] for q in truth if q != "q5"}
-    assert abs(row["accuracy"] - wanted["accuracy"]) <= 1 / 12
+    assert abs(row.accuracy - wanted.accuracy) <= 1 / 12
 
 
 # sure
@@ -353,7 +353,7 @@ def test_every_vote_through_the_whole_method_in_seven_calls(open_world: Copy) ->
     workspace = open_world("w")
     backend = Scripted(_says(_of_query))
     table = evaluate(workspace, backend, "sure")
-    kept = outcomes(workspace, table["run"], "sure")
+    kept = outcomes(workspace, table.run, "sure")
     for i, combination in enumerate(COMBINATIONS):
         assert kept[f"q{i}"]["answer"] == ("alpha of the two", "beta of the two")[_vote(*combination)], combination
         assert kept[f"q{i}"]["correct"] == bool(_vote(*combination))
@@ -361,8 +361,8 @@ def test_every_vote_through_the_whole_method_in_seven_calls(open_world: Copy) ->
     for i in range(len(COMBINATIONS)):
         counts = {stage: asked[f"q{i}", stage] for stage in STAGES.values()}
         assert counts == {"candidates": 1, "summary": 2, "check": 2, "choice": 2}
-    row = table["methods"]["sure"]
-    assert (row["calls"], row["failures"], row["shots"]) == (7 * len(COMBINATIONS), 0, SETTINGS.k)
+    row = table.methods["sure"]
+    assert (row.usage.calls, row.usage.failures, row.shots) == (7 * len(COMBINATIONS), 0, SETTINGS.k)
     for request in backend.asked:
         shown = kept[request.prompt.query.id]["shots"]
         if _stage(request) in ("candidates", "summary"):
@@ -386,8 +386,8 @@ def test_one_candidate_or_none_is_asked_no_more(open_world: Copy, reply: str) ->
     usual = _says(_of_query)
     backend = Scripted(lambda request: reply if _stage(request) == "candidates" else usual(request))
     table = evaluate(workspace, backend, "sure", limit=6)
-    row = table["methods"]["sure"]
-    assert (row["calls"], row["failures"], row["accuracy"]) == (6, 0, float(bool(reply)))
+    row = table.methods["sure"]
+    assert (row.usage.calls, row.usage.failures, row.accuracy) == (6, 0, float(bool(reply)))
     assert {_stage(request) for request in backend.asked} == {"candidates", "answer"}
 
 
@@ -406,16 +406,16 @@ def test_a_failed_call_is_the_querys_result_and_counted_whatever_its_stage(open_
         return Failure("request", f"no {stage}") if fails else well(request)
 
     table = evaluate(workspace, Scripted(ill), "sure", limit=8)
-    kept = outcomes(workspace, table["run"], "sure")
+    kept = outcomes(workspace, table.run, "sure")
     assert kept["q2"]["failure"] == f"request: no {stage}"
     assert (kept["q2"]["answer"], kept["q2"]["correct"]) == (None, None)
     assert [query for query, found in kept.items() if found["failure"]] == ["q2"]
-    row = table["methods"]["sure"]
-    assert (row["failures"], row["calls"]) == (1, 7 * 7 + CALLS_MADE[stage])
-    assert row["accuracy"] == sum(bool(found["correct"]) for found in kept.values()) / 8
+    row = table.methods["sure"]
+    assert (row.usage.failures, row.usage.calls) == (1, 7 * 7 + CALLS_MADE[stage])
+    assert row.accuracy == sum(bool(found["correct"]) for found in kept.values()) / 8
     healed = Scripted(well)
     again = evaluate(workspace, healed, "sure", limit=8)
-    assert (again["methods"]["sure"]["failures"], again["methods"]["sure"]["calls"]) == (0, 56)
+    assert (again.methods["sure"].usage.failures, again.methods["sure"].usage.calls) == (0, 56)
     assert len(healed.asked) == 7 - CALLS_MADE[stage] + 1
 
 
@@ -435,7 +435,7 @@ def test_stopped_in_the_middle_it_goes_on_and_pays_nothing_twice(open_world: Cop
     asked += last.asked
     assert last.asked
     assert Counter(request.prompt.text for request in asked) == Counter(r.prompt.text for r in whole.asked)
-    assert table["methods"]["sure"]["accuracy"] == wanted["methods"]["sure"]["accuracy"]
+    assert table.methods["sure"].accuracy == wanted.methods["sure"].accuracy
 
 
 def test_passages_that_do_not_fit_are_dropped_for_every_stage(tmp_path: Path) -> None:
@@ -449,6 +449,6 @@ def test_passages_that_do_not_fit_are_dropped_for_every_stage(tmp_path: Path) ->
 
     backend = Scripted(say, Capabilities(logprobs=False, scoring=False, context_tokens=limit))
     table = evaluate(workspace, backend, "sure", settings=replace(SETTINGS, k=10))
-    assert table["methods"]["sure"]["failures"] == 0
-    shots = table["methods"]["sure"]["shots"]
-    assert 0 < shots < 10 and math.isclose(shots, 10 - outcomes(workspace, table["run"], "sure")["q0"]["dropped"])
+    assert table.methods["sure"].usage.failures == 0
+    shots = table.methods["sure"].shots
+    assert 0 < shots < 10 and math.isclose(shots, 10 - outcomes(workspace, table.run, "sure")["q0"]["dropped"])

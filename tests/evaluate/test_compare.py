@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from icl_curate.engine.errors import UsageError
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
+from icl_curate.engine.evaluate.report import EvaluationReport
 from icl_curate.engine.llm.asking import backend_for
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
@@ -19,7 +21,7 @@ from icl_curate.engine.store.runs import runs
 from icl_curate.engine.store.workspace import Workspace
 
 
-def _evaluate(workspace: Workspace, plan: EvaluationPlan, **settings: Any) -> dict[str, Any]:
+def _evaluate(workspace: Workspace, plan: EvaluationPlan, **settings: Any) -> EvaluationReport:
     chosen = Settings(**settings)
     with backend_for(chosen, encode_for_reader(workspace, chosen)) as backend:
         return Evaluation(LLMClient(workspace, backend, chosen), plan).run(Budget())
@@ -40,27 +42,28 @@ def _outcomes(workspace: Workspace, run: int, method: str) -> dict[int, dict[int
 def test_the_table_is_what_the_kept_outcomes_say(support: Path) -> None:
     workspace = Workspace.open(support)
     table = _evaluate(workspace, EvaluationPlan(("random", "dense", "bm25"), seeds=3, limit=80), k=4)
-    zero = _outcomes(workspace, table["run"], "zero")[0]
-    assert table["easy_queries"] == sum(zero.values())
-    assert table["easy_queries"] + table["hard_queries"] == 80
+    zero = _outcomes(workspace, table.run, "zero")[0]
+    assert table.easy_queries == sum(zero.values())
+    assert table.easy_queries + table.hard_queries == 80
     for name, seeds in (("random", 3), ("dense", 1), ("bm25", 1)):
-        row = table["methods"][name]
-        assert {"accuracy", "std", "ci95", "easy", "hard", "calls", "shots"} <= set(row)
-        outcomes = _outcomes(workspace, table["run"], name)
-        assert len(outcomes) == row["seeds"] == seeds
+        row = table.methods[name]
+        outcomes = _outcomes(workspace, table.run, name)
+        assert len(outcomes) == row.seeds == seeds
         means = [np.mean(list(by_row.values())) for by_row in outcomes.values()]
-        assert row["accuracy"] == pytest.approx(np.mean(means))
-        assert row["std"] == pytest.approx(np.std(means, ddof=1) if seeds > 1 else 0.0)
-        assert row["ci95"][0] <= row["accuracy"] <= row["ci95"][1]
+        assert row.accuracy == pytest.approx(np.mean(means))
+        assert row.std == pytest.approx(np.std(means, ddof=1) if seeds > 1 else 0.0)
+        assert row.ci95[0] <= row.accuracy <= row.ci95[1]
         easy = [right for by_row in outcomes.values() for r, right in by_row.items() if zero[r]]
-        assert row["easy"] == pytest.approx(np.mean(easy))
-        assert (row["shots"], row["calls"]) == (4, 80 * seeds)
-    assert table["methods"]["dense"]["versus"]["method"] in {"random", "bm25"}
+        assert row.easy == pytest.approx(np.mean(easy))
+        assert (row.shots, row.usage.calls) == (4, 80 * seeds)
+    assert EvaluationReport.from_json(runs(workspace, "evaluate")[0].summary) == table
+    versus = table.methods["dense"].versus
+    assert versus and versus.method in {"random", "bm25"}
 
 
 def test_demonstrations_help_the_reader_and_selection_matters(support: Path) -> None:
-    table = _evaluate(Workspace.open(support), EvaluationPlan(("zero", "random", "dense")))["methods"]
-    assert table["dense"]["ci95"][0] > table["random"]["ci95"][1]
+    table = _evaluate(Workspace.open(support), EvaluationPlan(("zero", "random", "dense"))).methods
+    assert table["dense"].ci95[0] > table["random"].ci95[1]
 
 
 def test_a_repeated_run_asks_nothing_and_says_the_same(support: Path) -> None:
@@ -68,9 +71,9 @@ def test_a_repeated_run_asks_nothing_and_says_the_same(support: Path) -> None:
     plan = EvaluationPlan(("dense", "random"), seeds=2, limit=40)
     first, again = _evaluate(workspace, plan), _evaluate(workspace, plan)
     for name in ("dense", "random"):
-        assert again["methods"][name]["cached_calls"] == again["methods"][name]["calls"]
-        for figure in ("accuracy", "ci95", "easy", "hard", "shots", "tokens_in"):
-            assert again["methods"][name][figure] == first["methods"][name][figure]
+        assert again.methods[name].usage.cached_calls == again.methods[name].usage.calls
+        for figure in ("accuracy", "ci95", "easy", "hard", "shots", "usage.tokens_in"):
+            assert attrgetter(figure)(again.methods[name]) == attrgetter(figure)(first.methods[name])
     assert [run.status for run in runs(workspace, "evaluate")] == ["done", "done"]
 
 
@@ -86,7 +89,7 @@ def test_a_cancelled_run_is_marked_and_goes_on_later(support: Path) -> None:
         with pytest.raises(Exception, match="interrupted"):
             evaluation.run(Budget())
     assert runs(workspace, "evaluate")[0].status == "interrupted"
-    assert _evaluate(workspace, EvaluationPlan(("dense",), limit=20))["methods"]["dense"]["failures"] == 0
+    assert _evaluate(workspace, EvaluationPlan(("dense",), limit=20)).methods["dense"].usage.failures == 0
 
 
 def test_a_dry_run_counts_and_asks_nothing(support: Path) -> None:

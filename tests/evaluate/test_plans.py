@@ -106,7 +106,7 @@ def test_all_methods_in_one_plan(labelled: Copy) -> None:
     plan = work.cost()
     table = work.run(Budget())
     assert plan.to_ask == len(backend.asked)
-    assert plan.requests == TEST + sum(row["calls"] for row in table["methods"].values())
+    assert plan.requests == TEST + sum(row.usage.calls for row in table.methods.values())
     assert evaluation(workspace, backend, *LLM_METHODS).cost().to_ask == 0
 
 
@@ -150,7 +150,7 @@ def test_the_offline_reader_can_be_measured(labelled: Copy, method: str) -> None
         return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True), np.float32)
 
     table = evaluation(labelled("w"), OfflineReader(encode, "words"), method).run(Budget())
-    assert table["methods"][method]["failures"] == 0
+    assert table.methods[method].usage.failures == 0
 
 
 @pytest.mark.parametrize("method", ["mdl", "mdr", "cone"])
@@ -190,8 +190,8 @@ def test_without_shots_and_with_more_than_there_are(labelled: Copy) -> None:
         table = evaluation(workspace, Scripted(_typical, SCORES), *LLM_METHODS, settings=replace(SETTINGS, k=k)).run(
             Budget()
         )
-        assert {row["shots"] for row in table["methods"].values()} == {min(k, 36)}
-        assert {row["failures"] for row in table["methods"].values()} == {0}
+        assert {row.shots for row in table.methods.values()} == {min(k, 36)}
+        assert {row.usage.failures for row in table.methods.values()} == {0}
 
 
 def test_help_and_the_refusal_of_a_wrong_name_list_every_method(labelled: Copy, run: Run) -> None:

@@ -106,7 +106,7 @@ def _shares(logprobs: list[list[float]]) -> np.ndarray[Any, Any]:
 def test_mdl_takes_the_set_of_least_entropy(labelled: Copy, model: Recorded, reference: Reference) -> None:
     workspace = labelled("w")
     table = evaluate(workspace, model, "mdl", settings=SHORT)
-    kept = outcomes(workspace, table["run"], "mdl")
+    kept = outcomes(workspace, table.run, "mdl")
     near = _nearest(workspace)
     tried: dict[str, dict[tuple[str, ...], tuple[float, str]]] = defaultdict(dict)
     for request in model.asked:
@@ -127,7 +127,7 @@ def test_mdl_takes_the_set_of_least_entropy(labelled: Copy, model: Recorded, ref
         least = min(sets, key=lambda shown: sets[shown][0])
         assert kept[query]["shots"] == list(least)
         assert kept[query]["answer"] == sets[least][1]
-    assert table["methods"]["mdl"]["calls"] == 3 * uncertainty.SETS
+    assert table.methods["mdl"].usage.calls == 3 * uncertainty.SETS
 
 
 def test_mdl_draws_other_sets_under_another_seed(labelled: Copy, model: Recorded) -> None:
@@ -159,11 +159,11 @@ def test_mdr_takes_near_ones_that_the_model_answers_itself(
     for query, found in _nearest(workspace).items():
         near = found[: uncertainty.CANDIDATES]
         by_score = sorted(near, key=lambda pair: -(pair[1] - uncertainty.ERROR * (1 - right[pair[0]])))
-        shots = outcomes(workspace, table["run"], "mdr")[query]["shots"]
+        shots = outcomes(workspace, table.run, "mdr")[query]["shots"]
         assert shots == [name for name, _ in by_score[: SHORT.k]]
         changed += shots != [name for name, _ in near[: SHORT.k]]
     assert changed  # else the scores would not have mattered
-    assert table["methods"]["mdr"]["calls"] == len(right) + 3
+    assert table.methods["mdr"].usage.calls == len(right) + 3
 
 
 def test_mdr_scores_the_outputs_of_open_questions(tmp_path: Path, model: Recorded, reference: Reference) -> None:
@@ -175,7 +175,7 @@ def test_mdr_scores_the_outputs_of_open_questions(tmp_path: Path, model: Recorde
     probability = {name: math.exp(np.mean(_plain(reference, prompt, *prompt.choices))) for name, prompt in own.items()}
     for query, near in _nearest(workspace).items():
         by_score = sorted(near, key=lambda pair: -(pair[1] - uncertainty.ERROR * (1 - probability[pair[0]])))
-        assert outcomes(workspace, table["run"], "mdr")[query]["shots"] == [name for name, _ in by_score[: SHORT.k]]
+        assert outcomes(workspace, table.run, "mdr")[query]["shots"] == [name for name, _ in by_score[: SHORT.k]]
 
 
 def test_cone_takes_those_after_which_the_query_surprises_least(
@@ -183,7 +183,7 @@ def test_cone_takes_those_after_which_the_query_surprises_least(
 ) -> None:
     workspace = labelled("w")
     table = evaluate(workspace, model, "cone", settings=SHORT)
-    kept = outcomes(workspace, table["run"], "cone")
+    kept = outcomes(workspace, table.run, "cone")
     shots = {shot.id: shot for shot in fetch(workspace, active_rows(workspace))}
     near = _nearest(workspace)
     for query in queries(workspace, "test"):
@@ -194,7 +194,7 @@ def test_cone_takes_those_after_which_the_query_surprises_least(
             assert query.input not in prompt.text and prompt.choices == (f"Question: {query.input}",)
             surprise[name] = -sum(_plain(reference, prompt, *prompt.choices))
         assert kept[query.id]["shots"] == sorted(surprise, key=lambda name: surprise[name])[: SHORT.k]
-    assert table["methods"]["cone"]["calls"] == 3 * (uncertainty.CANDIDATES + 1)
+    assert table.methods["cone"].usage.calls == 3 * (uncertainty.CANDIDATES + 1)
 
 
 def test_entropy_by_hand() -> None:
@@ -220,11 +220,11 @@ def test_all_methods_answer_in_the_same_way(labelled: Copy, answers: str) -> Non
     workspace, backend = labelled("w"), Scripted(_scores, SCORES)
     table = evaluate(workspace, backend, "dense", "mdl", "mdr", "cone", settings=replace(SHORT, answers=answers))
     generates = answers == "generate"
-    assert table["answered_by"] == ("generate" if generates else "score")
+    assert table.setup.answered_by == ("generate" if generates else "score")
     for method in ("dense", "mdl", "mdr", "cone"):
-        said = {found["answer"] for found in outcomes(workspace, table["run"], method).values()}
+        said = {found["answer"] for found in outcomes(workspace, table.run, method).values()}
         assert (said == {"generated"}) == generates
-    calls = {name: row["calls"] for name, row in table["methods"].items()}
+    calls = {name: row.usage.calls for name, row in table.methods.items()}
     assert calls["mdl"] == 3 * (uncertainty.SETS + generates)
     asked = [(r.prompt.messages, r.prompt.choices, r.score) for r in backend.asked]
     assert len(asked) == len(set(asked))  # the nearest set is asked about once, for dense and for mdl
@@ -244,8 +244,8 @@ def test_failed_scores_count_and_do_not_choose(labelled: Copy, method: str) -> N
         return _scores(request)
 
     table = evaluate(workspace, Scripted(say, SCORES), method, settings=SHORT)
-    assert table["methods"][method]["failures"] == len(failed) > 0
-    kept = outcomes(workspace, table["run"], method)
+    assert table.methods[method].usage.failures == len(failed) > 0
+    kept = outcomes(workspace, table.run, method)
     assert all(found["failure"] == "" for found in kept.values())
     lost = {(r.prompt.query.id, tuple(d.id for d in r.prompt.demonstrations[::-1])) for r in failed}
     for query, found in kept.items():

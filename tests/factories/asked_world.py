@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
+from icl_curate.engine.evaluate.report import EvaluationReport
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
@@ -119,7 +120,7 @@ def evaluation(
     return Evaluation(LLMClient(workspace, backend, settings, **more), EvaluationPlan(methods, seeds=1, limit=limit))
 
 
-def evaluate(workspace: Workspace, backend: Backend, *methods: str, **more: Any) -> dict[str, Any]:
+def evaluate(workspace: Workspace, backend: Backend, *methods: str, **more: Any) -> EvaluationReport:
     return evaluation(workspace, backend, *methods, **more).run(Budget())
 
 

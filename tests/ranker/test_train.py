@@ -226,11 +226,11 @@ def learnt(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, dict[st
 def test_the_ranker_beats_bm25_most_of_all_on_hard_queries(learnt: tuple[Workspace, Any]) -> None:
     world, _ = learnt
     plan = EvaluationPlan(("random", "bm25", "dense", "ranker"), seeds=3)
-    found = Evaluation(LLMClient(world, Scripted(), with_k(5)), plan).run(Budget())["methods"]
+    found = Evaluation(LLMClient(world, Scripted(), with_k(5)), plan).run(Budget()).methods
     for other in ("random", "bm25", "dense"):
-        assert found["ranker"]["accuracy"] > found[other]["accuracy"] + 0.1
-        assert found["ranker"]["hard"] > found[other]["hard"] + 0.15
-    assert found["ranker"]["easy"] >= found["bm25"]["easy"]
+        assert found["ranker"].accuracy > found[other].accuracy + 0.1
+        assert found["ranker"].hard > found[other].hard + 0.15
+    assert found["ranker"].easy >= found["bm25"].easy
 
 
 def test_a_pass_takes_fewer_shots_than_promptpgs(learnt: tuple[Workspace, Any]) -> None:
@@ -283,8 +283,8 @@ def test_a_ranker_moves_to_another_workspace(learnt: tuple[Workspace, Any], tmp_
     assert source is not None
     assert load(folder_of(other, run))[0].weight.tobytes() == load(folder_of(world, source))[0].weight.tobytes()
     plan = EvaluationPlan(("bm25", "ranker"), seeds=1)
-    found = Evaluation(LLMClient(other, Scripted(), with_k(5)), plan).run(Budget())["methods"]
-    assert found["ranker"]["accuracy"] > found["bm25"]["accuracy"]
+    found = Evaluation(LLMClient(other, Scripted(), with_k(5)), plan).run(Budget()).methods
+    assert found["ranker"].accuracy > found["bm25"].accuracy
 
 
 def test_a_ranker_of_another_encoder_is_refused(learnt: tuple[Workspace, Any], tmp_path: Path) -> None:

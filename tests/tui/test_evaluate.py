@@ -11,7 +11,9 @@ import pyarrow as pa
 import pytest
 from factories.reviewing import HOSTILE as TEXTS
 from factories.reviewing import is_safe, session, text_of, until
+from icl_curate.engine.evaluate.report import EvaluationReport, MethodFigures, Setup, Versus
 from icl_curate.engine.index.build import IndexPlan, index_pool
+from icl_curate.engine.llm.usage import Usage
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.demonstrations import queries
 from icl_curate.engine.store.workspace import Workspace
@@ -63,25 +65,29 @@ def record(workspace: Workspace, seed: int) -> dict[tuple[str, int, str], bool |
                 for name, cell in cells.items():
                     columns[name].append(cell)
     runs.add_evaluations(workspace, pa.table(columns, schema=runs.EVALUATION_COLUMNS))
-    runs.finish(workspace, run, "done", {"run": run, **summary(outcomes)})
+    runs.finish(workspace, run, "done", report(run, outcomes).as_json())
     return outcomes
 
 
-def summary(outcomes: dict[tuple[str, int, str], bool | None]) -> dict[str, Any]:
-    methods: dict[str, Any] = {}
-    for name, seeds in METHODS.items():
-        right = [bool(o) for (method, _, _), o in outcomes.items() if method == name]
-        accuracy = sum(right) / len(right)
-        methods[name] = {
-            "accuracy": accuracy, "std": 0.01, "ci95": [accuracy - 0.1, accuracy + 0.07], "easy": accuracy / 2,
-            "hard": None if name == "zero" else accuracy / 3, "seeds": seeds, "calls": len(right), "cached_calls": 0,
-            "failures": 0, "shots": 2.0, "tokens_in": 10 * len(right), "tokens_out": 1,
-        }  # fmt: skip
-    for name, row in methods.items():
+def report(run: int, outcomes: dict[tuple[str, int, str], bool | None]) -> EvaluationReport:
+    right = {name: [bool(o) for (method, _, _), o in outcomes.items() if method == name] for name in METHODS}
+    accuracy = {name: sum(marks) / len(marks) for name, marks in right.items()}
+    methods = {}
+    for name, own in accuracy.items():
         other = "zero" if name == "dense" else "dense"
-        row["versus"] = {"method": other, "difference": row["accuracy"] - methods[other]["accuracy"], "p_holm": 0.01}
-    told = {"split": "test", "queries": QUERIES, "k": 2, "llm": "openai:stub", "answered_by": "generate"}
-    return {**told, "metric": "accuracy", "easy_queries": 11, "hard_queries": 29, "methods": methods}
+        methods[name] = MethodFigures(
+            accuracy=own,
+            std=0.01,
+            ci95=(own - 0.1, own + 0.07),
+            easy=own / 2,
+            hard=None if name == "zero" else own / 3,
+            seeds=METHODS[name],
+            usage=Usage(len(right[name]), 0, 0, 10 * len(right[name]), 1),
+            shots=2.0,
+            versus=Versus(other, own - accuracy[other], -0.1, 0.1, 0.01, "mcnemar", 0.01),
+        )
+    setup = Setup("test", QUERIES, 2, "openai:stub", "labels", "accuracy", "generate", 3, {}, "0")
+    return EvaluationReport(run, setup, 11, 29, methods)
 
 
 def shares(outcomes: dict[tuple[str, int, str], bool | None], method: str) -> dict[str, float]:
@@ -125,18 +131,18 @@ def test_runs_methods_and_queries_by_keys(tmp_path: Path) -> None:
         await until(pilot, lambda: tab.shown)
 
         def scores(name: str) -> list[float]:
-            return [row[name] for _, row in tab.rows]
+            return [getattr(row, name) for _, row in tab.rows]
 
         assert tab.run is not None
-        assert tab.run.run == 2
+        assert tab.run.report.run == 2
         assert scores("accuracy") == sorted(scores("accuracy"), reverse=True)
         await pilot.press("S")
         assert scores("accuracy") == sorted(scores("accuracy"))
         await pilot.press("h")
-        assert tab.run.run == 1
-        assert dict(tab.rows)["zero"]["accuracy"] == pytest.approx(sum(shares(first, "zero").values()) / QUERIES)
+        assert tab.run.report.run == 1
+        assert dict(tab.rows)["zero"].accuracy == pytest.approx(sum(shares(first, "zero").values()) / QUERIES)
         await pilot.press("h", "l")
-        assert tab.run.run == 2
+        assert tab.run.report.run == 2
         await pilot.press("s", "s")  # by hard, where zero has none: it stands last
         assert tab.sort == "hard"
         assert tab.rows[-1][0] == "zero"
@@ -189,13 +195,13 @@ def test_small_terminals_keep_the_figures_and_the_queries(tmp_path: Path, size: 
         await until(pilot, lambda: tab.shown)
         await pilot.pause()
         for name, row in tab.rows:
-            assert f"{row['accuracy']:.3f}" in text_of(app)
+            assert f"{row.accuracy:.3f}" in text_of(app)
             assert name in text_of(app)
         await pilot.press("o")
         await until(pilot, lambda: "lost" in text_of(app))
         assert is_safe(text_of(app))
         await pilot.press("escape")
-        await until(pilot, lambda: f"{tab.rows[0][1]['accuracy']:.3f}" in text_of(app))
+        await until(pilot, lambda: f"{tab.rows[0][1].accuracy:.3f}" in text_of(app))
 
     session(workspace.path, script, size)
 

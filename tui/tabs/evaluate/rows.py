@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rich.text import Text
 
+from ....engine.evaluate.report import KeptEvaluation, MethodFigures, Versus
 from ....engine.pool.display import display_line
-from ....engine.store.runs import Outcome, Run
+from ....engine.store.runs import Outcome
 from ...widgets.table import Column, Line
-
-Row = Mapping[str, Any]
-"""The figures of a method: a value of ``methods`` in the object of ``evaluate --json``."""
 
 CUT = 300
 """Characters of a text that a table is given: fields may be a megabyte long."""
@@ -73,79 +71,80 @@ def query_line(outcome: Outcome) -> Line:
     )  # fmt: skip
 
 
-def run_line(run: Run, shown: bool) -> Line:
-    told = run.summary
-    best = max(told["methods"], key=lambda name: told["methods"][name]["accuracy"])
+def run_line(kept: KeptEvaluation, shown: bool) -> Line:
+    report, setup = kept.report, kept.report.setup
     return Line(
         (
-            Text(str(run.run), "accent" if shown else ""),
-            f"{run.started_at:%Y-%m-%d %H:%M}", told["split"], told["queries"], told["k"], run.llm,
-            f"{best} {told['methods'][best]['accuracy']:.3f}", ", ".join(told["methods"]),
+            Text(str(report.run), "accent" if shown else ""),
+            f"{kept.started_at:%Y-%m-%d %H:%M}", setup.split, setup.queries, setup.k, setup.llm,
+            f"{report.best} {report.methods[report.best].accuracy:.3f}", ", ".join(report.methods),
         )
     )  # fmt: skip
 
 
-def measured(run: Run, listed: Sequence[Run]) -> Text:
+def measured(kept: KeptEvaluation, listed: Sequence[KeptEvaluation]) -> Text:
     """What was measured, and on what."""
-    told = run.summary
+    report, setup = kept.report, kept.report.setup
     line = Text.assemble(
-        (f"run {run.run} ", "title"), (f"({listed.index(run) + 1} of {len(listed)})  ", "muted"),
-        f"{told['queries']:,} {told['split']} queries", (f", {told['easy_queries']:,} easy", "muted"),
-        ("  k ", "muted"), str(told["k"]), "  ", display_line(f"{told['llm']} ({told['answered_by']})"),
-        (f"  {run.started_at:%m-%d %H:%M}", "muted"),
+        (f"run {report.run} ", "title"), (f"({listed.index(kept) + 1} of {len(listed)})  ", "muted"),
+        f"{setup.queries:,} {setup.split} queries", (f", {report.easy_queries:,} easy", "muted"),
+        ("  k ", "muted"), str(setup.k), "  ", display_line(f"{setup.llm} ({setup.answered_by})"),
+        (f"  {kept.started_at:%m-%d %H:%M}", "muted"),
     )  # fmt: skip
-    if told["llm"] == "offline":
+    if setup.llm == "offline":
         line.append("\noffline is a stand-in: its figures say nothing about your LLM", "warn")
     return line
 
 
-def method_columns(rows: Sequence[tuple[str, Row]], metric: str) -> list[tuple[Column, Callable[[str, Row], Any]]]:
+def method_columns(
+    rows: Sequence[tuple[str, MethodFigures]], metric: str
+) -> list[tuple[Column, Callable[[str, MethodFigures], Any]]]:
     """Columns and what each shows of a method; those that would show nothing are left out."""
     widest = max((len(display_line(name)) for name, _ in rows), default=6)
     name = Column("method", "method", min(widest, 12), grow=1, most=max(widest, 12))
     score = Column("accuracy", metric, len(metric) + 1, right=True)
-    every: list[tuple[Column, Callable[[str, Row], Any]]] = [
+    every: list[tuple[Column, Callable[[str, MethodFigures], Any]]] = [
         (name, lambda name, row: name),
-        (score, lambda name, row: row["accuracy"]),
-        (Column("ci", "95 %", 11, rank=1, sortable=False), lambda name, row: "{:.3f}–{:.3f}".format(*row["ci95"])),
-        (Column("f1", "F1", 5, right=True, rank=3, sortable=False), lambda name, row: row.get("f1", "")),
-        (Column("easy", "easy", 5, right=True, rank=1), lambda name, row: row["easy"]),
-        (Column("hard", "hard", 5, right=True, rank=1), lambda name, row: row["hard"]),
+        (score, lambda name, row: row.accuracy),
+        (Column("ci", "95 %", 11, rank=1, sortable=False), lambda name, row: "{:.3f}–{:.3f}".format(*row.ci95)),
+        (Column("f1", "F1", 5, right=True, rank=3, sortable=False), lambda name, row: row.f1),
+        (Column("easy", "easy", 5, right=True, rank=1), lambda name, row: row.easy),
+        (Column("hard", "hard", 5, right=True, rank=1), lambda name, row: row.hard),
         (Column("versus", "against best", 15, rank=2, sortable=False), lambda name, row: _versus(row)),
         (Column("p", "p", 6, right=True, rank=2, sortable=False), lambda name, row: _p_value(row)),
-        (Column("shots", "shots", 6, right=True, rank=4), lambda name, row: _shots(row["shots"])),
-        (Column("seeds", "seeds", 5, right=True, rank=6, sortable=False), lambda name, row: row["seeds"]),
+        (Column("shots", "shots", 6, right=True, rank=4), lambda name, row: _shots(row.shots)),
+        (Column("seeds", "seeds", 5, right=True, rank=6, sortable=False), lambda name, row: row.seeds),
         (
             Column("std", "std", 5, right=True, rank=6, sortable=False),
-            lambda name, row: row["std"] if row["seeds"] > 1 else "",
+            lambda name, row: row.std if row.seeds > 1 else "",
         ),
         (
             Column("failures", "failures", 8, right=True, rank=5, sortable=False),
-            lambda name, row: Text(f"{row['failures']:,}", "bad") if row["failures"] else "",
+            lambda name, row: Text(f"{row.usage.failures:,}", "bad") if row.usage.failures else "",
         ),
-        (Column("tokens", "tokens read", 12, right=True, rank=7), lambda name, row: row["tokens_in"]),
+        (Column("tokens", "tokens read", 12, right=True, rank=7), lambda name, row: row.usage.tokens_in),
     ]
     return [(column, value) for column, value in every if any(value(*item) not in ("", None) for item in rows)]
 
 
-def _versus(row: Row) -> Text | str:
-    if "versus" not in row:
+def _versus(row: MethodFigures) -> Text | str:
+    if row.versus is None:
         return ""
-    return Text(f"{row['versus']['difference']:+.3f} {display_line(row['versus']['method'])}", _certain(row))
+    return Text(f"{row.versus.difference:+.3f} {display_line(row.versus.method)}", _certain(row.versus))
 
 
-def _p_value(row: Row) -> Text | str:
-    if "versus" not in row:
+def _p_value(row: MethodFigures) -> Text | str:
+    if row.versus is None:
         return ""
-    p = row["versus"]["p_holm"]
-    return Text("< .001" if p < 0.001 else f"{p:.3f}", _certain(row))
+    p = row.versus.p_holm
+    return Text("< .001" if p < 0.001 else f"{p:.3f}", _certain(row.versus))
 
 
-def _certain(row: Row) -> str:
+def _certain(versus: Versus) -> str:
     """The colour of a difference: only one beyond doubt has any."""
-    if row["versus"]["p_holm"] >= 0.05:
+    if versus.p_holm >= 0.05:
         return "muted"
-    return "good" if row["versus"]["difference"] > 0 else "bad"
+    return "good" if versus.difference > 0 else "bad"
 
 
 def _shots(mean: float) -> str:

@@ -13,12 +13,13 @@ from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.widgets import Static
 
+from ....engine.evaluate.report import KIND, KeptEvaluation, MethodFigures, kept_evaluations
 from ....engine.pool.display import display_line
 from ....engine.pool.records import Demonstration
 from ....engine.store import runs
 from ....engine.store.demonstrations import fetch
 from ....engine.store.overview import overview
-from ....engine.store.runs import Outcome, Run
+from ....engine.store.runs import Outcome
 from ....engine.store.workspace import Workspace
 from ...actions import Action, bindings
 from ...dialogs.outcome import OutcomeDialog
@@ -30,7 +31,6 @@ from ...workers import later
 from .rows import (
     FILTERS,
     RUN_COLUMNS,
-    Row,
     command_for,
     measured,
     method_columns,
@@ -43,13 +43,13 @@ from .rows import (
 MOST_RUNS = 500
 """Runs listed, the latest first."""
 
-SORTS: dict[str, Callable[[tuple[str, Row]], Any]] = {
+SORTS: dict[str, Callable[[tuple[str, MethodFigures]], Any]] = {
     "method": lambda item: item[0],
-    "accuracy": lambda item: item[1]["accuracy"],
-    "easy": lambda item: item[1]["easy"],
-    "hard": lambda item: item[1]["hard"],
-    "shots": lambda item: item[1]["shots"],
-    "tokens": lambda item: item[1]["tokens_in"],
+    "accuracy": lambda item: item[1].accuracy,
+    "easy": lambda item: item[1].easy,
+    "hard": lambda item: item[1].hard,
+    "shots": lambda item: item[1].shots,
+    "tokens": lambda item: item[1].usage.tokens_in,
 }
 
 
@@ -57,7 +57,7 @@ SORTS: dict[str, Callable[[tuple[str, Row]], Any]] = {
 class Found:
     """Finished evaluations, latest first, and what a further one would compare."""
 
-    runs: Sequence[Run]
+    runs: Sequence[KeptEvaluation]
     command: str
 
 
@@ -83,7 +83,7 @@ class EvaluateTab(Tab):
         self.selected: int | None = None
         """Number of the run shown; None: the latest, whichever that is."""
         self.sort, self.descending = "accuracy", True
-        self.rows: list[tuple[str, Row]] = []
+        self.rows: list[tuple[str, MethodFigures]] = []
         self.asked: Sequence[Outcome] = ()
         """The queries of the method under the cursor; ``shown`` those that the filter lets through."""
         self.shown: Sequence[Outcome] = ()
@@ -111,11 +111,11 @@ class EvaluateTab(Tab):
         return self.query_one("#methods", LineTable)
 
     @property
-    def run(self) -> Run | None:
+    def run(self) -> KeptEvaluation | None:
         """The run shown."""
         if self.found is None:
             return None
-        return next((run for run in self.found.runs if run.run == self.selected), self.found.runs[0])
+        return next((run for run in self.found.runs if run.report.run == self.selected), self.found.runs[0])
 
     def start(self) -> LineTable:
         return self.table
@@ -128,7 +128,7 @@ class EvaluateTab(Tab):
                 "Methods are compared on queries set aside for it.",
                 "icl-curate index POOL.jsonl --validation-fraction 0.1 --test-fraction 0.1",
             )
-        found = [run for run in runs.runs(workspace, "evaluate", MOST_RUNS) if run.status == "done"]
+        found = kept_evaluations(runs.runs(workspace, KIND, MOST_RUNS))
         trained = {run.kind for run in runs.runs(workspace, None, MOST_RUNS) if run.status == "done"}
         command = command_for(trained, "test" if state.test else "validation")
         if not found:
@@ -156,11 +156,11 @@ class EvaluateTab(Tab):
         """The table as Markdown."""
         if self.run is None:
             return ""
-        metric = self.run.summary["metric"]
+        metric = self.run.report.setup.metric
         lines = [f"| method | {metric} | 95 % | easy | hard |", "|---|---|---|---|---|"]
         for name, row in self.rows:
-            low, high = row["ci95"]
-            parts = [share(row["accuracy"]), f"{low:.3f}–{high:.3f}", share(row["easy"]), share(row["hard"])]
+            low, high = row.ci95
+            parts = [share(row.accuracy), f"{low:.3f}–{high:.3f}", share(row.easy), share(row.hard)]
             lines.append(f"| {name} | " + " | ".join(parts) + " |")
         return "\n".join(lines)
 
@@ -179,7 +179,7 @@ class EvaluateTab(Tab):
     def action_run(self, by: int) -> None:
         if self.found is None or self.run is None:
             return
-        at = [run.run for run in self.found.runs].index(self.run.run) + by
+        at = self.found.runs.index(self.run) + by
         self._choose(max(0, min(at, len(self.found.runs) - 1)))
 
     def action_sort(self) -> None:
@@ -213,7 +213,7 @@ class EvaluateTab(Tab):
 
     def _choose(self, at: int) -> None:
         assert self.found is not None
-        self.selected = self.found.runs[at].run if at else None  # the latest stays the latest
+        self.selected = self.found.runs[at].report.run if at else None  # the latest stays the latest
         self._show_run()
 
     def _sort_by(self, name: str, descending: bool | None = None) -> None:
@@ -228,7 +228,7 @@ class EvaluateTab(Tab):
         if run is None or self.found is None:
             return
         here = self.rows[self.table.cursor][0] if self.rows else None
-        methods = run.summary["methods"]
+        methods = run.report.methods
         key = SORTS[self.sort]
         known = [item for item in methods.items() if key(item) is not None]
         known.sort(key=key, reverse=self.descending)
@@ -236,7 +236,7 @@ class EvaluateTab(Tab):
         at = next((i for i, (name, _) in enumerate(self.rows) if name == here), 0)
         self.query_one("#measured", Static).update(measured(run, self.found.runs))
         self.table.sorted_by = self.sort, self.descending
-        columns = method_columns(self.rows, run.summary["metric"])
+        columns = method_columns(self.rows, run.report.setup.metric)
         self.table.arrange_columns([column for column, _ in columns])
         self.table.fill([Line(tuple(value(name, row) for _, value in columns)) for name, row in self.rows])
         self.table.cursor = at
@@ -248,12 +248,12 @@ class EvaluateTab(Tab):
         listed.cursor = self.found.runs.index(run)
 
     def _draw(self, at: int) -> None:
-        spans = [Span(name, row["ci95"][0], row["ci95"][1], row["accuracy"]) for name, row in self.rows]
-        baselines = {row["versus"]["method"] for _, row in self.rows if "versus" in row}
-        level = max((row["accuracy"] for name, row in self.rows if name in baselines), default=None)
+        spans = [Span(name, row.ci95[0], row.ci95[1], row.accuracy) for name, row in self.rows]
+        baselines = {row.versus.method for _, row in self.rows if row.versus}
+        level = max((row.accuracy for name, row in self.rows if name in baselines), default=None)
         ends = (("├", "muted"), ("┤", "muted"))
         self.query_one("#intervals", Forest).draw(spans, Look("95 %", ends, level), at)
-        parts = [Span(name, row["hard"] or 0.0, row["easy"] or 0.0) for name, row in self.rows]
+        parts = [Span(name, row.hard or 0.0, row.easy or 0.0) for name, row in self.rows]
         parts = [Span(s.name, min(s.low, s.high), max(s.low, s.high)) for s in parts]
         look = Look("hard–easy", (("▽", "bad"), ("△", "good")), bounds=(0.0, 1.0))
         self.query_one("#easy-hard", Forest).draw(parts, look, at)
@@ -266,8 +266,8 @@ class EvaluateTab(Tab):
         if run is None or not self.rows:
             return
         name, row = self.rows[self.table.cursor]
-        other = row["versus"]["method"] if "versus" in row else None
-        of = run.run, name, other
+        other = row.versus.method if row.versus else None
+        of = run.report.run, name, other
         if of == self._asked_of:  # what a finished run measured does not change
             self.forget("queries")
             self._show_queries(self.asked)

@@ -1,0 +1,123 @@
+"""Results and the JSON that programs read: from a dataclass to plain data and back.
+
+A field's name is its key. Three kinds of fields differ, by their metadata: an `OPTIONAL` one is left out where it is
+None, the fields of a `SPREAD` one, itself a dataclass, stand beside the others, and a `named` one has a key of its own.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from dataclasses import Field, fields, is_dataclass
+from functools import cache
+from typing import Any, Literal, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
+
+JSON_VERSION = 1
+"""The ``schema_version`` of what ``--json`` prints; another one where a key goes or changes its meaning."""
+
+T = TypeVar("T")
+
+
+class Reported(Protocol):
+    """What a command found."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The object of the command's ``--json``, without its ``schema_version``."""
+
+
+OPTIONAL: Mapping[str, object] = {"optional": True}
+SPREAD: Mapping[str, object] = {"spread": True}
+"""Metadata of a field."""
+
+
+def named(key: str) -> Mapping[str, object]:
+    """Metadata of a field under another key."""
+    return {"key": key}
+
+
+def to_json(result: Any) -> dict[str, Any]:
+    """The fields of a dataclass as plain data, those of dataclasses within it too."""
+    found: dict[str, Any] = {}
+    for each in fields(result):
+        value = getattr(result, each.name)
+        if each.metadata.get("spread"):
+            found |= to_json(value)
+        elif value is not None or not each.metadata.get("optional"):
+            found[_key(each)] = _plain(value)
+    return found
+
+
+def from_json(kind: type[T], told: Any) -> T:
+    """The dataclass that `to_json` made this of; fields that are missing get their defaults, keys that are unknown are
+    passed over. Raises `ValueError` where a value is missing or of another kind."""
+    if not isinstance(told, Mapping):
+        raise ValueError(f"{kind.__name__} is not an object")
+    hints = _hints(kind)  # type: ignore[arg-type]
+    given: dict[str, Any] = {}
+    for each in fields(kind):  # type: ignore[arg-type]
+        key = _key(each)
+        if each.metadata.get("spread"):
+            given[each.name] = from_json(hints[each.name], told)
+        elif key in told:
+            given[each.name] = _read(hints[each.name], told[key], key)
+    try:
+        return kind(**given)
+    except TypeError as error:
+        raise ValueError(f"{kind.__name__} lacks a field: {error}") from error
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _key(each: Field[Any]) -> str:
+    return str(each.metadata.get("key", each.name))
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return to_json(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return value
+
+
+def _read(hint: Any, value: Any, at: str) -> Any:
+    """``value`` as the type ``hint`` has it; ``at`` is its key."""
+    origin, within = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return value
+    if origin in (Union, types.UnionType):
+        if value is None and type(None) in within:
+            return None
+        [kind] = [kind for kind in within if kind is not type(None)]
+        return _read(kind, value, at)
+    if origin is Literal:
+        return _checked(value in within, value, at)
+    if is_dataclass(hint):
+        return from_json(hint, value)  # type: ignore[arg-type]
+    if origin is tuple:
+        return _tuple(within, _checked(isinstance(value, list | tuple), value, at), at)
+    if origin is not None and issubclass(origin, Mapping):
+        _checked(isinstance(value, Mapping), value, at)
+        return {key: _read(within[1], one, key) for key, one in value.items()}
+    if hint is float:
+        return float(_checked(isinstance(value, int | float) and not isinstance(value, bool), value, at))
+    right = isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
+    return _checked(right, value, at)
+
+
+def _tuple(within: tuple[Any, ...], values: Any, at: str) -> tuple[Any, ...]:
+    if within[1:] == (...,):
+        return tuple(_read(within[0], one, at) for one in values)
+    _checked(len(values) == len(within), values, at)
+    return tuple(_read(hint, one, at) for hint, one in zip(within, values, strict=True))
+
+
+def _checked(right: bool, value: T, at: str) -> T:
+    if not right:
+        raise ValueError(f"'{at}' is a {type(value).__name__}")
+    return value
