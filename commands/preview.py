@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from typing import Annotated
 
 import typer
 
@@ -24,9 +25,6 @@ from .options import (
 )
 from .paid import carry_out
 from .shared import narrated, open_workspace, settings_of, text_of
-
-if TYPE_CHECKING:
-    from ..engine.llm.client import LLMClient
 
 
 @grouped
@@ -61,14 +59,8 @@ def preview(
     store = open_workspace(workspace)
     if answer or stability:
         paid = PaidOptions(max_calls, max_cost, False, dry_run, as_json)
-        made: list[PreviewAsked] = []
-
-        def ready(client: LLMClient) -> PreviewAsked:
-            made.append(PreviewAsked(client, asked, stability=stability))
-            return made[0]
-
-        show = show_stability if stability else lambda _: show_preview(made[0].seen, explain)
-        carry_out(ready, store, settings, paid, show)
+        show = show_stability if stability else partial(show_preview, explain=explain)
+        carry_out(lambda llm: PreviewAsked(llm, asked, stability=stability), store, settings, paid, show)
         return
     with narrated() as (report, cancel):
         seen = look(store, asked, settings, report=report, cancel=cancel)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
@@ -11,6 +10,7 @@ from .tables import bar, show_table, show_text
 
 if TYPE_CHECKING:
     from ..engine.select.preview import Preview
+    from ..engine.select.stability import PromptAnswer
 
 
 LEAST_NEEDS, FAINT = 5, 0.05
@@ -63,28 +63,32 @@ def show_needs(seen: Preview) -> None:
     show_table(["", "adds>"], picks)
 
 
-def show_stability(done: Mapping[str, Any]) -> None:
+def show_stability(seen: Preview) -> None:
     """The answer to a prompt, and to the prompt without each demonstration and in turned order."""
-    found = done["stability"]
-    shown = {shot["id"]: shot for shot in done["demonstrations"]}
-    rows: list[list[Any]] = [["as selected", found["answer"] or found["failure"], _sure(found), None, "", ""]]
-    for i, one in enumerate(found["without"], 1):
-        added = one["adds"]
+    found = seen.stability
+    assert found is not None  # it was asked for
+    rows: list[list[Any]] = [["as selected", _said(found.whole), _sure(found.whole), None, "", ""]]
+    for i, (shot, one) in enumerate(zip(found.shots, found.without, strict=True)):
+        added = found.adds(i)
         rows.append(
             [
-                f"without {i}", one["answer"] or one["failure"], _sure(one),
-                None if added is None else f"{added:+.3f}", "" if one["same"] else "changes", shown[one["id"]]["input"],
+                f"without {i + 1}", _said(one), _sure(one), None if added is None else f"{added:+.3f}",
+                "" if one.same else "changes", shot.input,
             ]
         )  # fmt: skip
-    if found["turned"]:
-        one = found["turned"]
-        same = "" if one["same"] else "changes"
-        rows.append(["order turned", one["answer"] or one["failure"], _sure(one), None, same, ""])
+    if found.turned:
+        same = "" if found.turned.same else "changes"
+        rows.append(["order turned", _said(found.turned), _sure(found.turned), None, same, ""])
     note = (
-        f"{found['kept']} of {found['of']} changed prompts keep the answer of {done['llm']}; adds: to its probability"
+        f"{found.kept} of {len(found.others)} changed prompts keep the answer of {seen.llm}; adds: to its probability"
     )
     show_table(["", "answer", "sure", "adds", "", "left out>"], rows, note=note)
 
 
-def _sure(told: Mapping[str, Any]) -> float | None:
-    return None if told["uncertainty"] is None else 1.0 - told["uncertainty"]
+def _said(answered: PromptAnswer) -> str:
+    return answered.failure if answered.answer is None else answered.answer.text or answered.failure
+
+
+def _sure(answered: PromptAnswer) -> float | None:
+    uncertainty = answered.answer.uncertainty if answered.answer else None
+    return None if uncertainty is None else 1.0 - uncertainty

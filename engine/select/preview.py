@@ -20,14 +20,14 @@ from ..store.workspace import Workspace
 from ..topics.selection import Need
 from ..topics.selection import needs as topics_needed
 from .selector import Selected, Selector
-from .stability import QueryShots, StabilityCheck
+from .stability import QueryShots, Stability, StabilityCheck
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
     """What a query gets; ``notes`` are said aloud (a short pool, shots that did not fit), ``needs`` are the topics it
     requires most (``topick`` alone). ``words``: for each shot what each word of the query adds to its BM25, where that
-    is a part of its score."""
+    is a part of its score. ``answer`` or ``stability`` where the LLM was asked."""
 
     query: Query
     method: str
@@ -38,9 +38,10 @@ class Preview:
     answer: Answer | None = None
     needs: tuple[Need, ...] = ()
     words: tuple[tuple[tuple[str, float], ...], ...] = ()
+    stability: Stability | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """The ``preview --json`` contract; ``answer`` and ``uncertainty`` where the LLM was asked."""
+        """The ``preview --json`` contract; with ``answer`` or ``stability`` where the LLM was asked."""
         found: dict[str, Any] = {
             "query": self.query.input,
             "method": self.method,
@@ -71,6 +72,8 @@ class Preview:
                 "tokens_in": self.answer.tokens_in,
                 "tokens_out": self.answer.tokens_out,
             }
+        if self.stability is not None:
+            found |= {"llm": self.llm, "stability": self.stability.as_json()}
         return found
 
 
@@ -113,7 +116,7 @@ class PreviewAsked:
         stability: bool = False,
     ) -> None:
         self.seen = preview(llm.workspace, query, llm.settings, report=llm.report, cancel=llm.cancel)
-        """What the query gets; after `run` with its answer, unless stability was asked for."""
+        """What the query gets; nothing was asked for it."""
         self.llm, self.stability = llm.name, stability
         shown = QueryShots(query, tuple(shot.demonstration for shot in self.seen.shots))
         self.check = StabilityCheck(llm, task_of(llm.workspace), [shown], variants=stability)
@@ -122,19 +125,18 @@ class PreviewAsked:
         """What is left to ask."""
         return self.check.cost()
 
-    def run(self, budget: Budget) -> dict[str, Any]:
-        """Ask; the contract of ``preview --json`` with ``answer`` or ``stability``. Raises as `runner.ask` does, and
-        `LLMError` when the LLM gives no answer."""
+    def run(self, budget: Budget) -> Preview:
+        """Ask; what the query gets with its answer, or with its stability. Raises as `runner.ask` does, and `LLMError`
+        when the LLM gives no answer."""
         [found] = self.check.run(budget)
         if self.stability:
-            return self.seen.as_json() | {"llm": self.llm, "stability": found.as_json()}
+            return replace(self.seen, llm=self.llm, stability=found)
         answered, notes = found.whole, self.seen.notes
         if answered.answer is None:
             raise LLMError(f"{self.llm} gave no answer: {answered.failure}", f"icl-curate llm check --llm {self.llm}")
         if found.dropped:
             notes += (f"{found.dropped} of the weakest demonstrations did not fit into {found.limit} tokens",)
-        self.seen = replace(self.seen, prompt=answered.prompt, notes=notes, llm=self.llm, answer=answered.answer)
-        return self.seen.as_json()
+        return replace(self.seen, prompt=answered.prompt, notes=notes, llm=self.llm, answer=answered.answer)
 
 
 def _words(selector: Selector, query: Query, shot: Selected) -> tuple[tuple[str, float], ...]:
