@@ -8,14 +8,12 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Float64s
 from ..evaluate.statistics import bootstrap_interval, compare
 from ..pool.answers import is_correct, token_f1
 from ..pool.records import Task
 from .rounds import ARMS, QueryRounds, Round
-
-Floats = NDArray[np.float64]
 
 BINS = 10
 
@@ -84,7 +82,9 @@ def _at(query_rounds: QueryRounds, round: int) -> Round | None:
     return done_rounds[-1] if done_rounds else None
 
 
-def _marks(all_rounds: Sequence[QueryRounds], done_rounds: Sequence[Round | None], task: Task) -> tuple[Floats, Floats]:
+def _marks(
+    all_rounds: Sequence[QueryRounds], done_rounds: Sequence[Round | None], task: Task
+) -> tuple[Float64s, Float64s]:
     """Right or wrong, and F1, each (n,)."""
     correct, f1 = np.zeros(len(all_rounds)), np.zeros(len(all_rounds))
     for i, (query_rounds, round_) in enumerate(zip(all_rounds, done_rounds, strict=True)):
@@ -95,12 +95,14 @@ def _marks(all_rounds: Sequence[QueryRounds], done_rounds: Sequence[Round | None
     return correct, f1
 
 
-def finals_uncertainty(done_rounds: Sequence[Round | None]) -> Floats:
+def finals_uncertainty(done_rounds: Sequence[Round | None]) -> Float64s:
     """Uncertainties of the answers that were had."""
     return np.array([round_.uncertainty for round_ in done_rounds if round_ is not None], np.float64)
 
 
-def _apart(all_rounds: Sequence[QueryRounds], done_rounds: Sequence[Round | None], task: Task) -> tuple[Floats, Floats]:
+def _apart(
+    all_rounds: Sequence[QueryRounds], done_rounds: Sequence[Round | None], task: Task
+) -> tuple[Float64s, Float64s]:
     """Uncertainties of right and of wrong answers."""
     correct, _ = _marks(all_rounds, done_rounds, task)
     had = [round_ is not None for round_ in done_rounds]
@@ -156,7 +158,7 @@ def _relevance(all_rounds: Sequence[QueryRounds]) -> dict[str, Any] | None:
     }
 
 
-def auroc(low: Floats, high: Floats) -> float | None:
+def auroc(low: Float64s, high: Float64s) -> float | None:
     """The chance that a value of ``high`` exceeds one of ``low``, ties half: the area under the ROC curve of telling
     wrong answers (or irrelevant documents) by their uncertainty. None where either is empty."""
     if not low.size or not high.size:
@@ -168,7 +170,7 @@ def auroc(low: Floats, high: Floats) -> float | None:
     return float(wins.sum() / (low.size * high.size))
 
 
-def reliability(uncertainty: Floats, correct: Floats, bins: int = BINS) -> dict[str, Any]:
+def reliability(uncertainty: Float64s, correct: Float64s, bins: int = BINS) -> dict[str, Any]:
     """Confidence (1 − uncertainty) against accuracy in bins of equal width, and the expected calibration error: the
     mean distance of the two, weighted by answers (Guo et al. 2017, eq. 3)."""
     confidence = 1.0 - uncertainty
@@ -192,11 +194,11 @@ def reliability(uncertainty: Floats, correct: Floats, bins: int = BINS) -> dict[
     return {"bins": rows, "error": error if len(which) else None}
 
 
-def histogram(values: Floats, bins: int = BINS) -> dict[str, Any]:
+def histogram(values: Float64s, bins: int = BINS) -> dict[str, Any]:
     """Counts of values in [0, 1] in bins of equal width."""
     counts, _ = np.histogram(np.clip(values, 0.0, 1.0), bins, (0.0, 1.0))
     return {"count": int(values.size), "bins": counts.tolist()}
 
 
-def _mean(values: Floats) -> float | None:
+def _mean(values: Float64s) -> float | None:
     return float(values.mean()) if values.size else None

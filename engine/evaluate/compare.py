@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from .. import contract
+from ..arrays import Bools, Float32s, Float64s
 from ..errors import UsageError
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
@@ -58,8 +58,8 @@ class _Marked:
 
     method_run: MethodRun
     answered: Answered
-    correct: NDArray[np.float64]
-    f1: NDArray[np.float64]
+    correct: Float64s
+    f1: Float64s
 
     @property
     def shots(self) -> list[int]:
@@ -180,7 +180,7 @@ class Evaluation:
         methods = {name: self._figures(own, easy, required, versus.get(name)) for name, own in by_method.items()}
         return EvaluationReport(run, setup, int(easy.sum()), int((~easy).sum()), methods)
 
-    def _versus(self, items: dict[str, NDArray[np.float64]]) -> dict[str, Versus]:
+    def _versus(self, items: dict[str, Float64s]) -> dict[str, Versus]:
         """Each method against the best other baseline, where there is one."""
         others = {name: other for name in items if (other := _reference(name, items))}
         pairs = {name: compare(items[name], items[other], self.settings.seed) for name, other in others.items()}
@@ -193,8 +193,8 @@ class Evaluation:
     def _figures(
         self,
         marked: list[_Marked],
-        easy: NDArray[np.bool_],
-        required: NDArray[np.float32] | None,
+        easy: Bools,
+        required: Float32s | None,
         versus: Versus | None,
     ) -> MethodFigures:
         items = _items(marked)
@@ -218,7 +218,7 @@ class Evaluation:
         )
 
     def _coverage(
-        self, marked: list[_Marked], required: NDArray[np.float32] | None
+        self, marked: list[_Marked], required: Float32s | None
     ) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
         """What the shots cover of the topics that the queries require, and how much of that again and again; nothing
         where no topics are learnt."""
@@ -244,7 +244,7 @@ def _marked(method_run: MethodRun, queries: Sequence[Query], task: Task) -> _Mar
     return _Marked(method_run, method_run.answered, correct, f1)
 
 
-def _items(marked: Sequence[_Marked]) -> NDArray[np.float64]:
+def _items(marked: Sequence[_Marked]) -> Float64s:
     """One outcome a query: its mean over seeds."""
     return np.asarray(np.mean([m.correct for m in marked], axis=0), np.float64)
 
@@ -255,13 +255,13 @@ def _shared_out(results: Sequence[Result], stages: Sequence[Stage]) -> list[list
     return [list(islice(remaining, len(stage.requests))) for stage in stages]
 
 
-def _reference(name: str, items: dict[str, NDArray[np.float64]]) -> str | None:
+def _reference(name: str, items: dict[str, Float64s]) -> str | None:
     """The best baseline other than the method itself."""
     others = [other for other in items if other != name and other in BASELINES]
     return max(others, key=lambda other: items[other].mean(), default=None)
 
 
-def _mean(values: NDArray[np.float64]) -> float | None:
+def _mean(values: Float64s) -> float | None:
     return float(values.mean()) if values.size else None
 
 

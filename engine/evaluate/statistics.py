@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+
+from ..arrays import Float64s
 
 RESAMPLES = 10_000
 _BLOCK = 4_000_000  # resampled values held at once (32 MB)
@@ -26,7 +27,7 @@ class Comparison:
     test: str
 
 
-def bootstrap_interval(items: NDArray[np.float64], seed: int = 0, level: float = 0.95) -> tuple[float, float]:
+def bootstrap_interval(items: Float64s, seed: int = 0, level: float = 0.95) -> tuple[float, float]:
     """Percentile bootstrap interval of the mean of ``items`` (n,), one value a query.
 
     Returns (nan, nan) for no items. Efron & Tibshirani 1993, chapter 13.
@@ -38,7 +39,7 @@ def bootstrap_interval(items: NDArray[np.float64], seed: int = 0, level: float =
     return float(low), float(high)
 
 
-def compare(a: NDArray[np.float64], b: NDArray[np.float64], seed: int = 0) -> Comparison:
+def compare(a: Float64s, b: Float64s, seed: int = 0) -> Comparison:
     """Paired comparison of two methods on the same queries (n,), (n,).
 
     Exact McNemar where every outcome is 0 or 1 (a binomial test on the discordant queries), otherwise the paired
@@ -72,11 +73,11 @@ def holm(p_values: list[float]) -> list[float]:
     return [float(p) for p in adjusted]
 
 
-def _binary(values: NDArray[np.float64]) -> bool:
+def _binary(values: Float64s) -> bool:
     return bool(np.isin(values, (0.0, 1.0)).all())
 
 
-def _resampled_means(items: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
+def _resampled_means(items: Float64s, seed: int) -> Float64s:
     rng = np.random.default_rng(seed)
     step = max(1, _BLOCK // items.size)
     means = [

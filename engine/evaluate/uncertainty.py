@@ -10,8 +10,8 @@ import random
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Float64s
 from ..llm.asking import prompt_for, request_for
 from ..llm.types import Answer, Request, Result
 from ..pool.answers import exact_match
@@ -91,7 +91,7 @@ def entropy(result: Result) -> float:
     return float(-(shares * np.log(np.maximum(shares, 1e-300))).sum())
 
 
-def shares_of(result: Answer) -> NDArray[np.float64]:
+def shares_of(result: Answer) -> Float64s:
     """The softmax over the choices of the mean log-probability of their tokens."""
     means = np.array([sum(option) / max(len(option), 1) for option in result.option_logprobs])
     shares = np.exp(means - means.max())

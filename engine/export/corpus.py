@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Int64s
 from ..errors import CurateError, UsageError
 from ..index.formulas import KEY, MANIFEST
 from ..pool.prompts import Template
@@ -143,7 +143,7 @@ def manifest_path(plan: ExportPlan) -> Path:
     return plan.out / "manifest.json" if plan.format == "hf" else plan.out.with_name(plan.out.name + MANIFEST)
 
 
-def _rows(workspace: Workspace, plan: ExportPlan, split: Split) -> NDArray[np.int64]:
+def _rows(workspace: Workspace, plan: ExportPlan, split: Split) -> Int64s:
     table = "active" if split == "pool" else "demonstrations"
     where = ["split = ?", "retired_at IS NULL"]
     values: list[Any] = [split]
@@ -169,7 +169,7 @@ def _rows(workspace: Workspace, plan: ExportPlan, split: Split) -> NDArray[np.in
 def _write_file(
     workspace: Workspace,
     plan: ExportPlan,
-    rows: NDArray[np.int64],
+    rows: Int64s,
     writer: Writer,
     path: Path,
     report: Report,
@@ -195,7 +195,7 @@ def settled_digest(path: Path) -> str:
 def _write_folder(
     workspace: Workspace,
     plan: ExportPlan,
-    chosen: dict[Split, NDArray[np.int64]],
+    chosen: dict[Split, Int64s],
     folder: Path,
     report: Report,
     cancel: CancelToken,
@@ -210,7 +210,7 @@ def _write_folder(
     return digests
 
 
-def _card(plan: ExportPlan, chosen: dict[Split, NDArray[np.int64]]) -> str:
+def _card(plan: ExportPlan, chosen: dict[Split, Int64s]) -> str:
     """A Hugging Face data-set card whose header names the file of each split."""
     files = "".join(
         f"  - split: {HF_SPLITS[split]}\n    path: data/{HF_SPLITS[split]}.parquet\n"
@@ -227,7 +227,7 @@ def _card(plan: ExportPlan, chosen: dict[Split, NDArray[np.int64]]) -> str:
 
 
 def _manifest(
-    workspace: Workspace, plan: ExportPlan, chosen: dict[Split, NDArray[np.int64]], digests: dict[str, str]
+    workspace: Workspace, plan: ExportPlan, chosen: dict[Split, Int64s], digests: dict[str, str]
 ) -> dict[str, Any]:
     with workspace.read() as con:
 
@@ -282,7 +282,7 @@ def _manifest(
     }
 
 
-def _all(chosen: dict[Split, NDArray[np.int64]]) -> NDArray[np.int64]:
+def _all(chosen: dict[Split, Int64s]) -> Int64s:
     return np.concatenate(list(chosen.values()))
 
 

@@ -20,8 +20,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
+from ..arrays import Int64s
 from ..disk import private
 from ..errors import NoWorkspaceError, UsageError
 from ..pool.records import TaskKind
@@ -563,5 +563,5 @@ def _report(
     )
 
 
-def _numbers(con: duckdb.DuckDBPyConnection, sql: str) -> NDArray[np.int64]:
+def _numbers(con: duckdb.DuckDBPyConnection, sql: str) -> Int64s:
     return np.asarray(con.execute(sql).fetchnumpy()["row"], np.int64)

@@ -15,8 +15,8 @@ from . import loop
 from .budget import FREE, Price
 from .runner import TASK
 from .settings import LLMSettings
-from .spec import Encode, open_backend, parse
-from .types import Backend, Capabilities, Request, Sampling
+from .spec import open_backend, parse
+from .types import Backend, Capabilities, Encode, Request, Sampling
 
 
 def opened(settings: Settings, encode: Encode) -> Backend:

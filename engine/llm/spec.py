@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ..errors import UsageError
 from .settings import DEFAULTS, DTYPES, ENDPOINTS, LLMSettings
-from .types import Backend
+from .types import Backend, Encode
 
 Kind = Literal["offline", "openai", "hf"]
 KINDS: tuple[Kind, ...] = ("offline", "openai", "hf")
 FORMS = "offline, openai:MODEL or hf:NAME_OR_PATH"
-
-Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from ..arrays import Float32s
 from ..pool.prompts import Prompt
 
 
@@ -165,6 +166,9 @@ class Backend(Protocol):
     async def close(self) -> None:
         """Release connections or memory."""
 
+
+Encode = Callable[[Sequence[str]], Float32s]
+"""Texts to vectors of unit length, shape (texts, dim)."""
 
 Keep = Callable[[Mapping[int, Result]], None]
 """Takes results by their requests' places."""

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from typing import cast, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Int64s
 from ..store.browse import Order, Stop, listed, matching, pruned_rows, row_numbers
 from ..store.demonstrations import Filter, Listed
 from ..store.workspace import Workspace
 from .ledger import LedgerEntry, ledger
 
-Rows = NDArray[np.int64]
+Rows = Int64s
 SORTS = ("row", "effect", "source", "id", "input", "output", "length")
 ONLY = ("", "misleading", "helpful")
 PAGE = 60

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Float64s, Int64s
 from ..errors import UsageError
 from ..pool.records import Query
 from ..retrieval.checked import check_model, seal_model
@@ -18,7 +18,7 @@ from ..retrieval.view import PoolView, RankedRows
 from ..settings import Settings
 from ..store import runs
 from ..store.workspace import FILE, Workspace
-from .policy import HEAD, WEIGHTS, Candidates, Floats, Policy, RankerMetadata, load, save
+from .policy import HEAD, WEIGHTS, Candidates, Policy, RankerMetadata, load, save
 from .rollout import top_candidates
 
 Method = Literal["ranker", "promptpg"]
@@ -40,9 +40,9 @@ _loaded: weakref.WeakKeyDictionary[PoolView, dict[tuple[str, int], tuple[Policy,
 class Scored:
     """Demonstrations of one query, best first: ``rows``, their S_θ (``policy``) and BM25 scores, all (n,)."""
 
-    rows: NDArray[np.int64]
-    policy: Floats
-    bm25: Floats
+    rows: Int64s
+    policy: Float64s
+    bm25: Float64s
 
 
 def candidates_for(view: PoolView, queries: Sequence[Query], count: int) -> list[RankedRows]:

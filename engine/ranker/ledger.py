@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..arrays import Float64s
 from ..errors import UsageError
 from ..store import ledger as kept
 from ..store.ledger import Flip, FlipCounts
 from ..store.workspace import Workspace
-from .policy import Floats
 
 LEVEL = 1.959964
 """Standard errors of a 95 % interval."""
@@ -79,7 +79,7 @@ def flips_of(workspace: Workspace, row: int) -> list[Flip]:
     return kept.flips(workspace, row)
 
 
-def net_effects(effects: Sequence[FlipCounts]) -> tuple[Floats, Floats]:
+def net_effects(effects: Sequence[FlipCounts]) -> tuple[Float64s, Float64s]:
     """Posterior mean and standard deviation of each demonstration's net effect, both (n,)."""
     right_before = [e.shown - e.wrong_before for e in effects]
     total = sum(e.shown for e in effects)
@@ -90,7 +90,7 @@ def net_effects(effects: Sequence[FlipCounts]) -> tuple[Floats, Floats]:
     return (1 - share) * helps - share * hurts, np.sqrt(variance)
 
 
-def shrunken_rates(hits: Iterable[int], trials: Iterable[int]) -> tuple[Floats, Floats]:
+def shrunken_rates(hits: Iterable[int], trials: Iterable[int]) -> tuple[Float64s, Float64s]:
     """Mean and variance of each rate (n,) under a beta-binomial model of all of them.
 
     The prior's mean is the pooled rate; its precision is averaged over `PRECISIONS` by marginal likelihood (flat on
@@ -114,7 +114,7 @@ def shrunken_rates(hits: Iterable[int], trials: Iterable[int]) -> tuple[Floats, 
     return rate[back.ravel()], variance[back.ravel()]
 
 
-def _log_marginal(pairs: Floats, mean: float, precision: float) -> Floats:
+def _log_marginal(pairs: Float64s, mean: float, precision: float) -> Float64s:
     """Log-probability of x hits in n trials under Beta(mean·precision, (1 − mean)·precision), for each pair (x, n)."""
     a, b = mean * precision, (1 - mean) * precision
     base = math.lgamma(precision) - math.lgamma(a) - math.lgamma(b)

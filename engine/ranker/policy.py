@@ -18,11 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import Bools, Float64s
 from ..errors import UsageError
 from ..files import replace_file
 from ..retrieval.threads import one_blas_thread
-
-Floats = NDArray[np.float64]
 
 DIMENSION = 128
 """Outputs of the linear layer: the paper's P."""
@@ -38,15 +37,15 @@ class Candidates:
 
     queries: NDArray[np.floating[Any]]
     vectors: NDArray[np.floating[Any]]
-    present: NDArray[np.bool_]
+    present: Bools
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
     """``weight`` (P, d) and ``bias`` (P,), both float64."""
 
-    weight: Floats
-    bias: Floats
+    weight: Float64s
+    bias: Float64s
 
     @classmethod
     def start(cls, vectors: NDArray[np.floating[Any]], outputs: int = DIMENSION) -> Policy:
@@ -61,12 +60,12 @@ class Policy:
         weight = np.ascontiguousarray(directions[:, ::-1].T[:outputs])
         return cls(weight, np.zeros(len(weight)))
 
-    def scores(self, candidates: Candidates) -> Floats:
+    def scores(self, candidates: Candidates) -> Float64s:
         """S_θ (q, c): each row sums to 1, 0 where no candidate is present."""
         with one_blas_thread():
             return np.exp(_log_shares(self._logits(candidates, self._hidden(candidates)), candidates.present))
 
-    def loss(self, candidates: Candidates, credit: Floats) -> tuple[float, Floats, Floats]:
+    def loss(self, candidates: Candidates, credit: Float64s) -> tuple[float, Float64s, Float64s]:
         """L = −Σ credit · log S_θ and its gradient by weight and bias.
 
         ``credit`` (q, c) is the reward booked to each candidate, 0 for those not shown (paper 000, eq. 9).
@@ -81,26 +80,26 @@ class Policy:
             loss = -float(np.sum(credit * np.where(candidates.present, log_shares, 0.0)))
             return loss, hidden.T @ mixed + by_hidden.T @ queries, by_hidden.sum(axis=0)
 
-    def _hidden(self, candidates: Candidates) -> Floats:
+    def _hidden(self, candidates: Candidates) -> Float64s:
         return np.asarray(candidates.queries, np.float64) @ self.weight.T + self.bias
 
-    def _logits(self, candidates: Candidates, hidden: Floats) -> Floats:
+    def _logits(self, candidates: Candidates, hidden: Float64s) -> Float64s:
         reach = hidden @ self.weight
         return np.asarray(np.matmul(np.asarray(candidates.vectors, np.float64), reach[:, :, None])[:, :, 0])
 
 
-def _log_shares(logits: Floats, present: NDArray[np.bool_]) -> Floats:
+def _log_shares(logits: Float64s, present: Bools) -> Float64s:
     masked = np.where(present, logits, -np.inf)
     shifted = masked - masked.max(axis=1, keepdims=True)
-    shares: Floats = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    shares: Float64s = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     return shares
 
 
-def _weighted(weights: Floats, vectors: NDArray[np.floating[Any]]) -> Floats:
+def _weighted(weights: Float64s, vectors: NDArray[np.floating[Any]]) -> Float64s:
     return np.asarray(np.matmul(weights[:, None, :], np.asarray(vectors, np.float64))[:, 0, :])
 
 
-def entropy(scores: Floats) -> Floats:
+def entropy(scores: Float64s) -> Float64s:
     """Entropy in nats of each row of S_θ, (q,)."""
     logs = np.log(scores, out=np.zeros_like(scores), where=scores > 0)
     return np.asarray(-(scores * logs).sum(axis=1))
@@ -112,9 +111,9 @@ class Adam:
     def __init__(self, rate: float = 1e-3, decay: tuple[float, float] = (0.9, 0.999), epsilon: float = 1e-8) -> None:
         self.rate, self.decay, self.epsilon = rate, decay, epsilon
         self.steps = 0
-        self._moments: list[tuple[Floats, Floats]] = []
+        self._moments: list[tuple[Float64s, Float64s]] = []
 
-    def step(self, values: tuple[Floats, ...], gradients: tuple[Floats, ...]) -> tuple[Floats, ...]:
+    def step(self, values: tuple[Float64s, ...], gradients: tuple[Float64s, ...]) -> tuple[Float64s, ...]:
         """The values one step down their gradients."""
         if not self._moments:
             self._moments = [(np.zeros_like(value), np.zeros_like(value)) for value in values]

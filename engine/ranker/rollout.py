@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .policy import Floats
+from ..arrays import Bools, Float64s, Int64s
 
-Positions = NDArray[np.int64]
+Positions = Int64s
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,23 +23,23 @@ class Rollout:
     0, 1, …, k shots, (k + 1,) for the ranker, or one reward of the whole set, (1,), for PromptPG."""
 
     chosen: Positions
-    scores: Floats
+    scores: Float64s
     rewards: tuple[int, ...]
 
 
-def allowed_shots(scores: Floats, threshold: float, most: int) -> NDArray[np.int64]:
+def allowed_shots(scores: Float64s, threshold: float, most: int) -> Int64s:
     """k_i = min(K, |{S_θ > σ}|) for each row of ``scores`` (q, c) (paper 000, eq. 6)."""
     above: Positions = (scores > threshold).sum(axis=1)
     return np.minimum(above, most)
 
 
-def top_candidates(scores: Floats, present: NDArray[np.bool_], most: int) -> list[Positions]:
+def top_candidates(scores: Float64s, present: Bools, most: int) -> list[Positions]:
     """Positions of each row's best candidates, best first; ties go to the earlier one, the better by BM25."""
     order = np.argsort(np.where(present, -scores, np.inf), axis=1, kind="stable")[:, :most]
     return [row[present[i, row]] for i, row in enumerate(order)]
 
 
-def sampled(scores: Floats, most: int, keys: Sequence[str], seed: int, epoch: int) -> list[Positions]:
+def sampled(scores: Float64s, most: int, keys: Sequence[str], seed: int, epoch: int) -> list[Positions]:
     """PromptPG's draw: ``most`` candidates of each row without replacement, with probabilities S_θ, in drawn order.
 
     Each row has a generator of its seed, epoch and key, so neither batch nor concurrency changes a draw.
@@ -65,7 +64,7 @@ def threshold_after(threshold: float, rollouts: Sequence[Rollout]) -> float:
     return threshold
 
 
-def stepwise_credit(rollouts: Sequence[Rollout], candidates: int) -> Floats:
+def stepwise_credit(rollouts: Sequence[Rollout], candidates: int) -> Float64s:
     """(q, candidates): to each demonstration the reward of the prompt that it completed (Algorithm 1, line 14)."""
     credit = np.zeros((len(rollouts), candidates))
     for i, rollout in enumerate(rollouts):
@@ -73,7 +72,7 @@ def stepwise_credit(rollouts: Sequence[Rollout], candidates: int) -> Floats:
     return credit
 
 
-def whole_set_credit(rollouts: Sequence[Rollout], candidates: int) -> Floats:
+def whole_set_credit(rollouts: Sequence[Rollout], candidates: int) -> Float64s:
     """(q, candidates): to every demonstration shown the reward of the one prompt (PromptPG, Lu et al. 2022)."""
     credit = np.zeros((len(rollouts), candidates))
     for i, rollout in enumerate(rollouts):

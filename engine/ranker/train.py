@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from ..arrays import Bools, Float64s, Int64s
 from ..errors import UsageError
 from ..llm.asking import prompt_budget, prompt_for, request_for
 from ..llm.budget import Budget
@@ -36,7 +36,7 @@ from ..store import ledger, runs
 from ..store.demonstrations import fetch, queries, task_of
 from ..version import VERSION
 from .inference import KINDS, PRESELECT, Method, candidates_for, keep
-from .policy import DIMENSION, Adam, Candidates, Floats, Policy, RankerMetadata, entropy
+from .policy import DIMENSION, Adam, Candidates, Policy, RankerMetadata, entropy
 from .rollout import (
     Positions,
     Rollout,
@@ -195,7 +195,7 @@ class RankerTraining:
 
     # what is learnt on, and what judges
 
-    def _split(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _split(self) -> tuple[Int64s, Int64s]:
         """Positions of the queries to train on and of those held out, by hash of their texts.
 
         At least one full batch is left to train on.
@@ -210,11 +210,11 @@ class RankerTraining:
         sample = rows[:: -(-len(rows) // STARTING_ROWS)]
         return Policy.start(self.view.vectors(sample), self.plan.dimension)
 
-    def _batch(self, epoch: int, at: int) -> NDArray[np.int64]:
+    def _batch(self, epoch: int, at: int) -> Int64s:
         order = np.random.default_rng([self.settings.seed, 1, epoch]).permutation(self.train)
         return order[at : at + self.plan.batch]
 
-    def _gathered(self, which: NDArray[np.int64]) -> Candidates:
+    def _gathered(self, which: Int64s) -> Candidates:
         """The candidates of these queries with their embeddings."""
         found = [self.candidates[i][0] for i in which]
         width = max(len(rows) for rows in found)
@@ -247,9 +247,7 @@ class RankerTraining:
                 break
         return state
 
-    def _learn_batch(
-        self, run: int, state: _TrainingState, epoch: int, which: NDArray[np.int64], budget: Budget
-    ) -> None:
+    def _learn_batch(self, run: int, state: _TrainingState, epoch: int, which: Int64s, budget: Budget) -> None:
         candidates = self._gathered(which)
         threshold = state.threshold
         scores = state.policy.scores(candidates)
@@ -296,10 +294,10 @@ class RankerTraining:
     def _asked(
         self,
         policy: Policy,
-        which: NDArray[np.int64],
+        which: Int64s,
         epoch: int,
         threshold: float,
-        scores: Floats | None = None,
+        scores: Float64s | None = None,
     ) -> Iterator[tuple[Positions, list[Request]]]:
         """For each query of a batch the candidates shown, best first, and the prompts that are asked."""
         candidates = self._gathered(which)
@@ -398,7 +396,7 @@ class RankerTraining:
         self,
         run: int,
         batch: int,
-        which: NDArray[np.int64],
+        which: Int64s,
         rollouts: Sequence[Rollout],
         answered: Sequence[Sequence[Result]],
     ) -> pa.Table:
@@ -471,7 +469,7 @@ def _flips(rollouts: Sequence[Rollout]) -> dict[str, int]:
     return {"helped": turns.count((-1, 1)), "hurt": turns.count((1, -1))}
 
 
-def _share(right: NDArray[np.bool_]) -> float | None:
+def _share(right: Bools) -> float | None:
     return float(right.mean()) if right.size else None
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import Float32s, Int64s
 from ..errors import WorkspaceError
 from ..progress import CancelToken, Event, Report, silent
 from ..settings import Settings
@@ -71,8 +72,8 @@ def encode(
 
 
 def missing(
-    workspace: Workspace, encoder: str, rows: NDArray[np.int64], keys: NDArray[np.uint64], *, anew: bool = False
-) -> NDArray[np.int64]:
+    workspace: Workspace, encoder: str, rows: Int64s, keys: NDArray[np.uint64], *, anew: bool = False
+) -> Int64s:
     """Those of the rows that have no vector of what ``keys`` stand for; ``anew`` as in `Vectors.damaged`."""
     try:
         stored = vectors_of(workspace, encoder)
@@ -115,7 +116,7 @@ def lexical_index(
     return index
 
 
-def encode_for_reader(workspace: Workspace, settings: Settings) -> Callable[[Sequence[str]], NDArray[np.float32]]:
+def encode_for_reader(workspace: Workspace, settings: Settings) -> Callable[[Sequence[str]], Float32s]:
     """What the embedded reader reads with: the stored vector of a text that is some row's input, else one computed now.
 
     Computed in float32, so that an answer does not depend on which questions share its batch. The encoder is loaded
@@ -126,7 +127,7 @@ def encode_for_reader(workspace: Workspace, settings: Settings) -> Callable[[Seq
     def encoder() -> Encoder:
         return load_encoder(settings.encoder, settings.device, full_precision=True)
 
-    def encode(texts: Sequence[str]) -> NDArray[np.float32]:
+    def encode(texts: Sequence[str]) -> Float32s:
         rows = rows_of_inputs(workspace, texts)
         try:
             stored = vectors_of(workspace, settings.encoder)

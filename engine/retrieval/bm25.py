@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import Bools, Float64s, Int64s
 from ..errors import WorkspaceError
 from ..progress import CancelToken, Event, Report, silent
 from .checked import map_sealed, save_sealed
@@ -54,12 +55,12 @@ class _Postings:
     order the terms of any subset of the documents first appear.
     """
 
-    starts: NDArray[np.int64]  # (terms + 1,)
+    starts: Int64s  # (terms + 1,)
     documents: NDArray[np.int32]  # (postings,) position of the document in rows
     counts: NDArray[np.uint32]  # (postings,) occurrences of the term in the document
-    order: NDArray[np.int64]  # (postings,)
+    order: Int64s  # (postings,)
 
-    def restricted(self, kept: NDArray[np.bool_]) -> _Postings:
+    def restricted(self, kept: Bools) -> _Postings:
         """The postings of the documents in ``kept`` (documents,), which are numbered anew without gaps."""
         hits = np.flatnonzero(kept[self.documents])
         renumbered = (np.cumsum(kept) - 1).astype(np.int32)
@@ -74,7 +75,7 @@ class _Postings:
 class _Vocabulary:
     """Terms to their numbers, by bisection in sorted bytes, so that a memory map needs no loading."""
 
-    def __init__(self, terms: NDArray[np.uint8], ends: NDArray[np.int64], numbers: NDArray[np.int64]) -> None:
+    def __init__(self, terms: NDArray[np.uint8], ends: Int64s, numbers: Int64s) -> None:
         self.terms = terms  # the sorted terms in UTF-8, one after the other
         self.ends = ends  # (terms + 1,) where each begins and the one before it ends
         self.numbers = numbers  # (terms,)
@@ -115,22 +116,20 @@ class BM25Index:
     ``rows`` (n,) int64, ascending; every score array is in this order. Made by `build`, `load` and `restricted`.
     """
 
-    def __init__(
-        self, rows: NDArray[np.int64], lengths: NDArray[np.int32], postings: _Postings, vocabulary: _Vocabulary
-    ) -> None:
+    def __init__(self, rows: Int64s, lengths: NDArray[np.int32], postings: _Postings, vocabulary: _Vocabulary) -> None:
         self.rows = rows
         self._lengths = lengths
         self._postings = postings
         self._vocabulary = vocabulary
         self._idf = _idf(postings, len(rows))
         self._norm = _length_norm(lengths)
-        self._weights: dict[int, NDArray[np.float64]] = {}
+        self._weights: dict[int, Float64s] = {}
         self._room = WEIGHT_CACHE_BYTES
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def restricted(self, active: NDArray[np.bool_]) -> BM25Index:
+    def restricted(self, active: Bools) -> BM25Index:
         """The index as it would be had only the rows with ``active[row]`` been indexed.
 
         ``active`` (rows of the workspace,) bool. Document frequencies, N, the average length and the floor are those
@@ -143,7 +142,7 @@ class BM25Index:
             return self
         return BM25Index(self.rows[kept], self._lengths[kept], self._postings.restricted(kept), self._vocabulary)
 
-    def scores(self, query: str) -> NDArray[np.float64]:
+    def scores(self, query: str) -> Float64s:
         """BM25 of every document for the query: (n,), aligned with `rows`."""
         total = np.zeros(len(self.rows))
         starts = self._postings.starts
@@ -158,7 +157,7 @@ class BM25Index:
                 total[self._postings.documents[starts[term] : starts[term + 1]]] += weights
         return total
 
-    def top(self, query: str, k: int, exclude: Collection[int] = ()) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def top(self, query: str, k: int, exclude: Collection[int] = ()) -> tuple[Int64s, Float64s]:
         """The ``k`` best rows for the query and their scores, best first, ties to the lower row number.
 
         Rows in ``exclude`` never come back; fewer than ``k`` do when the index holds no more. A document that shares
@@ -177,7 +176,7 @@ class BM25Index:
         exclude: Sequence[Collection[int]] = (),
         report: Report = silent,
         cancel: CancelToken | None = None,
-    ) -> list[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+    ) -> list[tuple[Int64s, Float64s]]:
         """`top` for each query; ``exclude`` is empty or holds one collection of rows for each query."""
         found = []
         for i, query in enumerate(queries):
@@ -207,7 +206,7 @@ class BM25Index:
                 added[word] = times * float(weight)
         return sorted(added.items(), key=lambda item: -item[1])
 
-    def _weights_of(self, term: int) -> NDArray[np.float64]:
+    def _weights_of(self, term: int) -> Float64s:
         """What each posting of the term adds to its document's score.
 
         For a term in many documents this is spread over all of them (0 where the term is not), because adding whole
@@ -219,7 +218,7 @@ class BM25Index:
         span = slice(*self._postings.starts[term : term + 2])
         documents = self._postings.documents[span]
         counts = self._postings.counts[span]
-        weights: NDArray[np.float64] = self._idf[term] * (counts * (K1 + 1) / (counts + self._norm[documents]))
+        weights: Float64s = self._idf[term] * (counts * (K1 + 1) / (counts + self._norm[documents]))
         if len(documents) * 8 > len(self.rows):
             spread = np.zeros(len(self.rows))
             spread[documents] = weights
@@ -246,7 +245,7 @@ class BM25Index:
 
 
 def build(
-    rows: NDArray[np.int64],
+    rows: Int64s,
     texts: Iterable[str],
     report: Report = silent,
     cancel: CancelToken | None = None,
@@ -302,7 +301,7 @@ def load(folder: Path, pool: str = "", *, anew: bool = False) -> BM25Index:
         raise WorkspaceError(f"no usable lexical index at {path}: {error}", "icl-curate index PATH...") from error
 
 
-def _in_row_order(rows: NDArray[np.int64], texts: Iterable[str]) -> Iterable[str]:
+def _in_row_order(rows: Int64s, texts: Iterable[str]) -> Iterable[str]:
     steps = np.diff(rows)
     if (steps > 0).all():
         return texts
@@ -320,7 +319,7 @@ class _Part:
     terms: NDArray[np.int32]
     documents: NDArray[np.int32]
     counts: NDArray[np.uint32]
-    order: NDArray[np.int64]
+    order: Int64s
     end: int
     """Words in the running text up to the last of these documents."""
 
@@ -365,7 +364,7 @@ def _joined(parts: list[_Part], terms: int) -> _Postings:
     return _Postings(starts, documents, counts, order)
 
 
-def _idf(postings: _Postings, documents: int) -> NDArray[np.float64]:
+def _idf(postings: _Postings, documents: int) -> Float64s:
     """Inverse document frequency of every term, (terms,); 0 for a term that no document has."""
     frequencies = np.diff(postings.starts)
     present = np.flatnonzero(frequencies)
@@ -382,7 +381,7 @@ def _idf(postings: _Postings, documents: int) -> NDArray[np.float64]:
     return idf
 
 
-def _length_norm(lengths: NDArray[np.int32]) -> NDArray[np.float64]:
+def _length_norm(lengths: NDArray[np.int32]) -> Float64s:
     """k1 (1 − b + b · length / average length), (n,)."""
     words = int(lengths.sum(dtype=np.int64))
     if not words:

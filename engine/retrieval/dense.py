@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Float32s, Float64s, Int64s
 from ..progress import CancelToken, Event, Report, silent
 from .ranking import positions_of, top_k
 
@@ -29,7 +29,7 @@ class DenseIndex:
     answer alone as in a batch.
     """
 
-    def __init__(self, matrix: NDArray[np.float32], rows: NDArray[np.int64]) -> None:
+    def __init__(self, matrix: Float32s, rows: Int64s) -> None:
         self.rows = np.sort(np.asarray(rows, np.int64))
         if len(self.rows) and not 0 <= self.rows[0] <= self.rows[-1] < len(matrix):
             raise ValueError(f"rows reach from {self.rows[0]} to {self.rows[-1]}, the matrix has {len(matrix)}")
@@ -44,14 +44,12 @@ class DenseIndex:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def scores(self, query: NDArray[np.float32]) -> NDArray[np.float32]:
+    def scores(self, query: Float32s) -> Float32s:
         """Cosine of every row to the query (d,): float32 (n,), aligned with `rows`, to float32 rounding."""
         scores = self._vectors @ query
         return scores if self._columns is None else scores[self._columns]
 
-    def top(
-        self, query: NDArray[np.float32], k: int, exclude: Collection[int] = ()
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def top(self, query: Float32s, k: int, exclude: Collection[int] = ()) -> tuple[Int64s, Float64s]:
         """The ``k`` rows nearest to the query (d,) of length 1 and their cosines, best first.
 
         Rows in ``exclude`` never come back; fewer than ``k`` do when there are no more.
@@ -60,12 +58,12 @@ class DenseIndex:
 
     def top_many(
         self,
-        queries: NDArray[np.float32],
+        queries: Float32s,
         k: int,
         exclude: Sequence[Collection[int]] = (),
         report: Report = silent,
         cancel: CancelToken | None = None,
-    ) -> list[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+    ) -> list[tuple[Int64s, Float64s]]:
         """`top` for each of the queries (q, d), in blocks; ``exclude`` is empty or has one collection for each."""
         found = []
         for block in self._blocks(len(queries)):
@@ -79,9 +77,7 @@ class DenseIndex:
         report(Event("nearest", len(queries), len(queries)))
         return found
 
-    def _best(
-        self, scores: NDArray[np.float32], query: NDArray[np.float32], k: int, exclude: Collection[int]
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def _best(self, scores: Float32s, query: Float32s, k: int, exclude: Collection[int]) -> tuple[Int64s, Float64s]:
         left_out = positions_of(self.rows, exclude)
         scores[left_out] = -np.inf
         k = min(k, len(scores) - len(left_out))

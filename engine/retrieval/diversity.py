@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import Float64s, Int64s
 from .threads import one_blas_thread
 
 SCALE = 0.05
@@ -24,8 +25,8 @@ class Picks(NamedTuple):
     """``order`` (k,) int64: positions among the candidates in the order they were chosen; ``gains`` (k,) float64: what
     each added to the set when it was chosen."""
 
-    order: NDArray[np.int64]
-    gains: NDArray[np.float64]
+    order: Int64s
+    gains: Float64s
 
 
 def dpp(relevance: NDArray[np.floating], similarity: NDArray[np.floating], k: int, scale: float = SCALE) -> Picks:
@@ -95,9 +96,7 @@ def set_bsr(query_tokens: NDArray[np.floating], candidate_tokens: Sequence[NDArr
     return Picks(order, gains)
 
 
-def token_recalls(
-    query_tokens: NDArray[np.floating], candidate_tokens: Sequence[NDArray[np.floating]]
-) -> NDArray[np.float64]:
+def token_recalls(query_tokens: NDArray[np.floating], candidate_tokens: Sequence[NDArray[np.floating]]) -> Float64s:
     """For each candidate and query token the highest cosine: (n, t).
 
     A candidate without tokens recalls nothing (−1); a query without tokens is one that every candidate recalls alike.

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ..arrays import Bools, Float64s, Int64s
 from ..progress import CancelToken, Event, Report, silent, within
 from ..store.demonstrations import content_keys, input_blocks, inputs
 from ..store.workspace import Workspace
@@ -58,7 +59,7 @@ def normalised(text: str) -> str:
     return _SPACE.sub(" ", unicodedata.normalize("NFKC", text).casefold()).strip()
 
 
-def jaccards(texts: Sequence[str], pairs: NDArray[np.int64]) -> NDArray[np.float64]:
+def jaccards(texts: Sequence[str], pairs: Int64s) -> Float64s:
     """Of pairs (p, 2) of places in ``texts`` the Jaccard similarity of their sets of character 5-grams, (p,).
 
     A text shorter than a 5-gram is one gram.
@@ -130,7 +131,7 @@ def _chunk_hashes(texts: Sequence[str]) -> MinHashes:
     return MinHashes(keys.T, np.ascontiguousarray(signature.astype(np.uint8).T))
 
 
-def _gram_hashes(texts: Sequence[str]) -> tuple[_U64, NDArray[np.int64]]:
+def _gram_hashes(texts: Sequence[str]) -> tuple[_U64, Int64s]:
     """Hashes of all grams, text after text, and where each text begins. Every text has at least one gram."""
     padded = [text if len(text) >= GRAM else text.ljust(GRAM, "\0") for text in texts]
     points = np.frombuffer("".join(padded).encode("utf-32-le", "surrogatepass"), np.uint32).astype(np.uint64)
@@ -173,12 +174,12 @@ class Rows:
     where a row has neither. ``texts`` gives the inputs of places among the rows.
     """
 
-    numbers: NDArray[np.int64]
-    lengths: NDArray[np.int64]
+    numbers: Int64s
+    lengths: Int64s
     outputs: NDArray[Any]
     asides: NDArray[Any]
     hashes: MinHashes
-    texts: Callable[[NDArray[np.int64]], Sequence[str]]
+    texts: Callable[[Int64s], Sequence[str]]
 
 
 def find_repeats(
@@ -223,7 +224,7 @@ def find_repeats(
     return _told(rows, groups, said, similarity)
 
 
-def _worth_comparing(low: NDArray[np.uint8], pairs: NDArray[np.int64], threshold: float) -> NDArray[np.bool_]:
+def _worth_comparing(low: NDArray[np.uint8], pairs: Int64s, threshold: float) -> Bools:
     """Which pairs (p, 2) the signatures (n, 128) do not rule out, (p,)."""
     size = low.shape[1]
     least = threshold * size - DOUBT * (size * threshold * (1 - threshold)) ** 0.5
@@ -234,12 +235,12 @@ def _worth_comparing(low: NDArray[np.uint8], pairs: NDArray[np.int64], threshold
     return found
 
 
-def _fitting(rows: Rows, pairs: NDArray[np.int64]) -> int:
+def _fitting(rows: Rows, pairs: Int64s) -> int:
     """How many of the first pairs are compared at once: as many as have `CHARACTERS` characters, at least one."""
     return max(1, int(np.searchsorted(np.cumsum(rows.lengths[pairs[:MOST_PAIRS]].sum(axis=1)), CHARACTERS)))
 
 
-def _compared(rows: Rows, pairs: NDArray[np.int64], said: _U64) -> NDArray[np.float64]:
+def _compared(rows: Rows, pairs: Int64s, said: _U64) -> Float64s:
     """Similarities of pairs of places, (p,); ``said`` is filled in for their rows."""
     places, among = np.unique(pairs, return_inverse=True)
     texts = [normalised(text) for text in rows.texts(places)]
@@ -249,7 +250,7 @@ def _compared(rows: Rows, pairs: NDArray[np.int64], said: _U64) -> NDArray[np.fl
     return jaccards(texts, among.reshape(pairs.shape))
 
 
-def _joined(groups: NDArray[np.int64], alike: NDArray[np.int64]) -> NDArray[np.int64]:
+def _joined(groups: Int64s, alike: Int64s) -> Int64s:
     """The group of each place, (n,), once the pairs ``alike`` (p, 2) are joined; a group is its first place."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
@@ -262,7 +263,7 @@ def _joined(groups: NDArray[np.int64], alike: NDArray[np.int64]) -> NDArray[np.i
     return np.asarray(first[labels[groups]], np.int64)
 
 
-def _told(rows: Rows, groups: NDArray[np.int64], said: _U64, similarity: NDArray[np.float64]) -> list[Repeat]:
+def _told(rows: Rows, groups: Int64s, said: _U64, similarity: Float64s) -> list[Repeat]:
     """The rows that are not the first of their group, each with its kind and its similarity with the first."""
     outputs: dict[int, set[Any]] = {}
     repeats = []
@@ -276,7 +277,7 @@ def _told(rows: Rows, groups: NDArray[np.int64], said: _U64, similarity: NDArray
     return repeats
 
 
-def _candidates(keys: _U64) -> NDArray[np.int64]:
+def _candidates(keys: _U64) -> Int64s:
     """Pairs (a, b), a < b, that share a band, each once: with the first of the bucket and with the neighbour."""
     n = len(keys)
     codes = [np.empty(0, np.int64)]
@@ -397,7 +398,7 @@ class Repeats:
         """Over the hashes of the last index run; rows without them are hashed now. ``content`` as in `kept_hashes`."""
         return cls(workspace, kept_hashes(workspace, report, cancel, content=content), threshold)
 
-    def of_text(self, text: str) -> NDArray[np.int64]:
+    def of_text(self, text: str) -> Int64s:
         """Rows whose input the text repeats, exactly or nearly, ascending."""
         asked = normalised(text)
         hashes = min_hashes([asked])

@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import Float32s
 from ..errors import UsageError
 from ..progress import CancelToken, Report, silent
 from .minilm import MiniLM
@@ -34,9 +35,7 @@ class Encoder(Protocol):
 
     dimension: int
 
-    def encode(
-        self, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None
-    ) -> NDArray[np.float32]:
+    def encode(self, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None) -> Float32s:
         """One vector of length 1 for each text, (n, dimension)."""
 
     def encode_tokens(
@@ -90,9 +89,7 @@ class SentenceEncoder:
                 self._large = Transformer(self._source, self._device)
             return self._large
 
-    def encode(
-        self, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None
-    ) -> NDArray[np.float32]:
+    def encode(self, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None) -> Float32s:
         """One vector of length 1 for each text: float32 (n, `dimension`).
 
         From `FEW` texts on in bfloat16 where the device computes it natively; pooling and normalisation stay in
@@ -121,10 +118,10 @@ class SentenceEncoder:
         return self._reduce_from is not None and len(texts) >= self._reduce_from
 
 
-def unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+def unit(vectors: Float32s) -> Float32s:
     """Each row (n, d) divided by its Euclidean length; a row of zeros stays one."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    scaled: NDArray[np.float32] = vectors / np.maximum(lengths, np.float32(1e-12))
+    scaled: Float32s = vectors / np.maximum(lengths, np.float32(1e-12))
     return scaled
 
 

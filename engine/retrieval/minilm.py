@@ -13,12 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Float32s
 from .tensors import map_safetensors
 from .threads import one_blas_thread
-
-Floats = NDArray[np.float32]
 
 
 class MiniLM:
@@ -40,20 +38,20 @@ class MiniLM:
         self._tokeniser.no_padding()
         self._tokeniser.enable_truncation(limits["max_seq_length"])
 
-    def sentences(self, texts: Sequence[str]) -> Floats:
+    def sentences(self, texts: Sequence[str]) -> Float32s:
         """The mean of each text's token vectors, (n, dimension); not normalised."""
         pooled = [hidden.mean(axis=0) for hidden in self._all(texts)]
         return np.array(pooled, np.float32).reshape(len(texts), self.dimension)
 
-    def tokens(self, texts: Sequence[str]) -> list[Floats]:
+    def tokens(self, texts: Sequence[str]) -> list[Float32s]:
         """Each text's token vectors without CLS and SEP, (tokens, dimension); not normalised."""
         return [hidden[1:-1] for hidden in self._all(texts)]
 
-    def _all(self, texts: Sequence[str]) -> list[Floats]:
+    def _all(self, texts: Sequence[str]) -> list[Float32s]:
         with one_blas_thread():
             return [self._hidden(self._tokeniser.encode(text).ids) for text in texts]
 
-    def _hidden(self, ids: list[int]) -> Floats:
+    def _hidden(self, ids: list[int]) -> Float32s:
         """The last layer's output for one text, (tokens, dimension)."""
         w = self._weights
         x = w["embeddings.word_embeddings.weight"][ids] + w["embeddings.position_embeddings.weight"][: len(ids)]
@@ -66,7 +64,7 @@ class MiniLM:
             x = self._norm(x + self._linear(inner, f"{name}.output.dense"), f"{name}.output.LayerNorm")
         return x
 
-    def _attention(self, x: Floats, name: str) -> Floats:
+    def _attention(self, x: Float32s, name: str) -> Float32s:
         """Multi-head self-attention over one text, before its output projection."""
         width = self.dimension // self._heads
         query, key, value = (
@@ -76,20 +74,20 @@ class MiniLM:
         scores = query @ key.swapaxes(1, 2) * np.float32(width**-0.5)
         scores = np.exp(scores - scores.max(axis=2, keepdims=True))
         scores /= scores.sum(axis=2, keepdims=True)
-        mixed: Floats = (scores @ value).swapaxes(0, 1).reshape(len(x), self.dimension)
+        mixed: Float32s = (scores @ value).swapaxes(0, 1).reshape(len(x), self.dimension)
         return mixed
 
-    def _linear(self, x: Floats, name: str) -> Floats:
-        product: Floats = x @ self._weights[f"{name}.weight"].T + self._weights[f"{name}.bias"]
+    def _linear(self, x: Float32s, name: str) -> Float32s:
+        product: Float32s = x @ self._weights[f"{name}.weight"].T + self._weights[f"{name}.bias"]
         return product
 
-    def _norm(self, x: Floats, name: str) -> Floats:
+    def _norm(self, x: Float32s, name: str) -> Float32s:
         centred = x - x.mean(axis=1, keepdims=True)
         variance = np.square(centred).mean(axis=1, keepdims=True)
-        scaled: Floats = centred / np.sqrt(variance + self._epsilon)
-        shifted: Floats = scaled * self._weights[f"{name}.weight"] + self._weights[f"{name}.bias"]
+        scaled: Float32s = centred / np.sqrt(variance + self._epsilon)
+        shifted: Float32s = scaled * self._weights[f"{name}.weight"] + self._weights[f"{name}.bias"]
         return shifted
 
-    def _gelu(self, x: Floats) -> Floats:
-        curved: Floats = x * np.float32(0.5) * (1 + self._erf(x * np.float32(2**-0.5)))
+    def _gelu(self, x: Float32s) -> Float32s:
+        curved: Float32s = x * np.float32(0.5) * (1 + self._erf(x * np.float32(2**-0.5)))
         return curved

@@ -7,11 +7,13 @@ from collections.abc import Collection
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import Int64s
+
 BLOCK = 64
 """Scores summarised by one maximum when the k-th best is bounded."""
 
 
-def top_k(scores: NDArray[np.floating], k: int) -> NDArray[np.int64]:
+def top_k(scores: NDArray[np.floating], k: int) -> Int64s:
     """Positions of the ``k`` highest of ``scores`` (n,), best first, ties to the lower position.
 
     Returns min(k, n) positions. The scores must not hold NaN. Exact: the k-th largest of the block maxima bounds the
@@ -36,11 +38,11 @@ def top_k(scores: NDArray[np.floating], k: int) -> NDArray[np.int64]:
     return positions[np.lexsort((positions, -found))].astype(np.int64, copy=False)
 
 
-def positions_of(rows: NDArray[np.int64], wanted: Collection[int]) -> NDArray[np.int64]:
+def positions_of(rows: Int64s, wanted: Collection[int]) -> Int64s:
     """Where the ``wanted`` row numbers stand in the ascending ``rows``; those that are not there are left out."""
     if not len(wanted) or not len(rows):
         return np.empty(0, np.int64)
     sought = np.unique(np.fromiter(wanted, np.int64, len(wanted)))
     at = np.minimum(np.searchsorted(rows, sought), len(rows) - 1)
-    found: NDArray[np.int64] = at[rows[at] == sought]
+    found: Int64s = at[rows[at] == sought]
     return found

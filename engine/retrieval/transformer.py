@@ -22,8 +22,8 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Float32s
 from ..errors import UsageError
 from ..progress import CancelToken, Event, Report, silent
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 CPU_BATCH, BATCH = 32, 256
 """Texts a batch holds on a CPU and on an accelerator."""
 
-Floats = NDArray[np.float32]
 T = TypeVar("T")
 
 
@@ -65,7 +64,7 @@ class Transformer:
 
     def sentences(
         self, texts: Sequence[str], reduced: bool, report: Report = silent, cancel: CancelToken | None = None
-    ) -> Floats:
+    ) -> Float32s:
         """Sentence vectors (n, dimension), not normalised; ``reduced`` allows bfloat16."""
         vectors = np.zeros((len(texts), self.dimension), np.float32)
         for places, batch in self._batches(texts, reduced, self._sentence_vectors, report, cancel):
@@ -74,14 +73,14 @@ class Transformer:
 
     def tokens(
         self, texts: Sequence[str], reduced: bool, report: Report = silent, cancel: CancelToken | None = None
-    ) -> list[Floats]:
+    ) -> list[Float32s]:
         """Vectors of each text's own tokens, (tokens, width), not normalised. `UsageError` where there are none."""
         if self._added is None:
             raise UsageError(
                 "this encoder has no token vectors, which Set-BSR needs",
                 "choose another method, or a BERT-like encoder",
             )
-        vectors: list[Floats] = [np.empty((0, 0), np.float32)] * len(texts)
+        vectors: list[Float32s] = [np.empty((0, 0), np.float32)] * len(texts)
         for places, batch in self._batches(texts, reduced, self._token_vectors, report, cancel):
             for place, tokens in zip(places, batch, strict=True):
                 vectors[place] = tokens
@@ -134,13 +133,13 @@ class Transformer:
                 features["token_embeddings"] = features["token_embeddings"].float()
             return forward(features)
 
-    def _sentence_vectors(self, features: dict[str, Any]) -> Floats:
+    def _sentence_vectors(self, features: dict[str, Any]) -> Float32s:
         for module in list(self._model)[1:]:
             features = module(features)
-        vectors: Floats = features["sentence_embedding"].float().cpu().numpy()
+        vectors: Float32s = features["sentence_embedding"].float().cpu().numpy()
         return vectors
 
-    def _token_vectors(self, features: dict[str, Any]) -> list[Floats]:
+    def _token_vectors(self, features: dict[str, Any]) -> list[Float32s]:
         import torch
 
         ids = features["input_ids"]

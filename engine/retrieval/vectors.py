@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import Bools, Float32s, Int64s
 from ..disk import private
 from ..errors import UsageError, WorkspaceError
 from ..files import replace_file
@@ -63,7 +64,7 @@ class Vectors:
         self.encoder = encoder
         self.dimension = dimension
         self._salt = _salt(encoder, dimension)
-        self._damaged: NDArray[np.int64] | None = None
+        self._damaged: Int64s | None = None
 
     @classmethod
     def create(cls, folder: Path, encoder: str, dimension: int) -> Vectors:
@@ -96,7 +97,7 @@ class Vectors:
         return min(_size(self.folder / MATRIX) // (4 * self.dimension), _size(self.folder / ROWS) // 16)
 
     @property
-    def matrix(self) -> NDArray[np.float32]:
+    def matrix(self) -> Float32s:
         """The vectors as a read-only memory map (rows, dimension); zeros where a row is not encoded."""
         rows = len(self)
         if not rows:
@@ -104,13 +105,13 @@ class Vectors:
         return np.memmap(self.folder / MATRIX, np.float32, "r", shape=(rows, self.dimension))
 
     @property
-    def encoded(self) -> NDArray[np.bool_]:
+    def encoded(self) -> Bools:
         """Which rows have a vector of anything, (rows,)."""
         known = np.array(self._rows()[:, 0] != 0)
         known[self.damaged()] = False
         return known
 
-    def holds(self, rows: NDArray[np.int64], keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    def holds(self, rows: Int64s, keys: NDArray[np.uint64]) -> Bools:
         """Which of ``rows`` (n,) have a vector of the content that ``keys`` (n,) stand for."""
         kept = self._rows()[:, 0]
         inside = (rows >= 0) & (rows < len(kept))
@@ -119,17 +120,17 @@ class Vectors:
         damaged = self.damaged()
         return known & ~np.isin(rows, damaged) if damaged.size else known
 
-    def missing(self, rows: NDArray[np.int64], keys: NDArray[np.uint64]) -> NDArray[np.int64]:
+    def missing(self, rows: Int64s, keys: NDArray[np.uint64]) -> Int64s:
         """Those of ``rows`` that have no vector of what ``keys`` stand for."""
         return rows[~self.holds(rows, keys)]
 
-    def unfit(self, rows: NDArray[np.int64], keys: NDArray[np.uint64]) -> int:
+    def unfit(self, rows: Int64s, keys: NDArray[np.uint64]) -> int:
         """How many of ``rows`` have a vector that is damaged or of something else."""
         kept = self._rows()[:, 0]
         lacking = self.missing(rows, keys)
         return int(np.count_nonzero(kept[lacking[lacking < len(kept)]]))
 
-    def damaged(self, *, anew: bool = False) -> NDArray[np.int64]:
+    def damaged(self, *, anew: bool = False) -> Int64s:
         """Rows whose vector is not what was written, ascending.
 
         Found once, by reading all of them, and remembered for as long as the files stay as they are; ``anew`` reads
@@ -138,7 +139,7 @@ class Vectors:
         if self._damaged is None or anew:
             self._damaged = np.empty(0, np.int64)
             if len(self):
-                looked: list[NDArray[np.int64]] = []
+                looked: list[Int64s] = []
 
                 def look() -> str:
                     looked.append(self._disagreeing())
@@ -149,7 +150,7 @@ class Vectors:
                     self._damaged = looked[-1] if looked else self._disagreeing()
         return self._damaged
 
-    def write(self, rows: NDArray[np.int64], vectors: NDArray[np.float32], keys: NDArray[np.uint64]) -> None:
+    def write(self, rows: Int64s, vectors: Float32s, keys: NDArray[np.uint64]) -> None:
         """Put the vectors (n, dimension) at their rows, then note of what they are. `WorkspaceError` on a full disk."""
         if vectors.shape != (len(rows), self.dimension) or len(keys) != len(rows):
             raise ValueError(f"{len(rows)} rows of {self.dimension} dimensions expected, got {vectors.shape}")
@@ -177,7 +178,7 @@ class Vectors:
     def fill(
         self,
         encoder: Encoder,
-        rows: NDArray[np.int64],
+        rows: Int64s,
         texts: Sequence[str],
         keys: NDArray[np.uint64],
         report: Report = silent,
@@ -235,10 +236,10 @@ class Vectors:
             return np.empty((0, 2), np.uint64)
         return np.memmap(self.folder / ROWS, np.uint64, "r", shape=(rows, 2))
 
-    def _disagreeing(self) -> NDArray[np.int64]:
+    def _disagreeing(self) -> Int64s:
         kept = self._rows()
         rows = np.flatnonzero(kept[:, 0])
-        disagree: NDArray[np.bool_] = _checksums(self.matrix, rows.tolist()) != kept[rows, 1]
+        disagree: Bools = _checksums(self.matrix, rows.tolist()) != kept[rows, 1]
         return rows[disagree]
 
     def _salted(self, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -373,14 +374,14 @@ def _salt(encoder: str, dimension: int) -> np.uint64:
     return np.uint64(int.from_bytes(hashlib.blake2b(said, digest_size=8).digest()))
 
 
-def _checksums(vectors: NDArray[np.float32], rows: Iterable[int]) -> NDArray[np.uint64]:
+def _checksums(vectors: Float32s, rows: Iterable[int]) -> NDArray[np.uint64]:
     """CRC-32 of the bytes of some rows of a contiguous matrix, 2 GB a second."""
     content = vectors.reshape(-1).data.cast("B") if vectors.size else memoryview(b"")
     width, crc = 4 * vectors.shape[1], zlib.crc32
     return np.fromiter((crc(content[row * width : (row + 1) * width]) for row in rows), np.uint64)
 
 
-def _unit(vectors: NDArray[np.float32]) -> NDArray[np.bool_]:
+def _unit(vectors: Float32s) -> Bools:
     """Which rows are of length 1, (n,)."""
     found = np.zeros(len(vectors), np.bool_)
     for start in range(0, len(vectors), BLOCK):

@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import Bools, Float32s, Float64s, Int64s
 from ..errors import UsageError, WorkspaceError
 from ..pool.records import Demonstration, Query, Task
 from ..progress import CancelToken, Report, silent
@@ -24,7 +25,7 @@ from .duplicates import Repeats
 from .encoder import Encoder, load_encoder
 from .vectors import TokenVectors, Vectors
 
-RankedRows = tuple[NDArray[np.int64], NDArray[np.float64]]
+RankedRows = tuple[Int64s, Float64s]
 """Rows best first, and their scores."""
 Tokens = list[NDArray[np.float16]]
 
@@ -50,7 +51,7 @@ class PoolView:
         return self.settings.preselect
 
     @cached_property
-    def rows(self) -> NDArray[np.int64]:
+    def rows(self) -> Int64s:
         """Active rows (n,), ascending."""
         rows = active_rows(self.workspace)
         if not rows.size:
@@ -114,11 +115,11 @@ class PoolView:
     def nearest(self) -> DenseIndex:
         return DenseIndex(self.stored.matrix, self.rows)
 
-    def vectors(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+    def vectors(self, rows: Int64s) -> Float32s:
         """Embeddings of rows, (n, d)."""
         return np.asarray(self.stored.matrix[rows])
 
-    def embed(self, queries: Sequence[Query]) -> NDArray[np.float32]:
+    def embed(self, queries: Sequence[Query]) -> Float32s:
         """Embeddings of queries, (q, d): stored ones where the query is an indexed row, else encoded now."""
         stored = self.stored
         known, matrix = self._known, stored.matrix
@@ -134,7 +135,7 @@ class PoolView:
         return vectors
 
     @cached_property
-    def _known(self) -> NDArray[np.bool_]:
+    def _known(self) -> Bools:
         """Which rows of the workspace have a vector, (rows,)."""
         return self.stored.holds(np.arange(len(self.keys)), self.keys)
 
@@ -148,7 +149,7 @@ class PoolView:
         excluded = [self.excluded(query) for query in queries]
         return index.top_many(self.embed(queries), k, excluded, self.report, self.cancel)
 
-    def excluded(self, query: Query) -> NDArray[np.int64]:
+    def excluded(self, query: Query) -> Int64s:
         """Rows the query must not be shown: itself and what repeats it."""
         if query.row is None:
             return self._repeats.of_text(query.input)
@@ -156,7 +157,7 @@ class PoolView:
         group = self._groups[query.row]
         return ordered[np.searchsorted(sorted_groups, group) : np.searchsorted(sorted_groups, group, "right")]
 
-    def tokens_of(self, wanted: Sequence[NDArray[np.int64]]) -> Callable[[NDArray[np.int64]], Tokens]:
+    def tokens_of(self, wanted: Sequence[Int64s]) -> Callable[[Int64s], Tokens]:
         """Make sure the rows' token vectors are kept, then give a function that reads them."""
         kept, keys = self._tokens, self.keys
         rows = np.unique(np.concatenate([np.empty(0, np.int64), *wanted]))
@@ -184,11 +185,11 @@ class PoolView:
         return TokenVectors(self.stored.folder, self.stored.encoder)
 
     @cached_property
-    def _groups(self) -> NDArray[np.int64]:
+    def _groups(self) -> Int64s:
         return groups(self.workspace)
 
     @cached_property
-    def _grouped(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _grouped(self) -> tuple[Int64s, Int64s]:
         order = np.argsort(self._groups, kind="stable").astype(np.int64)
         return order, self._groups[order]
 

@@ -10,9 +10,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
-
+from ..arrays import Float64s, Int64s
 from ..pool.records import Query
 from ..ranker.inference import Method as Learnt
 from ..ranker.inference import rank
@@ -150,10 +148,10 @@ METHODS: Mapping[str, Method] = {
 
 
 def _diverse(
-    rows: NDArray[np.int64],
-    cosines: NDArray[np.float64],
-    order: NDArray[np.int64],
-    gains: NDArray[np.float64],
+    rows: Int64s,
+    cosines: Float64s,
+    order: Int64s,
+    gains: Float64s,
     name: str,
 ) -> Picks:
     return [

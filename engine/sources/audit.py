@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
+from ..arrays import Float64s
 from ..disk import open_regular
 from ..errors import UsageError
 from ..index.readers import Bad, plain_rows
@@ -24,7 +25,7 @@ from ..pool.answers import normalise
 from ..progress import CancelToken, Report, silent
 from .domains import registered_domain
 from .learn import reliability, reliability_error
-from .lists import Floats, RankedLists, ranked_lists
+from .lists import RankedLists, ranked_lists
 from .use import DEFAULT_ESTIMATORS, NOISE, Applied, Choice, Setting, Use, choose, outcomes
 from .votes import vote
 
@@ -323,7 +324,7 @@ def _rows(lists: RankedLists, choice: Choice) -> list[SourceRow]:
     return sorted(rows, key=lambda row: (row.reliability, row.source))
 
 
-def _interval(differences: Floats) -> tuple[float, float, float]:
+def _interval(differences: Float64s) -> tuple[float, float, float]:
     """Mean and 95 % normal interval of paired differences."""
     mean = float(differences.mean())
     half = 1.96 * float(differences.std(ddof=1)) / float(np.sqrt(len(differences))) if len(differences) > 1 else np.inf

@@ -30,7 +30,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .lists import Array, Floats, Ints
+from ..arrays import Float64s, Int64s
+from .lists import Array
 
 Block = tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike | None]
 
@@ -53,7 +54,7 @@ def multilinear_gradient(
     epsilon: float = EPSILON,
     threads: int | None = None,
     device: str | None = None,
-) -> Floats:
+) -> Float64s:
     """Exact gradient of the mean multilinear extension over N ranked lists (paper 003, equation 4, appendix A).
 
     items: (N, M) int, the source at each rank, best first, in 0..C−1; or (T,) when ``lengths`` says where lists end.
@@ -90,7 +91,7 @@ def multilinear(
     epsilon: float = EPSILON,
     threads: int | None = None,
     device: str | None = None,
-) -> tuple[float, Floats]:
+) -> tuple[float, Float64s]:
     """Value and gradient over lists that come in blocks ``(items, utilities, lengths)``, each as for the gradient.
 
     Only one block is held at a time, so the lists may be larger than memory. The result has the same bits however
@@ -104,7 +105,7 @@ def multilinear(
 
 def flat(
     items: npt.ArrayLike, utilities: npt.ArrayLike, lengths: npt.ArrayLike | None
-) -> tuple[Array, Array, Ints, Ints]:
+) -> tuple[Array, Array, Int64s, Int64s]:
     """Lists in either shape as ``(items (T,), utilities (T,), starts (N,), lengths (N,))``, without a copy if possible.
 
     items become int32 or int64, utilities float32 or float64. Raises ValueError when shapes do not fit.
@@ -145,21 +146,21 @@ class Accumulator:
     partial sums: hence the same bits for any blocks and any number of threads.
     """
 
-    weights: Floats
+    weights: Float64s
     k: int
     epsilon: float = EPSILON
     threads: int | None = None
     device: str | None = None
     lists: int = 0
-    _sums: Floats = field(init=False)
-    _values: Floats = field(init=False)
+    _sums: Float64s = field(init=False)
+    _values: Float64s = field(init=False)
 
     def __post_init__(self) -> None:
         ways = max(2, min(_MAX_WAYS, _WAYS_BYTES // (8 * max(1, len(self.weights)))))
         self._sums = np.zeros((ways, len(self.weights)))
         self._values = np.zeros(ways)
 
-    def add(self, items: Array, utilities: Array, starts: Ints, lengths: Ints) -> None:
+    def add(self, items: Array, utilities: Array, starts: Int64s, lengths: Int64s) -> None:
         """Add lists as `flat` returns them. Raises ValueError for an item outside 0..C−1."""
         if self.device is not None and self.device != "cpu":
             from .gradient_torch import add_lists
@@ -171,7 +172,7 @@ class Accumulator:
             self._add_compiled(items, utilities, starts, lengths)
         self.lists += len(lengths)
 
-    def _add_compiled(self, items: Array, utilities: Array, starts: Ints, lengths: Ints) -> None:
+    def _add_compiled(self, items: Array, utilities: Array, starts: Int64s, lengths: Int64s) -> None:
         kernel = _kernel(self.k)
         longest = int(lengths.max(initial=0))
         work = len(items) * self.k
@@ -199,9 +200,9 @@ class Accumulator:
         if bad >= 0:
             raise ValueError(f"list {bad} names an item outside 0..{len(self.weights) - 1}")
 
-    def gradient(self) -> Floats:
+    def gradient(self) -> Float64s:
         """(C,) gradient of the mean Ũ over the lists added so far."""
-        gradient: Floats = self._sums.sum(axis=0) / (self.k * max(1, self.lists))
+        gradient: Float64s = self._sums.sum(axis=0) / (self.k * max(1, self.lists))
         if not np.isfinite(gradient).all():
             raise ValueError("utilities must be finite numbers")
         return gradient
@@ -217,7 +218,7 @@ def _checked_k(k: int) -> int:
     return int(k)
 
 
-def _checked_weights(weights: npt.ArrayLike) -> Floats:
+def _checked_weights(weights: npt.ArrayLike) -> Float64s:
     checked = np.ascontiguousarray(weights, dtype=np.float64)
     if checked.ndim != 1:
         raise ValueError(f"weights must have shape (C,), not {checked.shape}")

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from .lists import Array, Floats, Ints
+from ..arrays import Float64s, Int64s
+from .lists import Array
 
 _BLOCK_BYTES = 1 << 29  # for the states of one block, kept from the forward pass for the backward one
 
 
 def add_lists(
-    sums: Floats,
-    values: Floats,
+    sums: Float64s,
+    values: Float64s,
     items: Array,
     utilities: Array,
-    starts: Ints,
-    lengths: Ints,
-    weights: Floats,
+    starts: Int64s,
+    lengths: Int64s,
+    weights: Float64s,
     k: int,
     device: str,
 ) -> None:

@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .lists import Floats, RankedLists
+from ..arrays import Float64s
+from .lists import RankedLists
 
 
-def grouped_gradient(lists: RankedLists, weights: npt.ArrayLike, k: int) -> Floats:
+def grouped_gradient(lists: RankedLists, weights: npt.ArrayLike, k: int) -> Float64s:
     """(C,) gradient of the mean Ũ(weights) over the lists; see the module. Raises ValueError as `gradient` does."""
     at = np.ascontiguousarray(weights, dtype=np.float64)
     if at.shape != (len(lists.names),) or not ((at >= 0) & (at <= 1)).all():

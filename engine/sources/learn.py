@@ -12,14 +12,15 @@ from functools import partial
 
 import numpy as np
 
+from ..arrays import Float64s
 from ..progress import CancelToken, Event, Report, silent
 from .gradient import EPSILON, Accumulator
 from .grouped import grouped_gradient
-from .lists import Floats, RankedLists
+from .lists import RankedLists
 from .votes import Kept, vote_marginals
 
-Estimator = Callable[[RankedLists, int], Floats]
-Gradient = Callable[[Floats], Floats]
+Estimator = Callable[[RankedLists, int], Float64s]
+Gradient = Callable[[Float64s], Float64s]
 
 RATE, EPOCHS, START = 500.0, 50, 0.5  # paper 003, section 3: question answering
 
@@ -35,7 +36,7 @@ def multilinear(
     device: str | None = None,
     report: Report = silent,
     cancel: CancelToken | None = None,
-) -> Floats:
+) -> Float64s:
     """(C,) weights in [0, 1] that maximise the mean multilinear extension (paper 003, section 2.4).
 
     Each document takes a gradient step and is clipped to [0, 1]; then every document of a source gets their mean.
@@ -44,7 +45,7 @@ def multilinear(
     starts = lists.offsets[:-1]
     lengths = lists.lengths
 
-    def gradient(weights: Floats) -> Floats:
+    def gradient(weights: Float64s) -> Float64s:
         total = Accumulator(weights, k, epsilon=epsilon, threads=threads, device=device)
         total.add(lists.documents, lists.utilities, starts, lengths)
         return total.gradient()
@@ -60,7 +61,7 @@ def grouped(
     epochs: int = EPOCHS,
     report: Report = silent,
     cancel: CancelToken | None = None,
-) -> Floats:
+) -> Float64s:
     """(C,) weights by the same ascent on the exact gradient for whole sources in or out (appendix C)."""
     count = len(lists.names)
     return ascend(
@@ -76,7 +77,7 @@ def ascend(
     epochs: int = EPOCHS,
     report: Report = silent,
     cancel: CancelToken | None = None,
-) -> Floats:
+) -> Float64s:
     """Projected gradient ascent on one weight a source from START (paper 003, equation 6).
 
     ``gradient`` maps (D,) document weights to their (D,) gradient; ``source_of`` (D,) says whose they are. A source
@@ -94,12 +95,12 @@ def ascend(
     return weights
 
 
-def leave_one_out(lists: RankedLists, k: int) -> Floats:
+def leave_one_out(lists: RankedLists, k: int) -> Float64s:
     """(C,) accuracy of the majority vote of the first k answers with every source, less that without this one."""
     return vote_marginals(lists, np.ones(len(lists.names), bool), k)
 
 
-def reliability(lists: RankedLists, k: int = 0) -> Floats:
+def reliability(lists: RankedLists, k: int = 0) -> Float64s:
     """(C,) empirical-Bayes mean utility of each source's own answers; k plays no part.
 
     A source's mean is drawn towards that of all sources by n/(n + σ²/τ²), n its answers, σ² the variance within
@@ -109,12 +110,12 @@ def reliability(lists: RankedLists, k: int = 0) -> Floats:
     return _credible(lists)[0]
 
 
-def reliability_error(lists: RankedLists) -> Floats:
+def reliability_error(lists: RankedLists) -> Float64s:
     """(C,) posterior standard deviation of `reliability`."""
     return _credible(lists)[1]
 
 
-def _credible(lists: RankedLists) -> tuple[Floats, Floats]:
+def _credible(lists: RankedLists) -> tuple[Float64s, Float64s]:
     sources, utilities = lists.sources, lists.utilities
     count = len(lists.names)
     n = np.bincount(sources, minlength=count).astype(np.float64)
@@ -139,19 +140,19 @@ class Sampled:
     """A Monte-Carlo estimate: ``gradient`` (C,), ``samples`` drawn of ``bound`` that the guarantee may ask for, and
     ``error`` (C,), the half-widths that hold together with probability 1 − δ."""
 
-    gradient: Floats
+    gradient: Float64s
     samples: int
     bound: int
-    error: Floats
+    error: Float64s
 
 
-Marginals = Callable[[Kept], Floats]
+Marginals = Callable[[Kept], Float64s]
 
 
 def set_marginals(utility: Callable[[Kept], float], sources: int) -> Marginals:
     """U(S ∪ s) − U(S \\ s) for every source s of any utility of a set, by C + 1 evaluations."""
 
-    def marginals(present: Kept) -> Floats:
+    def marginals(present: Kept) -> Float64s:
         base = utility(present)
         changes = np.zeros(sources)
         for source in range(sources):
@@ -165,7 +166,7 @@ def set_marginals(utility: Callable[[Kept], float], sources: int) -> Marginals:
 
 def sampled_gradient(
     marginals: Marginals,
-    weights: Floats,
+    weights: Float64s,
     *,
     epsilon: float = 0.05,
     delta: float = 0.05,
@@ -211,13 +212,13 @@ def monte_carlo(
     lists: RankedLists,
     k: int,
     *,
-    weights: Floats | None = None,
+    weights: Float64s | None = None,
     epsilon: float = 0.05,
     delta: float = 0.05,
     seed: int = 0,
     report: Report = silent,
     cancel: CancelToken | None = None,
-) -> Floats:
+) -> Float64s:
     """(C,) sampled gradient of the multilinear extension of the majority vote itself, at START or ``weights``."""
     at = np.full(len(lists.names), START) if weights is None else weights
     values = np.append(lists.utilities, 0.0)  # an empty set has utility 0

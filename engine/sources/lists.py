@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Float64s, Int64s
+
 Array = npt.NDArray[Any]
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +29,9 @@ class RankedLists:
 
     names: tuple[str, ...]
     sources: npt.NDArray[np.int32]
-    utilities: Floats
+    utilities: Float64s
     answers: npt.NDArray[np.int32]
-    offsets: Ints
+    offsets: Int64s
     documents: npt.NDArray[np.int32]
     source_of: npt.NDArray[np.int32]
 
@@ -39,12 +39,12 @@ class RankedLists:
         return len(self.offsets) - 1
 
     @property
-    def lengths(self) -> Ints:
+    def lengths(self) -> Int64s:
         """(N,) how many items each list has."""
         return np.diff(self.offsets)
 
     @property
-    def hits(self) -> Ints:
+    def hits(self) -> Int64s:
         """(C,) how many items each source has over all lists."""
         return np.bincount(self.sources, minlength=len(self.names))
 

@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..arrays import Float64s
 from ..errors import UsageError
 from ..progress import CancelToken, Report, silent
 from .gradient import Block, multilinear
 from .learn import EPOCHS, RATE, ascend
-from .lists import Floats
 
 BLOCK = 1 << 16  # lists held at a time
 
@@ -71,13 +71,13 @@ def learn_streamed(
     device: str | None = None,
     report: Report = silent,
     cancel: CancelToken | None = None,
-) -> Floats:
+) -> Float64s:
     """(C,) weights as `learn.multilinear` learns them, from lists read anew in every epoch.
 
     ``blocks()`` gives the blocks once through, e.g. ``lambda: parquet_blocks(path)``; one is in memory at a time.
     """
 
-    def gradient(weights: Floats) -> Floats:
+    def gradient(weights: Float64s) -> Float64s:
         def watched() -> Iterator[Block]:
             for block in blocks():
                 if cancel is not None:

@@ -14,10 +14,11 @@ from typing import Literal
 
 import numpy as np
 
+from ..arrays import Float64s, Int64s
 from ..errors import UsageError
 from ..progress import CancelToken, Event, Report, silent
 from .learn import ESTIMATORS, Estimator
-from .lists import Floats, Ints, RankedLists
+from .lists import RankedLists
 from .votes import Kept, vote, vote_curve
 
 Use = Literal["prune", "vote", "reweight"]
@@ -48,9 +49,9 @@ class Applied:
     """A setting with its scores: ``kept`` (C,), ``weights`` (C,) of votes, None when all count alike."""
 
     setting: Setting
-    scores: Floats
+    scores: Float64s
     kept: Kept
-    weights: Floats | None
+    weights: Float64s | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ def choose(
     fold = np.random.default_rng(seed).permutation(len(lists)) % folds
     fractions = _fractions(lists)
     parts = [_Part(lists.take(fold != f), lists.take(fold == f)) for f in range(folds)]
-    tables: dict[_Key, Floats] = {}
+    tables: dict[_Key, Float64s] = {}
     for step, (name, estimator) in enumerate(named.items()):
         scores = []
         for part in parts:
@@ -150,7 +151,7 @@ def choose(
     )
 
 
-def outcomes(lists: RankedLists, applied: Applied) -> Floats:
+def outcomes(lists: RankedLists, applied: Applied) -> Float64s:
     """(N,) utility of each list's answer under a setting; the expectation for ``reweight``."""
     setting = applied.setting
     if setting.use == "reweight":
@@ -159,14 +160,14 @@ def outcomes(lists: RankedLists, applied: Applied) -> Floats:
 
 
 def expected_votes(
-    lists: RankedLists, weights: Floats, voters: int, decay: float = 1.0, samples: int = SAMPLES, seed: int = 0
-) -> Floats:
+    lists: RankedLists, weights: Float64s, voters: int, decay: float = 1.0, samples: int = SAMPLES, seed: int = 0
+) -> Float64s:
     """(N,) mean utility of the vote over ``samples`` corpora that keep each source with its weight as probability."""
     drawn = [vote(lists, voters, kept, None, decay) for kept in _corpora(weights, samples, seed)]
     return np.asarray(np.mean(drawn, axis=0))
 
 
-def pruning_curve(lists: RankedLists, scores: Floats, voters: int) -> list[tuple[float, int, float]]:
+def pruning_curve(lists: RankedLists, scores: Float64s, voters: int) -> list[tuple[float, int, float]]:
     """For each threshold, from keeping everything up: ``(threshold, sources dropped, mean utility)``.
 
     A threshold drops the sources with a lower score; there is one for each distinct score.
@@ -181,7 +182,7 @@ def pruning_curve(lists: RankedLists, scores: Floats, voters: int) -> list[tuple
 class _Part:
     train: RankedLists
     held: RankedLists
-    scores: dict[str, Floats] = field(default_factory=dict)
+    scores: dict[str, Float64s] = field(default_factory=dict)
 
 
 def _named(estimators: Mapping[str, Estimator] | Sequence[str]) -> dict[str, Estimator]:
@@ -202,12 +203,12 @@ def _variants(name: str, uses: Sequence[Use], decays: Sequence[float]) -> Iterat
                 yield use, decay
 
 
-def _fractions(lists: RankedLists) -> Floats:
+def _fractions(lists: RankedLists) -> Float64s:
     met = max(1, int((lists.hits > 0).sum()))
     return np.unique(np.linspace(0, met - 1, min(met, MOST_THRESHOLDS)).round()) / met
 
 
-def _cuts(scores: Floats, hits: Ints, fractions: Floats) -> tuple[Ints, Ints]:
+def _cuts(scores: Float64s, hits: Int64s, fractions: Float64s) -> tuple[Int64s, Int64s]:
     """Dense ranks of the scores, and for each fraction the first rank kept: never more of the met sources than asked
     are dropped, and equal scores never parted."""
     levels, order = np.unique(scores, return_inverse=True)
@@ -217,8 +218,8 @@ def _cuts(scores: Floats, hits: Ints, fractions: Floats) -> tuple[Ints, Ints]:
 
 
 def _curve(
-    lists: RankedLists, scores: Floats, hits: Ints, fractions: Floats, sizes: Ints, use: Use, decay: float
-) -> Floats:
+    lists: RankedLists, scores: Float64s, hits: Int64s, fractions: Float64s, sizes: Int64s, use: Use, decay: float
+) -> Float64s:
     """(fractions, voters, N) utilities; `reweight` drops nothing and so has the first fraction, 0, alone."""
     if use == "reweight":
         cut = np.array([1], np.int64)
@@ -228,18 +229,18 @@ def _curve(
     return vote_curve(lists, order, cuts, sizes, _vote_weights(scores) if use == "vote" else None, decay)
 
 
-def _vote_weights(scores: Floats) -> Floats:
+def _vote_weights(scores: Float64s) -> Float64s:
     """Scores above the lowest; the lowest still breaks ties among its own."""
     above = scores - scores.min()
     return np.maximum(above, 1e-3 * above.max(initial=0.0)) if above.any() else np.ones_like(scores)
 
 
-def _corpora(weights: Floats, samples: int = SAMPLES, seed: int = 0) -> list[Kept]:
+def _corpora(weights: Float64s, samples: int = SAMPLES, seed: int = 0) -> list[Kept]:
     random = np.random.default_rng(seed)
     return [random.random(len(weights)) < weights for _ in range(samples)]
 
 
-def _best(totals: Mapping[_Key, Floats], fractions: Floats, sizes: Ints, only: int | None = None) -> Setting:
+def _best(totals: Mapping[_Key, Float64s], fractions: Float64s, sizes: Int64s, only: int | None = None) -> Setting:
     """The setting with the largest total (thresholds, voters); the first of equals."""
     found: tuple[float, Setting] | None = None
     columns = range(len(sizes)) if only is None else [int(np.searchsorted(sizes, only))]
@@ -255,7 +256,7 @@ def _best(totals: Mapping[_Key, Floats], fractions: Floats, sizes: Ints, only: i
     return found[1]
 
 
-def _apply(setting: Setting, scores: Floats, hits: Ints) -> Applied:
+def _apply(setting: Setting, scores: Float64s, hits: Int64s) -> Applied:
     order, cuts = _cuts(scores, hits, np.array([setting.fraction]))
     kept = order >= cuts[0] if setting.use != "reweight" else np.ones(len(scores), bool)
     return Applied(setting, scores, kept, _vote_weights(scores) if setting.use == "vote" else None)

@@ -7,20 +7,20 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from .lists import Floats, Ints, RankedLists
+from ..arrays import Bools, Float64s, Int64s
+from .lists import RankedLists
 
-Kept = npt.NDArray[np.bool_]
+Kept = Bools
 
 
 def vote(
     lists: RankedLists,
     voters: int,
     kept: Kept | None = None,
-    weights: Floats | None = None,
+    weights: Float64s | None = None,
     decay: float = 1.0,
-) -> Floats:
+) -> Float64s:
     """(N,) utility of the answer that wins each list: 0 where nothing is kept.
 
     The first ``voters`` items whose source is ``kept`` (C,) vote for their answers, the r-th of them (from 0) with
@@ -34,12 +34,12 @@ def vote(
 
 def vote_curve(
     lists: RankedLists,
-    order: Ints,
-    cuts: Ints,
-    voters: Sequence[int] | Ints,
-    weights: Floats | None = None,
+    order: Int64s,
+    cuts: Int64s,
+    voters: Sequence[int] | Int64s,
+    weights: Float64s | None = None,
     decay: float = 1.0,
-) -> Floats:
+) -> Float64s:
     """(Q, J, N) utility of the winner when the sources with ``order[source] < cuts[q]`` are dropped.
 
     ``voters`` (J,) must rise; all of them are read off in one walk along each list.
@@ -55,7 +55,7 @@ def vote_curve(
     return out
 
 
-def vote_marginals(lists: RankedLists, present: Kept, voters: int) -> Floats:
+def vote_marginals(lists: RankedLists, present: Kept, voters: int) -> Float64s:
     """(C,) mean over the lists of U(S ∪ s) − U(S \\ s) for each source s, U the utility of the majority vote.
 
     S = the sources ``present`` (C,). Only sources met before the last voter can change a vote, so a pass costs

@@ -10,8 +10,8 @@ from typing import Literal
 import duckdb
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from ..arrays import Int64s
 from ..errors import Cancelled
 from .demonstrations import Filter, Listed, next_row
 from .workspace import Workspace
@@ -64,10 +64,10 @@ def matching(
     filter: Filter = EVERYTHING,
     order: Order = "row",
     descending: bool = False,
-    among: NDArray[np.int64] | None = None,
+    among: Int64s | None = None,
     below: int | None = None,
     stop: Stop | None = None,
-) -> NDArray[np.int64]:
+) -> Int64s:
     """Numbers of all rows that pass the filter (and are ``among`` these, and ``below`` this number), in order, (n,);
     ties by row number.
 
@@ -93,14 +93,14 @@ def row_numbers(workspace: Workspace) -> int:
         return next_row(con)
 
 
-def pruned_rows(workspace: Workspace) -> NDArray[np.int64]:
+def pruned_rows(workspace: Workspace) -> Int64s:
     """Numbers of the rows that decisions took out, ascending, (n,)."""
     with workspace.read() as con:
         (found,) = con.execute("SELECT row FROM pruned ORDER BY row").fetchnumpy().values()
     return np.asarray(found, np.int64)
 
 
-def listed(workspace: Workspace, rows: NDArray[np.int64], pruned: NDArray[np.int64]) -> list[Listed]:
+def listed(workspace: Workspace, rows: Int64s, pruned: Int64s) -> list[Listed]:
     """The rows in the given order, texts cut to `SHOWN` characters; ``pruned`` as `pruned_rows` gave it. A page of them
     takes milliseconds wherever they lie. Numbers that are gone are left out."""
     if not rows.size:
@@ -132,7 +132,7 @@ def first_of_group(workspace: Workspace, row: int) -> int:
     return int(found[0]) if found else row
 
 
-def ids_of(workspace: Workspace, rows: NDArray[np.int64]) -> list[str]:
+def ids_of(workspace: Workspace, rows: Int64s) -> list[str]:
     """Ids of rows, by row number."""
     with workspace.read() as con:
         con.register("wanted", pa.table({"row": rows}))

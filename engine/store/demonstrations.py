@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ..arrays import Int64s
 from ..errors import UsageError
 from ..pool.records import Demonstration, Query, Split, Task, TaskKind
 from .workspace import Workspace, arrow
@@ -95,7 +96,7 @@ def task_of(workspace: Workspace) -> Task:
     return Task("labels", tuple(label for (label,) in labels))
 
 
-def active_rows(workspace: Workspace) -> NDArray[np.int64]:
+def active_rows(workspace: Workspace) -> Int64s:
     """Rows of the active pool, ascending."""
     with workspace.read() as con:
         return _numbers(con, "SELECT row FROM active ORDER BY row")
@@ -115,7 +116,7 @@ def workspace_fingerprint(workspace: Workspace) -> tuple[object, ...]:
     return tuple(found or ())
 
 
-def groups(workspace: Workspace) -> NDArray[np.int64]:
+def groups(workspace: Workspace) -> Int64s:
     """For each row number the first row of its duplicate group (itself where it repeats nothing), (rows,)."""
     with workspace.read() as con:
         found = np.arange(next_row(con), dtype=np.int64)
@@ -124,7 +125,7 @@ def groups(workspace: Workspace) -> NDArray[np.int64]:
     return found
 
 
-def fetch(workspace: Workspace, rows: Sequence[int] | NDArray[np.int64]) -> list[Demonstration]:
+def fetch(workspace: Workspace, rows: Sequence[int] | Int64s) -> list[Demonstration]:
     """The rows, in the given order, retired and pruned ones included. Unknown numbers are left out."""
     wanted = np.asarray(rows, np.int64)
     with workspace.read() as con:
@@ -184,13 +185,13 @@ def content_keys(workspace: Workspace) -> NDArray[np.uint64]:
     return keys
 
 
-def live_keys(con: duckdb.DuckDBPyConnection) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+def live_keys(con: duckdb.DuckDBPyConnection) -> tuple[Int64s, NDArray[np.uint64]]:
     """Rows that are not retired, ascending, and the keys of their content; sees what its transaction has written."""
     found = con.execute("SELECT row, hash FROM demonstrations WHERE retired_at IS NULL ORDER BY row").fetchnumpy()
     return np.asarray(found["row"], np.int64), np.frombuffer(b"".join(found["hash"]), np.uint64)[::2]
 
 
-def keys_of(workspace: Workspace, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
+def keys_of(workspace: Workspace, rows: Int64s) -> NDArray[np.uint64]:
     """Keys of some rows' content, in the given order; 0 for an unknown number."""
     with workspace.read() as con:
         found = dict(_rows(con, rows, "row, hash"))
@@ -204,7 +205,7 @@ def _keys(hashes: pa.ChunkedArray) -> NDArray[np.uint64]:
     return np.frombuffer(whole.buffers()[1], np.uint64)[::2] if len(whole) else np.empty(0, np.uint64)
 
 
-def inputs(workspace: Workspace, rows: Sequence[int] | NDArray[np.int64]) -> list[str]:
+def inputs(workspace: Workspace, rows: Sequence[int] | Int64s) -> list[str]:
     """Input texts of rows, in the given order. `KeyError` for an unknown number."""
     wanted = np.asarray(rows, np.int64)
     with workspace.read() as con:
@@ -212,9 +213,7 @@ def inputs(workspace: Workspace, rows: Sequence[int] | NDArray[np.int64]) -> lis
     return [found[row] for row in wanted.tolist()]
 
 
-def input_blocks(
-    workspace: Workspace, rows: NDArray[np.int64], characters: int = 1 << 24
-) -> Iterator[tuple[NDArray[np.int64], list[str]]]:
+def input_blocks(workspace: Workspace, rows: Int64s, characters: int = 1 << 24) -> Iterator[tuple[Int64s, list[str]]]:
     """Rows (n,) and their input texts, some at a time: so many that they have at most ``characters`` characters
     together, at least one. `KeyError` for an unknown number."""
     with workspace.read() as con:
@@ -224,7 +223,7 @@ def input_blocks(
         yield block, inputs(workspace, block)
 
 
-def rows_of_inputs(workspace: Workspace, texts: Sequence[str]) -> NDArray[np.int64]:
+def rows_of_inputs(workspace: Workspace, texts: Sequence[str]) -> Int64s:
     """For each text the first row whose input it is, retired ones included; -1 where there is none, (n,)."""
     found = np.full(len(texts), -1, np.int64)
     with workspace.read() as con:
@@ -293,24 +292,24 @@ def next_row(con: duckdb.DuckDBPyConnection) -> int:
     return int(row[0])
 
 
-def retire(con: duckdb.DuckDBPyConnection, rows: NDArray[np.int64]) -> None:
+def retire(con: duckdb.DuckDBPyConnection, rows: Int64s) -> None:
     """Mark rows as gone from their file; they keep their number, vector and history."""
     _mark(con, rows, _now())
 
 
-def revive(con: duckdb.DuckDBPyConnection, rows: NDArray[np.int64]) -> None:
+def revive(con: duckdb.DuckDBPyConnection, rows: Int64s) -> None:
     """Take retired rows back in: they stand in their file again."""
     _mark(con, rows, None)
 
 
-def _mark(con: duckdb.DuckDBPyConnection, rows: NDArray[np.int64], when: datetime | None) -> None:
+def _mark(con: duckdb.DuckDBPyConnection, rows: Int64s, when: datetime | None) -> None:
     if rows.size:
         con.register("marked", pa.table({"row": rows}))
         con.execute("UPDATE demonstrations SET retired_at = ? WHERE row IN (SELECT row FROM marked)", [when])
         con.unregister("marked")
 
 
-def _rows(con: duckdb.DuckDBPyConnection, rows: NDArray[np.int64], fields: str) -> list[tuple[Any, ...]]:
+def _rows(con: duckdb.DuckDBPyConnection, rows: Int64s, fields: str) -> list[tuple[Any, ...]]:
     if not rows.size:
         return []
     if rows.size <= 200:  # a list in the query lets DuckDB skip blocks that cannot hold them
@@ -328,7 +327,7 @@ def _demonstration(row: tuple[Any, ...]) -> Demonstration:
     return Demonstration(number, name, text, output, source, tuple(options), context, tuple(answers), extra)
 
 
-def _numbers(con: duckdb.DuckDBPyConnection, sql: str) -> NDArray[np.int64]:
+def _numbers(con: duckdb.DuckDBPyConnection, sql: str) -> Int64s:
     (column,) = con.execute(sql).fetchnumpy().values()
     return np.asarray(column, np.int64)
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from ..arrays import Float32s, Int64s
 from .workspace import Workspace
 
 KIND = "train-topics"
@@ -17,9 +17,9 @@ def save(
     workspace: Workspace,
     run: int,
     names: Sequence[str],
-    knowledge: NDArray[np.float32],
-    observations: NDArray[np.float32],
-    links: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]],
+    knowledge: Float32s,
+    observations: Float32s,
+    links: tuple[Int64s, Int64s, Float32s],
 ) -> None:
     """Keep a run's topics, what the LLM knows of each, and its ``links`` (rows, topics, weights); one transaction."""
     table = pa.table(

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import duckdb
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from ..arrays import Bools, Int64s
 from .workspace import Workspace
 
 KIND = "train-sources"
@@ -24,11 +24,11 @@ class Trials:
     """
 
     run: int
-    queries: NDArray[np.int64]
-    rows: NDArray[np.int64]
+    queries: Int64s
+    rows: Int64s
     sources: list[str]
     answers: list[str]
-    right: NDArray[np.bool_]
+    right: Bools
 
 
 def save(workspace: Workspace, trials: Trials, scores: Mapping[str, Mapping[str, float]]) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Float32s, Float64s
 from ..errors import UsageError
 from ..pool.records import Query
 from ..retrieval.ranking import top_k
 from ..retrieval.view import PoolView
-from .predictor import Floats
 from .selection import open_for
 
 TOP = 20
@@ -27,15 +26,15 @@ def learnt(view: PoolView) -> bool:
     return True
 
 
-def required_topics(view: PoolView, queries: Sequence[Query]) -> Floats:
+def required_topics(view: PoolView, queries: Sequence[Query]) -> Float32s:
     """t̂ of each query, (q, t): how much it requires each topic. Raises as `topick` does."""
     predictor = open_for(view).model.predictor
     return predictor.predict(view.embed(queries)) if len(queries) else np.empty((0, predictor.topics), np.float32)
 
 
 def coverage_curves(
-    view: PoolView, required: Floats, picks: Sequence[Sequence[int]], top: int = TOP
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    view: PoolView, required: Float32s, picks: Sequence[Sequence[int]], top: int = TOP
+) -> tuple[Float64s, Float64s]:
     """Figure 4 for the rows picked for each query, best first: coverage and redundancy at 1..K shots, both (K,).
 
     ``required`` is what `required_topics` gives. Means over the queries that have so many picks. The paper leaves open
@@ -56,7 +55,7 @@ def coverage_curves(
     return sums[0] / np.maximum(counts, 1), sums[1] / np.maximum(counts, 1)
 
 
-def coverage_of(required: Floats, covered: Floats, top: int = TOP) -> tuple[list[int], list[float]]:
+def coverage_of(required: Float32s, covered: Float32s, top: int = TOP) -> tuple[list[int], list[float]]:
     """For t̂ of a query (t,) and of its K demonstrations (K, t): after each shot the number of the ``top`` required
     topics covered so far, and the share of the shot's own topics that earlier ones covered."""
     needed = set(top_k(required, top).tolist())

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Bools, Float32s
 from .predictor import Predictor
 
 CLIP = (0.1, 0.9)
@@ -20,13 +20,11 @@ PRIOR = 4.0
 class Knowledge:
     """t_LM (``share``) of each topic and Σ t̂_d,t over the questions asked (``observations``), both (t,)."""
 
-    share: NDArray[np.float32]
-    observations: NDArray[np.float32]
+    share: Float32s
+    observations: Float32s
 
 
-def topical_knowledge(
-    predictor: Predictor, vectors: NDArray[np.float32], right: NDArray[np.bool_], prior: float = PRIOR
-) -> Knowledge:
+def topical_knowledge(predictor: Predictor, vectors: Float32s, right: Bools, prior: float = PRIOR) -> Knowledge:
     """Eq. 5 over questions with embeddings ``vectors`` (n, d) that the LLM answered right or wrong, (n,).
 
     Shrunk towards the overall accuracy, which counts as ``prior`` more observations (0: the equation as printed), and

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Float32s, Float64s, Int64s
 from ..llm.types import Answer, Request, Result, Sampling
 from ..pool.prompts import Message, Prompt, Template
 from ..pool.records import Query
@@ -42,22 +42,22 @@ class Links:
     """Topics of texts: those of text i are ``topics[starts[i]:starts[i + 1]]``; ``starts`` (n + 1,), ``topics`` and
     ``weights`` (m,)."""
 
-    starts: NDArray[np.int64]
-    topics: NDArray[np.int64]
-    weights: NDArray[np.float32]
+    starts: Int64s
+    topics: Int64s
+    weights: Float32s
 
     def __len__(self) -> int:
         return len(self.starts) - 1
 
-    def of(self, text: int) -> NDArray[np.int64]:
+    def of(self, text: int) -> Int64s:
         return self.topics[self.starts[text] : self.starts[text + 1]]
 
-    def texts(self) -> NDArray[np.int64]:
+    def texts(self) -> Int64s:
         """The text of each link, (m,)."""
         return np.repeat(np.arange(len(self)), np.diff(self.starts))
 
 
-def links_of(texts: int, text: NDArray[np.int64], topics: NDArray[np.int64], weights: NDArray[np.float32]) -> Links:
+def links_of(texts: int, text: Int64s, topics: Int64s, weights: Float32s) -> Links:
     """Links from pairs in any order; those of one text keep theirs."""
     order = np.argsort(text, kind="stable")
     starts = np.searchsorted(text[order], np.arange(texts + 1)).astype(np.int64)
@@ -75,7 +75,7 @@ def lexical_candidates(
 
     ``index`` holds the folded texts, numbered from 0 on.
     """
-    found: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]] = []
+    found: list[tuple[Int64s, Int64s, Float64s]] = []
     for topic, name in enumerate(names):
         if topic % 256 == 0:
             if cancel:
@@ -97,15 +97,13 @@ def lexical_candidates(
     return links_of(len(index), text[kept], topics[kept], scores[kept].astype(np.float32))
 
 
-def semantic_candidates(
-    vectors: NDArray[np.float32], names: NDArray[np.float32], lexical: Links, count: int = SEMANTIC
-) -> Links:
+def semantic_candidates(vectors: Float32s, names: Float32s, lexical: Links, count: int = SEMANTIC) -> Links:
     """The ``count`` topics nearest to each text by cosine that are not among its lexical ones.
 
     ``vectors`` (n, d) of texts, ``names`` (t, d) of topic names; the weights are the cosines.
     """
-    columns: list[NDArray[np.int64]] = []
-    values: list[NDArray[np.float32]] = []
+    columns: list[Int64s] = []
+    values: list[Float32s] = []
     count = min(count, len(names))
     owner = lexical.texts()
     with one_blas_thread():

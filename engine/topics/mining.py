@@ -15,8 +15,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Float32s, Float64s, Int64s
 from ..disk import read_regular
 from ..errors import UsageError
 from ..progress import CancelToken, Event, Report, silent
@@ -52,14 +52,14 @@ _CHUNK = 4096
 
 def mine(
     texts: Sequence[str],
-    vectors: NDArray[np.float32],
-    embed: Callable[[Sequence[str]], NDArray[np.float32]],
+    vectors: Float32s,
+    embed: Callable[[Sequence[str]], Float32s],
     size: int | None = None,
     given: Sequence[str] = (),
     seed: int = 0,
     report: Report = silent,
     cancel: CancelToken | None = None,
-) -> tuple[list[str], NDArray[np.float32]]:
+) -> tuple[list[str], Float32s]:
     """The topics of ``texts`` (n,), best first, and the vectors of their names.
 
     ``vectors`` (n, d) are the texts' embeddings and ``embed`` gives names theirs, all of length 1. ``size`` bounds the
@@ -127,7 +127,7 @@ def phrases(text: str) -> Iterator[tuple[str, str]]:
         run = []
 
 
-def clusters(vectors: NDArray[np.float32], seed: int, rounds: int = 8, sample: int = 10_000) -> NDArray[np.int64]:
+def clusters(vectors: Float32s, seed: int, rounds: int = 8, sample: int = 10_000) -> Int64s:
     """Spherical k-means (Dhillon & Modha 2001): the cluster of each of ``vectors`` (n, d), √n of them, 300 at most.
 
     The centres are learnt on a seeded sample.
@@ -148,7 +148,7 @@ def clusters(vectors: NDArray[np.float32], seed: int, rounds: int = 8, sample: i
     return np.concatenate(blocks).astype(np.int64)
 
 
-def without_synonyms(vectors: NDArray[np.float32], same: float = SAME) -> list[int]:
+def without_synonyms(vectors: Float32s, same: float = SAME) -> list[int]:
     """Positions of the names, best first, whose cosine with every better kept one is below ``same``; (t, d) in."""
     kept: list[int] = []
     with one_blas_thread():
@@ -214,13 +214,13 @@ def _tied(key: str, counts: Counter[str], texts: int) -> float:
 def _ranked(
     texts: Sequence[str],
     numbers: dict[str, int],
-    cluster: NDArray[np.int64],
+    cluster: Int64s,
     report: Report,
     cancel: CancelToken | None,
-) -> tuple[NDArray[np.float64], list[str]]:
+) -> tuple[Float64s, list[str]]:
     """Each phrase's best class-based TF-IDF over the clusters, and how it is most often written."""
     forms: defaultdict[int, Counter[str]] = defaultdict(Counter)
-    pairs: list[NDArray[np.int64]] = []
+    pairs: list[Int64s] = []
     count = int(cluster.max()) + 1
     for start in range(0, len(texts), _CHUNK):
         if cancel:

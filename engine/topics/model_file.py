@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import Float32s, Int64s
 from ..errors import UsageError
 from ..files import replace_file
 from ..progress import CancelToken, Event, Report, silent
@@ -41,11 +42,11 @@ class RowTopics:
     """The strongest topics of rows: ``rows`` (n,) ascending, ``topics`` (n, `STRONGEST`) int32 and their t̂ in
     ``weights`` (n, `STRONGEST`) float16, strongest first."""
 
-    rows: NDArray[np.int64]
+    rows: Int64s
     topics: NDArray[np.int32]
     weights: NDArray[np.float16]
 
-    def of(self, rows: NDArray[np.int64]) -> RowTopics:
+    def of(self, rows: Int64s) -> RowTopics:
         """Those of ``rows``, which must all be here."""
         at = np.searchsorted(self.rows, rows)
         if len(rows) == len(self.rows):
@@ -69,8 +70,8 @@ class TopicModel:
 
 def strongest(
     predictor: Predictor,
-    rows: NDArray[np.int64],
-    vectors: NDArray[np.float32],
+    rows: Int64s,
+    vectors: Float32s,
     report: Report = silent,
     cancel: CancelToken | None = None,
 ) -> RowTopics:

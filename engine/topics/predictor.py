@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Bools, Float32s, Int64s
 from ..progress import CancelToken, Event, Report, silent
 from ..retrieval.threads import one_blas_thread
 from .match import Links
@@ -23,7 +23,6 @@ from .match import Links
 if TYPE_CHECKING:
     import torch
 
-Floats = NDArray[np.float32]
 
 TASK = "train"
 SCALE = 10.0
@@ -41,12 +40,12 @@ class Predictor:
     """``first`` (h, d), ``first_bias`` (h,), ``second`` (d, h), ``second_bias`` (d,), ``last`` (t, d), ``last_bias``
     (t,); float32."""
 
-    first: Floats
-    first_bias: Floats
-    second: Floats
-    second_bias: Floats
-    last: Floats
-    last_bias: Floats
+    first: Float32s
+    first_bias: Float32s
+    second: Float32s
+    second_bias: Float32s
+    last: Float32s
+    last_bias: Float32s
 
     @property
     def topics(self) -> int:
@@ -56,18 +55,18 @@ class Predictor:
     def dimension(self) -> int:
         return int(self.first.shape[1])
 
-    def logits(self, vectors: Floats) -> Floats:
+    def logits(self, vectors: Float32s) -> Float32s:
         """(n, t) from embeddings (n, d)."""
         with one_blas_thread():
             hidden = np.maximum(vectors @ self.first.T + self.first_bias, 0)
             inner = vectors + hidden @ self.second.T + self.second_bias
             return np.asarray(inner @ self.last.T + self.last_bias)
 
-    def predict(self, vectors: Floats) -> Floats:
+    def predict(self, vectors: Float32s) -> Float32s:
         """t̂ (n, t) from embeddings (n, d)."""
         return sigmoid(self.logits(vectors))
 
-    def blocks(self, vectors: Floats) -> Iterator[tuple[slice, Floats]]:
+    def blocks(self, vectors: Float32s) -> Iterator[tuple[slice, Float32s]]:
         """`predict` in blocks of bounded size; ``vectors`` may be a memory map."""
         size = max(1, BLOCK_BYTES // (4 * max(self.topics, 1)))
         for start in range(0, len(vectors), size):
@@ -75,13 +74,13 @@ class Predictor:
             yield span, self.predict(np.asarray(vectors[span]))
 
 
-def sigmoid(logits: Floats) -> Floats:
+def sigmoid(logits: Float32s) -> Float32s:
     """1 / (1 + exp(−x)) without overflow."""
-    found: Floats = np.exp(-np.logaddexp(np.float32(0), -logits))
+    found: Float32s = np.exp(-np.logaddexp(np.float32(0), -logits))
     return found
 
 
-def started(names: Floats, base_rates: Floats, seed: int = 0) -> Predictor:
+def started(names: Float32s, base_rates: Float32s, seed: int = 0) -> Predictor:
     """The predictor before training: ``names`` (t, d) embeddings of the topic names, ``base_rates`` (t,) the share of
     texts each topic is core to."""
     d = names.shape[1]
@@ -112,9 +111,9 @@ class FitOptions:
 
 def fit(
     predictor: Predictor,
-    vectors: Floats,
+    vectors: Float32s,
     targets: Links,
-    held_out: NDArray[np.bool_],
+    held_out: Bools,
     options: FitOptions = FitOptions(),
     seed: int = 0,
     device: str = "cpu",
@@ -137,7 +136,7 @@ def fit(
     best, lowest, stale = predictor, np.inf, 0
     history: list[dict[str, float]] = []
 
-    def loss_on(which: NDArray[np.int64]) -> torch.Tensor:
+    def loss_on(which: Int64s) -> torch.Tensor:
         e = torch.from_numpy(np.ascontiguousarray(vectors[which])).to(place)
         w1, b1, w2, b2, w3, b3 = parameters
         logits = (e + torch.relu(e @ w1.T + b1) @ w2.T + b2) @ w3.T + b3
@@ -188,14 +187,14 @@ def eq4(logits: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor, weights
     return softplus(logits).sum() + (weights * softplus(-core) - softplus(core)).sum()
 
 
-def quality(predictor: Predictor, vectors: Floats, core: Links, which: NDArray[np.int64]) -> dict[str, float]:
+def quality(predictor: Predictor, vectors: Float32s, core: Links, which: Int64s) -> dict[str, float]:
     """Mean average precision of all topics ranked by t̂ against the core topics, and recall among the first ten,
     over the texts ``which`` that have core topics."""
     return ranking_quality(lambda at: predictor.logits(np.asarray(vectors[at])), core, which)
 
 
 def ranking_quality(
-    score: Callable[[NDArray[np.int64]], Floats], core: Links, which: NDArray[np.int64], first: int = 10
+    score: Callable[[Int64s], Float32s], core: Links, which: Int64s, first: int = 10
 ) -> dict[str, float]:
     """As `quality` for any ``score`` from text numbers (n,) to topic scores (n, t)."""
     precisions, recalls = [], []
@@ -225,7 +224,7 @@ def _arrays(predictor: Predictor) -> list[Any]:
     return [getattr(predictor, name) for name in FIELDS]
 
 
-def _cells(targets: Links, which: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
+def _cells(targets: Links, which: Int64s) -> tuple[Int64s, Int64s, Float32s]:
     """The links of the texts ``which``, the texts numbered by their place in it."""
     lengths = targets.starts[which + 1] - targets.starts[which]
     rows = np.repeat(np.arange(len(which)), lengths)

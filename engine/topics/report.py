@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Bools, Float32s, Float64s
 from ..pool.records import Query
 from ..retrieval.view import PoolView
 from ..settings import Settings
@@ -17,7 +17,6 @@ from ..store.demonstrations import queries
 from ..store.workspace import Workspace
 from .coverage import TOP
 from .model_file import RowTopics, latest, load
-from .predictor import Floats
 from .selection import covering
 
 FLOOR = 0.05
@@ -204,21 +203,21 @@ def gaps(workspace: Workspace, settings: Settings, limit: int = 20, examples: in
     return Survey(workspace, settings).gaps(limit, examples)
 
 
-def needed_topics(predicted: Floats, top: int = TOP, floor: float = FLOOR) -> NDArray[np.bool_]:
+def needed_topics(predicted: Float32s, top: int = TOP, floor: float = FLOOR) -> Bools:
     """Which topics queries need, (q, t), from their t̂ (q, t)."""
     top = min(top, predicted.shape[1])
     bar = np.partition(predicted, -top, axis=1)[:, [-top]]
-    needed: NDArray[np.bool_] = (predicted >= bar) & (predicted >= floor)
+    needed: Bools = (predicted >= bar) & (predicted >= floor)
     return needed
 
 
-def _amounts(covered: RowTopics, topics: int) -> NDArray[np.float64]:
+def _amounts(covered: RowTopics, topics: int) -> Float64s:
     """Σ t̂ of each topic over rows, (t,)."""
     amounts = np.bincount(covered.topics.ravel(), covered.weights.ravel().astype(np.float64), topics)
     return np.asarray(amounts, np.float64)
 
 
-def _best_covering(covered: RowTopics, topics: int, k: int) -> NDArray[np.float64]:
+def _best_covering(covered: RowTopics, topics: int, k: int) -> Float64s:
     """Mean t̂ of the ``k`` rows that cover a topic most, (t,)."""
     # topic and weight in one number: the bits of weights order as their values do, and it sorts in a tenth of the time
     bits = np.ascontiguousarray(covered.weights, np.float32).view(np.uint32).ravel()
@@ -226,10 +225,10 @@ def _best_covering(covered: RowTopics, topics: int, k: int) -> NDArray[np.float6
     keys.sort()
     topic, weight = (keys >> 32).astype(np.int64), (LAST - keys.astype(np.uint32)).view(np.float32)
     first = np.arange(len(topic)) - np.searchsorted(topic, np.arange(topics))[topic] < k
-    best: NDArray[np.float64] = np.bincount(topic[first], weight[first].astype(np.float64), topics) / k
+    best: Float64s = np.bincount(topic[first], weight[first].astype(np.float64), topics) / k
     return best
 
 
-def _examples(asked: Sequence[Query], strength: Floats, count: int) -> tuple[tuple[str, str], ...]:
+def _examples(asked: Sequence[Query], strength: Float32s, count: int) -> tuple[tuple[str, str], ...]:
     order = np.argsort(-strength, kind="stable")[:count].tolist()
     return tuple((asked[i].id, asked[i].input) for i in order if strength[i] > 0)

@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import Bools, Float32s, Float64s, Int64s
 from ..errors import UsageError
 from ..pool.records import Query
 from ..retrieval.ranking import positions_of, top_k
 from ..retrieval.threads import one_blas_thread
 from ..retrieval.view import PoolView
 from .model_file import RowTopics, TopicModel, latest, load, strongest
-from .predictor import Floats, Predictor, sigmoid
+from .predictor import Predictor, sigmoid
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -143,9 +144,9 @@ def _matrix(covered: RowTopics, topics: int) -> csr_array:
 
 def greedy(
     predictor: Predictor,
-    weights: NDArray[np.float32],
-    vectors: Floats,
-    cosines: NDArray[np.float64],
+    weights: Float32s,
+    vectors: Float32s,
+    cosines: Float64s,
     cosine: float,
     k: int,
     coverage: Coverage = "union",
@@ -175,29 +176,29 @@ Together = Callable[[list[int]], NDArray[np.floating[Any]]]
 """From positions already picked to t̂ (n, t) of each candidate with them."""
 
 
-def _union(predictor: Predictor, vectors: Floats, judged: NDArray[np.int64]) -> Together:
+def _union(predictor: Predictor, vectors: Float32s, judged: Int64s) -> Together:
     # what is missed, not 1 − t̂, and in float64: where little is missing yet, single precision would lose it
     missed = sigmoid(-_pooled_logits(predictor, vectors, judged)([])).astype(np.float64)
     return lambda picked: 1 - missed * missed[picked].prod(axis=0)
 
 
-def _pooled(predictor: Predictor, vectors: Floats, judged: NDArray[np.int64]) -> Together:
+def _pooled(predictor: Predictor, vectors: Float32s, judged: Int64s) -> Together:
     logits = _pooled_logits(predictor, vectors, judged)
     return lambda picked: sigmoid(logits(picked))
 
 
-def _alone(predictor: Predictor, vectors: Floats, judged: NDArray[np.int64]) -> Together:
+def _alone(predictor: Predictor, vectors: Float32s, judged: Int64s) -> Together:
     covered = sigmoid(_pooled_logits(predictor, vectors, judged)([]))
     return lambda picked: covered
 
 
-def _pooled_logits(predictor: Predictor, vectors: Floats, judged: NDArray[np.int64]) -> Callable[[list[int]], Floats]:
+def _pooled_logits(predictor: Predictor, vectors: Float32s, judged: Int64s) -> Callable[[list[int]], Float32s]:
     """From positions picked to the logits (n, t) of the mean embedding of each candidate with them."""
     last = predictor.last[judged]
     hidden, straight = vectors @ predictor.first.T, vectors @ last.T  # linear up to here: pooling commutes with them
     deep, shift = last @ predictor.second, predictor.last_bias[judged] + last @ predictor.second_bias
 
-    def logits(picked: list[int]) -> Floats:
+    def logits(picked: list[int]) -> Float32s:
         size = np.float32(len(picked) + 1)
         active = np.maximum((hidden + hidden[picked].sum(axis=0)) / size + predictor.first_bias, 0)
         return np.asarray((straight + straight[picked].sum(axis=0)) / size + active @ deep.T + shift)
@@ -205,22 +206,28 @@ def _pooled_logits(predictor: Predictor, vectors: Floats, judged: NDArray[np.int
     return logits
 
 
-def required_topics(weights: NDArray[np.float32]) -> NDArray[np.int64]:
+def required_topics(weights: Float32s) -> Int64s:
     """The topics that ``weights`` (t,) makes most of, `REQUIRED` at most."""
     return top_k(weights, REQUIRED)
 
 
-def standardised(values: NDArray[np.float64], among: NDArray[np.bool_]) -> NDArray[np.float64]:
+def standardised(values: Float64s, among: Bools) -> Float64s:
     """z-scores by the mean and the population's standard deviation of ``among``; zeros where all are equal."""
     spread = float(values[among].std())
     if spread <= 1e-12:
         return np.zeros_like(values)
-    found: NDArray[np.float64] = (values - values[among].mean()) / spread
+    found: Float64s = (values - values[among].mean()) / spread
     return found
 
 
 def _choose(
-    view: PoolView, opened: LoadedTopicModel, query: Query, vector: Floats, weights: Floats, k: int, coverage: Coverage
+    view: PoolView,
+    opened: LoadedTopicModel,
+    query: Query,
+    vector: Float32s,
+    weights: Float32s,
+    k: int,
+    coverage: Coverage,
 ) -> list[Chosen]:
     short = shortlist(view, opened, query, vector, weights, max(k, SHORTLIST))
     if not short.size or k < 1:
@@ -242,8 +249,8 @@ def _choose(
 
 
 def shortlist(
-    view: PoolView, opened: LoadedTopicModel, query: Query, vector: Floats, weights: NDArray[np.float32], count: int
-) -> NDArray[np.int64]:
+    view: PoolView, opened: LoadedTopicModel, query: Query, vector: Float32s, weights: Float32s, count: int
+) -> Int64s:
     """Positions in `PoolView.rows` of the ``count`` best by eq. 6 and cosine, the query's own repeats left out."""
     cosines = view.nearest.scores(vector).astype(np.float64)
     relevance = (opened.covered @ weights).astype(np.float64)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Float32s, Float64s, Int64s
 from ..progress import CancelToken, Event, Report, silent
 from ..retrieval.bm25 import BM25Index
 from ..retrieval.ranking import top_k
@@ -24,32 +24,32 @@ NEIGHBOURS = 100
 _CHUNK = 256
 
 
-def log_distinctiveness(own: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
+def log_distinctiveness(own: Float64s, others: Float64s) -> Float64s:
     """log DST (m,) from BM25 of the text ``own`` (m,) and of its neighbours ``others`` (m, 100) for a topic; eq. 2."""
     top = np.maximum(others.max(axis=1, initial=0.0), 0.0)
     total = np.exp(-top) + np.exp(others - top[:, None]).sum(axis=1)
-    found: NDArray[np.float64] = own - (top + np.log(total))
+    found: Float64s = own - (top + np.log(total))
     return found
 
 
-def soft_targets(log_dst: NDArray[np.float64], starts: NDArray[np.int64]) -> NDArray[np.float32]:
+def soft_targets(log_dst: Float64s, starts: Int64s) -> Float32s:
     """Each distinctiveness over the greatest of its text (eq. 3); text i has ``log_dst[starts[i]:starts[i + 1]]``."""
     if not len(log_dst):
         return np.empty(0, np.float32)
     lengths = np.diff(starts)
     best = np.maximum.reduceat(log_dst, starts[:-1][lengths > 0])
-    targets: NDArray[np.float32] = np.exp(log_dst - np.repeat(best, lengths[lengths > 0])).astype(np.float32)
+    targets: Float32s = np.exp(log_dst - np.repeat(best, lengths[lengths > 0])).astype(np.float32)
     return targets
 
 
 def neighbours(
-    vectors: NDArray[np.float32],
-    pool: NDArray[np.float32],
-    own: NDArray[np.int64],
+    vectors: Float32s,
+    pool: Float32s,
+    own: Int64s,
     count: int = NEIGHBOURS,
     report: Report = silent,
     cancel: CancelToken | None = None,
-) -> NDArray[np.int64]:
+) -> Int64s:
     """Positions in ``pool`` (n, d) of the ``count`` vectors nearest to each of ``vectors`` (m, d), (m, count).
 
     ``own`` (m,) is a text's own position in the pool, which is left out, or -1.
@@ -73,8 +73,8 @@ def distinctiveness(
     index: BM25Index,
     names: Sequence[str],
     core: Links,
-    places: NDArray[np.int64],
-    near: NDArray[np.int64],
+    places: Int64s,
+    near: Int64s,
     report: Report = silent,
     cancel: CancelToken | None = None,
 ) -> Links:

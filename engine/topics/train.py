@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Bools, Float32s, Int64s
 from ..llm.asking import prompt_for, request_for
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
@@ -220,7 +220,7 @@ class TopicTraining:
         }
         return self._summary(run, [*replies, *answers], metrics)
 
-    def _core(self, replies: Sequence[Result]) -> tuple[list[str], NDArray[np.float32], Links]:
+    def _core(self, replies: Sequence[Result]) -> tuple[list[str], Float32s, Links]:
         """The topics, with those the LLM added, their vectors, and the core topics of the examples."""
         lexical = picked(self.lexical, self.places)
         if not self.by_llm:
@@ -232,9 +232,7 @@ class TopicTraining:
         fresh = self.view.encoder.encode(added, self.report, self.cancel)
         return names, np.concatenate([self.name_vectors, fresh]), core
 
-    def _train(
-        self, names: Sequence[str], name_vectors: NDArray[np.float32], core: Links
-    ) -> tuple[Predictor, dict[str, Any]]:
+    def _train(self, names: Sequence[str], name_vectors: Float32s, core: Links) -> tuple[Predictor, dict[str, Any]]:
         seed, vectors = self.settings.seed, self.vectors[self.places]
         if self.plan.soft:
             own = np.where(self.places < len(self.shots), self.places, -1)
@@ -263,7 +261,7 @@ class TopicTraining:
             "epochs": history,
         }
 
-    def _right(self, answers: Sequence[Result]) -> NDArray[np.bool_]:
+    def _right(self, answers: Sequence[Result]) -> Bools:
         return np.array(
             [
                 isinstance(answer, Answer) and is_correct(answer.text, query.answers, self.task.choices(query))
@@ -272,7 +270,7 @@ class TopicTraining:
             np.bool_,
         )
 
-    def _linked(self, core: Links) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
+    def _linked(self, core: Links) -> tuple[Int64s, Int64s, Float32s]:
         """Row, topic and weight of every core topic of a demonstration."""
         places = self.places[core.texts()]
         pool = places < len(self.shots)
@@ -293,7 +291,7 @@ def text_of(input: str, options: Sequence[str], output: str = "") -> str:
     return ". ".join([input, *said])
 
 
-def picked(links: Links, texts: NDArray[np.int64]) -> Links:
+def picked(links: Links, texts: Int64s) -> Links:
     """The links of some texts, renumbered by their place in ``texts``."""
     lengths = np.diff(links.starts)[texts]
     at = np.repeat(links.starts[texts] - np.cumsum(lengths) + lengths, lengths) + np.arange(int(lengths.sum()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,12 +17,10 @@ from icl_curate.engine.llm.offline.evidence import evidence_of
 from icl_curate.engine.llm.offline.open_questions import UNKNOWN_TEXT
 from icl_curate.engine.llm.offline.reader import OfflineReader
 from icl_curate.engine.llm.offline.texts import Evidence, alternatives_of, asked_kind, kind_of, sentences_of, spans_of
-from icl_curate.engine.llm.types import Answer, Failure, Request, Sampling
+from icl_curate.engine.llm.types import Answer, Encode, Failure, Request, Sampling
 from icl_curate.engine.pool.prompts import build_prompt
 from icl_curate.engine.pool.records import Demonstration, Query, Task
 from numpy.typing import NDArray
-
-Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 
 
 def ask(reader: OfflineReader, *requests: Request) -> list[Answer]:

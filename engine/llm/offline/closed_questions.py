@@ -20,8 +20,8 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...arrays import Float64s
 from ...pool.prompts import Prompt
 from .evidence import Distribution, Lookup, Vector, kernel_of, sentences_in, shifts_of, shot_trust, softmax
 from .texts import Sentence, key_of, stems_of
@@ -72,7 +72,7 @@ def closed_distribution(prompt: Prompt, lookup: Lookup, copies: bool) -> Distrib
     return Distribution(choices, counts / counts.sum())
 
 
-def _votes(prompt: Prompt, question: Vector, lookup: Lookup) -> tuple[NDArray[np.float64], dict[str, float]]:
+def _votes(prompt: Prompt, question: Vector, lookup: Lookup) -> tuple[Float64s, dict[str, float]]:
     """The demonstrations' kernel weights summed by choice (choices,), and by output where that is but a hint."""
     own = frozenset(prompt.query.options)
     votes = np.zeros(len(prompt.choices))
@@ -90,7 +90,7 @@ def _votes(prompt: Prompt, question: Vector, lookup: Lookup) -> tuple[NDArray[np
     return votes, foreign
 
 
-def _support(choices: Sequence[str], sentences: Sequence[Sentence], cosines: Vector) -> NDArray[np.float64]:
+def _support(choices: Sequence[str], sentences: Sequence[Sentence], cosines: Vector) -> Float64s:
     """What the context says for each choice (choices,): the most relevant sentence that says the choice's words."""
     said = [stems_of(sentence.text) for sentence in sentences]
     relevance = [max(float(cosine), 0.0) * sentence.weight for cosine, sentence in zip(cosines, sentences, strict=True)]

@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ...arrays import Float32s, Float64s
 from ...pool.prompts import Prompt, Said, documents_of
 from ...pool.records import Query
 from .texts import Evidence, Sentence, key_of, sentences_of
 
-Vector = NDArray[np.float32]
+Vector = Float32s
 
 WIDTH = 0.1
 DOUBT = 0.9
@@ -30,7 +31,7 @@ class Distribution(NamedTuple):
     """Candidate answers with their probabilities (candidates,); what they lack of 1 is "none of these"."""
 
     texts: tuple[str, ...]
-    probabilities: NDArray[np.float64]
+    probabilities: Float64s
 
 
 Lookup = Callable[[Sequence[str]], Vector]
@@ -58,7 +59,7 @@ def trust(score: int | None) -> float:
     return 1.0 if score is None else 1.0 - DOUBT * score / 100.0
 
 
-def shot_trust(prompt: Prompt) -> NDArray[np.float64]:
+def shot_trust(prompt: Prompt) -> Float64s:
     """The weight of each demonstration, (demonstrations,)."""
     return np.array([trust(score) for score in prompt.shot_scores or (None,) * len(prompt.demonstrations)])
 
@@ -72,13 +73,13 @@ def shifts_of(earlier: Sequence[Said]) -> dict[str, float]:
     return {key: EARLIER * (1.0 - sum(given) / len(given) / 50.0) for key, given in scores.items()}
 
 
-def kernel_of(cosines: NDArray[Any]) -> NDArray[np.float64]:
+def kernel_of(cosines: NDArray[Any]) -> Float64s:
     """The weight of demonstrations by their cosine with the query, 1 for an equal input."""
-    kernel: NDArray[np.float64] = np.exp((cosines.astype(np.float64) - 1.0) / WIDTH)
+    kernel: Float64s = np.exp((cosines.astype(np.float64) - 1.0) / WIDTH)
     return kernel
 
 
-def softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
+def softmax(logits: Float64s) -> Float64s:
     exponentials = np.exp(logits - logits.max())
-    shares: NDArray[np.float64] = exponentials / exponentials.sum()
+    shares: Float64s = exponentials / exponentials.sum()
     return shares

@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...arrays import Float64s
 from ...pool.prompts import Prompt
 from .evidence import Distribution, Lookup, kernel_of, sentences_in, shifts_of, shot_trust
 from .texts import WORD, Sentence, Span, alternatives_of, asked_kind, is_polar, key_of, kind_of, spans_of, stems_of
@@ -90,7 +90,7 @@ def open_distribution(prompt: Prompt, lookup: Lookup) -> Distribution:
     return _pooled(places, shifts_of(prompt.earlier))
 
 
-def _learn_kind(fit: dict[str, float], outputs: Sequence[str], kernel: NDArray[np.float64]) -> None:
+def _learn_kind(fit: dict[str, float], outputs: Sequence[str], kernel: Float64s) -> None:
     """Let the demonstrations' outputs show what kind of answer is wanted: the kind they show most gains nothing,
     the others lose by how much rarer they are."""
     shown = dict.fromkeys(fit, 0.0)
@@ -118,7 +118,7 @@ def _pooled(places: Sequence[Place], shifts: Mapping[str, float]) -> Distributio
 
 def features_of(
     question: str, sentences: Sequence[Sentence], cosines: Sequence[float], alternatives: Sequence[str] = ()
-) -> tuple[list[Span], NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[list[Span], Float64s, Float64s]:
     """Every span of the sentences, its features (spans × `FEATURES`) and its document's log-weight (spans,).
 
     ``cosines`` are those of the question with each sentence.

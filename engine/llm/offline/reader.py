@@ -13,17 +13,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...pool.prompts import Prompt
 from ..local import Worker, each, together
-from ..types import Answer, Capabilities, Failure, Keep, Request, Result, Sampling
+from ..types import Answer, Capabilities, Encode, Failure, Keep, Request, Result, Sampling
 from .closed_questions import choice_index, closed_distribution, in_words
 from .evidence import Distribution, Vector, sentences_in, softmax
 from .open_questions import open_distribution
 from .texts import key_of
-
-Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 
 READER = 2
 """Version of the reader's rules and constants; it is part of the cache key."""

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
@@ -17,6 +16,7 @@ from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Static
 
+from ....engine.arrays import Int64s
 from ....engine.calibrate.calibration import Calibration
 from ....engine.calibrate.round_runner import CalibrationPlan
 from ....engine.llm.asking import price_of
@@ -63,7 +63,7 @@ PAGE = 60
 class Found:
     """The queue: rows in the order they were indexed, what stood at the end of rounds and what was said of it."""
 
-    rows: NDArray[np.int64]
+    rows: Int64s
     finals: Mapping[int, Final]
     reviews: Mapping[int, Review]
     settings: Settings
@@ -92,7 +92,7 @@ class CalibrateTab(LLMTab):
     def __init__(self) -> None:
         super().__init__()
         self.found: Found | None = None
-        self.rows: NDArray[np.int64] = np.empty(0, np.int64)
+        self.rows: Int64s = np.empty(0, np.int64)
         """Of the queue as it is filtered and ordered."""
         self.filter, self.unsure_first = "all", False
         self.told: Told | None = None

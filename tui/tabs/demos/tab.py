@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any, ClassVar, cast
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
@@ -17,6 +16,7 @@ from textual.containers import Horizontal
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
+from ....engine.arrays import Bools
 from ....engine.pool.display import display_line
 from ....engine.pool.records import SPLITS
 from ....engine.ranker.browse import ONLY, SORTS, DemosQuery, FoundRows, Known, Rows, find_rows, in_parts, known_now
@@ -85,7 +85,7 @@ class DemosTab(Tab):
         self.asked = DemosQuery()
         self.known: Known | None = None
         self.rows: Rows = np.empty(0, np.int64)
-        self.marks: NDArray[np.bool_] = np.zeros(0, np.bool_)
+        self.marks: Bools = np.zeros(0, np.bool_)
         self.seen: Seen | None = None
         self._shown: FoundRows | None = None
         self._top = 0

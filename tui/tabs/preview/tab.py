@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.console import RenderableType
 from rich.text import Text
 from textual import events, on
@@ -18,6 +17,7 @@ from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.widgets import Input, Static
 
+from ....engine.arrays import Int64s
 from ....engine.errors import CurateError
 from ....engine.llm.asking import price_of
 from ....engine.llm.budget import Budget
@@ -66,7 +66,7 @@ class FoundRows:
     fingerprint: tuple[object, ...]
     settings: Settings
     trained: frozenset[str]
-    validation: NDArray[np.int64]
+    validation: Int64s
     ledger: Mapping[int, LedgerEntry]
 
 
