@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
+from ..engine.llm.spec import is_stand_in
 from ..engine.pool.display import display_line
 from .evaluation import p_value
 from .tables import bar, show_table, show_text
@@ -206,7 +207,7 @@ def _show_account(done: Mapping[str, Any]) -> None:
         f"{done['tokens_in']:,} tokens read; uncertainty by {done['estimator']}, mean {means}",
         style="dim",
     )
-    if done["llm"] == "offline":
+    if is_stand_in(done["llm"]):
         show_text(STAND_IN, style="dim")
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from ..engine.llm.spec import is_stand_in
 from .tables import show_table
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def show_evaluation(report: EvaluationReport) -> None:
             "topics: of the 20 topics a query requires, those its demonstrations cover; repeated: share of a "
             "demonstration's topics that earlier ones cover, at the last shot"
         )
-    if setup.llm == "offline":
+    if is_stand_in(setup.llm):
         notes.append("the offline reader is a stand-in, not an LLM: its figures say nothing about yours")
     show_table(list(shown), list(zip(*shown.values(), strict=True)), note="\n".join(notes))
 

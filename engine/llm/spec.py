@@ -32,6 +32,16 @@ class Spec:
         """Runs on this machine: a call costs time, not money."""
         return self.kind != "openai"
 
+    @property
+    def stand_in(self) -> bool:
+        """Not an LLM: its answers show how a method works and say nothing about any LLM."""
+        return self.kind == "offline"
+
+    @property
+    def loads_model(self) -> bool:
+        """Loads an LLM's weights into this process, which takes seconds and memory."""
+        return self.kind == "hf"
+
 
 def parse(spec: str) -> Spec:
     """Read a spec; `UsageError` with the nearest right one when it is wrong."""
@@ -47,6 +57,20 @@ def parse(spec: str) -> Spec:
             )
         return Spec(cast(Kind, kind), name)
     raise UsageError(f"unknown LLM '{spec}'", f"did you mean --llm {_nearest(text, kind, colon, name)}? ({FORMS})")
+
+
+def recorded(spec: str) -> Spec | None:
+    """The spec that a setting or a run names; None if it is not one."""
+    try:
+        return parse(spec)
+    except UsageError:
+        return None
+
+
+def is_stand_in(spec: str) -> bool:
+    """Whether a setting or a run names a stand-in instead of an LLM."""
+    named = recorded(spec)
+    return named is not None and named.stand_in
 
 
 def _nearest(text: str, kind: str, colon: str, name: str) -> str:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from ..llm import loop
 from ..llm.asking import opened
 from ..llm.client import LLMClient
+from ..llm.spec import recorded
 from ..llm.types import Backend
 from ..progress import CancelToken
 from ..retrieval.artefacts import encode_for_reader
@@ -30,7 +31,8 @@ class SessionCache:
 
     def may_look(self, settings: Settings) -> bool:
         """Whether earlier answers can be looked up without loading a model just for that."""
-        return self.asked or not settings.llm.startswith("hf:")
+        named = recorded(settings.llm)
+        return self.asked or named is None or not named.loads_model
 
     def view(self, workspace: Workspace, settings: Settings) -> PoolView:
         """The pool as it is now; what methods search in is shared by all of them."""

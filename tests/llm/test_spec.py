@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from icl_curate.engine.errors import UsageError
 from icl_curate.engine.llm.settings import LLMSettings
-from icl_curate.engine.llm.spec import Spec, open_backend, parse
+from icl_curate.engine.llm.spec import Spec, is_stand_in, open_backend, parse, recorded
 
 
 @pytest.mark.parametrize(
@@ -49,6 +49,25 @@ def test_wrong_specs_say_what_was_meant(text: str, meant: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse(text)
     assert f"--llm {meant}" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("text", "local", "stand_in", "loads_model"),
+    [
+        ("offline", True, True, False),
+        ("hf:models/small", True, False, True),
+        ("openai:gpt-4o", False, False, False),
+    ],
+)
+def test_a_spec_says_what_kind_of_llm_it_names(text: str, local: bool, stand_in: bool, loads_model: bool) -> None:
+    spec = recorded(text)
+    assert spec is not None
+    assert (spec.local, spec.stand_in, spec.loads_model) == (local, stand_in, loads_model)
+    assert is_stand_in(text) == stand_in
+
+
+def test_a_name_that_is_no_spec_is_no_stand_in() -> None:
+    assert recorded("offlin") is None and not is_stand_in("offlin")
 
 
 @pytest.mark.parametrize(

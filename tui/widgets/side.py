@@ -11,6 +11,7 @@ from textual.containers import Vertical
 from textual.widgets import Static
 
 from ...engine.errors import CurateError
+from ...engine.llm.spec import is_stand_in
 from ...engine.pool.answers import is_correct
 from ...engine.pool.display import display_line
 from ...engine.pool.records import Demonstration
@@ -159,7 +160,7 @@ def _without(answered: Stability | None, place: int) -> Text:
 
 def _answer(answered: Stability | None, llm: str) -> Text:
     """The LLM's answer in a line."""
-    name = display_line(llm, 30) + (", a stand-in" if llm == "offline" else "")
+    name = display_line(llm, 30) + (", a stand-in" if is_stand_in(llm) else "")
     if answered is None:
         return Text.assemble(("a", "key"), (f" asks {name}", "muted"))
     told = Text.assemble((display_line(llm, 30), "primary"), "  ").append_text(verdict(answered.whole))

@@ -22,6 +22,7 @@ from ....engine.calibrate.round_runner import CalibrationPlan
 from ....engine.llm.asking import price_of
 from ....engine.llm.budget import Budget
 from ....engine.llm.planning import Plan
+from ....engine.llm.spec import is_stand_in
 from ....engine.pool.display import display_line
 from ....engine.pool.records import Query
 from ....engine.progress import CancelToken
@@ -222,7 +223,7 @@ class CalibrateTab(LLMTab):
         told.append_text(stroke(accepted / found.rows.size, 16, "good"))
         told.append(f"  {noted:,} noted  {len(found.finals):,} walked", "muted")
         self.query_one("#walked", Static).update(told)
-        llm = display_line(found.settings.llm, 30) + (", a stand-in" if found.settings.llm == "offline" else "")
+        llm = display_line(found.settings.llm, 30) + (", a stand-in" if is_stand_in(found.settings.llm) else "")
         order = ", unsure first" if self.unsure_first else ""
         self.query_one("#by", Static).update(
             Text.assemble((f"{self.filter}{order}  ", "accent"), (llm, "muted"))

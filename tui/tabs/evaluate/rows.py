@@ -8,6 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from ....engine.evaluate.report import KeptEvaluation, MethodFigures, Versus
+from ....engine.llm.spec import is_stand_in
 from ....engine.pool.display import display_line
 from ....engine.store.runs import Outcome
 from ...widgets.table import Column, Line
@@ -91,7 +92,7 @@ def measured(kept: KeptEvaluation, listed: Sequence[KeptEvaluation]) -> Text:
         ("  k ", "muted"), str(setup.k), "  ", display_line(f"{setup.llm} ({setup.answered_by})"),
         (f"  {kept.started_at:%m-%d %H:%M}", "muted"),
     )  # fmt: skip
-    if setup.llm == "offline":
+    if is_stand_in(setup.llm):
         line.append("\noffline is a stand-in: its figures say nothing about your LLM", "warn")
     return line
 

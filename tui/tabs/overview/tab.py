@@ -17,6 +17,7 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widget import Widget
 from textual.widgets import Static
 
+from ....engine.llm.spec import is_stand_in, recorded
 from ....engine.pool.display import display_line
 from ....engine.settings import Settings
 from ....engine.store.overview import Overview, overview
@@ -215,7 +216,7 @@ def _sources(sources: Sequence[SourceSummary]) -> Text:
 
 
 def _llm(state: Overview, settings: Settings) -> list[Fact]:
-    facts: list[Fact] = [("LLM", settings.llm + ("  (a stand-in, not an LLM)" if settings.llm == "offline" else ""))]
+    facts: list[Fact] = [("LLM", settings.llm + ("  (a stand-in, not an LLM)" if is_stand_in(settings.llm) else ""))]
     for llm, used in state.calls.items():
         tokens = f"{_tokens(used['tokens_in'])} tokens in, {_tokens(used['tokens_out'])} out"
         told = Text(f"{used['calls']:,.0f} answers kept, {tokens}")
@@ -227,7 +228,8 @@ def _llm(state: Overview, settings: Settings) -> list[Fact]:
 
 
 def _cost(llm: str, used: Any, settings: Settings) -> Text:
-    if llm == "offline" or llm.startswith("hf:"):
+    named = recorded(llm)
+    if named is not None and named.local:
         return Text("nothing: it runs here", "muted")
     if llm != settings.llm or settings.price_in is None or settings.price_out is None:
         return Text("not known: set price_in and price_out", "muted")
