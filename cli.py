@@ -1,8 +1,8 @@
-"""The command line: what can be typed, and how it ends. The commands themselves are in ``commands``.
+"""The command line: the Typer apps, error reporting and exit codes. The commands are in ``commands``.
 
-stdout is data, stderr is narration. The top level of this module and of the commands imports the standard library,
-typer and what prints a line; every command imports what it uses in its body, so that ``--help``, ``--version`` and
-``status`` start at once.
+Data goes to stdout, progress and errors to stderr. At the top level, this module and the commands import only the
+standard library, typer and the printing of lines; each command imports the rest in its body, so that ``--help``,
+``--version`` and ``status`` start fast.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ TRACEBACK = "ICL_CURATE_TRACEBACK"
 
 
 class CurateGroup(TyperGroup):
-    """Leaves every error to `_run`, which says it."""
+    """Leaves error reporting to `_run`."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -50,7 +50,7 @@ class CurateGroup(TyperGroup):
             raise Cancelled from None
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if not args and self.no_args_is_help:  # no error: the help is what was wanted
+        if not args and self.no_args_is_help:  # not an error: the user asked for help
             narrate(ctx.get_help())
             raise typer.Exit(2)
         return super().parse_args(ctx, args)
@@ -68,14 +68,14 @@ app = _group(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-llm_app = _group("The chosen LLM.", no_args_is_help=True)
-train_app = _group("Learn from the chosen LLM's answers.", no_args_is_help=True)
-jobs_app = _group("Long work in the background: list, follow, stop.")
+llm_app = _group("Check the LLM, and confirm servers.", no_args_is_help=True)
+train_app = _group("Learn from the LLM's answers.", no_args_is_help=True)
+jobs_app = _group("Manage background jobs: list, follow, cancel, resume.")
 app.add_typer(llm_app, name="llm")
 app.add_typer(train_app, name="train")
 app.add_typer(jobs_app, name="jobs")
 
-# in the order of a curation session
+# in the order of a typical session
 for command in (
     index, status, sources, demos, prune, restore, history, preview, evaluate, calibrate, export, config, demo, topics,
     review, audit,
@@ -101,10 +101,10 @@ def _version(value: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the release and stop.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No narration on stderr but errors.")] = False,
-    no_color: Annotated[bool, typer.Option("--no-color", help="No colours (NO_COLOR works too).")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress, only errors.")] = False,
+    no_color: Annotated[bool, typer.Option("--no-color", help="Disable colours (or set NO_COLOR).")] = False,
 ) -> None:
     from .engine.store import locks
 
@@ -115,8 +115,8 @@ def _root(
 
 
 def _run() -> NoReturn:
-    """Carry out what was typed. However it ends, errors are one line, the command that mends them, and the promised
-    exit code; with ``--json`` one object, also where the command line itself is wrong."""
+    """Run the command line and exit. Every error is one line, a command that fixes it and the documented exit code;
+    with ``--json`` it is one object, usage errors included."""
     from .engine.disk import fault
 
     typed = sys.argv[1:]
@@ -128,25 +128,25 @@ def _run() -> NoReturn:
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
     except Exception as error:
-        if hasattr(error, "format_message"):  # the parser's: what Typer calls them differs from release to release
+        if hasattr(error, "format_message"):  # from the parser; Typer's class names differ between releases
             context = getattr(error, "ctx", None)
             what, code = " ".join(error.format_message().split()), getattr(error, "exit_code", 2)
             fix = f"{context.command_path if context else 'icl-curate'} --help"
-        elif (refused := fault(error)) is not None:  # the disk's, met outside the workspace
+        elif (refused := fault(error)) is not None:  # from the disk, outside the workspace
             what, fix, code = refused.what, refused.fix, refused.exit_code
         else:
             if os.environ.get(TRACEBACK):
                 narrate(format_exc())
             what, code = f"unexpected: {type(error).__name__}: {error}", 1
-            fix = f"run it with {TRACEBACK}=1 and report what it says"
+            fix = f"run it with {TRACEBACK}=1 and report the traceback"
     complain(what, fix, code, as_json)
     sys.exit(code)
 
 
 def main() -> None:
-    """Entry point of the ``icl-curate`` command, and the end of its process."""
+    """Entry point of the ``icl-curate`` command; ends the process."""
     ended: list[int] = []
-    atexit.register(_leave, ended)  # first, so called last: once threads and libraries have ended
+    atexit.register(_leave, ended)  # registered first, so called last: after threads and libraries
     try:
         run()
     except SystemExit as stop:
@@ -155,9 +155,9 @@ def main() -> None:
 
 
 def _leave(ended: Sequence[int]) -> None:
-    """End at once. Taking the interpreter apart would take seconds where torch is loaded, and let DuckDB list what it
-    finds still in use."""
-    if not ended:  # an error that nobody caught: the interpreter tells it
+    """Exit at once. Tearing down the interpreter takes seconds with torch loaded, and makes DuckDB print what is still
+    in use."""
+    if not ended:  # an uncaught error: the interpreter reports it
         return
     try:
         sys.stdout.flush()
@@ -167,7 +167,7 @@ def _leave(ended: Sequence[int]) -> None:
 
 
 def run() -> None:
-    """Carry out what ``sys.argv`` says; ends with `SystemExit`."""
+    """Run the command in ``sys.argv``; raises `SystemExit` at the end."""
     from .engine.jobs import VARIABLE
 
     guard()

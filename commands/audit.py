@@ -1,4 +1,4 @@
-"""`audit`: sources judged from recorded retrievals."""
+"""`audit`: source importance from recorded retrievals."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from .shared import narrated
 
 
 def audit(
-    log: Annotated[Path, typer.Argument(help="Recorded retrievals, JSONL or Parquet: questions to choose on.")],
-    test: Annotated[Path | None, typer.Option(help="Recorded retrievals to confirm on.")] = None,
-    k: Annotated[int, typer.Option("-k", "--voters", help="Answers that vote.")] = 10,
+    log: Annotated[Path, typer.Argument(help="Recorded retrievals to fit on (JSONL or Parquet).")],
+    test: Annotated[Path | None, typer.Option(help="Recorded retrievals to test on.")] = None,
+    k: Annotated[int, typer.Option("-k", "--voters", help="Number of answers that vote.")] = 10,
     group_by: Annotated[
-        Literal["auto", "source", "domain"], typer.Option(help="What a source is; domain: of addresses.")
+        Literal["auto", "source", "domain"],
+        typer.Option(help="How to group into sources; domain: by the domain of URLs."),
     ] = "auto",
-    noise: Annotated[float, typer.Option(help="Standard errors a gain must have.")] = 1.645,
+    noise: Annotated[float, typer.Option(help="Minimum gain, in standard errors.")] = 1.645,
     seed: Annotated[int, typer.Option(help="Seed of the cross-validation.")] = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Source importance from recorded retrievals, no LLM: which sources to drop (paper 003)."""
+    """Find sources to drop from recorded retrievals, without an LLM (Lyu et al. 2023)."""
     from ..engine.sources.audit import audit as run_audit
 
     with narrated() as (report, cancel):

@@ -1,4 +1,4 @@
-"""`calibrate`: answers in rounds."""
+"""`calibrate`: answer in rounds with uncertainty scores."""
 
 from __future__ import annotations
 
@@ -25,35 +25,44 @@ from .shared import open_workspace, settings_of, split_of, text_of
 
 @grouped
 def calibrate(
-    query: Annotated[
-        str | None, typer.Argument(help="A question, the id of an indexed query, or - to read one from stdin.")
-    ] = None,
+    query: Annotated[str | None, typer.Argument(help="A question, the id of an indexed query, or - for stdin.")] = None,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    validation: Annotated[bool, typer.Option("--validation", help="All validation queries.")] = False,
-    split: Annotated[str | None, typer.Option(help="All queries of: validation, test or pool.")] = None,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", help="First queries only.")] = None,
-    rounds: Annotated[int, typer.Option("--rounds", "-r", help="Rounds after the first answer.", min=1)] = 5,
-    stop_early: Annotated[bool, typer.Option("--stop-early", help="Stop when answer and score have settled.")] = False,
+    validation: Annotated[bool, typer.Option("--validation", help="Calibrate all validation queries.")] = False,
+    split: Annotated[str | None, typer.Option(help="Calibrate all queries of: validation, test or pool.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", help="Use only the first N queries.")] = None,
+    rounds: Annotated[int, typer.Option("--rounds", "-r", help="Number of rounds after the first answer.", min=1)] = 5,
+    stop_early: Annotated[
+        bool, typer.Option("--stop-early", help="Stop when answer and score no longer change.")
+    ] = False,
     arms: Annotated[
         str,
-        typer.Option(help="full, answers, plain, relevance, oracle, sampling, vote; comma-separated, or all."),
+        typer.Option(
+            help="Variants to run: full, answers, plain, relevance, oracle, sampling, vote; comma-separated, or all."
+        ),
     ] = "full",
     uncertainty: Annotated[
-        str, typer.Option(help="product, geometric, entropy, or self-consistency (needs no log-probabilities).")
+        str,
+        typer.Option(
+            help="Uncertainty: product, geometric, entropy, or self-consistency (needs no log-probabilities)."
+        ),
     ] = "product",
     over: Annotated[
         Literal["auto", "documents", "demonstrations"],
-        typer.Option(help="Score the query's documents, or selected demonstrations; auto: documents where it has two."),
+        typer.Option(
+            help="What to score: the query's documents or demonstrations; auto: documents if there are two or more."
+        ),
     ] = "auto",
-    method: Annotated[str | None, typer.Option("--method", "-m", help="Selects the demonstrations.")] = None,
+    method: Annotated[
+        str | None, typer.Option("--method", "-m", help="Selection method of the demonstrations.")
+    ] = None,
     k: ShotsOption = None,
     options: Annotated[list[str] | None, typer.Option("--option", help="An answer option; repeatable.")] = None,
-    context: Annotated[str, typer.Option(help="Documents of the query, blank lines between them.")] = "",
+    context: Annotated[str, typer.Option(help="Documents of the query, separated by blank lines.")] = "",
     order: OrderOption = None,
     llm: LLMOptions = NO_LLM_OPTIONS,
     paid: PaidOptions = NO_PAID_OPTIONS,
 ) -> None:
-    """Answer in rounds: the LLM sees how unsure it was of each document and of its earlier answers (paper 001)."""
+    """Answer in rounds: the LLM sees its uncertainty about documents and earlier answers (Chen et al. 2025)."""
     from ..engine.calibrate.calibration import Calibration
     from ..engine.calibrate.documents import queries_of, query_named
     from ..engine.calibrate.round_runner import SETTLED, CalibrationPlan
@@ -62,7 +71,7 @@ def calibrate(
     settings = settings_of(workspace, method=method, k=k, order=order, **asdict(llm))
     chosen: Any = "validation" if validation else split_of(split) if split else ""
     if bool(query) == bool(chosen) or (validation and split):
-        raise UsageError("name one query or one set of queries", 'icl-curate calibrate "a question", or --validation')
+        raise UsageError("give either a query or a split", 'icl-curate calibrate "a question", or --validation')
     store = open_workspace(workspace)
     if query:
         text = text_of(query)

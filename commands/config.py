@@ -1,4 +1,4 @@
-"""`config`: every setting."""
+"""`config`: all settings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .options import DEFAULT_WORKSPACE, JsonOption, WorkspaceOption
 
 
 def config(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:
-    """Every setting, its value and where it came from."""
+    """Show all settings with their values and origins."""
     from ..engine.settings import CONFIG, about, knobs, resolve, user_config
 
     resolved = resolve(workspace, {})

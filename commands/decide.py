@@ -1,4 +1,4 @@
-"""What stays in the active pool: `prune`, `restore`, `history`."""
+"""Decisions about the active pool: `prune`, `restore`, `history`."""
 
 from __future__ import annotations
 
@@ -21,23 +21,25 @@ if TYPE_CHECKING:
 
 def prune(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    source: Annotated[list[str] | None, typer.Option("--source", help="Take this source out; repeatable.")] = None,
-    demo: Annotated[list[str] | None, typer.Option("--demo", help="Take this demonstration out; repeatable.")] = None,
-    tune: Annotated[bool, typer.Option("--tune", help="Sources that training showed to hurt, if any.")] = False,
-    below: Annotated[float | None, typer.Option("--below", help="Sources with a learnt weight below this.")] = None,
+    source: Annotated[list[str] | None, typer.Option("--source", help="Prune this source; repeatable.")] = None,
+    demo: Annotated[list[str] | None, typer.Option("--demo", help="Prune this demonstration; repeatable.")] = None,
+    tune: Annotated[bool, typer.Option("--tune", help="Prune the sources that hurt on validation, if any.")] = False,
+    below: Annotated[
+        float | None, typer.Option("--below", help="Prune sources whose learned weight is below this.")
+    ] = None,
     misleading: Annotated[
-        bool, typer.Option("--misleading", help="Demonstrations that the ledger shows to hurt beyond doubt.")
+        bool, typer.Option("--misleading", help="Prune demonstrations that hurt significantly, by the ledger.")
     ] = False,
-    noise: Annotated[float, typer.Option(help="With --tune: standard errors a gain must have.")] = 1.645,
+    noise: Annotated[float, typer.Option(help="Minimum gain for --tune, in standard errors.")] = 1.645,
     k: ShotsOption = None,
-    undo: Annotated[bool, typer.Option("--undo", help="Take the latest decision back.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Undo the latest decision.")] = False,
     reason: ReasonOption = "",
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Take sources or demonstrations out of the active pool. Nothing is deleted; --undo takes it back."""
+    """Remove sources or demonstrations from the active pool. Nothing is deleted; --undo reverts it."""
     if sum(map(bool, (source, demo, tune, below is not None, misleading, undo))) > 1:
-        raise UsageError("name one way of pruning at a time", "icl-curate prune --help")
+        raise UsageError("choose one way of pruning at a time", "icl-curate prune --help")
     if undo:
         from ..engine.store.decisions import undo as take_back
 
@@ -60,22 +62,22 @@ def prune(
 
 def restore(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    source: Annotated[list[str] | None, typer.Option("--source", help="Put this source back; repeatable.")] = None,
-    demo: Annotated[list[str] | None, typer.Option("--demo", help="Put this demonstration back; repeatable.")] = None,
+    source: Annotated[list[str] | None, typer.Option("--source", help="Restore this source; repeatable.")] = None,
+    demo: Annotated[list[str] | None, typer.Option("--demo", help="Restore this demonstration; repeatable.")] = None,
     reason: ReasonOption = "",
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Put pruned sources or demonstrations back into the active pool."""
+    """Return pruned sources or demonstrations to the active pool."""
     _decide("restore", workspace, source, demo, reason, dry_run, as_json)
 
 
 def history(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    limit: Annotated[int, typer.Option("--limit", "-n", help="Decisions to show.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="Maximum number of decisions to show.")] = 50,
     as_json: JsonOption = False,
 ) -> None:
-    """Decisions taken, latest first."""
+    """List decisions, latest first."""
     from ..engine.store.decisions import history as list_history
 
     entries = list_history(open_workspace(workspace), limit)
@@ -97,7 +99,7 @@ def history(
         ]
         for e in entries
     ]
-    show_table(["#", "when", "who", "did", "to", "which>", "why", ""], rows)
+    show_table(["#", "time", "user", "action", "scope", "targets>", "reason", ""], rows)
 
 
 def _decide(
@@ -151,7 +153,7 @@ def _show_change(change: Change, dry_run: bool, as_json: bool) -> None:
                 "kept": list(change.kept_sources),
                 "active_before": change.active_before,
                 "active_after": change.active_after,
-                "validation_before": None,  # measured by --tune, which trains source weights
+                "validation_before": None,  # filled by --tune, which learns source weights
                 "validation_after": None,
                 "curve": [],
             }
@@ -162,4 +164,4 @@ def _show_change(change: Change, dry_run: bool, as_json: bool) -> None:
     names = ", ".join(change.targets[:5]) + and_more(len(change.targets), 5)
     say(f"{what} {names}: {verb} {change.active_after:,} active of {change.active_before:,} before")
     if not dry_run and change.action != "undo":
-        say("take it back with: icl-curate prune --undo")
+        say("undo with: icl-curate prune --undo")

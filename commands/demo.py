@@ -1,4 +1,4 @@
-"""`demo`: the story on the sample data."""
+"""`demo`: a session on the sample data."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from .shared import narrated
 
 
 def demo(
-    workspace: Annotated[Path | None, typer.Option("--workspace", "-w", help="Keep the demo's workspace here.")] = None,
+    workspace: Annotated[
+        Path | None, typer.Option("--workspace", "-w", help="Keep the demo's workspace in this folder.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """The whole story on the sample data, with the embedded encoder and reader: no key, no server, no download."""
+    """Run a whole session on the sample data, with no API key, server or download."""
     from .story import run_demo
 
     with narrated() as (report, cancel):

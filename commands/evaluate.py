@@ -1,4 +1,4 @@
-"""`evaluate`: selection methods side by side."""
+"""`evaluate`: compare selection methods."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def evaluate(
         typer.Option(
             "--methods",
             "-m",
-            help="Comma-separated: zero, random, bm25, dense, dpp, set-bsr; once trained: ranker, promptpg, topick; "
-            "asking the LLM while they select: rerank, sure, mdl, mdr, cone (the last three: an LLM that scores).",
+            help="Comma-separated: zero, random, bm25, dense, dpp, set-bsr; after training: ranker, promptpg, topick; "
+            "calling the LLM to select: rerank, sure, mdl, mdr, cone (the last three need an LLM that scores).",
         ),
     ] = "zero,random,bm25,dense",
     k: ShotsOption = None,
-    seeds: Annotated[int, typer.Option(help="Seeds for methods that draw at random.", min=1)] = 3,
+    seeds: Annotated[int, typer.Option(help="Number of seeds for random methods.", min=1)] = 3,
     split: Annotated[str, typer.Option(help="validation or test.")] = "test",
-    limit: Annotated[int | None, typer.Option("--limit", "-n", help="First queries only.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", help="Use only the first N queries.")] = None,
     order: OrderOption = None,
     llm: LLMOptions = NO_LLM_OPTIONS,
     paid: PaidOptions = NO_PAID_OPTIONS,
 ) -> None:
-    """Compare selection methods on one table. Stop it at any time: run again, it goes on and pays nothing twice."""
+    """Compare selection methods in one table. An interrupted run resumes when repeated; answers are not paid twice."""
     from ..engine.evaluate.compare import Evaluation, EvaluationPlan
     from ..render.evaluation import show_evaluation
 

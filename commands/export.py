@@ -1,4 +1,4 @@
-"""`export`: the pruned corpus."""
+"""`export`: write the curated corpus."""
 
 from __future__ import annotations
 
@@ -14,22 +14,26 @@ from .shared import narrated, open_workspace, settings_of, split_of
 
 
 def export(
-    out: Annotated[Path, typer.Argument(help="File, or folder for the format hf.")],
+    out: Annotated[Path, typer.Argument(help="Output file; a folder for format hf.")],
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     format: Annotated[
         str | None,
-        typer.Option("--format", "-f", help="jsonl, csv, parquet, chat, dspy, hf (default: by name), or calibration."),
+        typer.Option(
+            "--format", "-f", help="jsonl, csv, parquet, chat, dspy, hf or calibration (default: from the file name)."
+        ),
     ] = None,
     split: Annotated[
         str | None, typer.Option(help="pool, validation or test (default: pool; for calibration: validation).")
     ] = None,
-    source: Annotated[list[str] | None, typer.Option("--source", help="Only these sources; repeatable.")] = None,
-    deduplicate: Annotated[bool, typer.Option("--deduplicate", help="Only the first of each duplicate group.")] = False,
+    source: Annotated[list[str] | None, typer.Option("--source", help="Export only this source; repeatable.")] = None,
+    deduplicate: Annotated[
+        bool, typer.Option("--deduplicate", help="Export only the first of each duplicate group.")
+    ] = False,
     escape_formulas: Annotated[
         bool,
         typer.Option(
             "--escape-formulas/--no-escape-formulas",
-            help="In CSV, an apostrophe before what a spreadsheet would run; index takes it off again.",
+            help="In CSV, put an apostrophe before formulas; index removes it.",
         ),
     ] = True,
     force: ForceOption = False,
@@ -37,7 +41,7 @@ def export(
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write the active pool with a manifest that says what was taken out and why, or what calibration teaches."""
+    """Export the active pool with a manifest of what was pruned and why, or a fine-tuning set from calibration."""
     from ..engine.export.calibration import FORMAT, export_calibration
     from ..engine.export.corpus import ExportPlan, format_of, manifest_path
     from ..engine.export.corpus import export as write

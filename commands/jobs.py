@@ -1,4 +1,4 @@
-"""`jobs`: long work in the background."""
+"""`jobs`: background jobs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def jobs(context: typer.Context, workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:
-    """Jobs of the workspace, latest first. They run one at a time; start one with --background."""
+    """List jobs, latest first. Jobs run one at a time; start one with --background."""
     if context.invoked_subcommand is not None:
         return
     from ..engine.jobs.folder import jobs as list_jobs
@@ -36,7 +36,7 @@ def jobs(context: typer.Context, workspace: WorkspaceOption = DEFAULT_WORKSPACE,
 def jobs_follow(
     number: JobArgument = None, workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False
 ) -> None:
-    """Watch a job to its end and show what came out; ends with its exit code. Ctrl-C leaves the job running."""
+    """Follow a job until it ends and show its result; exits with its exit code. Ctrl-C leaves it running."""
     from ..engine.jobs import folder
     from ..engine.jobs.follow import follow
 
@@ -49,7 +49,7 @@ def jobs_follow(
             report(event)
     job = folder.find(store, job.number)
     if job.live:
-        fail(f"job {job.number} goes on", f"icl-curate jobs cancel {job.number} would stop it", 130)
+        fail(f"job {job.number} is still running", f"to stop it: icl-curate jobs cancel {job.number}", 130)
     if job.state != "done":
         fail(f"job {job.number} {job.state}" + (f": {job.error}" if job.error else ""), job.fix, job.code or 1)
     done = folder.result(job) or {}
@@ -64,10 +64,10 @@ def jobs_follow(
 def jobs_cancel(
     number: JobArgument = None,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    kill: Annotated[bool, typer.Option("--kill", help="At once; calls in flight may be paid again.")] = False,
+    kill: Annotated[bool, typer.Option("--kill", help="Kill it at once; calls in flight may be paid again.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Stop a job, or take it out of the queue. What was answered is kept: resume pays only for the rest."""
+    """Stop a job or remove it from the queue. Answers are kept: resume pays only for the rest."""
     from ..engine.jobs.lock import wait_for
     from ..engine.jobs.start import cancel
 
@@ -80,10 +80,10 @@ def jobs_cancel(
 def jobs_resume(
     number: JobArgument = None,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    trust: Annotated[bool, typer.Option("--trust", help="Also a job that was not started here by you.")] = False,
+    trust: Annotated[bool, typer.Option("--trust", help="Allow a job that you did not start here.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Queue the command of an ended job again; nothing that was answered is paid twice."""
+    """Queue the command of an ended job again; answers are not paid twice."""
     from ..engine.jobs.start import resumable, resume
     from ..engine.progress import Event
 
@@ -95,14 +95,14 @@ def jobs_resume(
 
 
 def start_job(workspace: Workspace, as_json: bool) -> None:
-    """The command that was typed, as a job."""
+    """Start the typed command as a job."""
     from ..engine.jobs.start import start
 
     show_job(start(workspace, [word for word in sys.argv[1:] if word != "--background"]), as_json)
 
 
 def _job(workspace: Workspace, number: int | None) -> Job:
-    """The job of this number, else the latest."""
+    """The job with this number (default: the latest)."""
     from ..engine.jobs.folder import find
     from ..engine.jobs.folder import jobs as list_jobs
 
@@ -121,6 +121,6 @@ def show_job(job: Job, as_json: bool) -> None:
     behind = f" behind job {job.behind}" if job.behind else ""
     say(f"job {job.number} {job.state}{behind}: {job.command}")
     if job.live:
-        say(f"follow it with: icl-curate jobs follow {job.number}")
+        say(f"follow with: icl-curate jobs follow {job.number}")
     elif job.state != "done":
-        say(f"go on with: icl-curate jobs resume {job.number}")
+        say(f"resume with: icl-curate jobs resume {job.number}")

@@ -1,4 +1,4 @@
-"""`llm`: what the chosen LLM can do, and which servers prompts may go to."""
+"""`llm`: capabilities of the LLM, and confirmed servers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def llm_check(
     price_out: PriceOutOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Can the LLM be reached, how fast is it, does it give log-probabilities, can it score, is its price known."""
+    """Check the LLM: reachability, latency, log-probabilities, scoring and price."""
     from ..engine.errors import LLMError
     from ..engine.llm.client import client_for
     from ..engine.llm.probing import check
@@ -53,12 +53,12 @@ def llm_check(
 
 
 def llm_trust(
-    url: Annotated[str | None, typer.Argument(help="Base URL to confirm. None: those confirmed.")] = None,
+    url: Annotated[str | None, typer.Argument(help="Base URL to confirm (default: list confirmed ones).")] = None,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    forget: Annotated[str | None, typer.Option("--forget", help="Confirm this base URL no longer.")] = None,
+    forget: Annotated[str | None, typer.Option("--forget", help="Revoke the confirmation of this base URL.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Servers that this workspace's own config.toml may send prompts and your key to."""
+    """Confirm servers to which the workspace's config.toml may send prompts and your API key."""
     from ..engine import trust
 
     if url is not None:

@@ -12,53 +12,55 @@ from typing import Annotated, Any
 import typer
 
 WorkspaceOption = Annotated[
-    Path, typer.Option("--workspace", "-w", envvar="ICL_CURATE_WORKSPACE", help="Folder of the workspace.")
+    Path, typer.Option("--workspace", "-w", envvar="ICL_CURATE_WORKSPACE", help="Workspace folder.")
 ]
 
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object to stdout.")]
 
 LLMOption = Annotated[str | None, typer.Option("--llm", help="offline, openai:MODEL or hf:NAME_OR_PATH.")]
 
-BaseURLOption = Annotated[str | None, typer.Option("--base-url", help="OpenAI-compatible server.")]
+BaseURLOption = Annotated[str | None, typer.Option("--base-url", help="URL of an OpenAI-compatible server.")]
 
 DeviceOption = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda or mps.")]
 
-ShotsOption = Annotated[int | None, typer.Option("-k", "--shots", help="Demonstrations in a prompt.")]
+ShotsOption = Annotated[int | None, typer.Option("-k", "--shots", help="Number of demonstrations per prompt.")]
 
-SeedOption = Annotated[int | None, typer.Option("--seed", help="Seed of everything drawn at random.")]
+SeedOption = Annotated[int | None, typer.Option("--seed", help="Random seed.")]
 
-OrderOption = Annotated[str | None, typer.Option("--order", help="best-last (next to the query) or best-first.")]
-
-AnswersOption = Annotated[str | None, typer.Option("--answers", help="auto, score or generate.")]
-
-ConcurrencyOption = Annotated[int | None, typer.Option("--concurrency", "-j", help="Most calls in flight.")]
-
-MaxCallsOption = Annotated[int | None, typer.Option("--max-calls", help="Stop before more calls than this.")]
-
-MaxCostOption = Annotated[float | None, typer.Option("--max-cost", help="Stop before spending more USD than this.")]
-
-PriceInOption = Annotated[float | None, typer.Option("--price-in", help="USD per million prompt tokens.")]
-
-PriceOutOption = Annotated[float | None, typer.Option("--price-out", help="USD per million generated tokens.")]
-
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
-
-BackgroundOption = Annotated[
-    bool, typer.Option("--background", help="As a job of its own, behind those that wait: icl-curate jobs.")
+OrderOption = Annotated[
+    str | None, typer.Option("--order", help="Demonstration order: best-last (next to the query) or best-first.")
 ]
 
-JobArgument = Annotated[int | None, typer.Argument(help="Number of the job (default: the latest).")]
+AnswersOption = Annotated[str | None, typer.Option("--answers", help="How the LLM answers: auto, score or generate.")]
 
-ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite what exists.")]
+ConcurrencyOption = Annotated[int | None, typer.Option("--concurrency", "-j", help="Maximum concurrent calls.")]
 
-ReasonOption = Annotated[str, typer.Option("--reason", help="Kept in the history.")]
+MaxCallsOption = Annotated[int | None, typer.Option("--max-calls", help="Maximum number of calls.")]
+
+MaxCostOption = Annotated[float | None, typer.Option("--max-cost", help="Maximum cost in USD.")]
+
+PriceInOption = Annotated[float | None, typer.Option("--price-in", help="Price per million prompt tokens (USD).")]
+
+PriceOutOption = Annotated[float | None, typer.Option("--price-out", help="Price per million generated tokens (USD).")]
+
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would be done without doing it.")]
+
+BackgroundOption = Annotated[
+    bool, typer.Option("--background", help="Run as a background job; list jobs with: icl-curate jobs.")
+]
+
+JobArgument = Annotated[int | None, typer.Argument(help="Job number (default: the latest).")]
+
+ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]
+
+ReasonOption = Annotated[str, typer.Option("--reason", help="Reason to record in the history.")]
 
 DEFAULT_WORKSPACE = Path(".icl-curate")
 
 
 @dataclass(frozen=True)
 class LLMOptions:
-    """Settings about the LLM, by their names; None where nothing was typed."""
+    """LLM settings by name; None if not given on the command line."""
 
     llm: LLMOption = None
     base_url: BaseURLOption = None
@@ -72,7 +74,7 @@ class LLMOptions:
 
 @dataclass(frozen=True)
 class PaidOptions:
-    """What work that asks the LLM may spend, where it is done, and how it is told."""
+    """Budget of work that calls the LLM, where it runs and how its result is printed."""
 
     max_calls: MaxCallsOption = None
     max_cost: MaxCostOption = None
@@ -82,7 +84,7 @@ class PaidOptions:
 
     @property
     def sends_nothing(self) -> bool:
-        """Nothing may be sent, not even a probe."""
+        """No request may be sent, not even a probe."""
         return self.dry_run or self.max_calls == 0
 
 
@@ -90,7 +92,7 @@ NO_LLM_OPTIONS, NO_PAID_OPTIONS = LLMOptions(), PaidOptions()
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command take a group of options as one parameter: Typer is shown the fields of the group in its place."""
+    """Let a command take a dataclass of options as one parameter; Typer sees its fields as separate options."""
     plain = inspect.signature(command, eval_str=True).parameters
     kinds = {name: parameter.annotation for name, parameter in plain.items()}
     groups = {name: kind for name, kind in kinds.items() if isinstance(kind, type) and is_dataclass(kind)}

@@ -1,4 +1,4 @@
-"""Work that asks the LLM: what it would cost, within which budget, here or as a job."""
+"""Work that calls the LLM: its cost, its budget, and where it runs."""
 
 from __future__ import annotations
 
@@ -37,8 +37,7 @@ def carry_out(
     paid: PaidOptions,
     show: Callable[[R], None],
 ) -> None:
-    """Do one piece of work within the budget and ``show`` what came out, or say what it would cost, or leave it to a
-    job; as `carry_out_all`."""
+    """Run one piece of work within the budget and ``show`` its result; see `carry_out_all`."""
     done = carry_out_all({"": ready}, workspace, settings, paid)
     if done:
         print_json(as_json(done[""])) if paid.as_json else show(done[""])
@@ -50,10 +49,10 @@ def carry_out_all(
     settings: Settings,
     paid: PaidOptions,
 ) -> dict[str, R]:
-    """Open the LLM, then do the parts one after the other within one budget; what came out, by part.
+    """Open the LLM and run the parts in turn within one budget. Returns the results by part.
 
-    In a dry run only their cost is said, in the background a job is started; nothing comes back then. Of several
-    parts one that the pool does not allow is left out, and said; it is an error where none is left.
+    A dry run prints the cost, ``background`` starts a job; both return nothing. If there are several parts, those that
+    the pool does not allow are skipped with a note. Raises `UsageError` if none is left.
     """
     confirm_server(settings)
     if paid.background and not paid.dry_run:
@@ -79,7 +78,7 @@ def carry_out_all(
                 refused.append(error)
                 if len(refused) == len(parts):
                     raise
-                report(Event(name, note=f"{name} left out: {error.what}"))
+                report(Event(name, note=f"{name} skipped: {error.what}"))
                 continue
             if paid.dry_run:
                 costs[name] = work.cost()
@@ -102,7 +101,7 @@ def _show_costs(costs: Mapping[str, Plan], destination: str, as_json: bool) -> N
 
 
 def confirm_server(settings: Settings) -> None:
-    """On a terminal ask once about a server that only the workspace's own file names; elsewhere it is an error."""
+    """Ask for confirmation of a server that only the workspace's own config names; an error without a terminal."""
     from ..engine import trust
     from ..engine.llm.asking import check_server
 
@@ -113,7 +112,7 @@ def confirm_server(settings: Settings) -> None:
             raise
         narrate(error.what)
         try:
-            agreed = typer.confirm("Go on, now and from now on with this workspace?", err=True)
+            agreed = typer.confirm("Trust this server for this workspace from now on?", err=True)
         except typer.Abort:
             agreed = False
         if not agreed:

@@ -1,4 +1,4 @@
-"""What is in the pool: `index`, `status`, `sources`, `demos`."""
+"""Contents of the pool: `index`, `status`, `sources`, `demos`."""
 
 from __future__ import annotations
 
@@ -19,27 +19,33 @@ from .shared import narrated, open_workspace, settings_of, split_of
 def index(
     paths: Annotated[
         list[str] | None,
-        typer.Argument(help="JSONL, JSON, CSV, TSV or Parquet; globs; - for JSONL on stdin. None: known files again."),
+        typer.Argument(
+            help="JSONL, JSON, CSV, TSV or Parquet, globs; - for JSONL on stdin (default: files indexed before)."
+        ),
     ] = None,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     validation: Annotated[list[str] | None, typer.Option(help="Validation queries (file or glob).")] = None,
     test: Annotated[list[str] | None, typer.Option(help="Test queries (file or glob).")] = None,
-    validation_fraction: Annotated[float, typer.Option(help="Share of the pool set aside, by hash.")] = 0.0,
-    test_fraction: Annotated[float, typer.Option(help="Share of the pool set aside, by hash.")] = 0.0,
+    validation_fraction: Annotated[float, typer.Option(help="Share of the pool held out for validation.")] = 0.0,
+    test_fraction: Annotated[float, typer.Option(help="Share of the pool held out for test.")] = 0.0,
     columns: Annotated[
-        list[str] | None, typer.Option("--map", help="FIELD=COLUMN, e.g. --map input=utterance; repeatable.")
+        list[str] | None, typer.Option("--map", help="Map a field to a column, e.g. --map input=utterance; repeatable.")
     ] = None,
-    source: Annotated[str | None, typer.Option(help="Source of every row (default: column, or file's stem).")] = None,
-    encoder: Annotated[str | None, typer.Option(help="sentence-transformers name or path.")] = None,
+    source: Annotated[
+        str | None, typer.Option(help="Source of all rows (default: the column source, or the file name).")
+    ] = None,
+    encoder: Annotated[str | None, typer.Option(help="sentence-transformers model, by name or path.")] = None,
     device: DeviceOption = None,
     encode: Annotated[bool, typer.Option("--encode/--no-encode", help="Compute embeddings.")] = True,
-    near_duplicate: Annotated[float | None, typer.Option(help="Jaccard from which inputs repeat.")] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Any bad row is an error.")] = False,
+    near_duplicate: Annotated[
+        float | None, typer.Option(help="Jaccard similarity above which inputs are near duplicates.")
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Fail on any bad row.")] = False,
     background: BackgroundOption = False,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Read a pool into the workspace: check, find duplicates and leaks, encode what is new."""
+    """Index a pool: validate rows, find duplicates and leaks, encode new texts."""
     from ..engine.index.build import IndexPlan, dry_run_index, index_pool
     from ..engine.store.workspace import Workspace
 
@@ -75,7 +81,7 @@ def index(
 
 
 def status(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:
-    """What the workspace holds, what was asked of LLMs, and the next sensible step."""
+    """Show what the workspace contains, LLM usage and the suggested next step."""
     from ..engine.store.overview import overview
 
     found = overview(open_workspace(workspace))
@@ -88,7 +94,7 @@ def status(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption =
 
 
 def sources(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:
-    """Sources of the pool: what was learnt of each, size, what is pruned."""
+    """List sources with their learned scores, sizes and pruned state."""
     from ..engine.store.trials import source_summaries
 
     found = source_summaries(open_workspace(workspace))
@@ -102,23 +108,23 @@ def sources(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption 
 
 def demos(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    search: Annotated[str, typer.Option("--search", "-s", help="Only rows that hold this text.")] = "",
+    search: Annotated[str, typer.Option("--search", "-s", help="Only rows that contain this text.")] = "",
     source: Annotated[str | None, typer.Option(help="Only this source.")] = None,
     split: Annotated[str, typer.Option(help="pool, validation or test.")] = "pool",
     pruned: Annotated[bool | None, typer.Option("--pruned/--active", help="Only pruned, or only active rows.")] = None,
-    duplicates: Annotated[bool, typer.Option("--duplicates", help="Only rows that repeat an earlier one.")] = False,
+    duplicates: Annotated[bool, typer.Option("--duplicates", help="Only duplicates of earlier rows.")] = False,
     misleading: Annotated[
-        bool, typer.Option("--misleading", help="The ledger: what turned right answers wrong, worst first.")
+        bool, typer.Option("--misleading", help="Demonstrations that turned right answers wrong, worst first.")
     ] = False,
     helpful: Annotated[
-        bool, typer.Option("--helpful", help="The ledger: what turned wrong answers right, best first.")
+        bool, typer.Option("--helpful", help="Demonstrations that turned wrong answers right, best first.")
     ] = False,
-    flips: Annotated[str | None, typer.Option(help="The flips behind this demonstration's entry, by id.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", help="Rows to show.")] = 20,
-    after: Annotated[int, typer.Option(help="Go on after this row number.")] = -1,
+    flips: Annotated[str | None, typer.Option(help="Show the answer flips of the demonstration with this id.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="Maximum number of rows to show.")] = 20,
+    after: Annotated[int, typer.Option(help="Start after this row number.")] = -1,
     as_json: JsonOption = False,
 ) -> None:
-    """Look at demonstrations: the rows, or what training saw each of them do."""
+    """List demonstrations, or their effects on answers during training."""
     from ..engine.store.demonstrations import Filter, page
 
     if flips is not None:

@@ -1,4 +1,4 @@
-"""`preview`: what a query gets, and what the LLM makes of it."""
+"""`preview`: the demonstrations of a query, and the LLM's answer."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from .shared import narrated, open_workspace, settings_of, text_of
 
 @grouped
 def preview(
-    query: Annotated[str, typer.Argument(help="A question, or - to read it from stdin.")],
+    query: Annotated[str, typer.Argument(help="A question, or - for stdin.")],
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     method: Annotated[str | None, typer.Option("--method", "-m", help="Selection method.")] = None,
     k: ShotsOption = None,
     options: Annotated[list[str] | None, typer.Option("--option", help="An answer option; repeatable.")] = None,
-    context: Annotated[str, typer.Option(help="A passage that belongs to the query.")] = "",
-    explain: Annotated[bool, typer.Option("--explain", help="Take every score apart and show the prompt.")] = False,
+    context: Annotated[str, typer.Option(help="Passage of the query.")] = "",
+    explain: Annotated[bool, typer.Option("--explain", help="Explain every score and show the prompt.")] = False,
     answer: Annotated[bool, typer.Option("--answer", help="Ask the LLM.")] = False,
     stability: Annotated[
-        bool, typer.Option("--stability", help="Ask it also without each demonstration and with their order turned.")
+        bool, typer.Option("--stability", help="Ask it also without each demonstration and in reversed order.")
     ] = False,
     order: OrderOption = None,
     llm: LLMOptions = NO_LLM_OPTIONS,
@@ -47,7 +47,7 @@ def preview(
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show which demonstrations a query gets, why, and with --answer or --stability what the LLM makes of them."""
+    """Show which demonstrations a query gets and why, and with --answer or --stability the LLM's answers."""
     from ..engine.pool.records import Query
     from ..engine.select.preview import PreviewAsked
     from ..engine.select.preview import preview as look

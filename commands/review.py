@@ -1,4 +1,4 @@
-"""`review`: the whole on one screen."""
+"""`review`: the interactive screen."""
 
 from __future__ import annotations
 
@@ -13,15 +13,13 @@ def review(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     serve: Annotated[
         int | None,
-        typer.Option(
-            help="Serve it to browsers on this port of this machine instead; 0: a free one.", min=0, max=65535
-        ),
+        typer.Option(help="Serve it to a local browser on this port; 0: any free port.", min=0, max=65535),
     ] = None,
     allow_commands: Annotated[
-        bool, typer.Option("--allow-commands", help="With --serve: any command, path and LLM from the browser too.")
+        bool, typer.Option("--allow-commands", help="With --serve: allow any command, path and LLM.")
     ] = False,
 ) -> None:
-    """The whole of it on one screen, by keyboard: look, filter, compare, decide, undo."""
+    """Review the pool in an interactive terminal screen."""
     from ..tui import review as tui
 
     if serve is not None:

@@ -1,4 +1,4 @@
-"""What the commands share: the workspace, its settings, progress and interruption."""
+"""Shared by the commands: workspace, settings, progress and interruption."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class State:
-    """How errors and progress are told; set before anything can fail."""
+    """How errors and progress are reported; set before anything can fail."""
 
     quiet: bool = False
     json: bool = False
@@ -35,7 +35,7 @@ class State:
 state = State()
 
 WAITED = 1.0
-"""Seconds after which it is said whom a command waits for."""
+"""Seconds after which a command reports what it is waiting for."""
 
 
 def open_workspace(path: Path) -> Workspace:
@@ -60,17 +60,17 @@ def split_of(name: str) -> Any:
 
 def query_split_of(name: str) -> Any:
     if split_of(name) == "pool":
-        raise UsageError("the pool is not evaluated on itself", "--split validation or --split test")
+        raise UsageError("the pool cannot be evaluated on itself", "--split validation or --split test")
     return name
 
 
 def text_of(query: str) -> str:
-    """The query as it was typed, or what was piped in for ``-``."""
+    """The query as typed, or read from stdin if it is ``-``."""
     from ..engine.index.readers import STDIN, piped
 
     if query != STDIN:
         return query
-    return piped("pipe one in, or type it in place of the -").decode(errors="replace").strip()
+    return piped("pipe a query in, or type it instead of -").decode(errors="replace").strip()
 
 
 def and_more(total: int, shown: int, where: str = "") -> str:
@@ -85,8 +85,8 @@ def fail(what: str, fix: str, code: int) -> NoReturn:
 
 
 def tell_waiting(what: str, waited: float) -> None:
-    """Say once on stderr whom a command waits for. Ctrl-C ends the waiting, but not that of a thread that keeps what
-    was paid for."""
+    """Report once on stderr what a command is waiting for. Ctrl-C stops the wait, except in a thread that saves paid
+    answers."""
     token = state.cancel
     if token and token.cancelled and threading.current_thread() is threading.main_thread():
         raise KeyboardInterrupt
@@ -97,8 +97,8 @@ def tell_waiting(what: str, waited: float) -> None:
 
 @contextmanager
 def narrated() -> Iterator[tuple[Report, CancelToken]]:
-    """Progress on stderr, or in the folder of the job that this process is; the first Ctrl-C or SIGTERM asks the work
-    to stop tidily, a second one stops it at once."""
+    """Report progress on stderr, or to the job folder if this process is a job. The first Ctrl-C or SIGTERM stops the
+    work cleanly, the second one at once."""
     from ..engine.progress import CancelToken
 
     token = CancelToken()

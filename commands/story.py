@@ -1,4 +1,4 @@
-"""The demo: a curation session on the sample data, told step by step, with the embedded encoder and reader."""
+"""The demo: a curation session on the sample data, step by step, with the embedded encoder and reader."""
 
 from __future__ import annotations
 
@@ -51,12 +51,11 @@ TRAINED = ("bm25", "dense", "set-bsr", "ranker", "topick")
 
 
 def run_demo(workspace: Path | None, report: Report, cancel: CancelToken, show: bool = True) -> dict[str, Any]:
-    """A curation session from an unknown pool to an exported one, then questions with documents; returns the figures of
-    each step.
+    """Run a session from an unknown pool to an exported one, then calibrate questions with documents.
 
-    Without ``workspace`` everything happens in a temporary folder. Raises what the steps raise.
+    Returns the results of each step. Without ``workspace`` a temporary folder is used. Raises what the steps raise.
     """
-    settings = Settings()  # the demo tells one story whatever the user's own settings say
+    settings = Settings()  # the same demo, whatever the user's settings
     with _folder(workspace) as folder:
         session = _Session(Workspace.create(folder), settings, report, cancel, show)
         session.index(
@@ -73,7 +72,7 @@ def run_demo(workspace: Path | None, report: Report, cancel: CancelToken, show: 
         session.prune_sources()
         session.learn_ranker()
         session.learn_topics()
-        session.evaluate("after", TRAINED, "measure again, on queries that played no part in this")
+        session.evaluate("after", TRAINED, "evaluate again on the test queries, which were not used so far")
         out = folder / "curated.jsonl"
         session.export(out, keep=workspace is not None)
         session.told["workspace"] = str(folder) if workspace else None
@@ -82,7 +81,7 @@ def run_demo(workspace: Path | None, report: Report, cancel: CancelToken, show: 
 
 
 class _Session:
-    """The steps, each with the command that does the same; ``told`` has their figures."""
+    """The steps, each with the equivalent command; ``told`` collects their results."""
 
     def __init__(self, store: Workspace, settings: Settings, report: Report, cancel: CancelToken, show: bool) -> None:
         self.store, self.settings, self.report, self.cancel, self.show = store, settings, report, cancel, show
@@ -101,7 +100,7 @@ class _Session:
         with self._llm() as llm:
             seen = PreviewAsked(llm, Query(QUESTION)).run(Budget())
         self.told["preview"] = seen.as_json()
-        if self._step("look at what a query gets", f'preview "{QUESTION}" --answer'):
+        if self._step("preview the demonstrations of a query", f'preview "{QUESTION}" --answer'):
             show_preview(seen)
 
     def evaluate(self, when: str, methods: tuple[str, ...], title: str) -> None:
@@ -121,36 +120,36 @@ class _Session:
         self.told["tuned"] = tuned.as_json()
         if tuned.pruned:
             decide(self.store, "prune", "source", tuned.pruned, f"run {tuned.run}: {tuned.estimator}")
-        if self._step("take out those that hurt", "prune --tune"):
+        if self._step("prune sources that hurt", "prune --tune"):
             show_tuned(tuned)
 
     def learn_ranker(self) -> None:
         with self._llm() as llm:
             self.told["ranker"] = RankerTraining(llm).run(Budget())
-        if self._step("learn which demonstrations turn answers", "train ranker"):
+        if self._step("learn which demonstrations flip answers", "train ranker"):
             show_ranker(self.told["ranker"])
         misleading = ledger(self.store, misleading=True, limit=LISTED)
         self.told["misleading"] = [entry.id for entry in misleading]
-        if self._step("those that turned right answers wrong", f"demos --misleading --limit {LISTED}"):
+        if self._step("list demonstrations that turned right answers wrong", f"demos --misleading --limit {LISTED}"):
             show_ledger(misleading)
 
     def learn_topics(self) -> None:
         with self._llm() as llm:
             self.told["topics"] = TopicTraining(llm).run(Budget())
-        if self._step("learn what queries need and the LLM lacks", "train topics"):
+        if self._step("learn which topics queries need and the LLM lacks", "train topics"):
             show_topic_training(self.told["topics"])
         found = gaps(self.store, self.settings, LISTED)
         self.told["gaps"] = [gap.as_json() for gap in found]
-        if self._step("what to collect next", f"topics --gaps --limit {LISTED}"):
+        if self._step("list what to collect next", f"topics --gaps --limit {LISTED}"):
             show_gaps(found)
 
     def export(self, out: Path, keep: bool) -> None:
         self.told["export"] = export(self.store, ExportPlan(out, force=True), self.report, self.cancel)["counts"]
-        if self._step("export what is left", "export curated.jsonl"):
+        if self._step("export the curated pool", "export curated.jsonl"):
             show_text(_closing(self.told, out if keep else None))
 
     def calibrate(self, folder: Path) -> None:
-        """Questions with ten documents each, one of them looked at closely: the second sample data set."""
+        """Calibrate questions with ten documents each (the second sample data set), and show one in detail."""
         store = Workspace.create(folder)
         pool, validation = (str(FACTS / "pool" / "*.jsonl"),), (str(FACTS / "validation.jsonl"),)
         index_pool(
@@ -163,17 +162,17 @@ class _Session:
             one = Calibration(llm, queries[mended : mended + 1], CalibrationPlan()).run(Budget())
         self.told["calibration"] = {key: value for key, value in all_of_them.items() if key != "queries"}
         self.told["mended"] = one
-        title = "questions with documents: answer in rounds, with uncertainty scores"
+        title = "answer questions with documents in rounds, with uncertainty scores"
         if self._step(title, f"calibrate --validation --limit {CALIBRATED}"):
             show_calibrations(all_of_them)
-        if self._step("one of them closely", f"calibrate {queries[mended].id}"):
+        if self._step("show one of them in detail", f"calibrate {queries[mended].id}"):
             show_calibration(one)
 
     def _llm(self) -> AbstractContextManager[LLMClient]:
         return client_for(self.store, self.settings, self.report, self.cancel)
 
     def _step(self, title: str, command: str) -> bool:
-        """Announce a step; whether it is to be shown."""
+        """Announce a step. Returns whether to show its result."""
         self.steps += 1
         if self.show:
             show_text(f"\n{self.steps}. {title}", style="bold")
@@ -182,7 +181,7 @@ class _Session:
 
 
 def _was_mended(told: Mapping[str, Any]) -> bool:
-    """Wrong at first, right in the end."""
+    """Whether the first answer was wrong and the final one right."""
     by_round = {turn["round"]: turn["correct"] for turn in told["rounds"]}
     return by_round.get(0) is False and by_round.get(told["final_round"]) is True
 
@@ -196,10 +195,10 @@ def _closing(told: dict[str, Any], out: Path | None) -> str:
     lines = [
         f"{counts['exported']['pool']:,} of {counts['pool']:,} demonstrations kept; sources dropped: {dropped}.",
         f"Test accuracy with dense selection: {accuracy('before'):.3f} before, {accuracy('after'):.3f} after.",
-        "Answered by the embedded offline reader, a stand-in: choose your own LLM with --llm openai:MODEL or hf:PATH.",
+        "Answers are from the embedded offline reader, not an LLM: use your own with --llm openai:MODEL or hf:PATH.",
     ]
     if out:
-        lines.append(f"The curated pool stands in {out}, its manifest beside it.")
+        lines.append(f"The curated pool is in {out}, with its manifest next to it.")
     return "\n".join(lines)
 
 

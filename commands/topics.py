@@ -1,4 +1,4 @@
-"""`topics`: what the pool covers, and what it lacks."""
+"""`topics`: what the pool covers and what it lacks."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .shared import open_workspace, settings_of
 def topics(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     gaps: Annotated[
-        bool, typer.Option("--gaps", help="What queries need, the LLM lacks and the pool does not cover.")
+        bool, typer.Option("--gaps", help="Show topics that queries need, the LLM lacks and the pool does not cover.")
     ] = False,
-    search: Annotated[str, typer.Option("--search", "-s", help="Only topics that hold this text.")] = "",
-    limit: Annotated[int, typer.Option("--limit", "-n", help="Topics to show.", min=1)] = 20,
+    search: Annotated[str, typer.Option("--search", "-s", help="Only topics that contain this text.")] = "",
+    limit: Annotated[int, typer.Option("--limit", "-n", help="Maximum number of topics to show.", min=1)] = 20,
     as_json: JsonOption = False,
 ) -> None:
-    """Topics of the pool with size, knowledge, coverage and sources; with --gaps what to collect next."""
+    """List topics with size, LLM knowledge, coverage and sources; with --gaps, what to collect next."""
     from ..engine.topics import report
 
     settings = settings_of(workspace)

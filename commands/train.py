@@ -1,4 +1,4 @@
-"""`train`: what is learnt from the LLM's answers."""
+"""`train`: learn from the LLM's answers."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 @grouped
 def train_sources(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    depth: Annotated[int, typer.Option("--depth", "-b", help="Demonstrations tried for each query.", min=2)] = 50,
-    ranking: Annotated[str, typer.Option(help="What ranks them: dense or bm25.")] = "dense",
+    depth: Annotated[int, typer.Option("--depth", "-b", help="Number of demonstrations tried per query.", min=2)] = 50,
+    ranking: Annotated[str, typer.Option(help="Retrieval that ranks them: dense or bm25.")] = "dense",
     k: ShotsOption = None,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", help="First validation queries only.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", help="Use only the first N validation queries.")] = None,
     llm: LLMOptions = NO_LLM_OPTIONS,
     paid: PaidOptions = NO_PAID_OPTIONS,
 ) -> None:
-    """Which sources help and which hurt: the LLM answers validation queries with single demonstrations (paper 003)."""
+    """Learn which sources help: the LLM answers validation queries with single demonstrations (Lyu et al. 2023)."""
     from ..engine.sources.train import SourcePlan, SourceTraining
     from ..engine.store.trials import source_summaries
     from ..render.sources import show_sources, show_training
@@ -58,22 +58,22 @@ def train_sources(
 def train_ranker(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     method: Annotated[
-        Literal["ranker", "promptpg"], typer.Option("--method", "-m", help="promptpg: the whole-prompt baseline.")
+        Literal["ranker", "promptpg"], typer.Option("--method", "-m", help="ranker, or the baseline promptpg.")
     ] = "ranker",
-    epochs: Annotated[int, typer.Option(help="Passes over the validation queries, at most.", min=1)] = 5,
-    batch: Annotated[int, typer.Option(help="Queries between two steps.", min=1)] = 20,
-    rate: Annotated[float, typer.Option(help="Learning rate of Adam.")] = 1e-3,
-    rouge: Annotated[float | None, typer.Option(help="Free text is right from this ROUGE-L on.")] = None,
+    epochs: Annotated[int, typer.Option(help="Maximum number of epochs.", min=1)] = 5,
+    batch: Annotated[int, typer.Option(help="Batch size in queries.", min=1)] = 20,
+    rate: Annotated[float, typer.Option(help="Learning rate (Adam).")] = 1e-3,
+    rouge: Annotated[float | None, typer.Option(help="Minimum ROUGE-L for free text to count as correct.")] = None,
     taken_from: Annotated[
-        Path | None, typer.Option("--from", help="Train nothing: take over the ranker of another workspace.")
+        Path | None, typer.Option("--from", help="Do not train: import the ranker of another workspace.")
     ] = None,
     k: ShotsOption = None,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", help="First validation queries only.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", help="Use only the first N validation queries.")] = None,
     order: OrderOption = None,
     llm: LLMOptions = NO_LLM_OPTIONS,
     paid: PaidOptions = NO_PAID_OPTIONS,
 ) -> None:
-    """Learn to rank demonstrations from the LLM's right and wrong answers, and book every flip (paper 000)."""
+    """Learn to rank demonstrations from the LLM's right and wrong answers; record every flip (Yu et al. 2024)."""
     from ..engine.ranker.train import RankerPlan, RankerTraining
     from ..render.ranker import show_ranker
 
@@ -95,19 +95,23 @@ def train_ranker(
 @grouped
 def train_topics(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    topics: Annotated[str, typer.Option("--topics", help="Your own list, one topic a line, instead of mining.")] = "",
-    size: Annotated[int | None, typer.Option(help="Topics at most.", min=1)] = None,
+    topics: Annotated[
+        str, typer.Option("--topics", help="File with one topic per line, instead of mining topics.")
+    ] = "",
+    size: Annotated[int | None, typer.Option(help="Maximum number of topics.", min=1)] = None,
     llm_topics: Annotated[
-        bool, typer.Option("--llm-topics/--no-llm-topics", help="Whether the LLM picks each row's core topics.")
+        bool, typer.Option("--llm-topics/--no-llm-topics", help="Let the LLM pick the core topics of each row.")
     ] = True,
-    sample: Annotated[int, typer.Option(help="Demonstrations to learn from, at most.", min=1)] = 20_000,
-    questions: Annotated[int, typer.Option(help="Demonstrations asked without shots.", min=0)] = 1_000,
-    cosine: Annotated[float, typer.Option("--lambda", help="Weight of similarity beside topics.")] = 1.0,
-    epochs: Annotated[int, typer.Option(help="Passes over the examples, at most.", min=1)] = 30,
+    sample: Annotated[int, typer.Option(help="Maximum number of demonstrations to learn from.", min=1)] = 20_000,
+    questions: Annotated[
+        int, typer.Option(help="Number of demonstrations asked zero-shot, to estimate LLM knowledge.", min=0)
+    ] = 1_000,
+    cosine: Annotated[float, typer.Option("--lambda", help="Weight of similarity relative to topics.")] = 1.0,
+    epochs: Annotated[int, typer.Option(help="Maximum number of epochs.", min=1)] = 30,
     llm: LLMOptions = NO_LLM_OPTIONS,
     paid: PaidOptions = NO_PAID_OPTIONS,
 ) -> None:
-    """Which topics the pool has, which the LLM knows, and which demonstrations cover them (paper 004)."""
+    """Learn the pool's topics, which of them the LLM knows and which demonstrations cover them (Kweon et al. 2025)."""
     from ..engine.topics.train import TopicPlan, TopicTraining
     from ..render.topics import show_topic_training
 
@@ -125,7 +129,7 @@ def train_all(
     llm: LLMOptions = NO_LLM_OPTIONS,
     paid: PaidOptions = NO_PAID_OPTIONS,
 ) -> None:
-    """Sources, ranker and topics one after the other, as set by default, within one budget."""
+    """Train sources, ranker and topics in turn with default options, within one budget."""
     from ..engine.ranker.train import RankerTraining
     from ..engine.sources.train import SourceTraining
     from ..engine.topics.train import TopicTraining

@@ -98,8 +98,8 @@ def test_a_budget_that_is_too_small_keeps_what_was_paid(run: Run, facts: Path) -
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "name one query or one set"),
-        (["q?", "--validation"], "name one query or one set"),
+        ([], "give either a query or a split"),
+        (["q?", "--validation"], "give either a query or a split"),
         (["--split", "validations"], "unknown split"),
         (["q?", "--uncertainty", "entrpy"], "did you mean 'entropy'"),
         (["q?", "--arms", "nothing"], "unknown arm"),

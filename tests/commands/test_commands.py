@@ -60,7 +60,7 @@ def test_a_session_from_index_to_export(run: Run, tmp_path: Path) -> None:
         (["index", "no-such-file.jsonl"], 2, "no-such-file"),
         (["index", "x.jsonl", "--map", "input"], 2, "FIELD=COLUMN"),
         (["preview", "q", "-k", "-1"], 2, "k is -1"),
-        (["evaluate", "--split", "pool"], 2, "pool is not evaluated"),
+        (["evaluate", "--split", "pool"], 2, "pool cannot be evaluated"),
         (["llm", "check", "--llm", "opnai:gpt"], 2, "openai"),
         (["nonsense"], 2, "nonsense"),
     ],

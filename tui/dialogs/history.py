@@ -1,4 +1,4 @@
-"""Decisions taken, latest first."""
+"""List decisions, latest first."""
 
 from __future__ import annotations
 
