@@ -18,20 +18,20 @@ KINDS: Mapping[int, str] = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
-ROOM = "free some disk space, then run the same command again; nothing that was kept is lost"
+ROOM = "free some disk space and run the same command again; saved results are kept"
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 DENIED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _MENDS: Mapping[int, str] = {
     **dict.fromkeys(FULL, ROOM),
-    **dict.fromkeys((errno.EACCES, errno.EPERM), "ask for access to it, or choose another place"),
-    errno.EROFS: "mount it writable, or choose another place",
-    errno.EIO: "the disk itself failed: look at it, and go on with a copy elsewhere",
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "ask for access, or choose another location"),
+    errno.EROFS: "mount it writable, or choose another location",
+    errno.EIO: "the disk failed: check it, and continue with a copy elsewhere",
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), "close other programs, or raise the limit: ulimit -n 4096"),
-    errno.EFBIG: "choose a place that takes larger files",
-    errno.ELOOP: "its symbolic links run in a circle: correct them",
+    errno.EFBIG: "choose a location that allows larger files",
+    errno.ELOOP: "its symbolic links form a loop: correct them",
     errno.ENAMETOOLONG: "use a shorter name",
-    errno.ENOTDIR: "a part of its path is a file: check the path",
-    errno.ESTALE: "the network folder is gone: mount it again",
+    errno.ENOTDIR: "part of the path is a file: check the path",
+    errno.ESTALE: "the network folder is no longer mounted: mount it again",
 }
 """What can be done about what an operating system says."""
 

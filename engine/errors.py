@@ -55,5 +55,5 @@ class Cancelled(CurateError):
 
     exit_code = 130
 
-    def __init__(self, what: str = "interrupted", fix: str = "run the same command again to go on") -> None:
+    def __init__(self, what: str = "interrupted", fix: str = "run the same command again to continue") -> None:
         super().__init__(what, fix)

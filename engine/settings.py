@@ -37,28 +37,30 @@ class Settings:
     """Every knob that can be set in a file; commands take the same names as flags."""
 
     encoder: str = _setting("all-MiniLM-L6-v2", "sentence-transformers name or path")
-    device: str = _setting("auto", "auto, cpu, cuda or mps, for the encoder and hf LLMs")
-    near_duplicate: float = _setting(0.8, "Jaccard of character 5-grams from which two inputs repeat each other")
+    device: str = _setting("auto", "device of the encoder and of hf LLMs: auto, cpu, cuda or mps")
+    near_duplicate: float = _setting(
+        0.8, "Jaccard similarity of character 5-grams above which inputs are near duplicates"
+    )
     method: str = _setting("dense", "selection method")
-    k: int = _setting(5, "shots: demonstrations in a prompt")
-    preselect: int = _setting(100, "nearest demonstrations that dpp and set-bsr choose from")
+    k: int = _setting(5, "number of demonstrations per prompt")
+    preselect: int = _setting(100, "number of nearest demonstrations that dpp and set-bsr choose from")
     order: Order = _setting("best-last", "best-last (next to the query) or best-first")
     prompt_format: str = _setting("auto", "auto, Q-A, QO-A, SQO-A, SQ-A, or a text with {input} {options} {context}")
-    instruction: str = _setting("", "first line of every prompt; empty: one that fits the task")
+    instruction: str = _setting("", "first line of every prompt; empty: chosen by task")
     llm: str = _setting("offline", "offline, openai:MODEL or hf:NAME_OR_PATH")
     base_url: str = _setting("", "OpenAI-compatible server; empty: OPENAI_BASE_URL or OpenAI itself")
     base_url_by: str = ""
     """No setting: the folder of the workspace whose own file named ``base_url``; empty where the user did."""
     answers: str = _setting("auto", "auto, score (compare the options' log-probabilities) or generate")
-    max_tokens: int = _setting(64, "longest generated answer")
+    max_tokens: int = _setting(64, "maximum tokens of an answer")
     temperature: float = _setting(0.0, "sampling temperature")
-    context_tokens: int | None = _setting(None, "longest prompt; not set: what the LLM is known to take", int)
-    concurrency: int = _setting(64, "most calls in flight")
-    timeout: float = _setting(60.0, "seconds before a call is given up")
-    attempts: int = _setting(6, "attempts a call gets")
-    price_in: float | None = _setting(None, "USD per million prompt tokens; not set: not known", float)
-    price_out: float | None = _setting(None, "USD per million generated tokens; not set: not known", float)
-    seed: int = _setting(0, "seed of everything drawn at random")
+    context_tokens: int | None = _setting(None, "maximum tokens of a prompt; not set: the LLM's limit, if known", int)
+    concurrency: int = _setting(64, "maximum concurrent calls")
+    timeout: float = _setting(60.0, "timeout of a call in seconds")
+    attempts: int = _setting(6, "maximum attempts per call")
+    price_in: float | None = _setting(None, "price per million prompt tokens in USD; not set: unknown", float)
+    price_out: float | None = _setting(None, "price per million generated tokens in USD; not set: unknown", float)
+    seed: int = _setting(0, "random seed")
 
     @property
     def template(self) -> Template:
@@ -189,7 +191,7 @@ def _typed(kind: type, value: Any) -> Any:
         raise ValueError from error
 
 
-_OR_LEAVE_OUT = ", or leave it out where it is not known"
+_OR_LEAVE_OUT = ", or omit it if unknown"
 
 
 def _check(settings: Settings) -> None:

@@ -39,10 +39,10 @@ class UnconfirmedServer(LLMError):
     def __init__(self, url: str, workspace: str) -> None:
         self.url, self.workspace = canonical(url), workspace
         what = "prompts and your key" if os.environ.get("OPENAI_API_KEY") else "prompts"
-        fix = "name a server with --base-url"
+        fix = "give a server with --base-url"
         if self.url:
             where = shlex.quote(workspace)
-            fix = f"icl-curate llm trust {shlex.quote(self.url)} -w {where}   (once), or name it with --base-url"
+            fix = f"icl-curate llm trust {shlex.quote(self.url)} -w {where}   (once), or give it with --base-url"
         super().__init__(f"the workspace's own config.toml would send {what} to {self.url or repr(url)}", fix)
 
 
@@ -122,9 +122,7 @@ def place() -> Path:
 def _checked(url: str) -> str:
     found = canonical(url)
     if not found:
-        raise UsageError(
-            f"{url!r} is not a base URL that can be confirmed", "give scheme, host, port and path alone, in ASCII"
-        )
+        raise UsageError(f"{url!r} is not a valid base URL", "give only scheme, host, port and path, in ASCII")
     return found
 
 
@@ -145,7 +143,7 @@ def _read() -> _Kept:
         raise CurateError(f"cannot read {place()}: {error.strerror}", f"ls -l {shlex.quote(str(place()))}") from error
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise CurateError(
-            f"{place()} is damaged", f"rm {shlex.quote(str(place()))}   (servers are then to be confirmed again)"
+            f"{place()} is damaged", f"rm {shlex.quote(str(place()))}   (servers must then be confirmed again)"
         ) from error
 
 
@@ -161,5 +159,5 @@ def _writing() -> Iterator[_Kept]:
             replace_file(path, lambda file: file.write(text.encode()))
     except OSError as error:
         raise CurateError(
-            f"cannot write {path}: {error.strerror}", "ICL_CURATE_CONFIG=/a/folder/of/yours/config.toml moves it"
+            f"cannot write {path}: {error.strerror}", "set ICL_CURATE_CONFIG=/writable/folder/config.toml"
         ) from error

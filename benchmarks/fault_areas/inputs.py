@@ -343,7 +343,7 @@ CASES: dict[str, Make] = {
     "socket": special("p.jsonl", bound_socket),
     "link to itself": special("p.jsonl", loop),
     "two links to each other": special("p.jsonl", two_loops),
-    "link to nothing": special("p.jsonl", lambda path: path.symlink_to("nowhere")),
+    "broken link": special("p.jsonl", lambda path: path.symlink_to("nowhere")),
     "link to /dev/zero": special("p.jsonl", lambda path: path.symlink_to("/dev/zero")),
     "link to /dev/zero as CSV": special("p.csv", lambda path: path.symlink_to("/dev/zero")),
     "link to /dev/zero as Parquet": special("p.parquet", lambda path: path.symlink_to("/dev/zero")),

@@ -203,7 +203,7 @@ class Calibration:
         room = prompt_budget(self.settings, self.capabilities)
         found = [fitted(case, self.frame, self.llm.backend.count_tokens, room, self._growth(case)) for case in cases]
         if cut := sum(was_cut for _, was_cut in found):
-            note = f"{cut:,} queries had more text than fits into {room:,} tokens: they were cut"
+            note = f"{cut:,} queries were truncated to fit into {room:,} tokens"
             self.report(Event(TASK, note=note))
         return [case for case, _ in found]
 
@@ -216,8 +216,8 @@ class Calibration:
             return
         name = {"logprobs": "log-probabilities", "entropies": "entropies"}[needs]
         raise LLMError(
-            f"calibration by '{self.plan.estimator}' needs {name} of answers, which {self.llm.name} does not give",
-            "icl-curate calibrate … --uncertainty self-consistency (draws samples of every prompt), or --llm hf:PATH",
+            f"calibration by '{self.plan.estimator}' needs {name} of answers, which {self.llm.name} does not provide",
+            "icl-curate calibrate … --uncertainty self-consistency (samples each prompt), or --llm hf:PATH",
         )
 
     # what is kept and told

@@ -60,7 +60,7 @@ def fine_tuning_set(
     """
     latest = kept.latest(workspace, ARM, split)
     if latest is None:
-        raise UsageError(f"no {split} queries were calibrated yet", f"icl-curate calibrate --split {split}")
+        raise UsageError(f"no {split} queries have been calibrated yet", f"icl-curate calibrate --split {split}")
     run, llm = latest
     accepted = {row: said.answer for row, said in reviews(workspace, llm).items() if said.round is not None}
     task = task_of(workspace)
@@ -101,7 +101,9 @@ def fine_tuning_set(
         turns.append({"role": "assistant", "content": target(query, earlier, task)})
         examples.append(Example(query.id, tuple(turns)))
     if not examples:
-        raise UsageError(f"none of the {len(walked):,} {split} queries ended right", "icl-curate calibrate --split …")
+        raise UsageError(
+            f"none of the {len(walked):,} {split} queries ended with a right answer", "icl-curate calibrate --split …"
+        )
     return FineTuningSet(run, tuple(examples), counts)
 
 

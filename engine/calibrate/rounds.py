@@ -35,13 +35,13 @@ class Arm:
 
 
 ARMS: Mapping[str, Arm] = {
-    "full": Arm("scores of documents and of earlier answers", "uncertainty", "uncertainty"),
-    "answers": Arm("scores of earlier answers alone", "none", "uncertainty"),
-    "plain": Arm("earlier answers, no scores", final="second"),
+    "full": Arm("scores of documents and earlier answers", "uncertainty", "uncertainty"),
+    "answers": Arm("scores of earlier answers only", "none", "uncertainty"),
+    "plain": Arm("earlier answers without scores", final="second"),
     "relevance": Arm("document scores from the encoder", "relevance", "uncertainty"),
-    "oracle": Arm("scores from the known truth: the bound", "oracle", "oracle"),
-    "sampling": Arm("no rounds: as many samples, the surest stands", samples=True),
-    "vote": Arm("no rounds: as many samples, the majority stands", samples=True, final="vote"),
+    "oracle": Arm("scores from the reference answers", "oracle", "oracle"),
+    "sampling": Arm("no rounds: the surest of as many samples", samples=True),
+    "vote": Arm("no rounds: the majority of as many samples", samples=True, final="vote"),
 }
 
 
@@ -49,7 +49,7 @@ def arms_named(names: Sequence[str]) -> tuple[str, ...]:
     """The names, once each, ``all`` standing for every arm; `UsageError` for an unknown one."""
     chosen = list(ARMS) if "all" in names else list(dict.fromkeys(names))
     if unknown := [name for name in chosen if name not in ARMS]:
-        raise UsageError(f"unknown arm '{unknown[0]}'", f"--arms with some of: {', '.join(ARMS)}, all")
+        raise UsageError(f"unknown arm '{unknown[0]}'", f"--arms with any of: {', '.join(ARMS)}, all")
     return tuple(chosen)
 
 

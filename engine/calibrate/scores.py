@@ -81,10 +81,10 @@ def self_consistency(answer: Answer, samples: Sequence[Answer], choices: Sequenc
 
 
 ESTIMATORS: Mapping[str, Estimator] = {
-    "product": Estimator(product, "logprobs", "1 − the product of the tokens' probabilities (the paper's)"),
-    "geometric": Estimator(geometric, "logprobs", "1 − their geometric mean: length-normalised"),
+    "product": Estimator(product, "logprobs", "1 − product of token probabilities (as in the paper)"),
+    "geometric": Estimator(geometric, "logprobs", "1 − geometric mean of token probabilities (length-normalised)"),
     "entropy": Estimator(entropy, "entropies", "1 − exp(−mean token entropy)"),
-    "self-consistency": Estimator(self_consistency, "samples", "1 − the share of samples that agree"),
+    "self-consistency": Estimator(self_consistency, "samples", "1 − share of samples that agree"),
 }
 
 

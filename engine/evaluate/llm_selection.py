@@ -32,13 +32,15 @@ class LLMMethod:
         if capabilities is not UNSEEN:
             require(capabilities, llm, scoring=self.scores, instructs=self.instructs, purpose=name)
         if self.choices and task.kind == "open":
-            raise UsageError(f"{name} compares choices, the pool's questions are open", "choose cone or mdr")
+            raise UsageError(f"{name} needs answer options, but the pool's questions are open", "choose cone or mdr")
 
 
 LLM_METHODS: Mapping[str, LLMMethod] = {
     "rerank": LLMMethod(rerank, "the LLM orders the best 20 by BM25 (RankGPT)", instructs=True),
-    "sure": LLMMethod(sure, "summaries argue for two candidate answers (SuRe)", instructs=True),
-    "mdl": LLMMethod(mdl, "the set that leaves the LLM least in doubt (MDL)", scores=True, choices=True, seeded=True),
-    "mdr": LLMMethod(mdr, "near ones that the LLM answers well itself (MDR)", scores=True),
-    "cone": LLMMethod(cone, "those that make the query least surprising (ConE)", scores=True, instructs=True),
+    "sure": LLMMethod(sure, "summaries of the evidence for two candidate answers (SuRe)", instructs=True),
+    "mdl": LLMMethod(
+        mdl, "the set with the lowest entropy of the LLM's answer (MDL)", scores=True, choices=True, seeded=True
+    ),
+    "mdr": LLMMethod(mdr, "similar ones that the LLM answers well zero-shot (MDR)", scores=True),
+    "cone": LLMMethod(cone, "those with the lowest perplexity of the query (ConE)", scores=True, instructs=True),
 }

@@ -78,7 +78,9 @@ class MethodContext:
             requests.append(request_for(prompt, self.settings, self.capabilities))
             dropped.append(lost)
         if lost_in := sum(1 for lost in dropped if lost):
-            self.report(Event("select", note=f"{method}: {lost_in} prompts were too long and lost their weakest shots"))
+            self.report(
+                Event("select", note=f"{method}: {lost_in} prompts were too long; their weakest shots were dropped")
+            )
         return requests, dropped
 
     def answer(self, rows: Sequence[Sequence[int]], method: str = "") -> RequestStages:

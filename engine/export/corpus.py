@@ -66,7 +66,7 @@ def format_of(out: Path) -> str:
     """The format a file name asks for. Raises `UsageError` where the name does not tell."""
     if found := SUFFIXES.get(out.suffix.lower()):
         return found
-    raise UsageError(f"the name '{out.name}' does not tell a format", f"--format {'|'.join(FORMATS)}")
+    raise UsageError(f"cannot tell the format from the name '{out.name}'", f"--format {'|'.join(FORMATS)}")
 
 
 def export(
@@ -131,7 +131,7 @@ def publish(plan: ExportPlan, write: Callable[[Path], dict[str, Any]]) -> dict[s
     except OSError as error:
         raise CurateError(
             f"cannot write {plan.out}: {error.strerror or error}",
-            "make room or choose another place; nothing was changed",
+            "free disk space or choose another location; nothing was changed",
         ) from error
     finally:
         _remove(temporary)
@@ -161,7 +161,7 @@ def _rows(workspace: Workspace, plan: ExportPlan, split: Split) -> Int64s:
         if plan.sources:
             known = {name for (name,) in con.execute("SELECT DISTINCT source FROM pool").fetchall()}
             if missing := [name for name in plan.sources if name not in known]:
-                raise UsageError(f"no source is named '{missing[0]}'", "icl-curate sources")
+                raise UsageError(f"no source named '{missing[0]}'", "icl-curate sources")
         rows = con.execute(f"{sql} ORDER BY row", values).fetchnumpy()["row"]
     return np.asarray(rows, np.int64)
 
@@ -221,8 +221,8 @@ def _card(plan: ExportPlan, chosen: dict[Split, Int64s]) -> str:
     return (
         f"---\nconfigs:\n- config_name: default\n  data_files:\n{files}---\n\n# {plan.out.name}\n\n"
         f"A pool of in-context-learning demonstrations, curated with icl-curate {VERSION}.\n\n{counts}\n\n"
-        "Columns: id, source, input, output, options, answers (further accepted ones), context, metadata (JSON).\n"
-        "What was taken out, when and why stands in `manifest.json`.\n"
+        "Columns: id, source, input, output, options, answers (other accepted answers), context, metadata (JSON).\n"
+        "What was pruned, when and why is in `manifest.json`.\n"
     )
 
 

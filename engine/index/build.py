@@ -224,9 +224,9 @@ def _check(plan: IndexPlan) -> None:
     check_mapping(plan.columns)
     for name in ("validation_fraction", "test_fraction"):
         if not 0 <= getattr(plan, name) < 1:
-            raise UsageError(f"{name.replace('_', ' ')} is {getattr(plan, name)}", "use a share from 0 to below 1")
+            raise UsageError(f"{name.replace('_', ' ')} is {getattr(plan, name)}", "use a fraction from 0 to below 1")
     if plan.validation_fraction + plan.test_fraction >= 1:
-        raise UsageError("the fractions leave nothing in the pool", "use shares that add up to less than 1")
+        raise UsageError("the fractions leave no rows in the pool", "use fractions that add up to less than 1")
 
 
 # which files, and which of them changed
@@ -251,7 +251,7 @@ def _files(workspace: Workspace, plan: IndexPlan) -> tuple[list[_File], list[Ski
         unread |= passed
     if unread and plan.strict:
         path, reason = next(iter(unread.items()))
-        raise UsageError(f"{path} {reason}", "leave it out, or leave out --strict to skip it")
+        raise UsageError(f"{path} {reason}", "remove it, or omit --strict to skip it")
     files = [_file(workspace, path, reading) for path, reading in wanted.items()]
     return files, [Skipped(path, 0, reason) for path, reason in unread.items()]
 
@@ -260,7 +260,7 @@ def _known_files(workspace: Workspace) -> list[_File]:
     with workspace.read() as con:
         known = con.execute("SELECT path, reading FROM files WHERE path <> ? ORDER BY path", [STDIN]).fetchall()
     if not known:
-        raise UsageError("no file was indexed yet", "icl-curate index POOL.jsonl")
+        raise UsageError("no file has been indexed yet", "icl-curate index POOL.jsonl")
     return [
         _file(workspace, str(workspace.path.parent / path), _Reading(**json.loads(reading))) for path, reading in known
     ]
@@ -315,13 +315,13 @@ def _stage(files: list[_File], staging: Path, strict: bool, report: Report, canc
                     report(Event("read", done))
                 if file.stamp and _stamp(stream) != file.stamp:
                     raise UsageError(
-                        f"{file.path} changed while it was read", "run the same command again once it is whole"
+                        f"{file.path} changed while being read", "run the same command again when it is complete"
                     )
     if strict and skipped:
         first = skipped[0]
         raise UsageError(
             f"{len(skipped):,} bad row(s), the first at {first.file}:{first.line}: {first.reason}",
-            "mend the rows, or leave out --strict to skip them",
+            "fix the rows, or omit --strict to skip them",
         )
     return skipped
 
@@ -347,7 +347,7 @@ def _batches(file: _File, stream: BinaryIO, skipped: list[Skipped]) -> Iterator[
     if not good:
         why = f": line {skipped[first_bad].line}: {skipped[first_bad].reason}" if len(skipped) > first_bad else ""
         raise UsageError(
-            f"{file.path} has no usable row{why}", "name its columns: --map input=COLUMN --map output=COLUMN"
+            f"{file.path} has no usable row{why}", "map its columns: --map input=COLUMN --map output=COLUMN"
         )
 
 
@@ -454,7 +454,7 @@ def _refuse_taken_ids(con: duckdb.DuckDBPyConnection, strict: bool) -> None:
     if first and strict:
         raise UsageError(
             f"{first[3]:,} bad row(s), the first at {first[0]}:{first[1]}: {first[2]}",
-            "mend the rows, or leave out --strict to skip them",
+            "fix the rows, or omit --strict to skip them",
         )
     con.execute("INSERT INTO skipped SELECT file, line, reason FROM refused ORDER BY ordinal")
     con.execute("DELETE FROM staged WHERE ordinal IN (SELECT ordinal FROM refused)")

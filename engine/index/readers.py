@@ -101,14 +101,14 @@ def opened(path: str) -> Iterator[BinaryIO]:
             raise UsageError(f"{path} is a directory", f"icl-curate index '{file / '*.jsonl'}'")
         stream = open_regular(path)
     except FileNotFoundError:
-        gone = "is a link to nothing" if os.path.islink(path) else "does not exist"  # noqa: PTH114
+        gone = "is a broken link" if os.path.islink(path) else "does not exist"  # noqa: PTH114
         raise UsageError(f"{path} {gone}", "check the path") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UsageError(f"cannot read {path}: {reason}", "name a file that you may read, or pipe into -") from error
+        raise UsageError(f"cannot read {path}: {reason}", "give a readable file, or pipe into -") from error
     with stream:
         if not stream.read(1):
-            raise UsageError(f"{path} is empty", "leave it out, or write the demonstrations to it")
+            raise UsageError(f"{path} is empty", "remove it, or add rows to it")
         stream.seek(0)
         yield stream
 
@@ -124,7 +124,7 @@ def piped(fix: str) -> bytes:
     except (OSError, ValueError):  # no file at all, but bytes in memory
         return stream.read()
     if stat.S_ISCHR(mode.st_mode) and not os.path.samestat(mode, os.stat(os.devnull)):  # noqa: PTH116
-        raise UsageError("standard input is a terminal or a device: nothing is piped in", fix)
+        raise UsageError("standard input is a terminal or a device, not a pipe", fix)
     return stream.read()
 
 
@@ -145,7 +145,7 @@ def format_of(path: str, stream: BinaryIO) -> Format:
         if first == b"[":
             return "json"
     raise UsageError(
-        f"{path}: the format is not known", "name the file .jsonl, .json, .csv, .tsv or .parquet (.gz after it is fine)"
+        f"{path}: unknown format", "name the file .jsonl, .json, .csv, .tsv or .parquet (optionally with .gz)"
     )
 
 
@@ -221,7 +221,7 @@ def _jsonl(lines: Iterable[tuple[int, str | Bad]]) -> Iterator[Record]:
 
 def _json_fault(error: Exception, text: str) -> str:
     if "\0" in text:
-        return "holds NUL bytes"
+        return "contains NUL bytes"
     if isinstance(error, json.JSONDecodeError):
         return f"not JSON: {error.msg} at column {error.colno}"
     return "not JSON: nested too deeply" if isinstance(error, RecursionError) else f"not JSON: {error}"
@@ -240,7 +240,7 @@ def _json(path: str, data: bytes) -> Iterator[Record]:
         text = data.decode(encoding, errors="replace")
     start = len(text) - len(text.lstrip(_SPACE))
     if start == len(text):
-        raise UsageError(f"{path} is empty", "leave it out, or write the demonstrations to it")
+        raise UsageError(f"{path} is empty", "remove it, or add rows to it")
     if text[start] == "[":
         yield from _elements(path, text, start)
         return
@@ -249,7 +249,7 @@ def _json(path: str, data: bytes) -> Iterator[Record]:
     except (ValueError, RecursionError) as error:
         whole, end = None, 0
         if "\n" not in text[start:].rstrip():
-            raise UsageError(f"{path}: {_json_fault(error, text)}", "mend the file") from error
+            raise UsageError(f"{path}: {_json_fault(error, text)}", "fix the file") from error
     if not isinstance(whole, dict) or text[end:].strip(_SPACE):
         yield from _jsonl(_strict_lines(io.BytesIO(data)))
         return
@@ -320,7 +320,7 @@ def _array_fault(path: str, text: str, position: int, message: str) -> UsageErro
     if not text[position:].strip(_SPACE):
         return UsageError(f"{path} is truncated: the JSON array never ends (line {line})", "write the file again")
     return UsageError(
-        f"{path}: line {line}: not JSON: {message}", "mend that line, or write one object a line as .jsonl"
+        f"{path}: line {line}: not JSON: {message}", "fix that line, or write one object per line as .jsonl"
     )
 
 
@@ -366,7 +366,7 @@ def _csv(path: str, stream: BinaryIO, *, tab: bool) -> Iterator[Record]:
             continue  # a blank line
         if header is None:
             if isinstance(fields, Bad) or not any(name.strip() for name in fields):
-                raise UsageError(f"{path}: line 1 is no header row", "let the first line name the columns")
+                raise UsageError(f"{path}: line 1 is not a header row", "put the column names in the first line")
             header = [name.strip() for name in fields]
         elif isinstance(fields, Bad):
             yield line, fields
@@ -375,7 +375,7 @@ def _csv(path: str, stream: BinaryIO, *, tab: bool) -> Iterator[Record]:
         else:
             yield line, _csv_checked(header, list(map(formulas.plain, fields)) if unescape else fields)
     if header is None:
-        raise UsageError(f"{path} has no header row", "let the first line name the columns")
+        raise UsageError(f"{path} has no header row", "put the column names in the first line")
 
 
 def _csv_checked(header: list[str], fields: list[str]) -> dict[str, Any] | Bad:
@@ -386,7 +386,7 @@ def _csv_checked(header: list[str], fields: list[str]) -> dict[str, Any] | Bad:
         except UnicodeEncodeError:
             return Bad("not UTF-8")
     if "\0" in text:
-        return Bad("holds NUL bytes")
+        return Bad("contains NUL bytes")
     return dict(zip(header, fields, strict=True))
 
 
@@ -398,7 +398,7 @@ def _csv_records(feed: _Feed, delimiter: str) -> Iterator[list[str] | Bad]:
             for fields in reader:
                 if len(feed.taken) > 2 and _swallowed(feed.taken, delimiter, width):
                     feed.give_back(1)
-                    yield Bad("a quote is never closed")
+                    yield Bad("unclosed quote")
                     break
                 width = width or len(fields)
                 yield fields
@@ -407,7 +407,7 @@ def _csv_records(feed: _Feed, delimiter: str) -> Iterator[list[str] | Bad]:
         except csv.Error as error:
             stray = len(feed.taken) > 1 or "unexpected end" in str(error)
             feed.give_back(1)
-            yield Bad("a quote is never closed" if stray else f"not CSV: {error}")
+            yield Bad("unclosed quote" if stray else f"not CSV: {error}")
 
 
 def _swallowed(lines: list[str], delimiter: str, width: int) -> bool:
@@ -434,9 +434,9 @@ def _parquet(path: str, stream: BinaryIO) -> Iterator[Record]:
                 yield number, row
     except (pyarrow.ArrowException, UnicodeDecodeError) as error:  # the latter: a column's name
         message = str(error).splitlines()[0]
-        raise UsageError(f"{path} is truncated or no Parquet file: {message}", "write the file again") from error
+        raise UsageError(f"{path} is truncated or not a Parquet file: {message}", "write the file again") from error
     if not number:
-        raise UsageError(f"{path} has no rows", "leave it out, or write the demonstrations to it")
+        raise UsageError(f"{path} has no rows", "remove it, or add rows to it")
 
 
 def plain_rows(batch: Any) -> list[dict[str, Any] | Bad]:

@@ -90,7 +90,7 @@ def check_mapping(columns: Mapping[str, str]) -> None:
     """Raise `UsageError` for a field that does not exist."""
     for name in columns:
         if name not in FIELDS:
-            raise UsageError(f"there is no field '{name}' to map a column to", f"fields: {', '.join(FIELDS)}")
+            raise UsageError(f"unknown field '{name}' in --map", f"fields: {', '.join(FIELDS)}")
 
 
 class Mapper:
@@ -337,7 +337,7 @@ def _conversation(
         if role == "user" and next_role == "assistant" and asked.strip() and answered.strip()
     ]
     if not pairs:
-        raise _BadRow("no user message with an answer to it")
+        raise _BadRow("no user message with an answer")
     if system:
         extra = {**extra, "system": system}
     several = len(pairs) > 1
@@ -372,7 +372,7 @@ def _row(
     texts = (name or "", question, output, context, source or "", *options, *answers)
     joined = "\0".join(texts)
     if joined.count("\0") != len(texts) - 1:
-        raise _BadRow("holds NUL bytes")
+        raise _BadRow("contains NUL bytes")
     if len(joined) > LONGEST:
         _check_lengths({"input": question, "output": output, "context": context})
     if not joined.isascii():

@@ -112,7 +112,8 @@ def own_process(job: Job) -> int | None:
     pid = said.get("pid")
     if wrong or (pid is not None and not trust.is_signed(["process", str(job.folder), pid], said.get("signature"))):
         raise UsageError(
-            f"job {job.number} does not say truly which process it is, so none is ended", "end it by hand, if it is one"
+            f"job {job.number} names a process that is not its own, so nothing is killed",
+            "if it is a job, kill it yourself",
         )
     return pid
 
@@ -179,7 +180,7 @@ def read(folder: Path) -> Job:
         return replace(job, state="cancelled")
     if job.ended is None:
         fix = f"icl-curate jobs resume {job.number}"
-        return replace(job, state="failed", error="its process was killed; what it paid for is kept", fix=fix)
+        return replace(job, state="failed", error="its process was killed; paid answers are kept", fix=fix)
     error, fix = complaint(log(job))
     return replace(job, state="failed", error=error or f"ended with exit code {job.code}", fix=fix)
 
@@ -247,7 +248,7 @@ def _fields(path: Path, kinds: Mapping[str, Callable[[Any], bool]]) -> tuple[dic
     except (OSError, ValueError, RecursionError):
         return {}, f"{path.name} cannot be read"
     if not isinstance(found, dict):
-        return {}, f"{path.name} holds no object"
+        return {}, f"{path.name} is not a JSON object"
     given = {name: value for name, value in found.items() if name in kinds and value is not None}
     wrong = [name for name, value in given.items() if not kinds[name](value)]
     right = {name: value for name, value in given.items() if name not in wrong}

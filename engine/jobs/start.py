@@ -46,7 +46,7 @@ def start(workspace: Workspace, arguments: Sequence[str], directory: Path | None
     """
     checked(arguments)
     if "-" in arguments:
-        raise UsageError("a job has no standard input", "write the text to a file, or leave out --background")
+        raise UsageError("a job cannot read standard input", "write the input to a file, or omit --background")
     parent = home(workspace)
     private_folder(parent)
     there = str(directory or Path.cwd())
@@ -71,7 +71,7 @@ def checked(arguments: Sequence[str]) -> Sequence[str]:
     """The arguments of a command that may be a job; a `UsageError` for any other."""
     name = next(dropwhile(lambda word: word.startswith("-"), arguments), "")
     if name not in COMMANDS:
-        raise UsageError(f"'{name}' is no long work", f"one of: {', '.join(COMMANDS)}")
+        raise UsageError(f"'{name}' cannot run in the background", f"use one of: {', '.join(COMMANDS)}")
     return arguments
 
 
@@ -93,7 +93,7 @@ def resumable(workspace: Workspace, number: int, *, trusted: bool = False) -> Jo
     if not trusted and not is_own(job):
         raise UsageError(
             f"job {number} was not started here by you: {job.command}",
-            f"run that command yourself if you want it, or: icl-curate jobs resume {number} --trust",
+            f"run that command yourself, or: icl-curate jobs resume {number} --trust",
         )
     return job
 
@@ -111,7 +111,7 @@ def cancel(workspace: Workspace, number: int, *, kill: bool = False) -> Job:
     if not job.live:
         raise UsageError(f"job {number} is {job.state} already", "icl-curate jobs")
     if not is_own(job):
-        raise UsageError(f"job {number} was not started here by you", "whoever started it can cancel it")
+        raise UsageError(f"job {number} was not started here by you", "only its owner can cancel it")
     (job.folder / CANCEL).touch()  # seen by a process too young to have told its pid
     pid = own_process(job)
     if pid is not None:

@@ -103,7 +103,7 @@ def prompt_for(
     backend: Backend | None = None,
     limit: int | None = None,
 ) -> tuple[Prompt, int]:
-    """The prompt of a selection, and how many of the weakest demonstrations did not fit into ``limit`` tokens."""
+    """The prompt of a selection, and how many of the lowest-ranked demonstrations did not fit into ``limit`` tokens."""
 
     def build(asked: Query, shown: Sequence[Demonstration]) -> Prompt:
         return build_prompt(asked, shown, task, settings.template, settings.order)

@@ -11,7 +11,7 @@ from .types import Failure, Result
 FIRST = 0.5
 LONGEST = 30.0
 
-NO_KEY_FIX = "export OPENAI_API_KEY=…, or name a server of your own with --base-url URL"
+NO_KEY_FIX = "export OPENAI_API_KEY=…, or use your own server with --base-url URL"
 
 
 def pause(attempt: int, retry_after: float | None) -> float:
@@ -27,25 +27,25 @@ def explain(failure: Failure, llm: str) -> LLMError:
     if failure.kind == "timeout":
         return LLMError(
             f"{llm} is too slow: {failure.message}",
-            "lower --concurrency, or set a longer timeout (ICL_CURATE_TIMEOUT=SECONDS)",
+            "lower --concurrency, or raise the timeout (ICL_CURATE_TIMEOUT=SECONDS)",
         )
     if failure.retry_after is not None and failure.retry_after >= 1.0:
         return LLMError(
-            f"{llm} asks to wait {failure.retry_after:,.0f} s: {failure.message}",
-            "run the same command again after that; what was answered is kept",
+            f"{llm} asks for a pause of {failure.retry_after:,.0f} s: {failure.message}",
+            "run the same command again after that; answers are kept",
         )
     if failure.unreachable or failure.kind == "transient":
         return LLMError(f"{llm} does not answer: {failure.message}", "start the server or correct --base-url")
     fixes = {
         "auth": NO_KEY_FIX,
         "quota": "add credit to the account, or choose another LLM with --llm",
-        "not_found": "check the model's name, and that --base-url ends in /v1 where the server wants it",
-        "redirect": "if that is the server you mean, name it with --base-url URL",
+        "not_found": "check the model name, and that --base-url ends in /v1 if the server needs it",
+        "redirect": "to use that server, give it with --base-url URL",
         "capability": "choose another LLM with --llm",
         "rate_limit": "wait, or lower --concurrency",
         "context": "use fewer demonstrations (-k) or a model with a longer context",
     }
-    return LLMError(f"{llm}: {failure.message}", fixes.get(failure.kind, "see what the server's own log says"))
+    return LLMError(f"{llm}: {failure.message}", fixes.get(failure.kind, "check the server's log"))
 
 
 def count_failures(results: Iterable[Result]) -> dict[str, int]:

@@ -149,7 +149,7 @@ class OpenAIServer:
         if expected >= _CUT_FLOOR and 0 < answer.tokens_in < _CUT * expected:
             return Failure(
                 "context",
-                f"the server read {answer.tokens_in:,} of about {expected:,} prompt tokens: it cut the prompt silently",
+                f"the server read {answer.tokens_in:,} of about {expected:,} prompt tokens: it truncated the prompt",
             )
         return replace(answer, latency=latency, tokens_in=answer.tokens_in or expected)
 
@@ -208,7 +208,7 @@ class OpenAIServer:
         except (openai.OpenAIError, httpx2.HTTPError) as error:
             return Failure("malformed", self._clean(f"{type(error).__name__}: {error}"))
         except RecursionError:  # the official client writes an error's body out
-            return Failure("malformed", "an error reply that is nested too deeply")
+            return Failure("malformed", "the error reply is nested too deeply")
         try:
             # before anything is read of it: an answer that repeats the key would be kept with it
             parsed = replies.parse_body(_without_key(replies.decoded(response.content)))
@@ -257,11 +257,11 @@ class OpenAIServer:
         context = await self._probe_context()
         self._dialect = replace(self._dialect, logprobs=logprobs, scoring=scoring, tokens_ratio=ratio)
         if not logprobs:
-            notes.append("gives no log-probabilities: methods that need uncertainty are not available")
+            notes.append("gives no log-probabilities: methods that need uncertainty are unavailable")
         if "temperature" in self._dialect.without:
-            notes.append("takes no temperature: answers are drawn at the model's own and may differ between runs")
+            notes.append("does not accept a temperature: answers may differ between runs")
         if not first.text and first.finish == "length":
-            notes.append("thinks before it answers: allow more tokens per answer")
+            notes.append("is a reasoning model: allow more tokens per answer")
         return Capabilities(
             logprobs=logprobs,
             scoring=scoring,
@@ -305,7 +305,7 @@ class OpenAIServer:
         longer = _probe_request(_PASSAGE + "\nReply with one word: is the sky blue?", max_tokens=16)
         second = await self._patiently(longer)
         if isinstance(second, Failure) or not first.tokens_in or second.tokens_in <= first.tokens_in:
-            return 1.0, ["does not count prompt tokens: a prompt that it cuts cannot be noticed"]
+            return 1.0, ["does not count prompt tokens: truncated prompts go unnoticed"]
         predicted = _estimate(longer.prompt.messages) - _estimate(short.prompt.messages)
         return min(max((second.tokens_in - first.tokens_in) / predicted, 0.25), 4.0), []
 

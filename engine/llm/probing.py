@@ -98,8 +98,8 @@ def require(
     ]
     if lacks:
         raise LLMError(
-            f"{purpose} needs {' and '.join(lacks)}, which {llm} does not give",
-            "choose an LLM that does (hf:PATH gives all, vLLM gives log-probabilities), or probe this one again: "
+            f"{purpose} needs {' and '.join(lacks)}, which {llm} does not provide",
+            "choose an LLM that does (hf:PATH: all; vLLM: log-probabilities), or probe this one again: "
             "icl-curate llm check --llm " + llm,
         )
 

@@ -112,7 +112,7 @@ def _follow(run: _Run, report: Report, cancel: CancelToken) -> None:
 def _over_budget(budget: Budget, left: int) -> BudgetError:
     return BudgetError(
         f"the budget is used up ({budget.describe()}) with {left:,} prompt(s) left to ask",
-        "run the same command again with a higher --max-calls or --max-cost; what was answered is kept",
+        "run the same command again with a higher --max-calls or --max-cost; answers are kept",
     )
 
 
@@ -190,7 +190,7 @@ class _Run:
     def tell(self, report: Report) -> None:
         if self.writer.trouble and self.writer.trouble not in self.told:
             self.told.add(self.writer.trouble)
-            self.notes.append(f"answers wait to be kept, and nothing more is asked: {self.writer.trouble}")
+            self.notes.append(f"cannot save answers, so no more requests are sent: {self.writer.trouble}")
         while self.notes:
             report(replace(self.event(), note=self.notes.popleft()))
         report(self.event())
@@ -342,7 +342,7 @@ class _Run:
         elif result.retryable:
             self.limiter.failed()
         if self.limiter.limit < before:
-            self.notes.append(f"{self.llm} limits the rate: {self.limiter.limit} calls at once instead of {before}")
+            self.notes.append(f"{self.llm} limits the rate: concurrency lowered from {before} to {self.limiter.limit}")
         if self.limiter.limit != before:
             self.wake.set()
         if isinstance(result, Failure) and (result.unreachable or result.kind == "timeout"):

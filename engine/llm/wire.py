@@ -47,13 +47,13 @@ class Client(httpx2.AsyncClient):
                 headers = {name: response.headers[name] for name in _KEPT if name in response.headers}
                 return httpx2.Response(response.status_code, headers=headers, content=content, request=request)
             request = _followed(request, response)
-        raise Refused("redirect", f"{_server(request.url)} redirects without end")
+        raise Refused("redirect", f"{_server(request.url)} redirects in a loop")
 
 
 async def _read(response: httpx2.Response) -> bytes:
     coding = response.headers.get("content-encoding", "").strip().lower()
     if coding not in _CODINGS:  # several on top of each other make gigabytes of a few bytes
-        raise Refused("malformed", f"the reply is compressed as '{coding[:40]}', which was not asked for")
+        raise Refused("malformed", f"the reply is compressed as '{coding[:40]}', which was not requested")
     pieces: list[bytes] = []
     size = 0
     async for piece in response.aiter_bytes():
@@ -68,11 +68,11 @@ def _followed(request: httpx2.Request, response: httpx2.Response) -> httpx2.Requ
     """The request again where the server sends it, as long as that is the same server and the same request."""
     following = response.next_request
     if following is None:
-        raise Refused("redirect", f"{_server(request.url)} redirects to an address that is none")
+        raise Refused("redirect", f"{_server(request.url)} redirects to an invalid address")
     if following.url.origin != request.url.origin:
         raise Refused(
             "redirect",
-            f"{_server(request.url)} redirects to {_server(following.url)}, another server: nothing was sent there",
+            f"{_server(request.url)} redirects to {_server(following.url)}, another server: nothing was sent to it",
         )
     if following.method != request.method:
         raise Refused("redirect", f"{_server(request.url)} redirects to {following.url.path[:100]} without the prompt")

@@ -31,8 +31,8 @@ _Item = tuple[list[Call], list[FailedCall], "asyncio.Future[None]"]
 class Writer:
     """Commits what it is given; `put` is called on an event loop and its future is done once the rows are safe.
 
-    The future raises `WorkspaceError` where they could not be kept. ``trouble`` says, while a commit is being tried
-    again, what is wrong: nothing more should be asked meanwhile. ``lost`` counts answers that could not be kept and
+    The future raises `WorkspaceError` where they could not be saved. ``trouble`` says, while a commit is being tried
+    again, what is wrong: nothing more should be asked meanwhile. ``lost`` counts answers that could not be saved and
     ``full`` is set when the disk has less than `ROOM` left.
     """
 
@@ -72,7 +72,7 @@ class Writer:
             self._thread = None
         if self.lost and self.error is not None:
             answers = "1 answer" if self.lost == 1 else f"{self.lost:,} answers"
-            raise WorkspaceError(f"{self.error.what}: {answers} could not be kept", self.error.fix)
+            raise WorkspaceError(f"{self.error.what}: {answers} could not be saved", self.error.fix)
 
     def _run(self) -> None:
         ended = False
@@ -148,7 +148,7 @@ def explained(error: Exception, workspace: Workspace) -> WorkspaceError:
     if isinstance(error, CurateError):
         return WorkspaceError(error.what, error.fix)
     line = next(iter(str(error).splitlines()), "")[:300] or type(error).__name__
-    return WorkspaceError(f"cannot write {workspace.path}: {line}", "mend that, then run the same command again")
+    return WorkspaceError(f"cannot write {workspace.path}: {line}", "fix that and run the same command again")
 
 
 def disk_full(workspace: Workspace) -> WorkspaceError | None:

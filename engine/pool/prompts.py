@@ -69,7 +69,7 @@ def check_template(template: Template) -> Template:
             f"use a name ({', '.join(['auto', *FORMATS])}) or the fields {{input}}, {{options}}, {{context}}",
         )
     if "input" not in names:
-        raise UsageError("the prompt format never shows {input}", "add {input} where the question belongs")
+        raise UsageError("the prompt format lacks {input}", "add {input} where the question goes")
     return template
 
 

@@ -115,7 +115,7 @@ def import_ranker(workspace: Workspace, path: Path, settings: Settings) -> int:
         other = Workspace.open(path)
         found = latest(other, llm=settings.llm, seed=settings.seed)
         if found is None:
-            raise UsageError(f"no ranker was trained in {path}", "icl-curate train ranker --llm SPEC")
+            raise UsageError(f"no ranker has been trained in {path}", "icl-curate train ranker --llm SPEC")
         folder = folder_of(other, found)
         check_model(other, found, folder, "ranker", f"icl-curate -w '{path}' train ranker --llm SPEC")
     policy, metadata = load(folder)
@@ -146,7 +146,7 @@ def _check(view: PoolView, metadata: RankerMetadata) -> None:
     stored = view.stored
     if (stored.encoder, stored.dimension) != (metadata.encoder, metadata.inputs):
         raise UsageError(
-            f"the ranker was trained on {metadata.encoder} ({metadata.inputs} dimensions), "
-            f"the workspace is set to {stored.encoder} ({stored.dimension})",
+            f"the ranker was trained with {metadata.encoder} ({metadata.inputs} dimensions), "
+            f"but the workspace uses {stored.encoder} ({stored.dimension})",
             f"icl-curate index --encoder {metadata.encoder}, or train a ranker on {stored.encoder}",
         )

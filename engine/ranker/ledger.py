@@ -70,7 +70,7 @@ def surely_misleading(workspace: Workspace) -> list[str]:
     """Ids of demonstrations not pruned yet whose whole interval lies below zero. `UsageError` when there are none."""
     found = [entry.id for entry in ledger(workspace, misleading=True) if entry.high < 0 and not entry.pruned]
     if not found:
-        raise UsageError("the ledger shows no demonstration to hurt beyond doubt", "icl-curate demos --misleading")
+        raise UsageError("no demonstration hurts significantly by the ledger", "icl-curate demos --misleading")
     return found
 
 

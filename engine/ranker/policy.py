@@ -177,7 +177,7 @@ def load(folder: Path) -> tuple[Policy, RankerMetadata]:
             raise ValueError(f"format {described['format']}")
         content = (folder / WEIGHTS).read_bytes()
         if described.get("weights", _digest(content)) != _digest(content):  # earlier releases did not note it
-            raise ValueError(f"{WEIGHTS} is not what was written with {HEAD}")
+            raise ValueError(f"{WEIGHTS} does not match {HEAD}")
         arrays = from_bytes(content)
         policy = Policy(arrays["weight"], arrays["bias"])
         metadata = RankerMetadata(
@@ -194,7 +194,7 @@ def load(folder: Path) -> tuple[Policy, RankerMetadata]:
         ):
             raise ValueError(f"weights of shape {policy.weight.shape}")
         if not (np.isfinite(policy.weight).all() and np.isfinite(policy.bias).all()):
-            raise ValueError("weights that are not numbers")
+            raise ValueError("weights are not finite")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"no usable ranker in {folder}: {error}", "icl-curate train ranker --llm SPEC") from error
     except Exception as error:  # safetensors' own error type is not a ValueError

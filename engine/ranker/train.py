@@ -121,11 +121,11 @@ class RankerTraining:
         self.llm, self.plan = llm, plan
         self.workspace, self.settings = workspace, settings = llm.workspace, llm.settings
         if settings.k < 1:
-            raise UsageError("a ranker learns from shots, and k is 0", "icl-curate train ranker -k 5")
+            raise UsageError("cannot train a ranker with k = 0", "icl-curate train ranker -k 5")
         self.queries = queries(workspace, "validation", plan.limit)
         if not self.queries:
             raise UsageError(
-                "the ranker is trained on validation queries, and there are none",
+                "training the ranker needs validation queries",
                 "icl-curate index POOL.jsonl --validation QUERIES.jsonl, or --validation-fraction 0.2",
             )
         self.task = task_of(workspace)
@@ -242,7 +242,7 @@ class RankerTraining:
             self._judge(run, state, epoch + 1, budget, state.batches[begun:])
             if state.stale >= self.plan.patience or (state.judged and state.judged.accuracy == 1.0):
                 self.llm.report(
-                    Event(TASK, len(state.batches), total, f"stopped after epoch {epoch + 1}: no gain left")
+                    Event(TASK, len(state.batches), total, f"stopped after epoch {epoch + 1}: no more gain")
                 )
                 break
         return state
@@ -288,7 +288,7 @@ class RankerTraining:
         state.batches.append(figures)
         if not state.collapsed and np.exp(figures["entropy"]) < COLLAPSED < candidates.present.sum(axis=1).mean():
             state.collapsed = True
-            note = "the policy has collapsed: it puts nearly all weight on one candidate of each query"
+            note = "the policy collapsed onto one candidate per query"
             self.llm.report(Event(TASK, len(state.batches), note=note))
 
     def _asked(

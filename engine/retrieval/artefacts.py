@@ -38,7 +38,7 @@ def vectors_of(workspace: Workspace, encoder: str) -> Vectors:
     stored = Vectors.open(folder_of(workspace.path, name))
     if stored.encoder != name:
         raise WorkspaceError(
-            f"{stored.folder} holds vectors of {stored.encoder}, not of {name}", f"icl-curate index --encoder {name}"
+            f"{stored.folder} contains vectors of {stored.encoder}, not of {name}", f"icl-curate index --encoder {name}"
         )
     if stored.marked_only:
         stored.take_over(content_keys(workspace))
@@ -62,7 +62,7 @@ def encode(
         stored = Vectors.create(folder_of(workspace.path, loaded.name), loaded.name, loaded.dimension)
         unfit = stored.unfit(rows, keys)
         if unfit:
-            report(Event("encode", note=f"{unfit:,} stored vectors are damaged or of other texts: encoded again"))
+            report(Event("encode", note=f"{unfit:,} stored vectors were damaged or outdated: encoded again"))
         lacking = ~stored.holds(rows, keys)
         done = stored.fill(loaded, rows[lacking], inputs(workspace, rows[lacking]), keys[lacking], report, cancel)
         stored.damaged(anew=True)  # remembered for the first that opens them
@@ -110,9 +110,7 @@ def lexical_index(
     try:
         index.save(folder, pool)
     except OSError as error:
-        report(
-            Event("bm25-index", note=f"the lexical index cannot be kept ({error.strerror}): built again when needed")
-        )
+        report(Event("bm25-index", note=f"the lexical index cannot be saved ({error.strerror}): rebuilt when needed"))
     return index
 
 

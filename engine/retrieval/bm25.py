@@ -288,9 +288,9 @@ def load(folder: Path, pool: str = "", *, anew: bool = False) -> BM25Index:
     try:
         arrays, metadata = map_sealed(path, anew=anew)
         if metadata.get("tokeniser") != TOKENISER:
-            raise ValueError("written by another release")
+            raise ValueError("written by another version")
         if metadata.get("pool") != pool:
-            raise ValueError("it is of another pool")
+            raise ValueError("it belongs to another pool")
         return BM25Index(
             arrays["rows"],
             arrays["lengths"],
@@ -307,7 +307,7 @@ def _in_row_order(rows: Int64s, texts: Iterable[str]) -> Iterable[str]:
         return texts
     order = np.argsort(rows, kind="stable")
     if (np.diff(rows[order]) == 0).any():
-        raise ValueError("a row number stands twice")
+        raise ValueError("duplicate row number")
     listed = list(texts)
     return (listed[i] for i in order)
 

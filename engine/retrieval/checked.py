@@ -119,7 +119,7 @@ def save_sealed(path: Path, arrays: Mapping[str, NDArray[Any]], metadata: Mappin
 def map_sealed(path: Path, *, anew: bool = False) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
     """What `save_sealed` wrote, as memory maps. `OSError` or `ValueError` when there is none or it is not that."""
     if remembered([path], lambda: "whole" if _agrees(path) else "damaged", anew=anew) != "whole":
-        raise ValueError("it is not what was written")
+        raise ValueError("checksum mismatch")
     return map_safetensors(path)
 
 
@@ -158,5 +158,5 @@ def check_model(workspace: Workspace, run: int, folder: Path, what: str, fix: st
         except OSError as error:
             raise WorkspaceError(f"run {run}'s {what} lacks {name}: {error.strerror}", fix) from error
         if found != digest:
-            raise WorkspaceError(f"run {run}'s {what} is damaged: {name} is not what was written", fix)
+            raise WorkspaceError(f"run {run}'s {what} is damaged: checksum mismatch in {name}", fix)
     return bool(noted)

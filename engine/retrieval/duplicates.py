@@ -372,7 +372,7 @@ def kept_hashes(
         save_sealed(path, {"keys": grown.keys, "low": grown.low, "content": content}, {})
         (workspace.path / OLD_FILE).unlink(missing_ok=True)
     except OSError as error:
-        report(Event("duplicates", note=f"{path} cannot be written ({error.strerror}): hashed again when needed"))
+        report(Event("duplicates", note=f"{path} cannot be written ({error.strerror}): recomputed when needed"))
     return grown
 
 

@@ -136,7 +136,7 @@ def _packaged() -> Path | None:
         with weights.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise UsageError(f"the package {PACKAGE} lacks its weights: {error}", _REINSTALL) from error
+        raise UsageError(f"the weights of the package {PACKAGE} are missing: {error}", _REINSTALL) from error
     if digest != PACKAGE_SHA256:
         raise UsageError(f"{weights} is not the published {DEFAULT_ENCODER}: its sha256 is {digest}", _REINSTALL)
     return folder

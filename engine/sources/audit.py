@@ -163,7 +163,7 @@ def audit(
     Raises UsageError for a file that cannot be read as a log, and for a log too small to choose on.
     """
     if k < 1:
-        raise UsageError(f"k must be at least 1, not {k}", "give the number of answers that vote: -k 10")
+        raise UsageError(f"k must be at least 1, not {k}", "give the number of voting answers: -k 10")
     validation_log = read_log(log, group_by=group_by, normalised=normalised)
     test_log = None if test is None else read_log(test, group_by=group_by, normalised=normalised)
     names = sorted({name for part in (validation_log, test_log) if part for row in part.sources for name in row})
@@ -197,7 +197,7 @@ def read_log(path: str | Path, *, group_by: GroupBy = "auto", normalised: bool =
             raise UsageError(f"{where}: not a recorded retrieval", _SHAPE)
         if len(answers) != len(documents):
             raise UsageError(
-                f"{where}: {len(answers)} answers but {len(documents)} sources", "record one source an answer"
+                f"{where}: {len(answers)} answers but {len(documents)} sources", "record one source per answer"
             )
         addresses = [str(document) for document in documents]
         given = ["" if answer is None else str(answer) for answer in answers]
@@ -215,7 +215,7 @@ def read_log(path: str | Path, *, group_by: GroupBy = "auto", normalised: bool =
         log.sources.append([domains[address] for address in addresses] if by_domain else addresses)
         log.right.append([float(answer in accepted) for answer in given])
     if not log.questions:
-        raise UsageError(f"{file} holds no recorded retrievals", _SHAPE)
+        raise UsageError(f"{file} contains no recorded retrievals", _SHAPE)
     return log
 
 
@@ -244,7 +244,7 @@ def _jsonl_rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise UsageError(f"{file}:{number}: not JSON ({error})", "write one JSON object a line") from error
+                raise UsageError(f"{file}:{number}: not JSON ({error})", "write one JSON object per line") from error
             if not isinstance(row, dict):
                 raise UsageError(f"{file}:{number}: not a JSON object", _SHAPE)
             yield f"{file}:{number}", row
@@ -292,7 +292,7 @@ def _report(validation: RankedLists, tested: RankedLists | None, k: int, choice:
         )
     if choice.applied is None:
         notes.append(
-            "nothing beats keeping every source beyond noise, so nothing is pruned: "
+            "no pruning beats keeping all sources significantly, so nothing is pruned: "
             f"best gain {choice.gain:+.4f}, standard error {choice.gain_error:.4f}"
         )
     return AuditReport(

@@ -48,11 +48,11 @@ def parquet_blocks(
             if not (pa.types.is_list(ids.type) and pa.types.is_list(values.type)):
                 raise UsageError(
                     f'columns "{items}" and "{utilities}" must hold lists',
-                    "write one ranked list a row, as LIST columns",
+                    "write one ranked list per row, as LIST columns",
                 )
             lengths = _lengths(ids)
             if not np.array_equal(lengths, _lengths(values)):
-                raise UsageError("a row has more items than utilities, or fewer", "write one utility an item")
+                raise UsageError("a row has different numbers of items and utilities", "write one utility per item")
             yield ids.flatten().to_numpy(zero_copy_only=False), values.flatten().to_numpy(zero_copy_only=False), lengths
 
 

@@ -65,7 +65,7 @@ class SourceTraining:
         self.queries = queries(self.workspace, "validation", plan.limit)
         if not self.queries:
             raise UsageError(
-                "source weights are learnt on validation queries, and there are none",
+                "learning source weights needs validation queries",
                 "icl-curate index POOL.jsonl --validation QUERIES.jsonl, or --validation-fraction 0.2",
             )
         self.task = task_of(self.workspace)
@@ -107,7 +107,7 @@ class SourceTraining:
         shots = {shot.row: shot for shot in fetch(self.workspace, rows)}
         self.source_of = {row: shot.source for row, shot in shots.items()}
         if len(set(self.source_of.values())) < 2:
-            raise UsageError("the pool has one source only: there is nothing to weigh", "icl-curate sources")
+            raise UsageError("the pool has only one source: there is nothing to compare", "icl-curate sources")
         return [
             request_for(prompt_for(query, [shots[row]], self.task, self.settings)[0], self.settings, self.capabilities)
             for query, (rows, _) in zip(self.queries, self.ranked, strict=True)

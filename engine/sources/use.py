@@ -102,7 +102,7 @@ def choose(
     """
     if len(lists) < max(2, folds):
         raise UsageError(
-            f"{len(lists)} validation questions are too few to choose on", f"record at least {max(2, folds)}"
+            f"{len(lists)} validation questions are too few for cross-validation", f"record at least {max(2, folds)}"
         )
     named = _named(estimators)
     sizes = np.array(sorted({v for v in voters or VOTERS if v <= lists.lengths.max(initial=1)} | {k}), np.int64)
@@ -252,7 +252,7 @@ def _best(totals: Mapping[_Key, Float64s], fractions: Float64s, sizes: Int64s, o
             setting = Setting(name, use, float(fractions[row]), int(sizes[columns[int(column)]]), decay)
             found = value, setting
     if found is None:
-        raise UsageError("no estimator and no use was left to choose from", "name at least one of each")
+        raise UsageError("no estimator or no use left to choose from", "give at least one of each")
     return found[1]
 
 

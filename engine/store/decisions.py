@@ -88,7 +88,7 @@ def undo(workspace: Workspace, who: str = "", *, dry_run: bool = False) -> Chang
             "SELECT max(batch) FROM decisions WHERE action <> 'undo' AND batch NOT IN (FROM undone)"
         ).fetchone()
         if last is None or last[0] is None:
-            raise UsageError("there is no decision left to undo", "icl-curate history")
+            raise UsageError("no decision left to undo", "icl-curate history")
         _append(con, batch, "undo", "batch", [str(last[0])], "", who)
         return (str(last[0]),)
 
@@ -162,7 +162,7 @@ def _append(
 
 def _check_targets(con: duckdb.DuckDBPyConnection, scope: Scope, targets: Sequence[str]) -> None:
     if not targets:
-        raise UsageError("nothing was named", "icl-curate prune --source NAME or --demo ID")
+        raise UsageError("nothing to change", "icl-curate prune --source NAME or --demo ID")
     column = "source" if scope == "source" else "id"
     missing = con.execute(
         f"SELECT t FROM (SELECT unnest(CAST(? AS VARCHAR[])) AS t) WHERE t NOT IN (SELECT {column} FROM pool)",
@@ -172,11 +172,11 @@ def _check_targets(con: duckdb.DuckDBPyConnection, scope: Scope, targets: Sequen
         return
     name = missing[0][0]
     if scope == "demonstration":
-        raise UsageError(f"no demonstration has the id '{name}'", "icl-curate demos --search TEXT")
+        raise UsageError(f"no demonstration with id '{name}'", "icl-curate demos --search TEXT")
     names = [row[0] for row in con.execute("SELECT DISTINCT source FROM pool").fetchall()]
     near = difflib.get_close_matches(name, names, 1)
     hint = f"; did you mean '{near[0]}'?" if near else ""
-    raise UsageError(f"no source is named '{name}'{hint}", "icl-curate sources")
+    raise UsageError(f"no source named '{name}'{hint}", "icl-curate sources")
 
 
 def _sources(con: duckdb.DuckDBPyConnection) -> tuple[tuple[str, ...], tuple[str, ...]]:

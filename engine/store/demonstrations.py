@@ -253,7 +253,7 @@ def find(workspace: Workspace, name: str) -> Demonstration:
             f"SELECT {_FIELDS} FROM demonstrations WHERE id = ? AND retired_at IS NULL", [name]
         ).fetchone()
     if row is None:
-        raise UsageError(f"no row has the id '{name}'", "icl-curate demos --search TEXT")
+        raise UsageError(f"no row with id '{name}'", "icl-curate demos --search TEXT")
     return _demonstration(row)
 
 

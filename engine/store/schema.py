@@ -246,7 +246,7 @@ def check_version(version: int) -> None:
     """Raise `WorkspaceError` for a file written by a newer release."""
     if version > VERSION:
         raise WorkspaceError(
-            f"the workspace has schema version {version}, this release knows {VERSION} at most",
+            f"the workspace has schema version {version}; this release supports up to {VERSION}",
             "pip install --upgrade icl-curate",
         )
 

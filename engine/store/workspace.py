@@ -83,7 +83,7 @@ class Workspace:
                 _make(workspace.database)
         except OSError as error:
             raise WorkspaceError(
-                f"cannot make the workspace {path}: {error.strerror or error}{disk.owner(workspace.path)}",
+                f"cannot create the workspace {path}: {error.strerror or error}{disk.owner(workspace.path)}",
                 "choose another with --workspace",
             ) from error
         return cls.open(path)
@@ -293,7 +293,7 @@ def _explain(database: Path, error: duckdb.Error) -> CurateError | None:
     if disk.full(error) or "max_temp_directory_size" in message:
         return DiskError(f"no space left on the disk of {folder}", disk.ROOM)
     if isinstance(error, duckdb.OutOfMemoryException):
-        return DiskError(f"not enough memory: {message}", "close other programs, then run the same command again")
+        return DiskError(f"not enough memory: {message}", "close other programs and run the same command again")
     told = disk.fault(error)
     if told and disk.denied(error):
         return WorkspaceError(
@@ -305,7 +305,7 @@ def _explain(database: Path, error: duckdb.Error) -> CurateError | None:
     if "WAL" in message.replace(str(database), ""):
         return WorkspaceError(
             f"the workspace's write-ahead log is damaged: {message}",
-            f"mv '{database}.wal' '{database}.wal.damaged'  (loses what was written since the last checkpoint)",
+            f"mv '{database}.wal' '{database}.wal.damaged'  (loses changes since the last checkpoint)",
         )
     return _damaged(database, error) if isinstance(error, _DAMAGED) else None
 
@@ -313,7 +313,7 @@ def _explain(database: Path, error: duckdb.Error) -> CurateError | None:
 def _damaged(database: Path, error: duckdb.Error) -> WorkspaceError:
     return WorkspaceError(
         f"cannot open {database}: {str(error).splitlines()[0]}",
-        "restore the file from a copy, or index again elsewhere",
+        "restore the file from a backup, or index into a new workspace",
     )
 
 

@@ -72,7 +72,7 @@ def mine(
     scores, names = _ranked(texts, kept, clusters(vectors, seed), report, cancel)
     order = sorted(range(len(names)), key=lambda i: (-scores[i], names[i]))[: size + size // 4]
     if not order and not given:
-        raise UsageError("the pool has no phrase that stands in two texts", "icl-curate train topics --topics LIST.txt")
+        raise UsageError("no phrase occurs in two texts of the pool", "icl-curate train topics --topics LIST.txt")
     known = {fold(name) for name in given}
     best = [*given, *(names[i] for i in order if fold(names[i]) not in known)]
     found = embed(best)
@@ -97,14 +97,14 @@ def read_list(path: Path) -> list[str]:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(
-            f"cannot read the topics in {path}: {reason}", "give a text file with one topic a line"
+            f"cannot read the topics in {path}: {reason}", "give a text file with one topic per line"
         ) from error
     by_key: dict[str, str] = {}
     for line in lines:
         if line and not line.startswith("#") and fold(line):
             by_key.setdefault(fold(line), line)
     if not by_key:
-        raise UsageError(f"{path} names no topic", "write one topic a line")
+        raise UsageError(f"{path} contains no topic", "write one topic per line")
     return list(by_key.values())
 
 

@@ -146,7 +146,7 @@ def _load(folder: Path, run: int) -> TopicModel:
         covered, _ = map_safetensors(folder / ROWS)
         for name, array in weights.items():
             if not np.isfinite(array).all():
-                raise ValueError(f"{name} is not made of numbers")
+                raise ValueError(f"{name} has values that are not finite")
         predictor = Predictor(*(weights[name] for name in FIELDS))
         names = tuple(head["topics"])
         if len(names) != predictor.topics or predictor.dimension != head["dimension"]:
@@ -175,5 +175,5 @@ def latest(workspace: Workspace, llm: str = "") -> int:
     ]
     best = max(done, key=lambda run: (run.llm == llm, run.run), default=None)
     if best is None:
-        raise UsageError("no topics have been learnt yet", _AGAIN)
+        raise UsageError("no topics have been learned yet", _AGAIN)
     return best.run

@@ -109,7 +109,7 @@ def open_for(view: PoolView) -> LoadedTopicModel:
         stored = view.stored
         if (stored.encoder, stored.dimension) != (model.encoder, model.predictor.dimension):
             raise UsageError(
-                f"the topics were learnt on {model.encoder}, the workspace is set to {stored.encoder}",
+                f"the topics were learned with {model.encoder}, but the workspace uses {stored.encoder}",
                 f"icl-curate index --encoder {model.encoder}, or train topics on {stored.encoder}",
             )
         _opened[view] = LoadedTopicModel(model, _matrix(covering(model, view), len(model.names)))

@@ -111,7 +111,7 @@ class TopicTraining:
 
     def _notes(self) -> tuple[str, ...]:
         if self.plan.llm_topics and not self.capabilities.instructs:
-            return (f"{self.llm.name} cannot be instructed: core topics are those that overlap in words",)
+            return (f"{self.llm.name} does not follow instructions: core topics are chosen by word overlap",)
         return ()
 
     def _read(self) -> None:

@@ -316,7 +316,7 @@ def test_prompts_too_long_are_cut_and_that_is_said(workspace: Workspace) -> None
     ready.run(Budget())
     longest = max(backend.count_tokens(r.prompt) for r in backend.asked)
     assert 150 < longest <= 400 - 30
-    assert any("more text than fits" in note for note in notes)
+    assert any("truncated to fit" in note for note in notes)
     assert all("short text" in r.prompt.text for r in backend.asked if "Document [2]" in r.prompt.text)
 
 
@@ -335,7 +335,7 @@ def test_what_cannot_be_done_is_said_before_anything_is_asked(
         calibration(workspace, backend, replace(ALL, **change))
     with pytest.raises(UsageError, match="reference answers"):
         Calibration(LLMClient(workspace, backend, SETTINGS), [Query("q?")], CalibrationPlan(arms=("oracle",)))
-    with pytest.raises(UsageError, match="brings no documents"):
+    with pytest.raises(UsageError, match="has no documents"):
         Calibration(LLMClient(workspace, backend, SETTINGS), [Query("q?")], CalibrationPlan(over="documents"))
     with pytest.raises(UsageError, match="no test queries"):
         Calibration(LLMClient(workspace, backend, SETTINGS), queries_of(workspace, "test"), replace(ALL, split="test"))

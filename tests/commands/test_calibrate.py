@@ -103,7 +103,7 @@ def test_a_budget_that_is_too_small_keeps_what_was_paid(run: Run, facts: Path) -
         (["--split", "validations"], "unknown split"),
         (["q?", "--uncertainty", "entrpy"], "did you mean 'entropy'"),
         (["q?", "--arms", "nothing"], "unknown arm"),
-        (["q?", "--over", "documents"], "brings no documents"),
+        (["q?", "--over", "documents"], "has no documents"),
         (["--split", "test"], "no test queries"),
     ],
 )

@@ -25,7 +25,7 @@ def test_from_training_to_gaps_and_selection(run: Run, support: Path) -> None:
     assert (told["calls"], told["failures"]) == (300, 0)
     metrics = told["metrics"]
     assert metrics["average_precision"] > 1.5 * metrics["by_name"]["average_precision"]
-    assert "cannot be instructed" in metrics["notes"][0] and not metrics["core_by_llm"]
+    assert "does not follow instructions" in metrics["notes"][0] and not metrics["core_by_llm"]
 
     listed = run("topics", *where, "-n", 10_000, "--json").json
     assert len(listed["topics"]) == listed["total"] == metrics["topics"]

@@ -35,7 +35,7 @@ KINDS = [
     "device",
     "link to a device",
     "circle",
-    "link to nothing",
+    "broken link",
     "folder",
     "forbidden",
     "no folder",
@@ -58,7 +58,7 @@ def odd(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
                 path.symlink_to("/dev/zero")
             case "circle":
                 path.symlink_to(path)
-            case "link to nothing":
+            case "broken link":
                 path.symlink_to(tmp_path / "nothing")
             case "folder":
                 path.mkdir()
@@ -100,7 +100,7 @@ def _index(path: Path) -> object:
 def test_what_is_no_file_is_refused_in_one_line_and_never_read_on_and_on(
     odd: Path, reader: Any, request: pytest.FixtureRequest
 ) -> None:
-    missing = request.node.callspec.params["odd"] in ("link to nothing", "no folder")
+    missing = request.node.callspec.params["odd"] in ("broken link", "no folder")
     if reader is _config and missing:
         assert _config(odd)  # there is none
         return
@@ -159,7 +159,7 @@ def test_a_file_that_changes_while_it_is_read_is_read_again_later(
             file.write(ROW.replace("a", "another"))
 
     monkeypatch.setattr(build, "_batches", meanwhile)
-    with pytest.raises(UsageError, match="changed while it was read"):
+    with pytest.raises(UsageError, match="changed while being read"):
         index_pool(store, IndexPlan((str(path),), encoder=None))
     monkeypatch.undo()
     assert index_pool(store, IndexPlan((str(path),), encoder=None)).demonstrations == 2

@@ -141,7 +141,7 @@ def test_json_in_its_other_shapes(tmp_path: Path) -> None:
         ("e.json", b" \n ", "is empty"),
         ("e.csv", b"\n\n", "header"),
         ("t.parquet", b"PAR1 and then nothing", "truncated"),
-        ("t.xlsx", b"PK\x03\x04", "format is not known"),
+        ("t.xlsx", b"PK\x03\x04", "unknown format"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_one_clear_line(tmp_path: Path, name: str, data: bytes, says: str) -> None:

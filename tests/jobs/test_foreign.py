@@ -90,7 +90,7 @@ def test_a_workspace_that_was_moved_or_copied_has_no_jobs_of_ones_own(workspace:
     [["review", "--serve", "80"], ["llm", "trust", "http://x"], ["-q", "prune", "--tune"], ["jobs", "resume"], ["-q"]],
 )
 def test_only_long_work_is_ever_a_job(workspace: Workspace, arguments: list[str]) -> None:
-    with pytest.raises(UsageError, match="no long work"):
+    with pytest.raises(UsageError, match="cannot run in the background"):
         starting.start(workspace, arguments)
     assert not jobs(workspace)
     forge(workspace, {"arguments": arguments, "directory": "/", "created": 1.0})
@@ -185,7 +185,7 @@ def test_no_pid_of_a_strangers_is_killed(workspace: Workspace, tmp_path: Path) -
         for pid in (bystander.pid, -1, 0, -bystander.pid, True, 10**30):
             (path / folders.STATE).write_text(json.dumps({"pid": pid, "started": 1.0}))
             for kill in (False, True):
-                with pytest.raises(UsageError, match="which process it is"):
+                with pytest.raises(UsageError, match="a process that is not its own"):
                     starting.cancel(workspace, 1, kill=kill)
         assert bystander.poll() is None
         lock.close()

@@ -170,11 +170,11 @@ def test_a_far_retry_after_ends_the_run_and_says_so(tmp_path: Path) -> None:
         settings = LLMSettings(base_url=server.url, concurrency=2)
         backend = OpenAIServer("stub", settings)
         try:
-            with pytest.raises(LLMError, match="asks to wait 3,600 s") as caught:
+            with pytest.raises(LLMError, match="asks for a pause of 3,600 s") as caught:
                 runner.ask(workspace, backend, _requests([f"item {i}" for i in range(100)]), settings)
         finally:
             loop.close(backend)
-        assert "what was answered is kept" in caught.value.fix
+        assert "answers are kept" in caught.value.fix
         paid = {call.text for call in server.asked("item") if call.answered}
         assert 15 <= len(paid) <= 30
         known = runner.known_answers(workspace, backend, _requests(sorted(paid)))
@@ -187,7 +187,7 @@ def test_a_probe_that_is_told_to_wait_long_says_so_at_once(tmp_path: Path) -> No
         outcome = probing.check(Workspace.create(tmp_path / "w"), backend)
         loop.close(backend)
     assert not outcome.reachable
-    assert "asks to wait 3,600 s" in outcome.error
+    assert "asks for a pause of 3,600 s" in outcome.error
     assert len(server.calls) == 1
 
 
@@ -208,4 +208,4 @@ def test_a_wait_that_is_worth_it_is_said(tmp_path: Path, monkeypatch: pytest.Mon
         results = runner.ask(Workspace.create(tmp_path / "w"), backend, requests, settings, report=report)
         loop.close(backend)
     assert all(isinstance(result, Answer) for result in results)
-    assert [note for note in notes if "asks to wait" in note]
+    assert [note for note in notes if "asks for a pause" in note]

@@ -108,13 +108,13 @@ def test_a_commit_that_fails_stops_the_asking_and_says_how_many_are_lost(tmp_pat
         assert "Traceback" not in child.stderr, child.stderr
         *notes, code, what, fix = child.stdout.splitlines()
         assert code == "5"
-        assert any("nothing more is asked" in note for note in notes)
+        assert any("no more requests are sent" in note for note in notes)
         assert fix
         kept, paid = _stored(workspace), _paid(server)
         assert kept >= 10
         assert 0 < paid - kept <= AT_ONCE  # those in flight when the first commit failed
         assert f"{paid - kept} answer" in what
-        assert "could not be kept" in what
+        assert "could not be saved" in what
         _ask(server, workspace)
         assert _stored(workspace) == COUNT
         assert _paid(server) == COUNT + paid - kept  # nothing that was kept is paid again
@@ -177,7 +177,7 @@ def test_room_made_in_time_lets_the_asking_go_on(small_disk: Path, monkeypatch: 
 
     def report(event: Event) -> None:
         fill(event)
-        if "nothing more is asked" in event.note:
+        if "no more requests are sent" in event.note:
             (small_disk / "ballast").unlink()
 
     with Server(delay=0.02) as server:
@@ -190,7 +190,7 @@ def test_room_made_in_time_lets_the_asking_go_on(small_disk: Path, monkeypatch: 
 def test_a_workspace_that_is_gone_is_one_line(tmp_path: Path) -> None:
     workspace = Workspace.create(tmp_path / "w")
     with Server(delay=0.02) as server:
-        with pytest.raises(WorkspaceError, match=r"answers? could not be kept") as caught:
+        with pytest.raises(WorkspaceError, match=r"answers? could not be saved") as caught:
             _ask(server, workspace, _once_ten(lambda: shutil.rmtree(workspace.path)))
         assert "\n" not in caught.value.what
         assert _paid(server) < COUNT / 2
@@ -221,6 +221,6 @@ class Odd:
 
 def test_a_row_that_cannot_be_stored_takes_no_other_along(tmp_path: Path) -> None:
     workspace = Workspace.create(tmp_path / "w")
-    with pytest.raises(WorkspaceError, match="1 answer could not be kept"):
+    with pytest.raises(WorkspaceError, match="1 answer could not be saved"):
         runner.ask(workspace, Odd(), _requests(4))
     assert _stored(workspace) == 3

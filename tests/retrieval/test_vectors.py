@@ -261,7 +261,7 @@ def test_a_head_of_nonsense_is_no_head(tmp_path: Path, dimension: object, encode
 def test_an_encoder_that_gives_no_numbers_is_refused(tmp_path: Path) -> None:
     encoder = Lengths()
     encoder.encode = lambda texts, report=silent, cancel=None: np.full((len(texts), 3), np.nan, np.float32)  # type: ignore[method-assign]
-    with pytest.raises(UsageError, match="not numbers"):
+    with pytest.raises(UsageError, match="not finite"):
         fill(create(tmp_path), encoder, [0], ["a"])
     assert len(create(tmp_path)) == 0
 

@@ -164,7 +164,7 @@ def test_a_row_is_found_by_its_id_unless_it_is_retired(store: Workspace) -> None
     )
     gone = next(row for row in ROWS if row.retired)
     for name in (gone.id, "none such", "D1", "' OR 1 = 1 --"):
-        with pytest.raises(UsageError, match="no row has the id"):
+        with pytest.raises(UsageError, match="no row with id"):
             find(store, name)
 
 

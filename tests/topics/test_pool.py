@@ -78,7 +78,7 @@ def test_a_list_of_ones_own_topics(tmp_path: Path) -> None:
     file.write_text("# mine\nRose bush\n\nrose  bushes\ntug boat\n", encoding="utf-8")
     assert mining.read_list(file) == ["Rose bush", "tug boat"]
     file.write_text("# nothing\n", encoding="utf-8")
-    with pytest.raises(UsageError, match="names no topic"):
+    with pytest.raises(UsageError, match="contains no topic"):
         mining.read_list(file)
     with pytest.raises(UsageError, match="cannot read"):
         mining.read_list(tmp_path / "absent.txt")
@@ -94,7 +94,7 @@ def test_training_learns_topics_and_what_the_llm_knows(tmp_path: Path, monkeypat
     metrics = summary["metrics"]
     assert metrics["average_precision"] > metrics["by_name"]["average_precision"]
     assert summary["calls"] == 260 == len(backend.asked) and metrics["core_by_llm"] is False
-    assert metrics["notes"] and "overlap in words" in metrics["notes"][0]
+    assert metrics["notes"] and "word overlap" in metrics["notes"][0]
     listed = {topic.topic: topic for topic in topics(workspace, SETTINGS)}
     shots = fetch(workspace, active_rows(workspace))
     for subject, phrases in SUBJECTS.items():

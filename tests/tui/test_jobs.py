@@ -71,12 +71,14 @@ def test_a_job_is_started_once_its_cost_is_known(workspace: Workspace, server: S
         await pilot.press("n")
         dialog = app.screen
         assert isinstance(dialog, Start)
-        await until(pilot, lambda: "there are none" in static(app, "#cost"))  # no validation queries to train on
+        await until(
+            pilot, lambda: "needs validation queries" in static(app, "#cost")
+        )  # no validation queries to train on
         await pilot.press("enter")
         assert app.screen is dialog  # what failed cannot be started
         dialog.query_one(Input).value = "prune --tune"
         await pilot.press("enter")
-        await until(pilot, lambda: "no long work" in static(app, "#cost"))
+        await until(pilot, lambda: "cannot run in the background" in static(app, "#cost"))
         dialog.query_one(Input).value = "icl-curate " + wanted
         await until(pilot, lambda: "edited" in static(app, "#cost"))
         await pilot.press("enter")

@@ -24,7 +24,7 @@ def load_description(name: str) -> tuple[Any, Any]:
         tokenizer = transformers.AutoTokenizer.from_pretrained(_source(name), trust_remote_code=False)
     if not getattr(tokenizer, "is_fast", False):
         raise LLMError(
-            f"hf:{name} has only a slow tokenizer, which cannot tell where an option begins",
+            f"hf:{name} has only a slow tokenizer, which gives no character offsets",
             "save it with a tokenizer.json (AutoTokenizer.from_pretrained(…).save_pretrained(…))",
         )
     return tokenizer, config
@@ -103,7 +103,7 @@ def _loading(name: str) -> Iterator[None]:
         if where.exists():
             fix = f"give a folder written by save_pretrained, with config.json and tokenizer: ls {name}"
         else:
-            fix = "check the name; without a connection, give the path of a local copy: --llm hf:/path/to/model"
+            fix = "check the name; offline, give the path of a local copy: --llm hf:/path/to/model"
         raise LLMError(f"cannot load hf:{name}: {reason}", fix) from error
 
 

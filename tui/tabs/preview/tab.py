@@ -496,7 +496,7 @@ class PreviewTab(LLMTab):
                 found = chosen.answered  # a whole answer that is known already takes nothing away
             if found.dropped:
                 self.notify(
-                    f"{found.dropped} of the weakest demonstrations did not fit into {found.limit:,} tokens",
+                    f"{found.dropped} of the lowest-ranked demonstrations did not fit into {found.limit:,} tokens",
                     severity="warning",
                 )
             self.side(i).chosen = replace(chosen, answered=found)
