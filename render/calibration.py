@@ -13,7 +13,7 @@ from .evaluation import p_value
 from .tables import bar, show_table, show_text
 
 STAND_IN = (
-    "the offline reader is a stand-in, not an LLM: it weighs what it reads by the scores as a rule says; whether an "
+    "the offline reader is not an LLM: it applies the scores by a fixed rule and cannot show whether an "
     "LLM can read them it cannot show"
 )
 MOST = 10
@@ -36,7 +36,7 @@ def show_calibration(done: Mapping[str, Any]) -> None:
         ]
         for document in done["documents"]
     ]
-    heads = ["", "trusted", "score", "alone it answers", *(["relevant"] if knows else []), f"{done['over']}>"]
+    heads = ["", "trusted", "score", "answer from it alone", *(["relevant"] if knows else []), f"{done['over']}>"]
     show_table(heads, rows, title=done["query"])
     show_text("")
     judged = bool(done["answers"])
@@ -58,7 +58,7 @@ def show_calibration(done: Mapping[str, Any]) -> None:
         show_text(f"reference: {', '.join(done['answers'])}")
     if not done["mean_known"]:
         show_text(
-            "scores are 100 × uncertainty: icl-curate calibrate --validation measures the mean they are set about"
+            "scores are 100 × uncertainty, uncentred: icl-curate calibrate --validation measures the mean to centre on"
         )
     _show_account(done)
 
@@ -67,7 +67,7 @@ def show_calibrations(done: Mapping[str, Any]) -> None:
     """A set of queries: arms, rounds of the first arm, its transitions, and what uncertainty tells."""
     arms = done["arms"]
     if not arms:
-        show_text("no reference answers are known: nothing to mark; --json has every round")
+        show_text("no reference answers, so no accuracy; --json has all rounds")
         _show_account(done)
         return
     first = arms[next(iter(arms))]
@@ -131,7 +131,7 @@ def _show_rounds(rounds: Sequence[Mapping[str, Any]], is_open: bool) -> None:
     ]
     with_f1 = ["F1", "95 %"] if is_open else []
     heads = ["round", "", "right", "95 %", *with_f1, "unsure", "AUROC", "final", *with_f1[:1]]
-    note = "unsure: mean uncertainty; final: the answers that would stand if the rounds ended here"
+    note = "unsure: mean uncertainty; final: accuracy if the rounds ended here"
     show_text("")
     show_table(heads, rows, note=note)
 
@@ -145,7 +145,7 @@ def _show_transitions(transitions: Sequence[Mapping[str, Any]]) -> None:
     }
     rows = [[row["round"], *(_turned(row[name]) for name in names)] for row in transitions]
     show_text("")
-    show_table(["round", *names.values()], rows, note="queries, and the mean uncertainty of their new answers")
+    show_table(["round", *names.values()], rows, note="number of queries, and mean uncertainty of their new answers")
 
 
 def _turned(cell: Mapping[str, Any]) -> Text:

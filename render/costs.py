@@ -20,12 +20,12 @@ def plan_rows(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What a run would ask and cost, by name, from the fields of a `Plan` and its ``destination``, if prompts leave
     this machine."""
     cost, tokens_in, tokens_out = plan["cost"], plan["tokens_in"], plan["tokens_out"]
-    price = "not known: set price_in and price_out" if cost is None else f"${cost[0]:.4f} to ${cost[1]:.4f}"
+    price = "unknown: set price_in and price_out" if cost is None else f"${cost[0]:.4f} to ${cost[1]:.4f}"
     if cost is not None and cost[1] == 0.0:
         price = "nothing"
     return [
         ("prompts", f"{plan['requests']:,}, {plan['distinct']:,} of them different"),
-        ("answered before", f"{plan['cached']:,}"),
+        ("cached", f"{plan['cached']:,}"),
         ("to ask", f"{plan['to_ask']:,}"),
         ("tokens in", f"{tokens_in[0]:,} to {tokens_in[1]:,}"),
         ("tokens out", f"{tokens_out[0]:,} to {tokens_out[1]:,}"),
@@ -48,5 +48,5 @@ def show_check(found: Check) -> None:
             ["context", "not known" if able.context_tokens is None else f"{able.context_tokens:,} tokens"],
             *(["note", note] for note in able.notes),
         ]
-    rows.append(["price", "known" if found.price_known else "not known: set price_in and price_out"])
+    rows.append(["price", "known" if found.price_known else "unknown: set price_in and price_out"])
     show_table(["", ">"], rows)

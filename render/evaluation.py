@@ -43,17 +43,17 @@ def show_evaluation(report: EvaluationReport) -> None:
     read = sum(row.usage.tokens_in for row in methods.values())
     notes = [
         f"{setup.queries:,} {setup.split} queries, k = {setup.k}, {setup.llm} ({setup.answered_by}), "
-        f"run {report.run}; {answers:,} answers, {cached:,} of them from the cache, {read:,} tokens read",
-        f"easy: right at zero shots ({report.easy_queries:,} queries); 95 % by bootstrap over queries; against best: "
-        "the best other baseline, p by a paired test, Holm-adjusted",
+        f"run {report.run}; {answers:,} answers, {cached:,} of them cached, {read:,} prompt tokens",
+        f"easy: answered right zero-shot ({report.easy_queries:,} queries); 95 % by bootstrap over queries; "
+        "against best: difference to the best other baseline, p of a paired test, Holm-adjusted",
     ]
     if "topics" in shown:
         notes.append(
-            "topics: of the 20 topics a query requires, those its demonstrations cover; repeated: share of a "
+            "topics: how many of the 20 topics a query requires its demonstrations cover; repeated: share of a "
             "demonstration's topics that earlier ones cover, at the last shot"
         )
     if is_stand_in(setup.llm):
-        notes.append("the offline reader is a stand-in, not an LLM: its figures say nothing about yours")
+        notes.append("the offline reader is not an LLM: these figures say nothing about your LLM")
     show_table(list(shown), list(zip(*shown.values(), strict=True)), note="\n".join(notes))
 
 

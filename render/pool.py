@@ -33,7 +33,7 @@ def index_rows(told: Mapping[str, Any]) -> list[tuple[str, str]]:
     if kinds is not None:
         found.append(("repeats", ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items())) or "none"))
     if told["leaks"]:
-        found.append(("leaks", f"{told['leaks']:,} queries also stand in the pool; never shown to themselves"))
+        found.append(("leaks", f"{told['leaks']:,} queries are also in the pool; a query is never shown to itself"))
     verb = "to encode" if told.get("dry_run") else "encoded"
     return [*found, (verb, f"{told['encoded']:,} new with {told['encoder']}" if told["encoder"] else "nothing")]
 

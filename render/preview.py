@@ -56,7 +56,7 @@ def show_needs(seen: Preview) -> None:
         [
             i,
             ", ".join(f"{topic} +{gain:.2f}" for topic, gain in shot.adds if gain >= 0.005)
-            or "little that is required",
+            or "none of the required topics",
         ]
         for i, shot in enumerate(seen.shots, 1)
     ]
@@ -78,10 +78,9 @@ def show_stability(seen: Preview) -> None:
         )  # fmt: skip
     if found.turned:
         same = "" if found.turned.same else "changes"
-        rows.append(["order turned", _said(found.turned), _sure(found.turned), None, same, ""])
-    note = (
-        f"{found.kept} of {len(found.others)} changed prompts keep the answer of {seen.llm}; adds: to its probability"
-    )
+        rows.append(["reversed order", _said(found.turned), _sure(found.turned), None, same, ""])
+    kept = f"{found.kept} of {len(found.others)} changed prompts keep the answer of {seen.llm}"
+    note = f"{kept}; adds: effect on its probability"
     show_table(["", "answer", "sure", "adds", "", "left out>"], rows, note=note)
 
 

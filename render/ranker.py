@@ -34,7 +34,7 @@ def show_ranker(done: Mapping[str, Any]) -> None:
         f"{metrics['shots']:,} shots; best epoch {best['epoch']}, held-out accuracy {_share(best['accuracy'])}"
     )
     if metrics["collapsed"]:
-        show_text("the policy collapsed onto few demonstrations; the best epoch before that is kept")
+        show_text("the policy collapsed onto few demonstrations; the best earlier epoch is used")
     show_text(f"next: icl-curate evaluate --methods bm25,{metrics['method']}; icl-curate demos --misleading")
 
 
@@ -53,9 +53,7 @@ def show_ledger(found: Sequence[LedgerEntry]) -> None:
         ]
         for s in found
     ]
-    note = (
-        "effect: shrunken net effect on accuracy with its 95 % interval; icl-curate demos --flips ID shows the prompts"
-    )
+    note = "effect: shrunken net effect on accuracy with 95 % interval; icl-curate demos --flips ID shows the prompts"
     show_table(["id", "source", "", "shown", "helped", "hurt", "effect", "95 %"], rows, note=note)
 
 

@@ -38,7 +38,7 @@ def show_sources(found: Sequence[SourceSummary]) -> None:
         for s in found
     ]
     heads = ["", "weight", "leave 1 out", "reliability", "alone", "hits"] if learnt else []
-    note = "weight: multilinear; alone: share of right answers with one demonstration of the source" if learnt else ""
+    note = "weight: multilinear; alone: accuracy with single demonstrations of the source" if learnt else ""
     show_table(["source", *heads, "size", "pruned", "repeats", "kept"], rows, note=note)
 
 
@@ -50,7 +50,7 @@ def show_training(done: Mapping[str, Any]) -> None:
         f"vote of single answers right for {metrics['baseline']:.3f} of {metrics['queries']:,} validation queries; "
         f"best use gains {metrics['gain']:+.3f} ± {metrics['gain_error']:.3f} (cross-fitted)"
     )
-    show_text("next: icl-curate prune --tune" if metrics["worth_it"] else "nothing gains beyond noise: prune nothing")
+    show_text("next: icl-curate prune --tune" if metrics["worth_it"] else "no significant gain: prune nothing")
 
 
 def show_tuned(tuned: Tuned) -> None:
@@ -68,7 +68,7 @@ def show_tuned(tuned: Tuned) -> None:
             f"(cross-fitted gain {tuned.gain:+.3f} ± {tuned.gain_error:.3f}): drops {', '.join(tuned.pruned)}"
         )
     else:
-        show_text(f"cross-fitted gain {tuned.gain:+.3f} ± {tuned.gain_error:.3f}: within noise, nothing is pruned")
+        show_text(f"cross-fitted gain {tuned.gain:+.3f} ± {tuned.gain_error:.3f}: not significant, nothing is pruned")
 
 
 def show_audit(found: AuditReport) -> None:

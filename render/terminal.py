@@ -64,7 +64,7 @@ class Stream:
             return
         if isinstance(error, BrokenPipeError):
             raise SystemExit(READER_GONE) from None
-        raise CurateError(f"standard output cannot be written: {error}", "look at where it goes") from error
+        raise CurateError(f"cannot write to standard output: {error}", "check where it is redirected to") from error
 
 
 def guard() -> None:

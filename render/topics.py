@@ -59,7 +59,7 @@ def show_topics(found: Sequence[TopicStanding], total: int) -> None:
 def show_gaps(found: Sequence[Gap]) -> None:
     """What to collect next, the gravest first."""
     if not found:
-        show_text("no gaps: what validation queries need is known or covered")
+        show_text("no gaps: all topics that validation queries need are known or covered")
         return
     rows = [
         [
@@ -76,5 +76,5 @@ def show_gaps(found: Sequence[Gap]) -> None:
         for gap in found
     ]
     heads = ["gap", "queries", "LLM knows", "", "covered", "", "severity", "with", "for example>"]
-    note = "severity: queries that need it × not known × not covered; covered: by its k best, 1 as strongly as needed"
+    note = "severity: queries that need it × not known × not covered; covered: by the k best demonstrations"
     show_table(heads, rows, note=note)

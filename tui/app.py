@@ -63,26 +63,28 @@ PATIENCE = 5.0
 
 FRAME = (
     *(
-        Action(f"go.{name}", str(i), name.capitalize(), f"To the tab {name.capitalize()}", "", False, f"go('{name}')")
+        Action(
+            f"go.{name}", str(i), name.capitalize(), f"Go to the tab {name.capitalize()}", "", False, f"go('{name}')"
+        )
         for i, name in enumerate(TABS, 1)
     ),
-    Action("frame.next", "right_square_bracket", "Next tab", "To the tab on the right", footer=False),
-    Action("frame.previous", "left_square_bracket", "Previous tab", "To the tab on the left", footer=False),
-    Action("frame.undo", "u", "Undo", "Take the latest decision back", "icl-curate prune --undo"),
-    Action("frame.history", "H", "History", "Decisions taken, latest first", "icl-curate history", footer=False),
-    Action("frame.copy", "y", "Copy", "Copy what is selected, over SSH too", footer=False),
-    Action("frame.reload", "f5,ctrl+r", "Reload", "Read the workspace again", footer=False),
-    Action("frame.help", "question_mark,f1", "Help", "Keys of the focused part", "icl-curate --help"),
-    Action("frame.run", "exclamation_mark", "Run", "Any icl-curate command, with what it says", footer=False),
-    Action("frame.palette", "colon", "Commands", "Find any command by name", call="command_palette"),
-    Action("frame.leave", "q", "Quit", "Leave; decisions are kept"),
+    Action("frame.next", "right_square_bracket", "Next tab", "Go to the next tab", footer=False),
+    Action("frame.previous", "left_square_bracket", "Previous tab", "Go to the previous tab", footer=False),
+    Action("frame.undo", "u", "Undo", "Undo the latest decision", "icl-curate prune --undo"),
+    Action("frame.history", "H", "History", "Show decisions, latest first", "icl-curate history", footer=False),
+    Action("frame.copy", "y", "Copy", "Copy the selection (works over SSH)", footer=False),
+    Action("frame.reload", "f5,ctrl+r", "Reload", "Reload the workspace", footer=False),
+    Action("frame.help", "question_mark,f1", "Help", "Show the keys of the focused part", "icl-curate --help"),
+    Action("frame.run", "exclamation_mark", "Run", "Run any icl-curate command and show its output", footer=False),
+    Action("frame.palette", "colon", "Commands", "Find a command by name", call="command_palette"),
+    Action("frame.leave", "q", "Quit", "Quit; decisions are saved"),
 )
 
 
 VERBS = (
-    ("config", "Every setting, its value and where it came from"),
-    ("llm check", "Can the LLM be reached, what can it do, is its price known"),
-    ("audit ", "Source importance from recorded retrievals, no LLM"),
+    ("config", "Show all settings with their origins"),
+    ("llm check", "Check the LLM: reachability, capabilities, price"),
+    ("audit ", "Find sources to drop from recorded retrievals"),
 )
 """Commands that no tab has; the palette runs them."""
 
@@ -246,15 +248,17 @@ class ReviewApp(App[None], DecisionQueue):
                 yield SystemCommand(title, _help(action), self._doer(action, None))
         for verb, about in VERBS:
             yield SystemCommand(f"Run {verb}", about, lambda verb=verb: self.action_run(verb))
-        yield SystemCommand("Theme", "Change the colours", self.action_change_theme)
+        yield SystemCommand("Theme", "Change the colour theme", self.action_change_theme)
         if not self.is_web:  # a browser takes its own; what it downloads would pass by the address of the page
-            yield SystemCommand("Screenshot", "Save an SVG", lambda: self.set_timer(0.1, self.deliver_screenshot))
+            yield SystemCommand(
+                "Screenshot", "Save a screenshot as SVG", lambda: self.set_timer(0.1, self.deliver_screenshot)
+            )
 
     def handle_bindings_clash(self, clashed_bindings: set[Binding], node: DOMNode) -> None:
         names = " and ".join(sorted(binding.id or binding.action for binding in clashed_bindings))
         if names not in self._clashes:
             self._clashes.add(names)
-            self.notify(f"keys.toml gives one key to {names}", severity="warning", markup=False)
+            self.notify(f"keys.toml assigns the same key to {names}", severity="warning", markup=False)
 
     def save(self) -> None:
         """Remember how things stand, where there is a folder that can be written."""
@@ -269,7 +273,7 @@ class ReviewApp(App[None], DecisionQueue):
         try:
             memory.save(self.folder, now)
         except OSError as error:
-            self.log(f"not remembered: {error}")
+            self.log(f"could not save the session state: {error}")
 
     def look_again(self) -> None:
         """Whoever changed the workspace, this program or another: what the tabs show is out of date."""

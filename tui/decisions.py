@@ -92,5 +92,5 @@ def _question(change: Change) -> Confirm:
     names = ", ".join(change.targets[:6]) + (" …" if len(change.targets) > 6 else "")
     return Confirm(
         f"{change.action} {counted(len(change.targets), change.scope)}?",
-        [names, f"active demonstrations: {change.active_before:,} now, {change.active_after:,} afterwards"],
+        [names, f"active demonstrations: {change.active_before:,} now, {change.active_after:,} after"],
     )

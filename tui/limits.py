@@ -32,11 +32,11 @@ that is not listed, or a path in a folder, cannot be written with such words."""
 def refused(words: Sequence[str]) -> UsageError | None:
     """Why a served session does not run ``icl-curate WORDS``, None where it does; no words: any command."""
     if not words:
-        return UsageError("a served session runs no commands", FIX)
+        return UsageError("commands are disabled in a served session", FIX)
     command, *rest = words
     if command not in WORK:
-        return UsageError(f"a served session does not run '{display_line(command, 40)}'", FIX)
+        return UsageError(f"a served session cannot run '{display_line(command, 40)}'", FIX)
     odd = next((word for word in rest if command == "index" or not _WORD.fullmatch(word)), None)
     if odd is None:
         return None
-    return UsageError(f"a served session does not run '{command}' with '{display_line(odd, 60)}'", FIX)
+    return UsageError(f"a served session cannot run '{command}' with '{display_line(odd, 60)}'", FIX)

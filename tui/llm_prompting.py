@@ -42,7 +42,7 @@ class LLMTab(Tab):
         """Find the ``cost`` and ``ask`` in threads: at once where nothing is to be paid, else when the user agrees.
         ``begun`` is called when the asking begins, ``then`` with what it brought."""
         if self.asking:
-            self.notify("the LLM is being asked; escape stops it")
+            self.notify("waiting for the LLM; escape stops it")
             return
 
         def go() -> None:
@@ -72,7 +72,7 @@ class LLMTab(Tab):
         """Whatever is being asked: no further call is sent."""
         if self.asking:
             self.asking.cancel()
-            self.notify("stopping: calls in flight are finished and kept", timeout=4)
+            self.notify("stopping: calls in flight will finish and be saved", timeout=4)
 
     def failed(self, kind: str, error: CurateError) -> None:
         if kind != "ask":

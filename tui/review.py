@@ -20,7 +20,7 @@ def review(path: Path, allow_commands: bool = False) -> int:
     """
     served = "TEXTUAL_DRIVER" in os.environ  # by textual-serve, over pipes
     if allow_commands and not served:
-        raise UsageError("--allow-commands is for --serve: here they are allowed", "icl-curate review")
+        raise UsageError("--allow-commands only applies with --serve", "icl-curate review")
     if not served and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError(
             "review needs a terminal", "icl-curate status, sources, demos, prune … do the same; each has --json"

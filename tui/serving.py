@@ -30,7 +30,7 @@ HOST = "127.0.0.1"
 GRACE = 3.0
 """Seconds that open sessions get to end once the server is interrupted."""
 
-OWN_PAGES = "no page but its own may use this server\n"
+OWN_PAGES = "requests from other pages are refused\n"
 
 
 class Guarded(Server):
@@ -81,11 +81,11 @@ class Guarded(Server):
         given = request.path.removeprefix("/").partition("/")[0]
         hosts, pages = request.headers.getall("Host", []), request.headers.getall("Origin", [])
         if len(hosts) != 1 or hosts[0] not in self.hosts:
-            raise web.HTTPForbidden(text="this is no address of this server\n")
+            raise web.HTTPForbidden(text="not an address of this server\n")
         if pages and (len(pages) != 1 or pages[0] not in self.pages):
             raise web.HTTPForbidden(text=OWN_PAGES)
         if not hmac.compare_digest(given.encode("utf-8", "surrogatepass"), self.token.encode()):
-            raise web.HTTPForbidden(text="open the address that review --serve printed where it was started\n")
+            raise web.HTTPForbidden(text="open the address that review --serve printed in its terminal\n")
         return await handler(request)
 
     async def handle_websocket(self, request: web.Request) -> web.WebSocketResponse:
@@ -129,9 +129,9 @@ def serve(path: Path, port: int, allow_commands: bool) -> None:
     may = (
         "run any icl-curate command as you, with your keys and your files (--allow-commands)"
         if allow_commands
-        else "decide on the pool and train with the LLM that is set; commands, paths and other LLMs are off"
+        else "decide on the pool and train with the configured LLM; commands, paths and other LLMs are disabled"
     )
-    narrate(f"Whoever has this address can {may}.\nOpen it in a browser on this machine; Ctrl-C ends it.")
+    narrate(f"Anyone with this address can {may}.\nOpen it in a browser on this machine; Ctrl-C ends it.")
     say(server.url)
     web.run_app(server._make_app(), sock=listener, shutdown_timeout=GRACE, access_log=None, print=None)
 

@@ -176,7 +176,7 @@ class Tab(Vertical, BackgroundWork):
 
     def failed(self, kind: str, error: CurateError) -> None:
         if kind == "load" and isinstance(error, NoWorkspaceError):
-            self._loaded(Empty(error.what, "It is made when a pool is indexed: i in Overview does it.", error.fix))
+            self._loaded(Empty(error.what, "Index a pool to create it: press i in Overview.", error.fix))
             return
         again = isinstance(error, WorkspaceError)
         if kind != "load" and not again:

@@ -108,7 +108,7 @@ def _tried(work: Callable[[], T]) -> tuple[T | None, CurateError | None]:
     except Exception as error:
         if isinstance(error, OSError) and (refused := fault(error)):
             return None, refused
-        return None, CurateError(f"{type(error).__name__}: {error}", "please report this with what you did")
+        return None, CurateError(f"{type(error).__name__}: {error}", "please report this, and how to reproduce it")
 
 
 def later(node: DOMNode, seconds: float, call: Callable[[], None]) -> Callable[[], None]:

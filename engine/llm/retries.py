@@ -78,7 +78,7 @@ class Retries:
         now = time.monotonic()
         if seconds >= WORTH_SAYING and now >= self._said_until:
             self._said_until = now + seconds
-            self._notes.append(f"{self._llm} asks to wait {seconds:,.0f} s")
+            self._notes.append(f"{self._llm} asks for a pause of {seconds:,.0f} s")
 
 
 class Silence:

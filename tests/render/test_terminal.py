@@ -444,4 +444,4 @@ def test_streams_that_are_closed_or_full(tmp_path: Path) -> None:
     if Path("/dev/full").exists():
         done = _with_streams("> /dev/full", "config")
         assert done.returncode == 1
-        assert done.stderr.startswith(b"error: standard output cannot be written: ") and b"Traceback" not in done.stderr
+        assert done.stderr.startswith(b"error: cannot write to standard output: ") and b"Traceback" not in done.stderr

@@ -75,7 +75,7 @@ def test_steps_and_runs_say_their_cost_and_are_paid_once(tmp_path: Path, server:
         tab = app.query_one(CalibrateTab)
         await until(pilot, lambda: tab.told)
         assert not server.calls
-        assert "not asked yet" in text_of(app)
+        assert "no answers yet" in text_of(app)
         await pilot.press("s")
         await until(pilot, lambda: isinstance(app.screen, Confirm))
         await pilot.press("n")
@@ -99,7 +99,7 @@ def test_steps_and_runs_say_their_cost_and_are_paid_once(tmp_path: Path, server:
         await until(pilot, lambda: least["answer"][:8] in text_of(app))
         assert is_safe(text_of(app))
         await pilot.press("s")
-        await until(pilot, lambda: "all 5 rounds are walked" in said(app))
+        await until(pilot, lambda: "all 5 rounds are done" in said(app))
         await pilot.press("r")  # everything is known: nothing to pay, nothing to confirm
         await pilot.pause(0.5)
         assert not isinstance(app.screen, Confirm)

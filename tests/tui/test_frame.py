@@ -91,7 +91,7 @@ def test_help_tells_all_actions_of_the_focused_part_and_the_palette_carries_them
         await go(app, pilot, "jobs")
         await pilot.press("colon")
         await pilot.press(*"Sources: Reverse")
-        await until(pilot, lambda: "Turn the order round" in text_of(app))
+        await until(pilot, lambda: "Reverse the sort order" in text_of(app))
         before = tab.descending
         await pilot.press("enter")
         await until(pilot, lambda: tab.descending is not before)

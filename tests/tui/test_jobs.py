@@ -154,7 +154,7 @@ def test_cancel_and_resume_by_keys(workspace: Workspace, server: Server) -> None
         assert all(call.answered for call in server.asked("query"))
         await pilot.press("c")
         await pilot.pause()
-        assert "no job that runs or waits is selected" in said(app)
+        assert "select a running or waiting job first" in said(app)
         await pilot.press("e")
         assert app.screen.query_one(Input).value == " ".join(evaluation(server))
         await pilot.press("escape")

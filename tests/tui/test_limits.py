@@ -116,11 +116,11 @@ def test_a_served_session_opens_no_way_around(workspace: Workspace, tmp_path: Pa
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         await pilot.press("exclamation_mark")
-        await refusal(app, pilot, "runs no commands")
+        await refusal(app, pilot, "commands are disabled")
         commands = {command.title: command.callback for command in app.get_system_commands(app.screen)}
         for verb, _ in VERBS:
             commands[f"Run {verb}"]()
-            await refusal(app, pilot, "runs no commands")
+            await refusal(app, pilot, "commands are disabled")
         await go(app, pilot, "overview")
         await pilot.press("e")
         await refusal(app, pilot, "does not run 'export'")
@@ -152,7 +152,7 @@ def test_a_served_session_asks_no_llm_but_its_own(workspace: Workspace, tmp_path
             for command in forbidden:
                 field.value = command
                 await pilot.press("enter")
-                await until(pilot, lambda: "a served session does not run" in text_of(app))
+                await until(pilot, lambda: "a served session cannot run" in text_of(app))
                 await pilot.press("enter")
                 assert app.screen is dialog and dialog.costed is None
                 await settled(pilot)

@@ -150,9 +150,9 @@ def test_shots_of_both_sides_name_each_other_and_what_cannot_select_says_why(tmp
             assert f"#{place + 1}" in [str(cell) for cell in line.cells]
         await pilot.press("m", *"zero", "enter")
         await until(pilot, lambda: tab.side(1).method == "zero" and tab.side(1).chosen)
-        assert "the LLM answers from what it knows" in text_of(app)
+        assert "no demonstrations: zero-shot" in text_of(app)
         await pilot.press("t")
-        await until(pilot, lambda: "there is no demonstration to leave out" in said(app))
+        await until(pilot, lambda: "no demonstration to leave out" in said(app))
 
     session(workspace.path, script)
 

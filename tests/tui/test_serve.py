@@ -154,7 +154,9 @@ def test_the_owner_gets_the_page_that_no_other_may_frame_keep_or_pass_on(served:
         assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
         assert headers["Cache-Control"] == "no-store"
         assert "Set-Cookie" not in headers
-    asyncio.run(opened(served, f"{served.url}ws", "2", "Nothing learnt", Host=host, Origin=f"http://{host}"))
+    asyncio.run(
+        opened(served, f"{served.url}ws", "2", "Source weights not learned", Host=host, Origin=f"http://{host}")
+    )
 
 
 def test_the_token_is_said_once_and_the_limits_are(served: Served) -> None:
@@ -163,7 +165,7 @@ def test_the_token_is_said_once_and_the_limits_are(served: Served) -> None:
     token = served.url.split("/")[3]
     assert len(token) >= 43  # 256 bits
     assert token not in served.said
-    assert "commands, paths and other LLMs are off" in served.said
+    assert "commands, paths and other LLMs are disabled" in served.said
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127/8")
@@ -173,7 +175,7 @@ def test_it_listens_on_one_address_alone(served: Served) -> None:
 
 
 def test_commands_are_off_in_a_served_session(served: Served) -> None:
-    asyncio.run(opened(served, f"{served.url}ws", "!", "a served session runs no commands", Origin=served.base))
+    asyncio.run(opened(served, f"{served.url}ws", "!", "commands are disabled in a served session", Origin=served.base))
 
 
 def test_commands_are_on_where_the_owner_said_so(folder: Path, tmp_path: Path) -> None:
@@ -185,7 +187,7 @@ def test_commands_are_on_where_the_owner_said_so(folder: Path, tmp_path: Path) -
 def test_the_flag_belongs_to_serving(run: Any, folder: Path) -> None:
     done = run("review", "-w", folder, "--allow-commands")
     assert (done.code, done.out) == (2, "")
-    assert "--allow-commands is for --serve" in done.err
+    assert "--allow-commands only applies with --serve" in done.err
 
 
 def test_a_port_that_is_taken_is_told(run: Any, served: Served, folder: Path) -> None:

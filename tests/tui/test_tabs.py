@@ -222,7 +222,7 @@ def test_demos_search_filter_and_sort_like_brute_force(taught: Path) -> None:
         assert demos.asked.filter.split == "validation" and len(demos.rows) == 24
         await pilot.press("x")
         await settled(pilot)
-        assert any("queries are not pruned" in n.message for n in app._notifications)
+        assert any("only demonstrations can be pruned" in n.message for n in app._notifications)
 
     session(taught, script)
 

@@ -21,7 +21,7 @@ class Choose(ModalScreen[int | None]):
     """Returns the place of the option taken in ``options`` (label, note), None where none was."""
 
     ACTIONS = (
-        Action("choose.cancel", "escape", "Cancel", "Choose none"),
+        Action("choose.cancel", "escape", "Cancel", "Cancel"),
         Action("choose.down", "down,ctrl+n", "", "Next option", footer=False, call="step(1)"),
         Action("choose.up", "up,ctrl+p", "", "Previous option", footer=False, call="step(-1)"),
     )
@@ -35,7 +35,7 @@ class Choose(ModalScreen[int | None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog choose"):
             yield Static(Text(display_line(self._title), "bold"))
-            yield Field(placeholder="type to narrow", compact=True)
+            yield Field(placeholder="type to filter", compact=True)
             yield LineTable(
                 [
                     Column("label", "", 12, grow=1, sortable=False),
@@ -69,6 +69,6 @@ class Choose(ModalScreen[int | None]):
     def _narrow(self, typed: str) -> None:
         self._shown = [i for i, (label, _) in enumerate(self._options) if typed.lower() in label.lower()]
         table = self.query_one(LineTable)
-        table.message = "nothing like that"
+        table.message = "no match"
         table.fill([Line((label, Text(note, "muted"))) for label, note in (self._options[i] for i in self._shown)])
         table.cursor = 0

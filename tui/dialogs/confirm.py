@@ -18,8 +18,8 @@ class Confirm(ModalScreen[bool]):
     """Says what would be done, line by line, and returns whether to do it."""
 
     ACTIONS = (
-        Action("confirm.yes", "y,enter", "Yes", "Do it"),
-        Action("confirm.no", "n,escape,q", "No", "Leave everything as it is"),
+        Action("confirm.yes", "y,enter", "Yes", "Confirm"),
+        Action("confirm.no", "n,escape,q", "No", "Cancel"),
     )
     BINDINGS = bindings(ACTIONS)
 

@@ -20,8 +20,8 @@ class Help(ModalScreen[None]):
 
     ACTIONS = (
         Action("help.close", "escape,q,question_mark,f1", "Close", "Back to the tab"),
-        Action("help.down", "j,down", "", "Further down", footer=False),
-        Action("help.up", "k,up", "", "Further up", footer=False),
+        Action("help.down", "j,down", "", "Scroll down", footer=False),
+        Action("help.up", "k,up", "", "Scroll up", footer=False),
     )
     BINDINGS = bindings(ACTIONS)
 
@@ -34,7 +34,7 @@ class Help(ModalScreen[None]):
             for title, about, actions in self._sections:
                 yield Static(Text.assemble((title, "title"), "  ", (about, "muted")), classes="heading")
                 yield Static(self._keys(actions))
-            yield Static(Text("esc closes · keys can be changed by these names in keys.toml", "muted"), classes="keys")
+            yield Static(Text("esc closes · change keys by these names in keys.toml", "muted"), classes="keys")
 
     def action_close(self) -> None:
         self.dismiss()

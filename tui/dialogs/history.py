@@ -27,7 +27,7 @@ class History(ModalScreen[None], BackgroundWork):
 
     TITLE = "History"
     ACTIONS = (
-        Action("history.undo", "u", "Undo", "Take the latest decision back", "icl-curate prune --undo"),
+        Action("history.undo", "u", "Undo", "Undo the latest decision", "icl-curate prune --undo"),
         Action("history.close", "escape,q,H", "Close", "Back to the tab"),
     )
     BINDINGS = bindings(ACTIONS)
@@ -60,7 +60,7 @@ class History(ModalScreen[None], BackgroundWork):
 
     def _show(self, entries: Sequence[Entry]) -> None:
         table = self.query_one(LineTable)
-        table.message = "no decision has been taken yet"
+        table.message = "no decisions yet"
         table.fill([_line(entry) for entry in entries])
 
     def action_undo(self) -> None:

@@ -17,7 +17,7 @@ from ..widgets.field import Field
 class Note(ModalScreen[str | None]):
     """Returns the line as it stands at enter, None where it was left as it is."""
 
-    ACTIONS = (Action("note.cancel", "escape", "Cancel", "Leave it as it is"),)
+    ACTIONS = (Action("note.cancel", "escape", "Cancel", "Cancel"),)
     BINDINGS = bindings(ACTIONS)
 
     def __init__(self, title: str, line: str = "") -> None:
@@ -29,7 +29,7 @@ class Note(ModalScreen[str | None]):
             yield Static(Text(display_line(self._title), "bold"))
             yield Field(display_line(self._line), select_on_focus=False)
             yield Static(
-                Text.assemble(("enter", "key"), " keep it, empty takes it back   ", ("esc", "key"), " cancel"),
+                Text.assemble(("enter", "key"), "save, empty deletes it   ", ("esc", "key"), " cancel"),
                 classes="keys",
             )
 

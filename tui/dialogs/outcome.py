@@ -24,10 +24,10 @@ class OutcomeDialog(ModalScreen[None]):
 
     ACTIONS = (
         Action("outcome.close", "escape,q,enter", "Close", "Back to the queries"),
-        Action("outcome.down", "j,down", "", "Further down", footer=False, call="scroll(1)"),
-        Action("outcome.up", "k,up", "", "Further up", footer=False, call="scroll(-1)"),
-        Action("outcome.page_down", "ctrl+d,pagedown", "", "One screen down", footer=False, call="scroll(10)"),
-        Action("outcome.page_up", "ctrl+u,pageup", "", "One screen up", footer=False, call="scroll(-10)"),
+        Action("outcome.down", "j,down", "", "Scroll down", footer=False, call="scroll(1)"),
+        Action("outcome.up", "k,up", "", "Scroll up", footer=False, call="scroll(-1)"),
+        Action("outcome.page_down", "ctrl+d,pagedown", "", "Page down", footer=False, call="scroll(10)"),
+        Action("outcome.page_up", "ctrl+u,pageup", "", "Page up", footer=False, call="scroll(-10)"),
     )
     BINDINGS = bindings(ACTIONS)
 

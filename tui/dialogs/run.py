@@ -34,10 +34,10 @@ class Run(ModalScreen[None]):
 
     TITLE = "Run"
     ACTIONS = (
-        Action("run.enter", "enter", "Run", "Run what is typed", call=""),
-        Action("run.complete", "tab", "Complete", "Take the file name that is offered"),
-        Action("run.output", "down,ctrl+d,pagedown", "Read", "To what it said", footer=False),
-        Action("run.close", "escape", "Leave", "Stop it and close"),
+        Action("run.enter", "enter", "Run", "Run the command", call=""),
+        Action("run.complete", "tab", "Complete", "Complete the file name"),
+        Action("run.output", "down,ctrl+d,pagedown", "Read", "Go to the output", footer=False),
+        Action("run.close", "escape", "Leave", "Stop the command and close"),
     )
     BINDINGS = bindings([action for action in ACTIONS if action.name != "run.enter"])
 

@@ -33,11 +33,11 @@ class Start(ModalScreen[list[str] | None]):
     """
 
     ACTIONS = (
-        Action("start.enter", "enter", "Cost, then start", "Say what it would cost; pressed again, start it", call=""),
-        Action("start.other", "down", "Next command", "Another kind of work", call="other(1)"),
-        Action("start.before", "up", "", "The one before", footer=False, call="other(-1)"),
-        Action("start.complete", "tab", "Complete", "Take the file name that is offered"),
-        Action("start.close", "escape", "Leave", "Start nothing"),
+        Action("start.enter", "enter", "Cost, then start", "Show the cost; press again to start", call=""),
+        Action("start.other", "down", "Next command", "Choose another kind of job", call="other(1)"),
+        Action("start.before", "up", "", "Previous one", footer=False, call="other(-1)"),
+        Action("start.complete", "tab", "Complete", "Complete the file name"),
+        Action("start.close", "escape", "Leave", "Cancel"),
     )
     BINDINGS = bindings([action for action in ACTIONS if action.name != "start.enter"])
 
@@ -78,7 +78,7 @@ class Start(ModalScreen[list[str] | None]):
             self._asked_for, self.costed = None, None
             if self._asking is not None:
                 self._asking.cancel()
-            self._cost(Text("edited: enter says what it would do", "muted"))
+            self._cost(Text("edited: enter shows what it would do", "muted"))
             self._hint()
 
     @on(Input.Submitted)
@@ -125,9 +125,9 @@ class Start(ModalScreen[list[str] | None]):
 
     def _hint(self) -> None:
         ready = self.costed is not None and self.costed == self.query_one(Input).value
-        told = Text.assemble(("enter", "key"), " start it  " if ready else " what would it do  ")
+        told = Text.assemble(("enter", "key"), " start   " if ready else " show the cost   ")
         if len(self.commands) > 1:
-            told.append_text(Text.assemble(("↑↓", "key"), " other work  "))
+            told.append_text(Text.assemble(("↑↓", "key"), " other job   "))
         told.append_text(Text.assemble(("tab", "key"), " complete  "))
         told.append_text(Text.assemble(("esc", "key"), " leave"))
         self.query_one("#hint", Static).update(told)

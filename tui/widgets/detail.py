@@ -82,7 +82,7 @@ def _text(seen: Seen) -> Text:
 
 
 def _decision(entry: Entry) -> Text:
-    did = {"prune": "pruned", "restore": "put back", "keep": "kept"}.get(entry.action, entry.action)
+    did = {"prune": "pruned", "restore": "restored", "keep": "kept"}.get(entry.action, entry.action)
     what = f" with source {display_line(entry.targets[0], 40)}" if entry.scope == "source" else ""
     why = f": {display_line(entry.reason, 200)}" if entry.reason else ""
     return Text.assemble(

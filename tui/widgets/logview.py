@@ -22,12 +22,12 @@ class LogView(VerticalScroll, can_focus=True, inherit_bindings=False):
 
     TITLE = "Log"
     ACTIONS = (
-        Action("log.down", "j,down", "Down", "Further down", footer=False, call="scroll(1)"),
-        Action("log.up", "k,up", "Up", "Further up", footer=False, call="scroll(-1)"),
-        Action("log.page_down", "ctrl+d,pagedown", "Page down", "One screen down", footer=False, call="page_down"),
-        Action("log.page_up", "ctrl+u,pageup", "Page up", "One screen up", footer=False, call="page_up"),
-        Action("log.first", "g,home", "First", "To the first line", footer=False, call="scroll_home"),
-        Action("log.last", "G,end", "Last", "To the last line", footer=False, call="scroll_end"),
+        Action("log.down", "j,down", "Down", "Scroll down", footer=False, call="scroll(1)"),
+        Action("log.up", "k,up", "Up", "Scroll up", footer=False, call="scroll(-1)"),
+        Action("log.page_down", "ctrl+d,pagedown", "Page down", "Page down", footer=False, call="page_down"),
+        Action("log.page_up", "ctrl+u,pageup", "Page up", "Page up", footer=False, call="page_up"),
+        Action("log.first", "g,home", "First", "Go to the first line", footer=False, call="scroll_home"),
+        Action("log.last", "G,end", "Last", "Go to the last line", footer=False, call="scroll_end"),
     )
     BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
 

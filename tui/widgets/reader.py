@@ -20,10 +20,10 @@ class Reader(VerticalScroll, can_focus=True, inherit_bindings=False):
     ACTIONS = (
         Action("detail.down", "j,down", "Down", "One line down", footer=False, call="scroll_by(1)"),
         Action("detail.up", "k,up", "Up", "One line up", footer=False, call="scroll_by(-1)"),
-        Action("detail.page_down", "ctrl+d,pagedown", "Down", "One screen down", footer=False, call="page(1)"),
-        Action("detail.page_up", "ctrl+u,pageup", "Up", "One screen up", footer=False, call="page(-1)"),
-        Action("detail.top", "g,home", "Top", "To the top", footer=False, call="edge(False)"),
-        Action("detail.bottom", "G,end", "Bottom", "To the bottom", footer=False, call="edge(True)"),
+        Action("detail.page_down", "ctrl+d,pagedown", "Down", "Page down", footer=False, call="page(1)"),
+        Action("detail.page_up", "ctrl+u,pageup", "Up", "Page up", footer=False, call="page(-1)"),
+        Action("detail.top", "g,home", "Top", "Go to the top", footer=False, call="edge(False)"),
+        Action("detail.bottom", "G,end", "Bottom", "Go to the bottom", footer=False, call="edge(True)"),
     )
     BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
 

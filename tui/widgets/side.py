@@ -94,7 +94,7 @@ class Side(Vertical):
             )
             answer.update(told)
             return
-        table.message = "no demonstrations: the LLM answers from what it knows"
+        table.message = "no demonstrations: zero-shot"
         columns = _columns(chosen, other)
         table.arrange_columns(columns)
         table.fill(_lines(chosen, other, columns))

@@ -70,10 +70,10 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
     ACTIONS = (
         Action("table.down", "j,down", "Down", "One line down", footer=False, call="move(1)"),
         Action("table.up", "k,up", "Up", "One line up", footer=False, call="move(-1)"),
-        Action("table.page_down", "ctrl+d,pagedown,ctrl+f", "Down", "One screen down", footer=False, call="page(1)"),
-        Action("table.page_up", "ctrl+u,pageup,ctrl+b", "Up", "One screen up", footer=False, call="page(-1)"),
-        Action("table.first", "g,home", "First", "To the first line", footer=False),
-        Action("table.last", "G,end", "Last", "To the last line", footer=False),
+        Action("table.page_down", "ctrl+d,pagedown,ctrl+f", "Down", "Page down", footer=False, call="page(1)"),
+        Action("table.page_up", "ctrl+u,pageup,ctrl+b", "Up", "Page up", footer=False, call="page(-1)"),
+        Action("table.first", "g,home", "First", "Go to the first line", footer=False),
+        Action("table.last", "G,end", "Last", "Go to the last line", footer=False),
         Action("table.choose", "enter", "Open", "Open the line under the cursor", footer=False),
     )
     BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)

@@ -30,7 +30,7 @@ DOCUMENTS = (
     Column("id", "", 6, most=16, grow=1, sortable=False, tail=True),
     Column("score", "score", 5, right=True, sortable=False),
     Column("bar", "trusted", 8, rank=2, sortable=False),
-    Column("alone", "alone it answers", 12, grow=2, most=28, sortable=False),
+    Column("alone", "answer from it alone", 12, grow=2, most=28, sortable=False),
     Column("relevant", "", 8, rank=1, sortable=False),
     Column("text", "document", 16, grow=6, rank=3, sortable=False),
 )

@@ -74,19 +74,21 @@ class Found:
 class CalibrateTab(LLMTab):
     NAME = "calibrate"
     TITLE = "Calibrate"
-    ABOUT = "Why an answer is wrong, and whether another round mends it. ✓ accepted, ✎ a note."
+    ABOUT = "Why an answer is wrong, and whether another round corrects it. ✓ accepted, ✎ note."
     ACTIONS = (
-        Action("calibrate.back", "escape", "Back", "Back to the queue, or stop asking"),
-        Action("calibrate.step", "s", "Step", "Ask the next round, the cost first"),
-        Action("calibrate.run", "r", "Run", "Ask all rounds, the cost first", "icl-curate calibrate ID"),
-        Action("calibrate.accept", "a", "Accept", "Accept the answer of this round, or take that back"),
-        Action("calibrate.note", "e", "Note", "Write a line about this query"),
-        Action("calibrate.next", "n", "Next", "The next query without an accepted answer", call="open(1)"),
-        Action("calibrate.previous", "N", "Previous", "The one before", footer=False, call="open(-1)"),
-        Action("calibrate.filter", "f", "Filter", "Queue: all, open, accepted, noted"),
-        Action("calibrate.unsure", "S", "Unsure first", "The least sure first, or as indexed", footer=False),
-        Action("calibrate.prompt", "p", "Prompt", "The prompt of the round, and back"),
-        Action("calibrate.all", "b", "Whole set", "Calibrate all as a job", "icl-curate calibrate --validation"),
+        Action("calibrate.back", "escape", "Back", "Back to the queue, or stop the LLM calls"),
+        Action("calibrate.step", "s", "Step", "Run the next round (shows the cost first)"),
+        Action("calibrate.run", "r", "Run", "Run all rounds (shows the cost first)", "icl-curate calibrate ID"),
+        Action("calibrate.accept", "a", "Accept", "Accept the answer of this round, or undo that"),
+        Action("calibrate.note", "e", "Note", "Write a note on this query"),
+        Action("calibrate.next", "n", "Next", "Next query without an accepted answer", call="open(1)"),
+        Action("calibrate.previous", "N", "Previous", "Previous one", footer=False, call="open(-1)"),
+        Action("calibrate.filter", "f", "Filter", "Filter: all, open, accepted, noted"),
+        Action("calibrate.unsure", "S", "Unsure first", "Sort by uncertainty, or as indexed", footer=False),
+        Action("calibrate.prompt", "p", "Prompt", "Show or hide the prompt of the round"),
+        Action(
+            "calibrate.all", "b", "Whole set", "Calibrate all queries as a job", "icl-curate calibrate --validation"
+        ),
     )
     BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
 
@@ -146,7 +148,7 @@ class CalibrateTab(LLMTab):
         if not rows.size:
             return Empty(
                 "No queries to calibrate",
-                "Validation queries are answered in rounds here, their documents and answers scored.",
+                "Here validation queries are answered in rounds, with scores of documents and answers.",
                 "icl-curate index POOL.jsonl --validation QUERIES.jsonl",
             )
         return Found(
@@ -221,7 +223,7 @@ class CalibrateTab(LLMTab):
         noted = sum(bool(one.note) for one in found.reviews.values())
         told = Text.assemble((f"{accepted:,}", "title"), (f" of {found.rows.size:,} accepted ", "muted"))
         told.append_text(stroke(accepted / found.rows.size, 16, "good"))
-        told.append(f"  {noted:,} noted  {len(found.finals):,} walked", "muted")
+        told.append(f"  {noted:,} noted  {len(found.finals):,} done", "muted")
         self.query_one("#walked", Static).update(told)
         llm = display_line(found.settings.llm, 30) + (", a stand-in" if is_stand_in(found.settings.llm) else "")
         order = ", unsure first" if self.unsure_first else ""
@@ -249,7 +251,7 @@ class CalibrateTab(LLMTab):
             if said is None or said.round is None:
                 self.queue.cursor = at
                 return
-        self.notify("every query of the queue has an accepted answer")
+        self.notify("all queries in the queue have an accepted answer")
 
     @on(LineTable.Moved, "#queue")
     def _moved(self) -> None:
@@ -306,7 +308,7 @@ class CalibrateTab(LLMTab):
         self.query_one("#asked-for", Static).update(reasons.question(query))
         said = found.reviews.get(query.row if query.row is not None else -1)
         self.query_one("#documents", LineTable).fill([document_line(one) for one in told["documents"]] if told else [])
-        self.rounds.message = "not asked yet: s asks the first round, r all of them"
+        self.rounds.message = "no answers yet: s runs the first round, r all of them"
         self.rounds.fill([round_line(round_, told, said) for round_ in told["rounds"]] if told else [])
         self.query_one("#stands", Static).update(stands(told, said, PLAN.rounds))
         self._show_text()
@@ -360,7 +362,7 @@ class CalibrateTab(LLMTab):
 
     def action_step(self) -> None:
         if self._shown and self.told and len(self.told["rounds"]) > PLAN.rounds:
-            self.notify(f"all {PLAN.rounds} rounds are walked")
+            self.notify(f"all {PLAN.rounds} rounds are done")
             return
         self._ask(Calibration.cost_of_step, lambda ready, budget: ready.step(budget))
 
@@ -408,13 +410,13 @@ class CalibrateTab(LLMTab):
     def action_accept(self) -> None:
         row, told, found = self.current, self.told if self._shown else None, self.found
         if row is None or found is None or told is None or not told["rounds"]:
-            self.notify("there is no answer to accept yet: s asks the first round")
+            self.notify("no answer to accept yet: s runs the first round")
             return
         round_ = told["rounds"][min(self.rounds.cursor, len(told["rounds"]) - 1)]
         said = found.reviews.get(row)
         note = said.note if said else ""
         if said and said.round == round_["round"]:
-            self._say(row, None, "", note, "taken back")
+            self._say(row, None, "", note, "acceptance removed")
         else:
             self._say(
                 row,
@@ -433,7 +435,7 @@ class CalibrateTab(LLMTab):
         def noted(line: str | None) -> None:
             if line is not None:
                 kept = (said.round, said.answer) if said else (None, "")
-                self._say(row, *kept, line, "noted" if line else "note taken back")
+                self._say(row, *kept, line, "noted" if line else "note deleted")
 
         self.app.push_screen(Note("Note on this query", said.note if said else ""), noted)
 
@@ -442,7 +444,7 @@ class CalibrateTab(LLMTab):
             return False
         row, before = self._said.pop()
         stood = (before.round, before.answer, before.note) if before else (None, "", "")
-        self._put_down(row, *stood, "took the latest word on an answer back")
+        self._put_down(row, *stood, "undid the latest review of an answer")
         return True
 
     def _say(self, row: int, number: int | None, answer: str, note: str, told: str) -> None:

@@ -40,43 +40,45 @@ STATE_NAMES = {None: "any", False: "active", True: "pruned"}
 class DemosTab(Tab):
     NAME = "demos"
     TITLE = "Demos"
-    ABOUT = "Every demonstration: search, filter, see what it did to answers, prune. ✗ pruned, ≈ repeats another row."
+    ABOUT = "All demonstrations: search, filter, inspect effects on answers, prune. ✗ pruned, ≈ duplicate."
     ACTIONS = (
         Action("demos.back", "escape", "Back", "Back to the list"),
         Action(
             "demos.search", "slash", "Search", "Search inputs, outputs and ids as you type", "icl-curate demos -s TEXT"
         ),
-        Action("demos.filter", "f", "Filter", "By source, label, split, state"),
+        Action("demos.filter", "f", "Filter", "Filter by source, label, split, state"),
         Action("demos.mark", "space", "Mark", "Mark the row for the next decision"),
-        Action("demos.mark_all", "a", "Mark all", "Mark every row that matches, or none", footer=False),
+        Action("demos.mark_all", "a", "Mark all", "Mark all matching rows, or none", footer=False),
         Action(
             "demos.prune",
             "x",
             "Prune",
-            "Take the marked rows, or this one, out of the pool",
+            "Prune the marked rows, or this one",
             "icl-curate prune --demo ID",
         ),
-        Action("demos.keep", "r", "Keep", "Put the marked rows, or this one, back", "icl-curate restore --demo ID"),
+        Action("demos.keep", "r", "Keep", "Restore the marked rows, or this one", "icl-curate restore --demo ID"),
         Action(
             "demos.only",
             "m",
             "Misleading",
-            "Only those that mislead; only those that help; all",
+            "Show misleading, helpful or all rows",
             "icl-curate demos --misleading",
         ),
         Action(
             "demos.repeats",
             "d",
             "Repeats",
-            "Only rows that repeat an earlier one",
+            "Show only duplicates of earlier rows",
             "icl-curate demos --duplicates",
             footer=False,
         ),
-        Action("demos.state", "v", "State", "Any, active only, pruned only", "icl-curate demos --pruned", footer=False),
-        Action("demos.clear", "c", "Clear", "No search, no filter, no mark", footer=False),
+        Action(
+            "demos.state", "v", "State", "Show all, active or pruned rows", "icl-curate demos --pruned", footer=False
+        ),
+        Action("demos.clear", "c", "Clear", "Clear search, filters and marks", footer=False),
         Action("demos.sort", "s", "Sort", "Sort by the next column", footer=False),
-        Action("demos.reverse", "S", "Reverse", "Turn the order round", footer=False),
-        Action("demos.read", "enter", "Read", "Read the whole demonstration", footer=False),
+        Action("demos.reverse", "S", "Reverse", "Reverse the sort order", footer=False),
+        Action("demos.read", "enter", "Read", "Show the whole demonstration", footer=False),
     )
     BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
 
@@ -121,7 +123,7 @@ class DemosTab(Tab):
         found = find_rows(workspace, self.asked, known_now(workspace), self._shown, self._top, self._stop)
         if not len(found.rows) and self.asked.filter == Filter() and not self.asked.only:
             return Empty(
-                "The pool is empty", "Demonstrations appear once they are indexed.", "icl-curate index POOL.jsonl"
+                "The pool is empty", "Demonstrations appear here after indexing.", "icl-curate index POOL.jsonl"
             )
         return found
 
@@ -413,7 +415,7 @@ class DemosTab(Tab):
         if not len(rows):
             return
         if self.asked.filter.split != "pool":
-            self.notify("queries are not pruned: only demonstrations of the pool", severity="warning")
+            self.notify("only demonstrations can be pruned, not queries", severity="warning")
             return
         reason = f"in review, {self.asked.only}" if self.asked.only else "in review"
 

@@ -93,7 +93,7 @@ def measured(kept: KeptEvaluation, listed: Sequence[KeptEvaluation]) -> Text:
         (f"  {kept.started_at:%m-%d %H:%M}", "muted"),
     )  # fmt: skip
     if is_stand_in(setup.llm):
-        line.append("\noffline is a stand-in: its figures say nothing about your LLM", "warn")
+        line.append("\noffline is not an LLM: these figures say nothing about your LLM", "warn")
     return line
 
 

@@ -64,16 +64,16 @@ class Found:
 class EvaluateTab(Tab):
     NAME = "evaluate"
     TITLE = "Evaluate"
-    ABOUT = "Which way of choosing demonstrations answers best, on queries that trained nothing."
+    ABOUT = "Which selection method answers best, on queries not used for training."
     ACTIONS = (
-        Action("evaluate.new", "n", "New", "Compare methods anew, the cost shown first", "icl-curate evaluate"),
-        Action("evaluate.older", "h,left", "Older", "The run before", "icl-curate evaluate", call="run(1)"),
-        Action("evaluate.newer", "l,right", "Newer", "The run after", call="run(-1)"),
-        Action("evaluate.open", "o", "Queries", "To the queries one by one and back", call="queries"),
-        Action("evaluate.filter", "f", "Won or lost", "Queries: all, lost, won, wrong", call="filter"),
+        Action("evaluate.new", "n", "New", "Run a new comparison (shows the cost first)", "icl-curate evaluate"),
+        Action("evaluate.older", "h,left", "Older", "Previous run", "icl-curate evaluate", call="run(1)"),
+        Action("evaluate.newer", "l,right", "Newer", "Next run", call="run(-1)"),
+        Action("evaluate.open", "o", "Queries", "Show or hide single queries", call="queries"),
+        Action("evaluate.filter", "f", "Won or lost", "Filter queries: all, lost, won, wrong", call="filter"),
         Action("evaluate.back", "escape", "", "Back to the methods", footer=False),
         Action("evaluate.sort", "s", "Sort", "Sort by the next column", footer=False),
-        Action("evaluate.reverse", "S", "Reverse", "Turn the order round", footer=False),
+        Action("evaluate.reverse", "S", "Reverse", "Reverse the sort order", footer=False),
     )
     BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
 
@@ -124,8 +124,8 @@ class EvaluateTab(Tab):
         state = overview(workspace)
         if not (state.test or state.validation):
             return Empty(
-                "No queries to judge by",
-                "Methods are compared on queries set aside for it.",
+                "No queries to evaluate on",
+                "Methods are compared on held-out queries.",
                 "icl-curate index POOL.jsonl --validation-fraction 0.1 --test-fraction 0.1",
             )
         found = kept_evaluations(runs.runs(workspace, KIND, MOST_RUNS))
@@ -134,7 +134,7 @@ class EvaluateTab(Tab):
         if not found:
             return Empty(
                 "Nothing evaluated yet",
-                "Methods are compared on queries that trained nothing, with intervals; n starts it, the cost first.",
+                "Methods are compared on held-out queries, with intervals; n starts a run and shows the cost first.",
                 f"icl-curate {command}",
             )
         return Found(found, command)

@@ -35,18 +35,20 @@ COMMANDS = ("train sources", "train ranker", "train topics", "train all", "evalu
 class JobsTab(Tab):
     NAME = "jobs"
     TITLE = "Jobs"
-    ABOUT = "Long work in processes of its own: closing this program does not stop it."
+    ABOUT = "Background jobs: they keep running when this program is closed."
     ACTIONS = (
         Action(
-            "jobs.new", "n", "New", "Start training or an evaluation, cost first", "icl-curate evaluate --background"
+            "jobs.new",
+            "n",
+            "New",
+            "Start training or an evaluation (shows the cost first)",
+            "icl-curate evaluate --background",
         ),
-        Action("jobs.cancel", "c", "Cancel", "Stop it; what was paid is kept", "icl-curate jobs cancel N"),
-        Action("jobs.kill", "K", "Kill", "Stop it at once; calls in flight may be paid again", footer=False),
-        Action(
-            "jobs.resume", "r", "Resume", "Run its command again; pays only for the rest", "icl-curate jobs resume N"
-        ),
-        Action("jobs.edit", "e", "Edit", "Change its command, see the cost, start that", footer=False),
-        Action("jobs.log", "l", "Log", "To its log and back", "icl-curate jobs follow N"),
+        Action("jobs.cancel", "c", "Cancel", "Stop it; paid answers are kept", "icl-curate jobs cancel N"),
+        Action("jobs.kill", "K", "Kill", "Kill it; calls in flight may be paid again", footer=False),
+        Action("jobs.resume", "r", "Resume", "Resume it; pays only for the rest", "icl-curate jobs resume N"),
+        Action("jobs.edit", "e", "Edit", "Edit its command, show the cost, start it", footer=False),
+        Action("jobs.log", "l", "Log", "Show or hide its log", "icl-curate jobs follow N"),
     )
     BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
 
@@ -103,7 +105,7 @@ class JobsTab(Tab):
             found.append(seen)
         return found or Empty(
             "No jobs yet",
-            "Training and evaluation run here, one at a time, in processes of their own; n starts one.",
+            "Training and evaluation run in the background, one at a time; n starts a job.",
             "icl-curate train sources --background",
         )
 
@@ -201,7 +203,7 @@ class JobsTab(Tab):
             if yes:
                 self.in_thread("stop", lambda: cancel(self.review.opened(), number, kill=True), self._asked_to_stop)
 
-        told = "What was answered is kept; the calls now in flight are lost and may be paid again."
+        told = "Answers are kept; the calls in flight are lost and may be paid again."
         self.app.push_screen(Confirm(f"Kill job {number}?", [seen.job.command, told]), answered)
 
     def action_resume(self) -> None:
@@ -223,7 +225,7 @@ class JobsTab(Tab):
     def _stoppable(self) -> Seen | None:
         seen = self.current
         if seen is None or not seen.job.live:
-            self.notify("no job that runs or waits is selected")
+            self.notify("select a running or waiting job first")
             return None
         return seen
 

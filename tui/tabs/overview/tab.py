@@ -62,10 +62,10 @@ class Found:
 class OverviewTab(Tab):
     NAME = "overview"
     TITLE = "Overview"
-    ABOUT = "The state of the workspace at a glance."
+    ABOUT = "The state of the workspace."
     ACTIONS = (
-        Action("overview.follow", "enter", "Next step", "Do it, its cost first, or go to the tab where it is done"),
-        Action("overview.index", "i", "Index", "Read files into the pool, or the known ones again", "icl-curate index"),
+        Action("overview.follow", "enter", "Next step", "Start the next step (shows the cost first), or go to its tab"),
+        Action("overview.index", "i", "Index", "Index files, or index the known ones again", "icl-curate index"),
         Action("overview.export", "e", "Export", "Write the curated pool to a file", "icl-curate export OUT"),
         Action("overview.down", "j,down", "Down", "Scroll down", footer=False, call="scroll_by(1)"),
         Action("overview.up", "k,up", "Up", "Scroll up", footer=False, call="scroll_by(-1)"),
@@ -95,7 +95,7 @@ class OverviewTab(Tab):
         if not state.pool and not state.validation and not state.test:
             return Empty(
                 "This workspace is empty",
-                "Give it a pool of demonstrations, and queries to judge them by.",
+                "Index a pool of demonstrations, and queries to evaluate on.",
                 "icl-curate index POOL.jsonl --validation-fraction 0.1 --test-fraction 0.1",
             )
         return Found(state, latest(workspace), source_summaries(workspace), self.review.settings())
@@ -168,7 +168,7 @@ def _pool(state: Overview) -> list[Fact]:
     if state.skipped:
         facts.append(("skipped", Text(f"{state.skipped:,} bad rows", "warn")))
     if state.retired:
-        facts.append(("retired", f"{state.retired:,} rows gone from their files"))
+        facts.append(("retired", f"{state.retired:,} rows no longer in their files"))
     return facts
 
 
@@ -216,10 +216,10 @@ def _sources(sources: Sequence[SourceSummary]) -> Text:
 
 
 def _llm(state: Overview, settings: Settings) -> list[Fact]:
-    facts: list[Fact] = [("LLM", settings.llm + ("  (a stand-in, not an LLM)" if is_stand_in(settings.llm) else ""))]
+    facts: list[Fact] = [("LLM", settings.llm + ("  (not an LLM)" if is_stand_in(settings.llm) else ""))]
     for llm, used in state.calls.items():
         tokens = f"{_tokens(used['tokens_in'])} tokens in, {_tokens(used['tokens_out'])} out"
-        told = Text(f"{used['calls']:,.0f} answers kept, {tokens}")
+        told = Text(f"{used['calls']:,.0f} answers, {tokens}")
         if used["failures"]:
             told.append(f", {used['failures']:,.0f} failed", "warn")
         facts.append((display_line(llm, 20), told))
@@ -230,9 +230,9 @@ def _llm(state: Overview, settings: Settings) -> list[Fact]:
 def _cost(llm: str, used: Any, settings: Settings) -> Text:
     named = recorded(llm)
     if named is not None and named.local:
-        return Text("nothing: it runs here", "muted")
+        return Text("free: it runs locally", "muted")
     if llm != settings.llm or settings.price_in is None or settings.price_out is None:
-        return Text("not known: set price_in and price_out", "muted")
+        return Text("unknown: set price_in and price_out", "muted")
     dollars = (used["tokens_in"] * settings.price_in + used["tokens_out"] * settings.price_out) / 1e6
     return Text(f"about ${dollars:,.2f}", "title")
 

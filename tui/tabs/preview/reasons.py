@@ -29,19 +29,19 @@ LEAST = 12
 
 MEANT = {
     "cosine": "embeddings of query and input",
-    "bm25": "shared words, rare ones most",
-    "relevance": "required topics covered, unknown ones most",
-    "policy": "share of the learnt policy",
-    "det_ratio": "how far it widens the picks' span",
-    "coverage_gain": "words of the query newly covered",
+    "bm25": "shared words, weighted by rarity",
+    "relevance": "coverage of required topics, weighted towards unknown ones",
+    "policy": "probability under the learned policy",
+    "det_ratio": "increase of the determinant of the selected set",
+    "coverage_gain": "tokens of the query newly covered",
 }
 """What a part of a score is, in words."""
 
 SCORED = {
     "topick": "z(relevance) + λ · z(cosine) among the candidates left",
-    "ranker": "share of the learnt policy among the first by BM25",
-    "promptpg": "share of the learnt policy among the first by BM25",
-    "random": "drawn at random: there is no score",
+    "ranker": "probability under the learned policy, among the BM25 candidates",
+    "promptpg": "probability under the learned policy, among the BM25 candidates",
+    "random": "drawn at random: no score",
 }
 """How a method makes the score of several parts, or of none."""
 
@@ -62,11 +62,11 @@ def why(seen: Preview, place: int) -> RenderableType:
     ]
     told.append(_bars(parts))
     if seen.words and seen.words[place]:
-        told.append(Text("\nwords of the query that it shares", "primary"))
+        told.append(Text("\nwords shared with the query", "primary"))
         most = seen.words[place][0][1]
         told.append(_bars([(display_line(word, 24), added, added / most, "") for word, added in seen.words[place]]))
     if shot.adds:
-        told.append(Text("\nwhat it adds to the picks before it", "primary"))
+        told.append(Text("\ngain over the demonstrations before it", "primary"))
         most = shot.adds[0][1]
         told.append(_bars([(display_line(topic, 40), added, added / most, "") for topic, added in shot.adds]))
     if seen.needs:
@@ -143,10 +143,10 @@ def stability(answered: Stability | None, shots: int, llm: str) -> RenderableTyp
         count = shots + (shots > 1)
         told = Text.assemble(("answer stability", "primary"), "\n\n")
         if not shots:
-            return told.append("there is no demonstration to leave out", "muted")
+            return told.append("no demonstration to leave out", "muted")
         about = f" asks {display_line(llm, 30)} again without each demonstration"
-        about += ", and with their order turned" if shots > 1 else ""
-        return told.append("t", "key").append(f"{about}: {count} prompts, the cost first", "muted")
+        about += ", and in reversed order" if shots > 1 else ""
+        return told.append("t", "key").append(f"{about}: {count} prompts; shows the cost first", "muted")
     kept, all_ = answered.kept, len(answered.others)
     head = Text.assemble(
         ("answer stability  ", "primary"), (f"{kept} of {all_}", "good" if kept == all_ else "warn"),
@@ -159,8 +159,8 @@ def stability(answered: Stability | None, shots: int, llm: str) -> RenderableTyp
         rows.append((name, verdict(other), _sure(other), _added(answered.adds(place)), _changed(other)))
     if answered.turned:
         turned = answered.turned
-        rows.append((_muted("order turned"), verdict(turned), _sure(turned), Text(), _changed(turned)))
-    note = Text("\nadds: probability of the answer with the demonstration, less that without it", "muted")
+        rows.append((_muted("reversed order"), verdict(turned), _sure(turned), Text(), _changed(turned)))
+    note = Text("\nadds: change in probability of the answer due to the demonstration", "muted")
     return Group(head, Text(), _grid(rows, (1, 4)), note)
 
 

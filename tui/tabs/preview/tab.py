@@ -73,23 +73,23 @@ class FoundRows:
 class PreviewTab(LLMTab):
     NAME = "preview"
     TITLE = "Preview"
-    ABOUT = "Which demonstrations a query gets, why, and what the LLM makes of them."
+    ABOUT = "Which demonstrations a query gets, why, and how the LLM answers."
     ACTIONS = (
-        Action("preview.back", "escape", "Back", "Back to the demonstrations, or stop asking"),
-        Action("preview.type", "slash", "Type", "Type a query of your own", 'icl-curate preview "QUERY"'),
+        Action("preview.back", "escape", "Back", "Back to the demonstrations, or stop the LLM calls"),
+        Action("preview.type", "slash", "Type", "Type a query", 'icl-curate preview "QUERY"'),
         Action("preview.pick", "v", "Pick", "Pick a validation query"),
-        Action("preview.next", "n", "Next", "The next validation query", call="step(1)"),
-        Action("preview.previous", "N", "Previous", "The validation query before", footer=False, call="step(-1)"),
-        Action("preview.method", "m", "Method", "Another method on this side", "icl-curate preview QUERY --method M"),
-        Action("preview.left", "h,left", "Left", "To the left side", footer=False, call="side(0)"),
-        Action("preview.right", "l,right", "Right", "To the right side", footer=False, call="side(1)"),
+        Action("preview.next", "n", "Next", "Next validation query", call="step(1)"),
+        Action("preview.previous", "N", "Previous", "Previous validation query", footer=False, call="step(-1)"),
+        Action("preview.method", "m", "Method", "Choose another method", "icl-curate preview QUERY --method M"),
+        Action("preview.left", "h,left", "Left", "Go to the left side", footer=False, call="side(0)"),
+        Action("preview.right", "l,right", "Right", "Go to the right side", footer=False, call="side(1)"),
         Action("preview.more", "plus,equals_sign", "More shots", "One shot more", footer=False, call="shots(1)"),
         Action("preview.fewer", "minus", "Fewer shots", "One shot fewer", footer=False, call="shots(-1)"),
-        Action("preview.ask", "a", "Ask", "Ask the LLM, the cost first", "icl-curate preview QUERY --answer"),
-        Action("preview.stability", "t", "Stability", "Ask without each demonstration and in turned order"),
-        Action("preview.prompt", "p", "Prompt", "The exact prompt, and back", call="pane('prompt')"),
-        Action("preview.read", "d", "Demonstration", "The demonstration in full, and back", call="pane('shot')"),
-        Action("preview.prune", "x", "Prune", "Take the demonstration out of the pool", "icl-curate prune --demo ID"),
+        Action("preview.ask", "a", "Ask", "Ask the LLM (shows the cost first)", "icl-curate preview QUERY --answer"),
+        Action("preview.stability", "t", "Stability", "Ask without each demonstration and in reversed order"),
+        Action("preview.prompt", "p", "Prompt", "Show or hide the exact prompt", call="pane('prompt')"),
+        Action("preview.read", "d", "Demonstration", "Show or hide the whole demonstration", call="pane('shot')"),
+        Action("preview.prune", "x", "Prune", "Prune the demonstration", "icl-curate prune --demo ID"),
     )  # fmt: skip
     BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
 
@@ -149,7 +149,7 @@ class PreviewTab(LLMTab):
         if not active_rows(workspace).size:
             return Empty(
                 "The active pool is empty",
-                "Here you see which demonstrations a query gets, and why.",
+                "Here you see which demonstrations a query gets and why.",
                 "icl-curate index POOL.jsonl",
             )
         done = {run.kind for run in runs.runs(workspace, None, 500) if run.status == "done"}
@@ -239,7 +239,7 @@ class PreviewTab(LLMTab):
         if self.found and self.found.validation.size:
             self._take(0 if self.typed else (self.place + by) % self.found.validation.size)
         else:
-            self.notify("there are no validation queries: / types one", severity="warning")
+            self.notify("no validation queries: press / to type one", severity="warning")
 
     def action_pick(self) -> None:
         found = self.found
@@ -455,7 +455,7 @@ class PreviewTab(LLMTab):
         self._pane("stability")
         chosen = None if self._selecting else self.side().chosen
         if chosen and chosen.seen and not chosen.shots:
-            self.notify("there is no demonstration to leave out")
+            self.notify("no demonstration to leave out")
         elif not (chosen and chosen.answered and chosen.answered.others):
             self._inquire([self.active], variants=True)
 

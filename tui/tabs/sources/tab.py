@@ -60,20 +60,26 @@ class Measured:
 class SourcesTab(Tab):
     NAME = "sources"
     TITLE = "Sources"
-    ABOUT = "Which sources help, which poison the prompt, and what pruning brings."
+    ABOUT = "Which sources help, which hurt, and what pruning gains."
     ACTIONS = (
-        Action("sources.prune", "x", "Prune", "Take the source out of the pool", "icl-curate prune --source NAME"),
-        Action("sources.keep", "r", "Keep", "Put the source back, or confirm it", "icl-curate restore --source NAME"),
-        Action("sources.tune", "t", "Tune", "The threshold that validation chooses", "icl-curate prune --tune"),
-        Action("sources.cut", "p", "Prune below", "Prune what lies below the threshold", "icl-curate prune --below W"),
+        Action("sources.prune", "x", "Prune", "Prune the source", "icl-curate prune --source NAME"),
+        Action(
+            "sources.keep", "r", "Keep", "Restore the source, or mark it as kept", "icl-curate restore --source NAME"
+        ),
+        Action("sources.tune", "t", "Tune", "Choose the threshold by validation", "icl-curate prune --tune"),
+        Action("sources.cut", "p", "Prune below", "Prune sources below the threshold", "icl-curate prune --below W"),
         Action("sources.lower", "h,left", "Lower", "Move the threshold down", footer=False, call="threshold(-1)"),
         Action("sources.raise", "l,right", "Threshold", "Move the threshold up", call="threshold(1)"),
         Action(
-            "sources.look", "enter,o", "Look inside", "Its demonstrations, in Demos", "icl-curate demos --source NAME"
+            "sources.look",
+            "enter,o",
+            "Look inside",
+            "Show its demonstrations in Demos",
+            "icl-curate demos --source NAME",
         ),
-        Action("sources.estimator", "e", "Estimator", "Draw the curve of the next estimator", footer=False),
+        Action("sources.estimator", "e", "Estimator", "Show the curve of the next estimator", footer=False),
         Action("sources.sort", "s", "Sort", "Sort by the next column", footer=False, call="sort(1)"),
-        Action("sources.reverse", "S", "Reverse", "Turn the order round", footer=False),
+        Action("sources.reverse", "S", "Reverse", "Reverse the sort order", footer=False),
     )
     BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
 
@@ -103,9 +109,7 @@ class SourcesTab(Tab):
     def read(self, workspace: Workspace) -> Found | Empty:
         found = source_summaries(workspace)
         if not found:
-            return Empty(
-                "The pool is empty", "Sources appear once demonstrations are indexed.", "icl-curate index POOL.jsonl"
-            )
+            return Empty("The pool is empty", "Sources appear here after indexing.", "icl-curate index POOL.jsonl")
         return Found(found, self.review.settings().k)
 
     def show(self, found: Found) -> None:
@@ -117,9 +121,7 @@ class SourcesTab(Tab):
             self.in_thread("measure", lambda: self._measure(found.k), self._measured)
         else:
             self.query_one("#verdict", Static).update(
-                Text.assemble(
-                    ("Nothing learnt of these sources yet: ", "muted"), ("icl-curate train sources", "accent")
-                )
+                Text.assemble(("Source weights not learned yet: ", "muted"), ("icl-curate train sources", "accent"))
             )
 
     def remember(self) -> dict[str, Any]:
@@ -186,7 +188,7 @@ class SourcesTab(Tab):
     def action_cut(self) -> None:
         names = [s.source for s in self.sources if s.source in self._below() and s.active]
         if not names:
-            self.notify("no source that is still active lies below the threshold")
+            self.notify("no active source is below the threshold")
             return
         threshold = self._curve_points()[self.query_one(Curve).at][0]
         self.review.decide("prune", "source", names, f"{self.estimator} below {threshold:.3g}")
@@ -273,10 +275,10 @@ class SourcesTab(Tab):
     def _advice(self) -> Text:
         tuned = self.measured.tuned if self.measured else None
         if tuned is None:
-            return Text("too few validation queries to choose a threshold on", "muted")
+            return Text("too few validation queries to choose a threshold", "muted")
         figures = f"cross-fitted gain {tuned.gain:+.3f} ± {tuned.gain_error:.3f}"
         if not tuned.worth_it:
-            return Text(f"{figures}: within noise, tuning would prune nothing", "muted")
+            return Text(f"{figures}: not significant, tuning would prune nothing", "muted")
         names = display_line(", ".join(tuned.pruned), 200)
         return Text.assemble(("◆ ", "good"), (f"tuned: {tuned.estimator}, {figures}, drops {names}", "muted"))
 
@@ -299,12 +301,12 @@ class SourcesTab(Tab):
     def action_tune(self) -> None:
         tuned = self.measured.tuned if self.measured else None
         if tuned is None:
-            self.notify("nothing to tune on: icl-curate train sources", severity="warning")
+            self.notify("tuning needs source weights: icl-curate train sources", severity="warning")
             return
         self.estimator = tuned.estimator
         self._draw(None)
         if not tuned.worth_it:
-            self.notify("no pruning gains beyond noise")
+            self.notify("no pruning gains significantly")
 
 
 def _columns(sources: Sequence[SourceSummary]) -> list[Column]:

@@ -65,17 +65,17 @@ class Shown:
 class TopicsTab(Tab):
     NAME = "topics"
     TITLE = "Topics"
-    ABOUT = "What the LLM does not know, and whether the pool covers it. ▲ a gap: what to collect next."
+    ABOUT = "What the LLM does not know, and whether the pool covers it. ▲ gap."
     ACTIONS = (
         Action("topics.back", "escape", "Back", "Back to the topics"),
-        Action("topics.search", "slash", "Search", "Only topics that hold this text", "icl-curate topics"),
-        Action("topics.gaps", "f", "Gaps only", "Gaps alone, or all topics", "icl-curate topics --gaps", call="gaps"),
-        Action("topics.demonstrations", "d", "Demonstrations", "To those that cover the topic", call="to('shots')"),
-        Action("topics.queries", "o", "Queries", "To those that need it; enter previews one", call="to('needing')"),
-        Action("topics.prune", "x", "Prune", "Take the demonstration out of the pool", "icl-curate prune --demo ID"),
-        Action("topics.new", "n", "Learn", "Learn the topics anew, the cost first", "icl-curate train topics"),
+        Action("topics.search", "slash", "Search", "Search topics", "icl-curate topics"),
+        Action("topics.gaps", "f", "Gaps only", "Show gaps only, or all", "icl-curate topics --gaps", call="gaps"),
+        Action("topics.demonstrations", "d", "Demonstrations", "Show demonstrations that cover it", call="to('shots')"),
+        Action("topics.queries", "o", "Queries", "Show queries that need it; enter previews one", call="to('needing')"),
+        Action("topics.prune", "x", "Prune", "Prune the demonstration", "icl-curate prune --demo ID"),
+        Action("topics.new", "n", "Learn", "Train topics again (shows the cost first)", "icl-curate train topics"),
         Action("topics.sort", "s", "Sort", "Sort by the next column", footer=False),
-        Action("topics.reverse", "S", "Reverse", "Turn the order round", footer=False),
+        Action("topics.reverse", "S", "Reverse", "Reverse the sort order", footer=False),
     )  # fmt: skip
     BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
 
@@ -128,7 +128,7 @@ class TopicsTab(Tab):
         except UsageError as error:
             return Empty(
                 error.what,
-                "Topics show what the LLM knows and what the pool covers; n learns them, the cost first.",
+                "Topics show what the LLM knows and what the pool covers; n trains them and shows the cost first.",
                 "icl-curate train topics",
             )
         found = Found(survey, survey.topics(), {gap.topic: gap for gap in survey.gaps(MOST_GAPS)})
@@ -178,7 +178,7 @@ class TopicsTab(Tab):
         if self.sort == "severity" and self.descending:  # gaps on top, one for each set of queries
             self.topics.sort(key=lambda topic: topic.topic not in found.gaps)
         table = self.table
-        table.message = "no such topic" if sought else "no gaps: what queries need is known or covered"
+        table.message = "no such topic" if sought else "no gaps: all topics that queries need are known or covered"
         table.sorted_by = self.sort, self.descending
         table.arrange_columns(COLUMNS)
         table.fill([_line(topic, topic.topic in found.gaps) for topic in self.topics])
@@ -353,7 +353,7 @@ def _told(topic: TopicStanding, gap: Gap | None) -> Text:
     """A topic in a line or two."""
     told = Text.assemble((display_line(topic.topic, 60), "title"))
     if gap is None:
-        known = f"  the LLM is right on {topic.knowledge:.0%} of what is about it ({topic.observations:.0f} questions)"
+        known = f"  the LLM answers {topic.knowledge:.0%} of its questions right ({topic.observations:.0f} questions)"
         return told.append(known, "muted")
     told.append("  a gap: ", "bad").append(
         f"{gap.queries:,} queries need it, the LLM knows {gap.knowledge:.0%}, the pool covers {gap.coverage:.0%}"
