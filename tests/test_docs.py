@@ -27,6 +27,13 @@ WRITTEN = [page for page in PAGES if page.name not in ("cli.md", "settings.md")]
 pytestmark = pytest.mark.skipif(not DOCS.is_dir(), reason="an installed package brings no docs")
 
 
+def test_the_latest_release_in_the_changelog_is_the_version_of_the_package() -> None:
+    headings = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert headings[0] == "Unreleased"
+    release = re.fullmatch(r"(\S+) \(\d{4}-\d\d-\d\d\)", headings[1])
+    assert release and release[1] == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+
+
 def script(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / f"{name}.py")
     assert spec and spec.loader

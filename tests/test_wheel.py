@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -55,7 +56,9 @@ def test_what_is_installed_runs(wheel: Path, tmp_path: Path) -> None:
     where = "import icl_curate, icl_curate.tui.app as app; print(icl_curate.__file__, app.ReviewApp.CSS_PATH)"
     assert str(place) in run(sys.executable, "-c", where)
     program = place / "bin" / "icl-curate"
-    assert run(sys.executable, program, "--version").startswith("icl-curate ")
+    release = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    assert run(sys.executable, program, "--version") == f"icl-curate {release}\n"
+    assert run(sys.executable, "-c", "import icl_curate; print(icl_curate.__version__)") == f"{release}\n"
     sample = place / "icl_curate" / "sample_data" / "support"
     run(sys.executable, program, "index", sample / "pool" / "*.jsonl", "--no-encode")
     assert json.loads(run(sys.executable, program, "status", "--json"))["pool"] == 1200
