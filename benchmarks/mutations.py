@@ -17,7 +17,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,12 +82,14 @@ def changed(node: ast.AST) -> str:
     return ""
 
 
-def places(tree: ast.AST) -> Iterator[ast.AST]:
-    """Nodes inside functions; annotations and what is computed on import are left out."""
-    for function in ast.walk(tree):
-        if isinstance(function, ast.FunctionDef):
-            for statement in function.body:
-                yield from ast.walk(statement)
+def places(tree: ast.AST) -> list[ast.AST]:
+    """Nodes inside functions, each once, without annotations and what is computed on import.
+
+    A list, because `changed` adds nodes to the tree and would shift the places of those that follow.
+    """
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    nodes = [node for function in functions for statement in function.body for node in ast.walk(statement)]
+    return list({id(node): node for node in nodes}.values())
 
 
 def mutations() -> list[Mutation]:
@@ -123,7 +124,7 @@ def verdict(mutation: Mutation, copy: Path, limit: float, in_time: dict[str, boo
     path, part, tests = copy / mutation.file, CORE[mutation.file], tests_of(mutation.file, copy)
     before = path.read_text(encoding="utf-8")
     tree = ast.parse(before)
-    changed(list(places(tree))[mutation.place])
+    changed(places(tree)[mutation.place])
     path.write_text(ast.unparse(tree), encoding="utf-8")
     try:
         passed = passes(copy, tests, limit)

@@ -120,14 +120,14 @@ def test_an_example_never_corrects_what_has_a_low_score(workspace: Workspace) ->
 
 
 def test_without_a_walk_or_without_right_answers_the_mend_is_named(workspace: Workspace) -> None:
-    with pytest.raises(UsageError, match="no validation queries were calibrated"):
+    with pytest.raises(UsageError, match="no validation queries have been calibrated"):
         fine_tuning_set(workspace, "validation", Template())
     state(workspace, ("plain",))
-    with pytest.raises(UsageError, match="no validation queries were calibrated"):
+    with pytest.raises(UsageError, match="no validation queries have been calibrated"):
         fine_tuning_set(workspace, "validation", Template())
     only = workspace_of(workspace.path.parent / "never", [query("never")])
     state(only)
-    with pytest.raises(UsageError, match="none of the 1 validation queries ended right"):
+    with pytest.raises(UsageError, match="none of the 1 validation queries ended with a right answer"):
         fine_tuning_set(only, "validation", Template())
 
 
@@ -168,6 +168,6 @@ def test_the_file_is_chat_jsonl_with_a_manifest(workspace: Workspace, tmp_path: 
 
 
 def test_the_pool_can_be_walked_for_training(workspace: Workspace) -> None:
-    with pytest.raises(UsageError, match="no pool queries were calibrated"):
+    with pytest.raises(UsageError, match="no pool queries have been calibrated"):
         fine_tuning_set(workspace, "pool", Template())
     assert len(queries_of(workspace, "pool")) == 2

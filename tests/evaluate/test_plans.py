@@ -138,7 +138,7 @@ def test_the_offline_reader_cannot_be_instructed(labelled: Copy, method: str, re
         raise AssertionError("read")
 
     workspace = labelled("w")
-    with pytest.raises(LLMError, match=f"{method} needs .*instructions, which offline does not give"):
+    with pytest.raises(LLMError, match=f"{method} needs .*instructions, which offline does not provide"):
         evaluation(workspace, OfflineReader(encode, "none"), "bm25", method, dry_run=rehearse)
     assert _calls_kept(workspace) == 0
 
@@ -179,7 +179,7 @@ def test_capabilities_that_look_like_none_known_are_still_checked(labelled: Copy
 @pytest.mark.parametrize("rehearse", [False, True])
 def test_mdl_has_nothing_to_compare_on_open_questions(open_world: Copy, rehearse: bool) -> None:
     backend = Scripted(_typical, SCORES)
-    with pytest.raises(UsageError, match="mdl compares choices"):
+    with pytest.raises(UsageError, match="mdl needs answer options"):
         evaluation(open_world("w"), backend, "mdl", dry_run=rehearse)
     assert backend.asked == []
 

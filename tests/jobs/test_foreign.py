@@ -50,7 +50,7 @@ def test_a_foreign_command_is_shown_and_not_run(workspace: Workspace, tmp_path: 
     refused = run("jobs", "resume", 1, "-w", workspace.path)
     assert refused.code == 2
     assert f"job 1 was not started here by you: icl-curate export {out} --force" in refused.err
-    assert "fix: run that command yourself if you want it" in refused.err
+    assert "fix: run that command yourself" in refused.err
     assert out.read_text() == "precious"
     assert len(jobs(workspace)) == 1
     trusted = run("jobs", "resume", 1, "--trust", "-w", workspace.path)
