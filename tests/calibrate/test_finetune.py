@@ -11,7 +11,7 @@ import pytest
 from factories.calibrate_world import SETTINGS, Said, Scripted, workspace_of
 from icl_curate.engine.calibrate.calibration import Calibration
 from icl_curate.engine.calibrate.documents import queries_of
-from icl_curate.engine.calibrate.finetune import fine_tuning_set
+from icl_curate.engine.calibrate.finetune import fine_tuning_set, substitute
 from icl_curate.engine.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.errors import UsageError
 from icl_curate.engine.export.calibration import export_calibration
@@ -19,6 +19,7 @@ from icl_curate.engine.export.corpus import ExportPlan, manifest_path
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.pool.prompts import Template
+from icl_curate.engine.pool.records import Query, Task
 from icl_curate.engine.store import rounds as kept
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.reviews import review
@@ -86,6 +87,15 @@ def test_a_sure_answer_that_was_wrong_is_substituted(workspace: Workspace) -> No
         "Previous Generated Answer:\nRound 1: yes indeed (Uncertainty Score: 6)"
     )
     assert swapped.messages[-1]["content"] == "yes indeed"
+
+
+@pytest.mark.parametrize(("score", "substituted"), [(0.0, 1), (26.0, 1), (49.9, 1), (50.0, 0), (100.0, 0)])
+def test_wrong_answers_are_substituted_below_a_score_of_50(score: float, substituted: int) -> None:
+    asked = Query("q?", answers=("yes",))
+    rounds = [kept.KeptRound(0, (), "no", 0.5, score, False), kept.KeptRound(1, (), "Yes", 0.5, score, True)]
+    earlier, count = substitute(asked, rounds, Task("open"))
+    assert count == substituted
+    assert [said.answer for said in earlier] == ["yes" if substituted else "no", "Yes"]
 
 
 def test_an_answer_a_person_accepted_is_the_right_one(workspace: Workspace) -> None:

@@ -59,6 +59,15 @@ def test_an_export_indexed_again_is_the_same_pool(store: Workspace, tmp_path: Pa
     assert after == before
 
 
+def test_progress_is_reported_batch_by_batch(store: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(corpus, "BATCH", 3)
+    events: list[tuple[int, int | None]] = []
+    out = tmp_path / "out.jsonl"
+    export(store, ExportPlan(out), report=lambda event: events.append((event.done, event.total)))
+    assert events == [(3, 4), (4, 4)]
+    assert [json.loads(line)["id"] for line in out.read_text(encoding="utf-8").splitlines()] == ["a", "b", "c", "d"]
+
+
 def test_jsonl_keeps_the_columns_that_came_with_a_row(store: Workspace, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     export(store, ExportPlan(out))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from icl_curate.engine.errors import UsageError
 from icl_curate.engine.pool.display import display_line, display_text
-from icl_curate.engine.pool.prompts import Prompt, Template, build_prompt, check_template, fit_prompt
+from icl_curate.engine.pool.prompts import FORMATS, Prompt, Template, build_prompt, check_template, fit_prompt
 from icl_curate.engine.pool.records import Demonstration, Query, Task
 
 OPEN = Task("open")
@@ -40,6 +40,11 @@ def test_labels_stand_in_the_instruction_and_are_the_choices() -> None:
 
 def test_braces_in_a_pool_are_text_not_fields() -> None:
     assert Template().question(Query("what is {input}?")) == "Question: what is {input}?"
+
+
+@pytest.mark.parametrize("good", ["auto", *FORMATS, "Q: {input}", "{context} {input} {{}} {options}"])
+def test_named_formats_and_those_with_the_input_are_accepted(good: str) -> None:
+    assert check_template(Template(good)) == Template(good)
 
 
 @pytest.mark.parametrize("bad", ["{question}", "{input", "{}", "no field"])

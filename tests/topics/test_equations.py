@@ -15,7 +15,7 @@ from icl_curate.engine.topics.coverage import coverage_of
 from icl_curate.engine.topics.knowledge import topical_knowledge
 from icl_curate.engine.topics.match import Links, lexical_candidates, links_of, semantic_candidates
 from icl_curate.engine.topics.predictor import Predictor, eq4, fit, ranking_quality, sigmoid, started
-from icl_curate.engine.topics.selection import Coverage, greedy
+from icl_curate.engine.topics.selection import Coverage, greedy, required_topics
 from icl_curate.engine.topics.targets import distinctiveness, log_distinctiveness, neighbours, soft_targets
 from icl_curate.engine.topics.words import fold
 from numpy.typing import NDArray
@@ -101,6 +101,15 @@ def test_neighbours_are_the_nearest_others() -> None:
     for i in range(40):
         order = [j for j in np.argsort(-cosines[i]).tolist() if j != own[i]]
         assert found[i].tolist() == order[:7]
+
+
+def test_a_text_is_compared_with_its_100_nearest_others() -> None:
+    _, vectors = _random(2, n=150)
+    found = neighbours(vectors, vectors, np.arange(150))
+    assert found.shape == (150, 100)  # |D_d| = 100 in the paper
+    cosines = vectors.astype(np.float64) @ vectors.T.astype(np.float64)
+    for i in range(150):
+        assert found[i].tolist() == [j for j in np.argsort(-cosines[i]).tolist() if j != i][:100]
 
 
 # candidates
@@ -257,6 +266,21 @@ def test_topical_knowledge_is_equation_5_shrunk_and_clipped(right: list[bool], p
 
 
 # equations 6 and 7
+
+
+def test_knowledge_is_shrunk_as_if_by_four_average_questions() -> None:
+    predictor, vectors = _random(3, n=6)
+    right = np.array([True, False, True, True, False, True])
+    predicted = np.array([_predict(predictor, vector) for vector in vectors.astype(np.float64)])
+    expected = (predicted[right].sum(axis=0) + 4 * right.mean()) / (predicted.sum(axis=0) + 4)
+    found = topical_knowledge(predictor, vectors, right)
+    assert found.share == pytest.approx(np.clip(expected, 0.1, 0.9), abs=1e-5)
+
+
+def test_a_query_is_judged_by_its_256_heaviest_topics() -> None:
+    weights = np.random.default_rng(0).permutation(400).astype(np.float32)
+    assert required_topics(weights).tolist() == np.argsort(-weights)[:256].tolist()
+    assert sorted(required_topics(weights[:100]).tolist()) == list(range(100))
 
 
 def _z(values: Sequence[float]) -> list[float]:

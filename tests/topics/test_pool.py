@@ -157,6 +157,25 @@ def test_picks_come_from_the_subject_and_leave_the_query_out(tmp_path: Path, mon
     assert METHODS["topick"].choose(view, [], 3, 0) == [] and METHODS["topick"].choose(view, asked[:1], 0, 0) == [[]]
 
 
+def test_picks_after_the_first_come_from_a_shortlist_of_300(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = learnt_world(tmp_path / "w", monkeypatch)
+    view, asked = PoolView(workspace, SETTINGS), [Query("small rose bush")]
+    seen: list[int] = []
+    greedy = selection.greedy
+
+    def counting(predictor: Any, weights: Any, vectors: Any, *more: Any) -> Any:
+        seen.append(len(vectors))
+        return greedy(predictor, weights, vectors, *more)
+
+    monkeypatch.setattr(selection, "greedy", counting)
+    assert selection.SHORTLIST == 300  # section 3.2.2 of the paper
+    selection.topick(view, asked, 3)
+    monkeypatch.setattr(selection, "SHORTLIST", 50)
+    selection.topick(view, asked, 3)
+    selection.topick(view, asked, 60)  # never shorter than what is asked for
+    assert seen == [240, 50, 60]
+
+
 def test_what_a_query_needs_and_a_pick_adds_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     workspace = learnt_world(tmp_path / "w", monkeypatch)
     view = PoolView(workspace, SETTINGS)
