@@ -1,4 +1,4 @@
-"""What a file system does to a command: files that are none, files that are nobody else's business, and refusals."""
+"""File system errors: special files, private permissions, and messages for errors of the operating system."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ _MENDS: Mapping[int, str] = {
 
 
 def fault(error: BaseException) -> CurateError | None:
-    """What the operating system refused, as one line with its mend; None for what is no such refusal.
+    """An operating system error as one line with its fix; None for other exceptions.
 
-    Libraries that wrap the system's words in an exception of their own are understood by these words.
+    Exceptions of libraries that wrap a system error are recognised by its text.
     """
     number = _number(error)
     if number is None:
@@ -67,7 +67,7 @@ def _number(error: BaseException) -> int | None:
 
 
 def owner(path: Path) -> str:
-    """Who owns it, where that is somebody else: " (it belongs to NAME, you are NAME)"; else empty."""
+    """The owner if it is another user: " (it belongs to NAME, you are NAME)"; else empty."""
     try:
         uid, me = path.stat().st_uid, os.getuid()
     except (OSError, AttributeError):  # gone, or a system without owners
@@ -86,7 +86,7 @@ def _name(uid: int) -> str:
 
 def open_regular(path: str | Path) -> BinaryIO:
     """Open a file to read its bytes. Raises `OSError`, with the reason in ``strerror``, also for what is no regular
-    file: a pipe would be waited for and a device read without end."""
+    file: a pipe would block and a device never ends."""
     _demand_regular(os.stat(path).st_mode)  # noqa: PTH116 - a path may be text that Path would change
     stream = open(path, "rb", opener=_at_once)  # noqa: SIM115 - Path.open takes no opener
     try:

@@ -1,10 +1,10 @@
-"""Errors a user can cause, each with the exit code the command line promises and the command that mends it."""
+"""Errors a user can cause, each with its documented exit code and the command that fixes it."""
 
 from __future__ import annotations
 
 
 class CurateError(Exception):
-    """An operation failed. ``what`` is one clear line; ``fix`` is the command or step that mends it."""
+    """An operation failed. ``what`` is one line; ``fix`` is the command or step that fixes it."""
 
     exit_code = 1
 

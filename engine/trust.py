@@ -85,7 +85,7 @@ def confirm(workspace: Path, url: str) -> str:
 
 
 def forget(workspace: Path, url: str) -> str:
-    """Take `confirm` back; `UsageError` where there is nothing to take back."""
+    """Undo `confirm`. Raises `UsageError` if the server is not confirmed."""
     found, folder = _checked(url), str(workspace.resolve())
     with _writing() as kept:
         urls = kept.confirmed.get(folder, [])

@@ -78,7 +78,7 @@ def state_of(job: Job) -> str:
 
 
 def outcome(job: Job, live: Live) -> str:
-    """How far a job is in its own units, or what came of it in a few words."""
+    """Progress of a job in its own units, or a short summary of its result."""
     if job.state == "queued":
         return ""
     if job.state == "failed":

@@ -23,7 +23,7 @@ LONGEST = 2_000
 """Characters of an error that are shown; ``--json`` has all."""
 
 READER_GONE = 141
-"""Exit code where nobody reads stdout any more, as a shell tells of a filter that SIGPIPE ended."""
+"""Exit code if stdout is closed, as shells report for SIGPIPE."""
 
 
 class Stream:
@@ -113,8 +113,8 @@ def print_json(fields: Mapping[str, Any]) -> None:
 
 
 def complain(what: str, fix: str, code: int, as_json: bool) -> None:
-    """An error on stderr: what went wrong and what mends it, on a line each, or as one object."""
-    with suppress(SystemExit):  # nobody reads stdout any more: the error is said all the same
+    """Print an error and its fix to stderr, one line each, or as one JSON object."""
+    with suppress(SystemExit):  # stdout is closed: print the error all the same
         sys.stdout.flush()
     if as_json:
         told = json.dumps({"schema_version": JSON_VERSION, "error": what, "fix": fix, "exit_code": code})

@@ -56,7 +56,7 @@ TABS = {
 """The tabs in their order: their names, and where in ``tabs`` their classes are."""
 
 WATCH = 1.0
-"""Seconds between two looks at whether somebody changed the workspace, and whether there is something to remember."""
+"""Seconds between checks for changes of the workspace and of the session state."""
 
 PATIENCE = 5.0
 """Seconds that SIGTERM gives the app to end the ordinary way, and between two words on who is waited for."""
@@ -117,7 +117,7 @@ class ReviewApp(App[None], DecisionQueue):
     VERTICAL_BREAKPOINTS = [(0, "-flat"), (18, "-short"), (32, "-tall")]  # noqa: RUF012
 
     def __init__(self, folder: Path, limited: bool = False) -> None:
-        """``limited``: whoever sits here may be somebody else than the owner of this machine; see `limits`."""
+        """``limited``: the user may not be the owner of this machine; see `limits`."""
         super().__init__()
         self.error_console = stderr()  # a crash shows values, and they are of the pool
         self.folder, self.limited = folder.resolve(), limited
@@ -135,7 +135,7 @@ class ReviewApp(App[None], DecisionQueue):
         self.theme = self._memory.theme if known else THEMES[0].name
 
     def notify(self, message: str, *, title: str = "", markup: bool = False, **more: Any) -> None:
-        """A notification, for whichever part of the app: made safe, and never markup."""
+        """Show a notification as plain text, with control characters made visible."""
         super().notify(display_text(message), title=display_text(title), markup=False, **more)
 
     # What tabs may ask; see `tab.Review`.
@@ -420,7 +420,7 @@ class ReviewApp(App[None], DecisionQueue):
         self.set_interval(WATCH, lambda: None if os.isatty(0) else self._vanish(signal.SIGHUP))
 
     def _vanish(self, number: int) -> None:
-        """End without drawing: a terminal that is gone would be waited for without end."""
+        """Exit without drawing: drawing would block on a terminal that is gone."""
         self.save()
         os._exit(128 + number)
 

@@ -1,4 +1,4 @@
-"""What a command would do and cost, asked of a process of its own: it can be stopped, and nothing is loaded here."""
+"""Dry run of a command in a separate process: it can be stopped, and nothing is loaded here."""
 
 from __future__ import annotations
 

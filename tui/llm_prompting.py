@@ -40,7 +40,7 @@ class LLMTab(Tab):
         begun: Callable[[], None],
     ) -> None:
         """Find the ``cost`` and ``ask`` in threads: at once where nothing is to be paid, else when the user agrees.
-        ``begun`` is called when the asking begins, ``then`` with what it brought."""
+        ``begun`` is called when the requests start, ``then`` with their result."""
         if self.asking:
             self.notify("waiting for the LLM; escape stops it")
             return
@@ -83,4 +83,4 @@ class LLMTab(Tab):
         self.app.notify(told(error), severity="error", timeout=8, markup=False)
 
     def ended(self) -> None:
-        """The asking failed or was stopped: take back what `ask_llm` had ``begun`` to show."""
+        """The requests failed or were stopped: undo what ``begun`` of `ask_llm` showed."""

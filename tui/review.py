@@ -37,7 +37,7 @@ def review(path: Path, allow_commands: bool = False) -> int:
 
 
 def serve(path: Path, port: int, allow_commands: bool = False) -> None:
-    """Serve the app to browsers on this machine until interrupted: every page is a session of its own.
+    """Serve the app to browsers on this machine until interrupted: every page has its own session.
 
     Raises `UsageError` without the extra ``serve``, or where the port cannot be had.
     """

@@ -1,4 +1,4 @@
-"""``review --serve``: the app in the owner's browser, and in nobody else's.
+"""``review --serve``: the app in the owner's browser only.
 
 Any page that the owner visits can reach a port of this machine, also under a name of its own (DNS rebinding). So a
 request is answered only if it names this server as its host, comes from one of its own pages or from none, and has the
@@ -70,7 +70,7 @@ class Guarded(Server):
         return f"{self.public_url}/{self.token}/"
 
     async def _make_app(self) -> web.Application:
-        """Everything textual-serve answers lies under the token: page, scripts, websocket, downloads."""
+        """All routes of textual-serve are under the token: page, scripts, websocket, downloads."""
         app = web.Application(middlewares=[self._guard])
         app.add_subapp(f"/{self.token}/", await super()._make_app())
         app.on_response_prepare.append(self._harden)

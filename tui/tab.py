@@ -49,10 +49,10 @@ class Review(Protocol):
     """What a tab may ask of the app."""
 
     folder: Path
-    """Where the workspace lies."""
+    """Folder of the workspace."""
 
     limited: bool
-    """Served to somebody who may not be the owner of this machine; see `limits`."""
+    """Served to a user who may not be the owner of this machine; see `limits`."""
 
     def opened(self, create: bool = False) -> Workspace:
         """The workspace, checked and migrated once; made, if need be, to ``create`` it. For threads: it may wait for
@@ -76,7 +76,7 @@ class Review(Protocol):
         it is taken."""
 
     def take_back(self, then: Callable[[], None] | None = None) -> None:
-        """Undo the latest decision, whoever took it."""
+        """Undo the latest decision of any user."""
 
     def permit(self, words: Sequence[str]) -> None:
         """Raises `UsageError` where this session may not run ``icl-curate WORDS`` (none: any command at all); to be
@@ -88,7 +88,7 @@ class Review(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Empty:
-    """Nothing to show yet: ``what`` is missing, ``why`` it is wanted here, and the ``command`` that brings it."""
+    """Nothing to show yet: ``what`` is missing, ``why`` it is needed, and the ``command`` that creates it."""
 
     what: str
     why: str

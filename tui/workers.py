@@ -33,7 +33,7 @@ class BackgroundWork(DOMNode):
     """A widget, or the app, that reads and writes in threads. Named last among the bases.
 
     `in_thread` runs ``work`` off the event loop and then calls ``then(result)``, a function or coroutine, on it. Of
-    one ``kind`` only the latest counts: what an older one still brings is dropped, since a thread cannot be stopped.
+    one ``kind`` only the latest counts: the result of an older one is dropped, since a thread cannot be stopped.
     `CurateError`s go to `failed`; any other exception does too, told as one, so that no thread ever ends the app.
     `in_turn` is for what must all be done, in the order in which it was asked for: writing.
     """

@@ -36,8 +36,8 @@ def cases_for(
     cancel: CancelToken | None = None,
     selector: Selector | None = None,
 ) -> list[Case]:
-    """One case a query. ``auto`` takes the query's documents where it brings two or more, else demonstrations by
-    ``settings.method``. Raises `UsageError` where documents are asked for and a query brings none."""
+    """One case per query. ``auto`` uses the query's documents if there are two or more, else demonstrations by
+    ``settings.method``. Raises `UsageError` if documents are required and a query has none."""
     own = [documents_of(query.context) for query in asked]
     over = [_over(texts, choice) for texts in own]
     for query, texts, kind in zip(asked, own, over, strict=True):
@@ -70,7 +70,7 @@ def queries_of(workspace: Workspace, split: Split, limit: int | None = None) -> 
 
 
 def query_named(workspace: Workspace, text: str, options: Sequence[str] = (), context: str = "") -> Query:
-    """The indexed row whose id the text is, with its answers; else the text as a question of its own."""
+    """The indexed query with this id, with its answers; else a new query with this text."""
     if not options and not context:
         try:
             return find(workspace, text).as_query()

@@ -20,7 +20,7 @@ OVERS: tuple[Over, ...] = ("documents", "demonstrations")
 class Document:
     """Something an answer may rest on: a block of the query's context, or a demonstration of the pool.
 
-    ``relevant`` is None where nobody knows whether it helps.
+    ``relevant`` is None if it is not known whether it helps.
     """
 
     id: str
@@ -31,7 +31,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A query and what it is answered from; demonstrations stand best first.
+    """A query and what it is answered from; demonstrations are sorted best first.
 
     Over documents the query's ``context`` is theirs, blank lines between them.
     """

@@ -26,7 +26,7 @@ SETTLED = 1.0
 """Points that the score of an unchanged answer moves at most when it has settled."""
 
 Ask = Callable[[Sequence[Request]], Sequence[Result | None]]
-"""Answers in order; None where one is not to be had without asking."""
+"""Answers in order; None for those that are not cached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class RoundRunner:
     def run(self, ask: Ask, after: After | None = None) -> CalibrationState:
         """All queries from round 0 to the last; ``after`` is called when a round is finished (0: also the documents).
 
-        Queries whose answer is not to be had stop there; their further rounds are ``unknown``.
+        Queries without a cached answer stop there; their further rounds are ``unknown``.
         """
         cases = self.cases
         shows = any(ARMS[arm].documents == "uncertainty" for arm in self.arms)

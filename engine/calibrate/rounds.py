@@ -24,7 +24,7 @@ class Arm:
     """One way of calibrating. ``documents`` and ``answers``: where the scores that prompts show come from.
 
     ``samples``: no rounds, the first prompt is asked again at a temperature. ``final``: the surest answer, that of
-    round 2 (where no scores are to be had: Huang et al. 2024, as the paper does), or the majority's.
+    round 2 (without scores: Huang et al. 2024, as in the paper), or the majority's.
     """
 
     about: str

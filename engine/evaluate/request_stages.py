@@ -92,7 +92,7 @@ class MethodContext:
 
 @dataclass(slots=True)
 class MethodRun:
-    """One method under one seed, in mid-dialogue: ``stage`` is None once it is ``answered``; ``heard`` are the results
+    """One method under one seed, while running: ``stage`` is None once it is ``answered``; ``heard`` are the results
     of every stage so far."""
 
     method: str

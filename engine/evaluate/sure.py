@@ -79,7 +79,7 @@ def candidates_in(result: Result) -> list[str]:
 
 
 def voted(valid: Sequence[bool | None], choices: Sequence[int | None]) -> int:
-    """0 or 1 from the verdicts on both summaries and the choice in both orders (the second order turned round).
+    """0 or 1 from the verdicts on both summaries and the choice in both orders (the second order reversed).
 
     A choice that changes with the order counts for neither; one valid summary alone counts half; ties go to the first.
     """

@@ -52,7 +52,7 @@ def mdl(context: MethodContext, seed: int) -> RequestStages:
 
 def mdr(context: MethodContext, seed: int) -> RequestStages:
     """Near demonstrations that the LLM itself answers well without shots: highest cosine − `ERROR` × (1 − p of its
-    own output). After paper 004's account of Wang et al. 2024, whose code was not to be had."""
+    own output). After paper 004's description of Wang et al. 2024, whose code is not available."""
     found = _nearest(context)
     rows = sorted({row for near, _ in found for row in near})
     (shots,) = context.demonstrations([rows])

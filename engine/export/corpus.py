@@ -106,7 +106,7 @@ def check_target(plan: ExportPlan) -> None:
     """Raise `UsageError` when what stands at the target must not be overwritten; what killed exports left beside it
     is put in order before."""
     if not plan.dry_run:
-        with suppress(OSError):  # a place that cannot be written is told of when it is written
+        with suppress(OSError):  # an unwritable target is reported when it is written
             _clear(plan)
     if plan.out.exists() and not (plan.out.is_file() or plan.out.is_dir()):
         raise UsageError(f"{plan.out} is neither a file nor a folder", "choose another name")
@@ -339,7 +339,7 @@ def _lives(pid: int) -> bool:
         os.kill(pid, 0) if os.name == "posix" else None
     except ProcessLookupError:
         return False
-    except (OSError, OverflowError):  # somebody else's
+    except (OSError, OverflowError):  # another user's
         return True
     return True
 

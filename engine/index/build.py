@@ -163,7 +163,7 @@ def index_pool(
                 counts = _merge(con, workspace, changed, staging, skipped, plan.strict)
     if changed or not _repeats_current(workspace, plan.near_duplicate):
         duplicates.update(workspace, plan.near_duplicate, report, cancel)
-    artefacts.lexical_index(workspace, report, cancel, anew=True)
+    artefacts.lexical_index(workspace, report, cancel, reread=True)
     encoded = artefacts.encode(workspace, plan.encoder, plan.device, report, cancel) if plan.encoder else 0
     with workspace.read() as con:
         told = _report(con, files, len(files) - len(changed), counts)
@@ -279,7 +279,7 @@ def _file(workspace: Workspace, path: str, reading: _Reading) -> _File:
 
 
 def _stamp(stream: BinaryIO) -> tuple[int, ...]:
-    """What differs once somebody wrote to the file, or put another in its place."""
+    """Changes if the file is modified or replaced."""
     found = os.fstat(stream.fileno())
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
@@ -472,7 +472,7 @@ def _apply(con: duckdb.DuckDBPyConnection, names: list[str]) -> tuple[int, int, 
         """,
         [names],
     )
-    # a row may have been retired and written anew more than once: the latest equal one is the row
+    # a row may have been retired and added again several times: the latest equal one is the row
     con.execute(
         """
         CREATE TEMP TABLE same AS

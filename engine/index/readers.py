@@ -56,7 +56,7 @@ Record = tuple[int, dict[str, Any] | Bad]
 
 def expand(patterns: Iterable[str]) -> tuple[list[str], dict[str, str]]:
     """Paths as the user wrote them, with globs replaced by the files they match, sorted; each path once. And what
-    globs matched that cannot be read (a pipe, a device, a link to nothing, a file of somebody else's), with the reason.
+    globs matched that cannot be read (a pipe, a device, a broken link, another user's file), with the reason.
 
     Folders that a glob matches are passed over. Raises `UsageError` for a pattern that matches nothing to read.
     """
@@ -328,7 +328,7 @@ def _array_fault(path: str, text: str, position: int, message: str) -> UsageErro
 
 
 class _Feed:
-    """Lines for `csv.reader`, which can be taken back: what a stray quote swallowed is read again line by line."""
+    """Lines for `csv.reader` with pushback: what a stray quote swallowed is read again line by line."""
 
     def __init__(self, lines: Iterator[str]) -> None:
         self.lines = lines
@@ -441,7 +441,7 @@ def _parquet(path: str, stream: BinaryIO) -> Iterator[Record]:
 
 def plain_rows(batch: Any) -> list[dict[str, Any] | Bad]:
     """The rows of an Arrow batch as Python values. What Python has no value for, such as a moment in nanoseconds or
-    beyond the year 9999, is its text; a row that cannot be told at all is `Bad`."""
+    beyond the year 9999, is its text; a row that cannot be converted is `Bad`."""
     try:
         rows: list[dict[str, Any] | Bad] = batch.to_pylist()
     except _UNTOLD:
@@ -466,7 +466,7 @@ def _plain_row(batch: Any, index: int) -> dict[str, Any] | Bad:
 
 
 def _plain_value(cell: Any) -> Any:
-    """The value of an Arrow scalar, part by part where its whole cannot be told."""
+    """The value of an Arrow scalar, converted part by part if it cannot be converted as a whole."""
     import pyarrow
 
     try:

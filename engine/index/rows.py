@@ -1,4 +1,4 @@
-"""From a record as it stands in a file to demonstrations: columns found by name, values checked and made text.
+"""From a record of a file to demonstrations: columns found by name, values checked and converted to text.
 
 Known shapes: plain question and answer columns; options as a list, as ``{"label": …, "text": …}``, as one column
 each or in one text; Alpaca (instruction, input, output); chat records (``messages``, ``conversations``, or prompt and

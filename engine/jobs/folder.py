@@ -8,7 +8,7 @@ Each job has a folder ``<workspace>/jobs/<number>/``:
     events.jsonl   progress as it is reported, one event a line
     result.json    the command's stdout: the object of its ``--json``
     log.txt        the command's stderr
-    cancel         present once somebody asked it to stop
+    cancel         present once it was asked to stop
 
 Nothing but these files is needed to tell how a job stands, so any number of programs may look at once, and none has
 to stay. Whether a process lives is asked of the kernel by its lock, which a pid and a start time would only imply:
@@ -107,7 +107,7 @@ def is_own(job: Job) -> bool:
 
 
 def own_process(job: Job) -> int | None:
-    """The process of a live job, None where it has not told yet. `UsageError` where somebody else says which it is."""
+    """The process id of a live job; None if it is not recorded yet. Raises `UsageError` if the record is not signed."""
     said, wrong = _fields(job.folder / STATE, _STATE)
     pid = said.get("pid")
     if wrong or (pid is not None and not trust.is_signed(["process", str(job.folder), pid], said.get("signature"))):
@@ -186,7 +186,7 @@ def read(folder: Path) -> Job:
 
 
 def complaint(said: str) -> tuple[str, str]:
-    """What went wrong and what mends it, from the stderr of a command with ``--json``: the promised object, else the
+    """The error and its fix, from the stderr of a command with ``--json``: the promised object, else the
     last line."""
     lines = [line for line in said.splitlines() if line.strip()]
     for line in reversed(lines):

@@ -55,7 +55,7 @@ def _read(said: dict[str, Any]) -> Told:
 
 
 def follow(workspace: Workspace, number: int, cancel: CancelToken | None = None) -> Iterator[Event]:
-    """Events of a job from its first to its last, as they come; ends with the job, or when the token is set."""
+    """Events of a job as they arrive; ends with the job, or when the token is set."""
     job = find(workspace, number)
     offset = 0
     while True:
@@ -99,7 +99,7 @@ class Live:
             return  # a remark, no progress
         before = self.tasks.get(event.task)
         if before is None or event.done < before.event.done or event.total != before.event.total:
-            self._begun[event.task] = one  # begun anew, as asking is with every batch
+            self._begun[event.task] = one  # restarted, as asking is with every batch
         self.tasks[event.task] = one
 
     @property
@@ -109,7 +109,7 @@ class Live:
         return steps[-1] if steps else max(self.tasks.values(), key=lambda one: one.time, default=None)
 
     def remaining(self, now: float) -> float | None:
-        """Seconds that the task shown will still take at its pace so far; None where that cannot be told."""
+        """Estimated seconds left of the task shown; None if unknown."""
         latest = self.latest
         if latest is None or latest.event.total is None or latest.event.done >= latest.event.total:
             return None

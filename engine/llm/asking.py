@@ -23,8 +23,8 @@ def opened(settings: Settings, encode: Encode) -> Backend:
     """The backend that ``settings.llm`` names; ``encode`` is for the embedded reader. Every LLM that is asked comes
     from here.
 
-    Raises `UsageError` for a spec that names no backend, `UnconfirmedServer` for a server that nobody but the
-    workspace's own file names.
+    Raises `UsageError` for a spec that names no backend, `UnconfirmedServer` for a server that only the workspace's
+    own file names.
     """
     check_server(settings)
     return open_backend(settings.llm, llm_settings(settings), encode, settings.encoder)
@@ -38,7 +38,7 @@ def check_server(settings: Settings) -> None:
 
 @contextmanager
 def backend_for(settings: Settings, encode: Encode, report: Report = silent) -> Iterator[Backend]:
-    """As `opened`, closed at the end of the block; where prompts go is told before any is sent."""
+    """As `opened`, closed at the end of the block; reports where prompts go before any is sent."""
     backend = opened(settings, encode)
     if where := destination(settings):
         report(Event(TASK, note=f"prompts go to {where}"))

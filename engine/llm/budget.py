@@ -86,7 +86,7 @@ class Budget:
             self._held_cost -= reservation.cost
 
     def settle(self, reservation: Reservation, answer: Answer | None) -> None:
-        """The call was charged: by its usage, or, when the answer was lost, by what had been kept for it."""
+        """Charge the call: its usage, or its reservation if the answer was lost."""
         with self._lock:
             self._held_calls -= 1
             self._held_cost -= reservation.cost

@@ -12,7 +12,7 @@ from ..store.calls import Call, FailedCall
 from .types import Answer, Backend, Capabilities, Failure, Request
 
 SCHEMA = 1
-"""Of the key's content. Raising it forgets every cached answer, so a golden test pins what it stands for."""
+"""Version of the key. Raising it invalidates every cached answer, so a golden test pins the key."""
 
 
 def canonical(value: Any) -> str:

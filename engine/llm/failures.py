@@ -1,4 +1,4 @@
-"""What to do about a failure: ask again after a while, or tell the user what mends it."""
+"""What to do about a failure: retry, or tell the user how to fix it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def pause(attempt: int, retry_after: float | None) -> float:
 
 
 def explain(failure: Failure, llm: str) -> LLMError:
-    """The error for a failure that ends the work, with what mends it."""
+    """The error for a failure that ends the work, with its fix."""
     if failure.kind == "timeout":
         return LLMError(
             f"{llm} is too slow: {failure.message}",

@@ -1,4 +1,4 @@
-"""Where a local model computes: a thread of its own, which stops when it is told to and which nobody has to wait for.
+"""The thread in which a local model computes: it stops on request, and no caller has to wait for it.
 
 A thread of `concurrent.futures` is joined before the process ends, however long it computes. One of these is not: it
 looks at a flag wherever it can, and a process that ends leaves it at most `LEAVE` seconds to notice.
@@ -33,11 +33,11 @@ _threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
 class Stopped(Exception):
-    """Raised in the computing thread once nobody waits for what it computes."""
+    """Raised in the computing thread when no caller waits for its result."""
 
 
 class Worker:
-    """One daemon thread; what it is given runs there, one call after the other."""
+    """One daemon thread that runs calls one after the other."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -63,7 +63,7 @@ class Worker:
                 result = work()
             except Exception as caught:
                 error = caught
-            with suppress(RuntimeError):  # the loop is closed: nobody is there to hear of it
+            with suppress(RuntimeError):  # the loop is closed: no one is waiting
                 loop.call_soon_threadsafe(_finish, done, result, error)
 
         self._put(job)
@@ -73,12 +73,12 @@ class Worker:
             stop.set()
 
     def check(self) -> None:
-        """To be called in the thread as often as it is cheap: raises `Stopped` when nobody waits any more."""
+        """Call it often in the thread: raises `Stopped` when no caller waits any more."""
         if self._stop.is_set() or self._ending:
             raise Stopped
 
     def end(self) -> None:
-        """Let the thread end after what it was given; a later `run` starts another."""
+        """Let the thread end after the calls it was given; a later `run` starts another."""
         with self._lock:
             if self._thread is not None:
                 self._jobs.put(None)

@@ -43,7 +43,7 @@ def submit(work: Coroutine[Any, Any, T]) -> Future[T]:
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
-    """Until it is stopped: a `SystemExit` in one piece of work must not leave all others waiting without end."""
+    """Run until stopped: a `SystemExit` in one task must not leave the others waiting forever."""
     while True:
         try:
             return loop.run_forever()
@@ -58,12 +58,12 @@ def call_soon(function: Any, *arguments: Any) -> None:
 
 
 def remember(backend: Backend) -> None:
-    """Close this backend at exit if nobody did before."""
+    """Close this backend at exit unless it is closed already."""
     _open.add(backend)
 
 
 def close(backend: Backend) -> None:
-    """Close a backend's connections, or drop its model; it may be used again afterwards. Raises nothing of its own."""
+    """Close a backend's connections, or drop its model; it may be used again afterwards. Never raises."""
     _open.discard(backend)
     closing = submit(backend.close())
     with suppress(Exception):  # nothing of what was asked is lost by it, and what came before matters more

@@ -134,7 +134,7 @@ class OpenAIServer:
             return reply
         read = replies.chat_answer if dialect.endpoint == "chat" else replies.completion_answer
         try:
-            # before a probe nobody knows whether this server gives any: take what comes
+            # before a probe it is unknown whether this server gives any: accept both
             answer = read(reply, bool(dialect.logprobs) or _has_logprobs(reply))
         except replies.Malformed as error:
             return Failure("malformed", str(error))

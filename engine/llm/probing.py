@@ -54,7 +54,7 @@ def capabilities(
     workspace: Workspace, backend: Backend, *, dry_run: bool, cancel: CancelToken | None = None
 ) -> Capabilities:
     """What to plan with: what `probe` finds out; in a dry run, which sends nothing, what an earlier probe found,
-    and `UNSEEN` where there was none. The offline reader's probe asks nobody, so a dry run knows it too."""
+    and `UNSEEN` where there was none. The offline reader's probe sends nothing, so a dry run runs it too."""
     if not dry_run or backend.spec == "offline":
         return probe(workspace, backend, cancel=cancel)
     return adopt_stored(workspace, backend) or UNSEEN

@@ -94,7 +94,7 @@ def _spelled(said: object) -> str:
         return said
     try:
         return json.dumps(said, default=str)
-    except (RecursionError, ValueError):  # nested without end, a number of thousands of digits
+    except (RecursionError, ValueError):  # nested too deeply, or a number with thousands of digits
         return "(not to be read)"
 
 

@@ -19,7 +19,7 @@ MALFORMED_ATTEMPTS = 3
 """A malformed answer may have been charged; a server that sends nothing else is not asked six times."""
 
 WORTH_SAYING = 5.0
-"""Seconds that a server asks to wait from which on the user is told."""
+"""Pauses of at least this many seconds that a server asks for are reported to the user."""
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class Attempts:
 
 
 class Retries:
-    """The rules of one run against the LLM called ``llm``. ``notes`` takes what the user is told."""
+    """The rules of one run against the LLM called ``llm``. ``notes`` collects messages to the user."""
 
     def __init__(self, settings: LLMSettings, llm: str, notes: deque[str]) -> None:
         self._settings, self._llm, self._notes = settings, llm, notes
@@ -74,7 +74,7 @@ class Retries:
         return wait if time.monotonic() - attempts.started + wait <= self._settings.max_wait else None
 
     def _say_wait(self, seconds: float) -> None:
-        """Once for all calls that are told to wait at the same time."""
+        """Report once for all calls that have to wait at the same time."""
         now = time.monotonic()
         if seconds >= WORTH_SAYING and now >= self._said_until:
             self._said_until = now + seconds
@@ -82,7 +82,7 @@ class Retries:
 
 
 class Silence:
-    """Tells a dead server from a slip: so many calls in a row, over so long, that nobody answered."""
+    """Tells a dead server from a glitch: this many calls in a row failed, over this long."""
 
     def __init__(self) -> None:
         self._count = 0

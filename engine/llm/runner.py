@@ -211,7 +211,7 @@ class _Run:
             await self._wind_down()
         finally:
             await asyncio.to_thread(self.writer.close)
-        if isinstance(self.error, BudgetError):  # told anew, now that every call in flight is settled
+        if isinstance(self.error, BudgetError):  # raised again, now that every call in flight is settled
             raise _over_budget(self.budget, self.unanswered)
         if self.error is not None:
             raise self.error
@@ -313,7 +313,7 @@ class _Run:
         settled: list[tuple[bytes, Result]] = []
         for place, result in results.items():
             reservation = sent.reserved.pop(place, None)
-            if reservation is None:  # nobody waits for this batch any more
+            if reservation is None:  # no caller waits for this batch any more
                 continue
             self._settle(reservation, result)
             self._learn(result, sent.at)
@@ -377,7 +377,7 @@ class _Run:
         return batch[: len(reserved)], reserved
 
     async def _halted_within(self, delay: float) -> bool:
-        """Sleep; True as soon as the run is told to stop."""
+        """Sleep; returns True as soon as the run has to stop."""
         try:
             async with asyncio.timeout(delay):
                 await self.halt.wait()

@@ -144,7 +144,7 @@ class Writer:
 
 
 def explained(error: Exception, workspace: Workspace) -> WorkspaceError:
-    """What keeps a commit from being made, with what mends it."""
+    """The error that prevents a commit, with its fix."""
     if isinstance(error, CurateError):
         return WorkspaceError(error.what, error.fix)
     line = next(iter(str(error).splitlines()), "")[:300] or type(error).__name__

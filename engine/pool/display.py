@@ -10,7 +10,7 @@ _ACTS = re.compile(
     "\x00-\x08\x0b-\x1f\x7f"  # controls but tab and line feed
     "\x80-\x9f"  # C1 controls: 9B alone opens an escape sequence
     "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # reorder what follows them
-    "\u2028\u2029"  # break the line where nobody meant it
+    "\u2028\u2029"  # break the line unintentionally
     "\u180e\u200b\u2060-\u2064\u206a-\u206f\ufeff\ufff9-\ufffb"  # have no width
     "\ud800-\udfff"  # halves of a character; written in a C locale they are raw bytes
     "\U000e0000-\U000e007f"  # tags: a whole message that is not seen

@@ -112,7 +112,7 @@ class Said:
 class Prompt:
     """What is sent, and what it was made of.
 
-    ``demonstrations`` stand in the order in which the LLM reads them. ``messages`` is the chat form, ending with
+    ``demonstrations`` are in the order in which the LLM reads them. ``messages`` is the chat form, ending with
     the user's question; `text` is the same for a completion LLM. ``choices`` is the closed set the answer comes
     from, empty for an open question. ``document_scores`` and ``shot_scores`` are the uncertainty scores (0 to 100,
     None: shown without one) of the query's documents and of the demonstrations, ``earlier`` the answers to the query

@@ -54,7 +54,7 @@ TaskKind = Literal["options", "labels", "open"]
 class Task:
     """What kind of answer the pool asks for.
 
-    ``options``: each row brings its own options. ``labels``: every output is one of ``labels``, a closed set.
+    ``options``: each row has its own options. ``labels``: every output is one of ``labels``, a closed set.
     ``open``: any text.
     """
 

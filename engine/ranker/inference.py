@@ -59,7 +59,7 @@ def rank(view: PoolView, queries: Sequence[Query], k: int, method: Method = "ran
     """The best ``k`` demonstrations of each query by the trained policy (paper 000, eq. 5: no threshold, no LLM).
 
     Of the finished runs the one trained with the set LLM comes first, then the one with this seed, then the latest.
-    Raises `UsageError` where there is none, or where it stands on another encoder.
+    Raises `UsageError` where there is none, or if it was trained with another encoder.
     """
     policy, metadata = _policy(view, method, seed)
     found = candidates_for(view, queries, max(k, metadata.candidates))
@@ -108,7 +108,7 @@ def import_ranker(workspace: Workspace, path: Path, settings: Settings) -> int:
     """Take over a policy trained elsewhere (the paper's table 3) and return its run number here.
 
     ``path`` is the folder of a ranker or another workspace, whose latest ranker is then taken. Raises `UsageError`
-    when there is none, or when it stands on another encoder than the set one.
+    when there is none, or if it was trained with another encoder.
     """
     folder = path
     if (path / FILE).exists():

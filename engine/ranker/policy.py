@@ -106,7 +106,7 @@ def entropy(scores: Float64s) -> Float64s:
 
 
 class Adam:
-    """Adam (Kingma & Ba 2015, algorithm 1) over arrays that are given anew at every step."""
+    """Adam (Kingma & Ba 2015, algorithm 1) over arrays that are passed in at every step."""
 
     def __init__(self, rate: float = 1e-3, decay: tuple[float, float] = (0.9, 0.999), epsilon: float = 1e-8) -> None:
         self.rate, self.decay, self.epsilon = rate, decay, epsilon

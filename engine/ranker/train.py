@@ -1,4 +1,4 @@
-"""Training the ranker on the chosen LLM's own right and wrong answers (paper 000, Algorithm 1), and PromptPG beside it.
+"""Training the ranker on the LLM's right and wrong answers (paper 000, Algorithm 1), and its baseline PromptPG.
 
 Each epoch is one pass of Algorithm 1 and starts at σ = 0. The threshold is read once a batch and updated at the
 batch's end, in the order of queries and shots: so a whole batch of prompts is asked at once, and neither concurrency

@@ -57,7 +57,7 @@ def encode(
     with workspace.read() as con:
         rows, keys = live_keys(con)
     done = 0
-    if missing(workspace, encoder, rows, keys, anew=True).size:
+    if missing(workspace, encoder, rows, keys, reread=True).size:
         loaded = load_encoder(encoder, device)
         stored = Vectors.create(folder_of(workspace.path, loaded.name), loaded.name, loaded.dimension)
         unfit = stored.unfit(rows, keys)
@@ -65,19 +65,19 @@ def encode(
             report(Event("encode", note=f"{unfit:,} stored vectors were damaged or outdated: encoded again"))
         lacking = ~stored.holds(rows, keys)
         done = stored.fill(loaded, rows[lacking], inputs(workspace, rows[lacking]), keys[lacking], report, cancel)
-        stored.damaged(anew=True)  # remembered for the first that opens them
+        stored.damaged(reread=True)  # remembered for the first that opens them
     with workspace.write() as con:
         con.execute("INSERT OR REPLACE INTO meta VALUES ('encoder', ?)", [encoder])
     return done
 
 
 def missing(
-    workspace: Workspace, encoder: str, rows: Int64s, keys: NDArray[np.uint64], *, anew: bool = False
+    workspace: Workspace, encoder: str, rows: Int64s, keys: NDArray[np.uint64], *, reread: bool = False
 ) -> Int64s:
-    """Those of the rows that have no vector of what ``keys`` stand for; ``anew`` as in `Vectors.damaged`."""
+    """Those of the rows that have no vector of what ``keys`` stand for; ``reread`` as in `Vectors.damaged`."""
     try:
         stored = vectors_of(workspace, encoder)
-        stored.damaged(anew=anew)
+        stored.damaged(reread=reread)
         return stored.missing(rows, keys)
     except WorkspaceError:
         return rows
@@ -89,12 +89,12 @@ def lexical_index(
     cancel: CancelToken | None = None,
     *,
     content: NDArray[np.uint64] | None = None,
-    anew: bool = False,
+    reread: bool = False,
 ) -> BM25Index:
     """BM25 over every row of the pool, pruned ones included: opened, or built and kept when it is out of date.
 
-    ``content`` is what `content_keys` gives, where that was read already; ``anew`` reads the file whole first, whatever
-    is remembered of it.
+    ``content`` is what `content_keys` gives, where that was read already; ``reread`` reads the file whole, even if
+    it is remembered as checked.
     """
     folder = workspace.path / LEXICAL
     with workspace.read() as con:
@@ -103,7 +103,7 @@ def lexical_index(
         content = content_keys(workspace)
     pool = _digest(rows, content[rows])
     try:
-        return bm25.load(folder, pool, anew=anew)
+        return bm25.load(folder, pool, reread=reread)
     except WorkspaceError:
         pass
     index = bm25.build(rows, (text for _, texts in input_blocks(workspace, rows) for text in texts), report, cancel)

@@ -61,7 +61,7 @@ class _Postings:
     order: Int64s  # (postings,)
 
     def restricted(self, kept: Bools) -> _Postings:
-        """The postings of the documents in ``kept`` (documents,), which are numbered anew without gaps."""
+        """The postings of the documents in ``kept`` (documents,), renumbered without gaps."""
         hits = np.flatnonzero(kept[self.documents])
         renumbered = (np.cumsum(kept) - 1).astype(np.int32)
         return _Postings(
@@ -279,14 +279,14 @@ def build(
     return BM25Index(np.sort(rows), lengths, _joined(parts, len(numbers)), _Vocabulary.of(numbers))
 
 
-def load(folder: Path, pool: str = "", *, anew: bool = False) -> BM25Index:
-    """Open the index of ``pool`` in ``folder`` as memory maps; ``anew`` reads it whole first, whatever is remembered.
+def load(folder: Path, pool: str = "", *, reread: bool = False) -> BM25Index:
+    """Open the index of ``pool`` in ``folder`` as memory maps; ``reread`` reads it whole first, whatever is remembered.
 
     `WorkspaceError` when there is none, when it is of another pool, or when it is not what was written.
     """
     path = folder / FILE
     try:
-        arrays, metadata = map_sealed(path, anew=anew)
+        arrays, metadata = map_sealed(path, reread=reread)
         if metadata.get("tokeniser") != TOKENISER:
             raise ValueError("written by another version")
         if metadata.get("pool") != pool:

@@ -46,8 +46,8 @@ _SEAL = re.compile(rb'"seal":"([0-9a-f]{32})"')
 _found: dict[str, tuple[list[list[int]], str]] = {}
 
 
-def remembered(paths: Sequence[Path], look: Callable[[], str], *, anew: bool = False) -> str:
-    """What ``look`` finds in the files, or found in them when they were as they are now; ``anew`` looks in any case.
+def remembered(paths: Sequence[Path], look: Callable[[], str], *, reread: bool = False) -> str:
+    """What ``look`` finds in the files, or found in them when they were as they are now; ``reread`` looks in any case.
 
     Kept in this process and, where the folder of the first file can be written, for others.
     """
@@ -55,7 +55,7 @@ def remembered(paths: Sequence[Path], look: Callable[[], str], *, anew: bool = F
     if sum(size for size, *_ in signatures) < SMALL:
         return look()
     memory, name = paths[0].parent / MEMORY, paths[0].name
-    if not anew:
+    if not reread:
         for kept in (_found.get(str(paths[0])), _read(memory).get(name)):
             if kept and kept[0] == signatures:
                 return kept[1]
@@ -113,12 +113,12 @@ def save_sealed(path: Path, arrays: Mapping[str, NDArray[Any]], metadata: Mappin
     assert found is not None
     parts = content[: found.start(1)], digest.hexdigest().encode(), content[found.end(1) :]
     replace_file(path, lambda file: file.writelines(parts))
-    remembered([path], lambda: "whole", anew=True)  # what was written need not be read to be known
+    remembered([path], lambda: "whole", reread=True)  # just written, so it need not be checked
 
 
-def map_sealed(path: Path, *, anew: bool = False) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+def map_sealed(path: Path, *, reread: bool = False) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
     """What `save_sealed` wrote, as memory maps. `OSError` or `ValueError` when there is none or it is not that."""
-    if remembered([path], lambda: "whole" if _agrees(path) else "damaged", anew=anew) != "whole":
+    if remembered([path], lambda: "whole" if _agrees(path) else "damaged", reread=reread) != "whole":
         raise ValueError("checksum mismatch")
     return map_safetensors(path)
 

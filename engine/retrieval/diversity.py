@@ -70,7 +70,7 @@ def set_bsr(query_tokens: NDArray[np.floating], candidate_tokens: Sequence[NDArr
 
     ``query_tokens`` (t, d) and each of ``candidate_tokens`` (t_i, d) are token vectors of length 1 without special
     tokens. The score of a set is the mean over query tokens of the highest cosine any token of the set has. When no
-    candidate raises it strictly, coverage starts anew and the choice goes on among the rest. Returns min(k, n) picks;
+    candidate increases it, coverage is reset and selection continues among the rest. Returns min(k, n) picks;
     a gain is by how much the pick raised the score (from 0 at the start and after each new start). Ties go to the
     earlier candidate.
     """

@@ -105,7 +105,7 @@ def min_hashes(texts: Sequence[str], report: Report = silent, cancel: CancelToke
 
 
 def _chunks(texts: Sequence[str]) -> list[Sequence[str]]:
-    """The texts in parts of at most `CHUNK` texts and `CHARACTERS` characters; a longer text is a part of its own."""
+    """The texts in parts of at most `CHUNK` texts and `CHARACTERS` characters; a longer text forms its own part."""
     parts: list[Sequence[str]] = []
     start = size = 0
     for i, text in enumerate(texts):
@@ -295,8 +295,8 @@ def _candidates(keys: _U64) -> Int64s:
 def update(
     workspace: Workspace, threshold: float, report: Report = silent, cancel: CancelToken | None = None
 ) -> list[Repeat]:
-    """Write the table ``duplicates`` anew, over every row not retired."""
-    hashes = kept_hashes(workspace, report, cancel, anew=True)
+    """Rewrite the table ``duplicates`` over all rows that are not retired."""
+    hashes = kept_hashes(workspace, report, cancel, reread=True)
     with workspace.read() as con:
         found = con.execute(
             f"""
@@ -337,17 +337,17 @@ def kept_hashes(
     cancel: CancelToken | None = None,
     *,
     content: _U64 | None = None,
-    anew: bool = False,
+    reread: bool = False,
 ) -> KeptHashes:
     """Hashes of every row: those kept for rows that say what they said then, the others computed now.
 
-    ``content`` is what `content_keys` gives, where that was read already; ``anew`` reads the file whole first, whatever
-    is remembered of it. Raises `Cancelled` between chunks.
+    ``content`` is what `content_keys` gives, where that was read already; ``reread`` reads the file whole, even if
+    it is remembered as checked. Raises `Cancelled` between chunks.
     """
     content = content_keys(workspace) if content is None else content
     path = workspace.path / FILE
     try:
-        found, _ = map_sealed(path, anew=anew)
+        found, _ = map_sealed(path, reread=reread)
         kept, of = KeptHashes(found["keys"], found["low"]), found["content"]
         if kept.keys.shape != (BANDS, len(of)) or kept.low.shape != (len(of), BANDS * BAND):
             raise ValueError("not the hashes of these rows")
@@ -381,7 +381,7 @@ def _no_hashes(rows: int) -> KeptHashes:
 
 
 class Repeats:
-    """Finds the rows that a text nobody has indexed repeats; made once, asked for every query."""
+    """Finds the rows that a text outside the pool duplicates; built once, used for every query."""
 
     def __init__(self, workspace: Workspace, hashes: KeptHashes, threshold: float) -> None:
         self._workspace, self._hashes, self._threshold = workspace, hashes, threshold

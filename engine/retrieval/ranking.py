@@ -39,7 +39,7 @@ def top_k(scores: NDArray[np.floating], k: int) -> Int64s:
 
 
 def positions_of(rows: Int64s, wanted: Collection[int]) -> Int64s:
-    """Where the ``wanted`` row numbers stand in the ascending ``rows``; those that are not there are left out."""
+    """Positions of the ``wanted`` row numbers in the ascending ``rows``; missing ones are left out."""
     if not len(wanted) or not len(rows):
         return np.empty(0, np.int64)
     sought = np.unique(np.fromiter(wanted, np.int64, len(wanted)))

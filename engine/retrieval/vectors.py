@@ -68,7 +68,7 @@ class Vectors:
 
     @classmethod
     def create(cls, folder: Path, encoder: str, dimension: int) -> Vectors:
-        """Open the folder's vectors, or begin with none. Where the head says something else it is written anew: the
+        """Open the folder's vectors, or begin with none. If the header differs it is rewritten: the
         rows' keys tell whose vectors they are."""
         try:
             found = cls.open(folder)
@@ -112,7 +112,7 @@ class Vectors:
         return known
 
     def holds(self, rows: Int64s, keys: NDArray[np.uint64]) -> Bools:
-        """Which of ``rows`` (n,) have a vector of the content that ``keys`` (n,) stand for."""
+        """Mask of the ``rows`` (n,) whose vector matches their content keys ``keys`` (n,)."""
         kept = self._rows()[:, 0]
         inside = (rows >= 0) & (rows < len(kept))
         known = np.zeros(len(rows), np.bool_)
@@ -121,7 +121,7 @@ class Vectors:
         return known & ~np.isin(rows, damaged) if damaged.size else known
 
     def missing(self, rows: Int64s, keys: NDArray[np.uint64]) -> Int64s:
-        """Those of ``rows`` that have no vector of what ``keys`` stand for."""
+        """Those of ``rows`` without a vector that matches ``keys``."""
         return rows[~self.holds(rows, keys)]
 
     def unfit(self, rows: Int64s, keys: NDArray[np.uint64]) -> int:
@@ -130,13 +130,13 @@ class Vectors:
         lacking = self.missing(rows, keys)
         return int(np.count_nonzero(kept[lacking[lacking < len(kept)]]))
 
-    def damaged(self, *, anew: bool = False) -> Int64s:
+    def damaged(self, *, reread: bool = False) -> Int64s:
         """Rows whose vector is not what was written, ascending.
 
-        Found once, by reading all of them, and remembered for as long as the files stay as they are; ``anew`` reads
+        Found once, by reading all of them, and remembered for as long as the files stay as they are; ``reread`` reads
         them in any case.
         """
-        if self._damaged is None or anew:
+        if self._damaged is None or reread:
             self._damaged = np.empty(0, np.int64)
             if len(self):
                 looked: list[Int64s] = []
@@ -145,7 +145,7 @@ class Vectors:
                     looked.append(self._disagreeing())
                     return str(len(looked[-1]))
 
-                count = remembered([self.folder / MATRIX, self.folder / ROWS], look, anew=anew)
+                count = remembered([self.folder / MATRIX, self.folder / ROWS], look, reread=reread)
                 if count != "0":
                     self._damaged = looked[-1] if looked else self._disagreeing()
         return self._damaged
@@ -209,7 +209,7 @@ class Vectors:
 
     @property
     def marked_only(self) -> bool:
-        """Whether an earlier release wrote them, which noted of no vector what it is of."""
+        """Whether an earlier release wrote them, which stored no content keys."""
         return (self.folder / MARKS).exists() and not (self.folder / ROWS).exists()
 
     def take_over(self, keys: NDArray[np.uint64]) -> None:

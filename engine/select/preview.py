@@ -25,9 +25,9 @@ from .stability import QueryShots, Stability, StabilityCheck
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a query gets; ``notes`` are said aloud (a short pool, shots that did not fit), ``needs`` are the topics it
-    requires most (``topick`` alone). ``words``: for each shot what each word of the query adds to its BM25, where that
-    is a part of its score. ``answer`` or ``stability`` where the LLM was asked."""
+    """The selection of a query. ``notes`` are messages to the user (a short pool, shots that did not fit); ``needs``
+    the topics it requires most (``topick`` only); ``words``, for each shot, what each query word adds to its BM25.
+    ``answer`` or ``stability`` are set if the LLM was asked."""
 
     query: Query
     method: str

@@ -20,7 +20,7 @@ from .selector import Selector
 
 
 class SessionCache:
-    """Opens each of them when it is first needed, and anew when pool or settings have changed. For threads."""
+    """Opens each of them on first use, and again when pool or settings have changed. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -72,7 +72,7 @@ def learn_streamed(
     report: Report = silent,
     cancel: CancelToken | None = None,
 ) -> Float64s:
-    """(C,) weights as `learn.multilinear` learns them, from lists read anew in every epoch.
+    """(C,) weights as `learn.multilinear` learns them, from lists that are read again in every epoch.
 
     ``blocks()`` gives the blocks once through, e.g. ``lambda: parquet_blocks(path)``; one is in memory at a time.
     """

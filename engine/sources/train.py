@@ -269,7 +269,7 @@ def curves(workspace: Workspace, k: int) -> Curves | None:
 
 
 def sources_below(workspace: Workspace, weight: float) -> list[str]:
-    """Sources whose learnt weight lies below ``weight``. Raises `UsageError` when nothing was learnt, or none does."""
+    """Sources whose learnt weight lies below ``weight``. Raises `UsageError` before training, or if there is none."""
     learnt = trials.weights(workspace)
     if not learnt:
         raise UsageError("no source weights yet", "icl-curate train sources --llm SPEC")

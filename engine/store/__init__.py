@@ -1,1 +1,1 @@
-"""The workspace on disk: one DuckDB file, trained artefacts beside it, decisions with undo."""
+"""The workspace on disk: a DuckDB file, trained artefacts, decisions with undo."""

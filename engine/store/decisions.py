@@ -1,4 +1,4 @@
-"""What the curator decided: an append-only list in which the last word wins and undo is a row of its own.
+"""Decisions of the curator: an append-only list in which the latest decision wins and an undo is a row.
 
 A demonstration is pruned when the latest decision that is not undone, on itself or on its source, says so; the
 view ``active`` of the schema carries that rule.

@@ -79,7 +79,7 @@ class Listed:
 def task_of(workspace: Workspace) -> Task:
     """The kind of answer the pool asks for, as found at the last index run; open before the first.
 
-    Labels are the outputs of the active pool and of the queries: pruning a source whose labels nobody else uses
+    Labels are the outputs of the active pool and of the queries: pruning a source whose labels no other source uses
     takes them out of the prompt.
     """
     with workspace.read() as con:
@@ -282,7 +282,7 @@ LEAKS = """
     )
     SELECT id FROM grouped WHERE split <> 'pool' AND of IN (SELECT of FROM grouped WHERE split = 'pool') ORDER BY row
 """
-"""Ids of validation and test queries that also stand in the pool, word for word or nearly."""
+"""Ids of validation and test queries that are also in the pool, exactly or nearly."""
 
 
 def next_row(con: duckdb.DuckDBPyConnection) -> int:
@@ -298,7 +298,7 @@ def retire(con: duckdb.DuckDBPyConnection, rows: Int64s) -> None:
 
 
 def revive(con: duckdb.DuckDBPyConnection, rows: Int64s) -> None:
-    """Take retired rows back in: they stand in their file again."""
+    """Revive retired rows that are in their file again."""
     _mark(con, rows, None)
 
 

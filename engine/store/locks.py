@@ -1,4 +1,4 @@
-"""Waiting for another process: for how long, who is told, and how it is stopped.
+"""Waiting for another process: for how long, who is notified, and how it is stopped.
 
 The engine prints nothing. A front end that wants to say who is waited for sets `on_wait`.
 """
@@ -94,7 +94,7 @@ if os.name == "nt":  # pragma: no cover
     import msvcrt
 
     _FAR = 1 << 30
-    """Where the locked byte is: on Windows nobody else can read it."""
+    """Offset of the locked byte: on Windows no other process can read it."""
 
     def _lock(descriptor: int) -> bool:
         os.lseek(descriptor, _FAR, os.SEEK_SET)

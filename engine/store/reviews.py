@@ -44,7 +44,7 @@ def review(workspace: Workspace, llm: str, query: int, round: int | None, answer
 
 
 def reviews(workspace: Workspace, llm: str) -> dict[int, Review]:
-    """By the query's row what stands now; queries on which all was taken back are left out."""
+    """Current reviews by query row, without those that were undone."""
     with workspace.read() as con:
         rows = con.execute(
             """

@@ -181,7 +181,7 @@ class Workspace:
 def arrow(con: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
     """All rows of a query as an Arrow table, without the copy that a DB-API result makes of it.
 
-    Asked on a cursor of its own: what ``con`` has not fetched yet would be in the way. So it sees what is committed.
+    Uses its own cursor, because ``con`` may have rows left to fetch; so it sees only what is committed.
     """
     with con.cursor() as cursor:
         return cursor.sql(sql).to_arrow_table()

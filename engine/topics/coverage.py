@@ -14,7 +14,7 @@ from ..retrieval.view import PoolView
 from .selection import open_for
 
 TOP = 20
-"""Required topics of a query that count, and topics a demonstration is said to cover: its strongest."""
+"""Required topics of a query that count, and number of strongest topics that a demonstration covers."""
 
 
 def learnt(view: PoolView) -> bool:

@@ -159,7 +159,7 @@ class TopicTraining:
         self.lexical = lexical_candidates(self.index, self.names, report=self.report, cancel=self.cancel)
 
     def _labels(self) -> list[str]:
-        """Of a pool with a closed set of outputs, and of its validation queries: each is a topic of its own."""
+        """Labels of a pool with a closed set of outputs, and of its validation queries: each is its own topic."""
         if self.task.kind != "labels":
             return []
         return sorted({*self.task.labels, *(answer for query in self.asked for answer in query.answers[:1])})

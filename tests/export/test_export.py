@@ -68,6 +68,21 @@ def test_progress_is_reported_batch_by_batch(store: Workspace, tmp_path: Path, m
     assert [json.loads(line)["id"] for line in out.read_text(encoding="utf-8").splitlines()] == ["a", "b", "c", "d"]
 
 
+def test_sources_restrict_the_pool_but_not_the_queries(tmp_path: Path) -> None:
+    rows = {"pool": ROWS, "queries": [row | {"id": f"v{i}", "input": f"other {i}"} for i, row in enumerate(ROWS)]}
+    for name, content in rows.items():
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in content))
+    store = Workspace.create(tmp_path / "w")
+    plan = IndexPlan((str(tmp_path / "pool.jsonl"),), validation=(str(tmp_path / "queries.jsonl"),), encoder=None)
+    index_pool(store, plan)
+    written = {}
+    for split in ("pool", "validation"):
+        out = tmp_path / f"{split}-out.jsonl"
+        export(store, ExportPlan(out, split=split, sources=("s2",)))
+        written[split] = [json.loads(line)["id"] for line in out.read_text(encoding="utf-8").splitlines()]
+    assert written == {"pool": ["c", "d"], "validation": ["v0", "v1", "v2", "v3"]}
+
+
 def test_jsonl_keeps_the_columns_that_came_with_a_row(store: Workspace, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     export(store, ExportPlan(out))

@@ -135,6 +135,15 @@ def test_more_evidence_narrows_the_interval() -> None:
     assert np.all(estimates > 0)
 
 
+def test_the_net_effect_weighs_both_rates_by_the_share_of_right_answers() -> None:
+    known = FlipCounts(0, "0", "s", False, 40_000, 10_000, 5_000, 3_000)  # so many that the prior counts for little
+    (estimate,), (error,) = net_effects([known])
+    right, helps, hurts = 0.75, 0.5, 0.1
+    assert estimate == pytest.approx((1 - right) * helps - right * hurts, abs=1e-3)
+    variance = (1 - right) ** 2 * helps * (1 - helps) / 10_000 + right**2 * hurts * (1 - hurts) / 30_000
+    assert error == pytest.approx(variance**0.5, rel=0.02)
+
+
 def test_planted_ones_are_found(tmp_path: Path) -> None:
     """Even where nothing in the embeddings tells the kinds apart."""
     world = make_world(tmp_path / "w", pool=120, validation=160, test=1, visible=0.0)

@@ -292,7 +292,7 @@ def test_large_files_are_read_once_for_as_long_as_they_stay_as_they_are(tmp_path
     memory.write_text(json.dumps({module.MATRIX: (checked._signatures([matrix, tmp_path / module.ROWS]), "0")}))
     checked._found.clear()
     assert Vectors.open(tmp_path).damaged().tolist() == []
-    assert Vectors.open(tmp_path).damaged(anew=True).tolist() == [2700]
+    assert Vectors.open(tmp_path).damaged(reread=True).tolist() == [2700]
 
 
 def test_vectors_of_an_earlier_release_are_taken_over_once(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ class Help(ModalScreen[None]):
 
 
 def sections(focused: DOMNode | None, frame: Sequence[Action]) -> list[tuple[str, str, Sequence[Action]]]:
-    """What there is to say about the focused widget, what it stands in, and the frame."""
+    """Help on the focused widget, its containers and the frame."""
     found = []
     for node in focused.ancestors_with_self if focused is not None else ():
         actions = node.__class__.__dict__.get("ACTIONS") or getattr(node, "ACTIONS", ())

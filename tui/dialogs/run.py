@@ -30,7 +30,7 @@ SHOWN = 0.1
 
 
 class Run(ModalScreen[None]):
-    """Type a command, enter runs it in a process of its own; leaving asks it to stop, as Ctrl-C would."""
+    """Type a command; enter runs it in a separate process. Closing stops it as Ctrl-C would."""
 
     TITLE = "Run"
     ACTIONS = (

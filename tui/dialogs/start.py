@@ -29,7 +29,7 @@ from ..widgets.paths import Paths
 class Start(ModalScreen[list[str] | None]):
     """Edit a command, see what it would do and cost, start it. Returns its arguments, or None.
 
-    Enter rehearses it, and once that stands on the screen, starts exactly what was rehearsed.
+    Enter runs it with --dry-run, and once the result is shown, starts exactly that command.
     """
 
     ACTIONS = (
@@ -45,7 +45,7 @@ class Start(ModalScreen[list[str] | None]):
         super().__init__()
         self.review, self.commands, self.at = review, list(commands), at
         self.costed: str | None = None
-        """The command whose cost stands on the screen."""
+        """The command whose cost is shown."""
         self.plan: Mapping[str, Any] = {}
         self._asking: Worker[None] | None = None
         self._asked_for: str | None = None

@@ -29,7 +29,7 @@ class Span:
 @dataclass(frozen=True, slots=True)
 class Look:
     """How spans are drawn: ``ends`` the signs at low and high with their styles; ``level`` an upright line to compare
-    with; ``bounds`` the axis, else as far as the spans reach; ``about`` stands on the axis."""
+    with; ``bounds`` the axis, else as far as the spans reach; ``about`` is the axis label."""
 
     about: str
     ends: tuple[tuple[str, str], tuple[str, str]]

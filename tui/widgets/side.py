@@ -78,7 +78,7 @@ class Side(Vertical):
         self.query_one(".method", Static).update(line)
 
     def tell(self, chosen: Chosen, other: Chosen | None, llm: str) -> None:
-        """Show a selection; ``other`` is what stands beside it."""
+        """Show a selection; ``other`` is the one on the other side."""
         self.settled, self.chosen = self.chosen is not None, chosen
         self.head(self.method)
         table = self.table

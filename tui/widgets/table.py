@@ -96,7 +96,7 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
             return self.table
 
     class Moved(Event):
-        """The cursor stands on another line."""
+        """The cursor moved to another line."""
 
     class Chosen(Event):
         """Enter, or a double click."""
@@ -175,7 +175,7 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
         return self._lines.get(index)
 
     def arrange_columns(self, columns: Sequence[Column]) -> None:
-        """Other columns; the lines are to be filled anew."""
+        """Replace the columns; the lines must be set again."""
         self.columns = tuple(columns)
         self.redraw()
 

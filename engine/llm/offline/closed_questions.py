@@ -49,7 +49,7 @@ def choice_index(choices: tuple[str, ...]) -> Mapping[str, int]:
 def closed_distribution(prompt: Prompt, lookup: Lookup, copies: bool) -> Distribution:
     """The distribution over the prompt's choices and, with ``copies``, over the outdated label names in it.
 
-    Labels only are copied: where each row brings its own options, another row's option is not mistaken for one.
+    Only labels are copied: if each row has its own options, another row's option is not mistaken for one.
     """
     choices = prompt.choices
     question = lookup([prompt.query.input])[0]

@@ -86,7 +86,7 @@ def texts_of(prompt: Prompt) -> Iterable[str]:
 
 
 class OfflineReader:
-    """The `Backend` of the spec ``offline``; what it computes stands in `closed_questions` and `open_questions`.
+    """The `Backend` of the spec ``offline``; the computation is in `closed_questions` and `open_questions`.
 
     ``encode`` takes n texts and gives float32 vectors (n, d) of unit length, the same for a text whatever stands
     beside it (in reduced precision the answers' probabilities depend on the batch); ``encoder_name`` goes into

@@ -357,7 +357,7 @@ class CalibrateTab(LLMTab):
 
     @property
     def _shown(self) -> bool:
-        """What stands on the screen is the query under the cursor."""
+        """Show the query under the cursor."""
         return self.case is not None and self.case.row == self.current
 
     def action_step(self) -> None:

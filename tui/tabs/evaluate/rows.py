@@ -25,7 +25,7 @@ def command_for(trained: set[str], split: str) -> str:
 
 
 TRAINED = {"train-ranker": "ranker", "train-promptpg": "promptpg", "train-topics": "topick"}
-"""Methods that a finished run of a kind brings."""
+"""Methods that a finished run of a kind makes available."""
 
 FILTERS: dict[str, Callable[[Outcome], bool]] = {
     "all": lambda outcome: True,

@@ -1,4 +1,4 @@
-"""How a job is told: its line in the table, its figures, its log."""
+"""How a job is shown: its row in the table, its figures, its log."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A job, what its events tell, what came of it in a few words, and its log."""
+    """A job, the state from its events, a short summary of its result, and its log."""
 
     job: Job
     live: Live

@@ -1,4 +1,4 @@
-"""Jobs: long work in processes of its own, as it runs, waits and ends."""
+"""The tab of background jobs."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ from ...workers import later
 from . import reasons
 
 TRAINED = {"train-ranker": "ranker", "train-promptpg": "promptpg", "train-topics": "topick"}
-"""Methods that a finished run of a kind brings."""
+"""Methods that a finished run of a kind makes available."""
 
 PANES = ("why", "shot", "prompt", "stability")
 """What the lower half shows beside the reasons."""
