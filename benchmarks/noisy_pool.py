@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
-from icl_curate.engine.evaluate.report import MethodFigures
+from icl_curate.engine.evaluate.results import MethodFigures
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.asking import backend_for
 from icl_curate.engine.llm.budget import Budget

@@ -66,7 +66,7 @@ def calibrate(
     from ..engine.calibrate.calibration import Calibration
     from ..engine.calibrate.documents import queries_of, query_named
     from ..engine.calibrate.round_runner import SETTLED, CalibrationPlan
-    from ..render.calibration import show_calibration, show_calibrations
+    from ..render.calibration import show_calibrated
 
     settings = settings_of(workspace, method=method, k=k, order=order, **asdict(llm))
     chosen: Any = "validation" if validation else split_of(split) if split else ""
@@ -80,5 +80,4 @@ def calibrate(
         asked = queries_of(store, chosen, limit)
     names = tuple(name.strip() for name in arms.split(",") if name.strip())
     plan = CalibrationPlan(rounds, names, uncertainty, over, SETTLED if stop_early else None, split=chosen)
-    show = show_calibrations if chosen else show_calibration
-    carry_out(lambda llm: Calibration(llm, asked, plan), store, settings, paid, show)
+    carry_out(lambda llm: Calibration(llm, asked, plan), store, settings, paid, show_calibrated)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 from ..engine.calibrate.calibration import Calibration
 from ..engine.calibrate.documents import queries_of
+from ..engine.calibrate.results import CalibratedQuery, SetCalibration
 from ..engine.calibrate.round_runner import CalibrationPlan
 from ..engine.evaluate.compare import Evaluation, EvaluationPlan
 from ..engine.export.corpus import ExportPlan, export
@@ -28,7 +29,7 @@ from ..engine.store.trials import source_summaries
 from ..engine.store.workspace import Workspace
 from ..engine.topics.report import gaps
 from ..engine.topics.train import TopicTraining
-from ..render.calibration import show_calibration, show_calibrations
+from ..render.calibration import show_calibrated
 from ..render.evaluation import show_evaluation
 from ..render.pool import index_rows
 from ..render.preview import show_preview
@@ -158,15 +159,16 @@ class _Session:
         queries = queries_of(store, "validation", CALIBRATED)
         with client_for(store, self.settings, self.report, self.cancel) as llm:
             all_of_them = Calibration(llm, queries, CalibrationPlan(split="validation")).run(Budget())
-            mended = next((i for i, told in enumerate(all_of_them["queries"]) if _was_mended(told)), 0)
+            assert isinstance(all_of_them, SetCalibration)
+            mended = next((i for i, told in enumerate(all_of_them.queries) if _was_mended(told)), 0)
             one = Calibration(llm, queries[mended : mended + 1], CalibrationPlan()).run(Budget())
-        self.told["calibration"] = {key: value for key, value in all_of_them.items() if key != "queries"}
-        self.told["mended"] = one
+        self.told["calibration"] = all_of_them.summary()
+        self.told["mended"] = one.as_json()
         title = "answer questions with documents in rounds, with uncertainty scores"
         if self._step(title, f"calibrate --validation --limit {CALIBRATED}"):
-            show_calibrations(all_of_them)
+            show_calibrated(all_of_them)
         if self._step("show one of them in detail", f"calibrate {queries[mended].id}"):
-            show_calibration(one)
+            show_calibrated(one)
 
     def _llm(self) -> AbstractContextManager[LLMClient]:
         return client_for(self.store, self.settings, self.report, self.cancel)
@@ -180,10 +182,10 @@ class _Session:
         return self.show
 
 
-def _was_mended(told: Mapping[str, Any]) -> bool:
+def _was_mended(told: CalibratedQuery) -> bool:
     """Whether the first answer was wrong and the final one right."""
-    by_round = {turn["round"]: turn["correct"] for turn in told["rounds"]}
-    return by_round.get(0) is False and by_round.get(told["final_round"]) is True
+    by_round: dict[int | None, bool | None] = {turn.round: turn.correct for turn in told.rounds}
+    return by_round.get(0) is False and by_round.get(told.final_round) is True
 
 
 def _closing(told: dict[str, Any], out: Path | None) -> str:

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from ..engine.calibrate.results import QueryCalibration, SetCalibration
 from ..engine.llm.spec import is_stand_in
 from ..engine.pool.display import display_line
 from .evaluation import p_value
 from .tables import bar, show_table, show_text
+
+if TYPE_CHECKING:
+    from ..engine.calibrate.results import (
+        ArmFigures,
+        CalibrationRun,
+        Histogram,
+        Relevance,
+        Reliability,
+        RoundFigures,
+        Transitions,
+        Turned,
+    )
 
 STAND_IN = (
     "the offline reader is not an LLM: it applies the scores by a fixed rule and cannot show whether an "
@@ -22,110 +35,116 @@ EXCERPT = 120
 """Characters of a document that are shown; ``--json`` has all."""
 
 
-def show_calibration(done: Mapping[str, Any]) -> None:
+def show_calibrated(done: QueryCalibration | SetCalibration) -> None:
+    """What a run of ``calibrate`` found, of one query or of a set."""
+    if isinstance(done, QueryCalibration):
+        show_calibration(done)
+    else:
+        show_calibrations(done)
+
+
+def show_calibration(done: QueryCalibration) -> None:
     """One query: its documents with their scores, its answers round by round."""
-    knows = any(document["relevant"] is not None for document in done["documents"])
+    knows = any(document.relevant is not None for document in done.query.documents)
     rows = [
         [
-            document["id"],
-            Text(bar(1.0 - document["score"] / 100.0)) if document["score"] is not None else "",
-            document["score"] if document["score"] is None else round(document["score"]),
-            document["answer"],
-            *([{True: "yes", False: "", None: ""}[document["relevant"]]] if knows else []),
-            display_line(document["text"], EXCERPT),
+            document.id,
+            Text(bar(1.0 - document.score / 100.0)) if document.score is not None else "",
+            document.score if document.score is None else round(document.score),
+            document.answer,
+            *([{True: "yes", False: "", None: ""}[document.relevant]] if knows else []),
+            display_line(document.text, EXCERPT),
         ]
-        for document in done["documents"]
+        for document in done.query.documents
     ]
-    heads = ["", "trusted", "score", "answer from it alone", *(["relevant"] if knows else []), f"{done['over']}>"]
-    show_table(heads, rows, title=done["query"])
+    heads = ["", "trusted", "score", "answer from it alone", *(["relevant"] if knows else []), f"{done.query.over}>"]
+    show_table(heads, rows, title=done.query.query)
     show_text("")
-    judged = bool(done["answers"])
-    rows = [
+    judged = bool(done.query.answers)
+    turns: list[list[Any]] = [
         [
-            turn["round"],
-            Text(bar(1.0 - turn["uncertainty"])),
-            turn["uncertainty"],
-            round(turn["score"]),
-            *(["right" if turn["correct"] else "wrong"] if judged else []),
-            turn["answer"],
-            "final" if turn["round"] == done["final_round"] else "",
+            turn.round,
+            Text(bar(1.0 - turn.uncertainty)),
+            turn.uncertainty,
+            round(turn.score),
+            *(["right" if turn.correct else "wrong"] if judged else []),
+            turn.answer,
+            "final" if turn.round == done.query.final_round else "",
         ]
-        for turn in done["rounds"]
+        for turn in done.query.rounds
     ]
-    show_table(["round", "sure", "uncertainty", "score", *([""] if judged else []), "answer>", ""], rows)
-    show_text(f"\nfinal: {done['final']}  (round {done['final_round']})", style="bold")
+    show_table(["round", "sure", "uncertainty", "score", *([""] if judged else []), "answer>", ""], turns)
+    show_text(f"\nfinal: {done.query.final}  (round {done.query.final_round})", style="bold")
     if judged:
-        show_text(f"reference: {', '.join(done['answers'])}")
-    if not done["mean_known"]:
+        show_text(f"reference: {', '.join(done.query.answers)}")
+    if not done.mean_known:
         show_text(
             "scores are 100 × uncertainty, uncentred: icl-curate calibrate --validation measures the mean to centre on"
         )
     _show_account(done)
 
 
-def show_calibrations(done: Mapping[str, Any]) -> None:
+def show_calibrations(done: SetCalibration) -> None:
     """A set of queries: arms, rounds of the first arm, its transitions, and what uncertainty tells."""
-    arms = done["arms"]
+    arms = done.figures.arms
     if not arms:
         show_text("no reference answers, so no accuracy; --json has all rounds")
         _show_account(done)
         return
     first = arms[next(iter(arms))]
-    is_open = done["task"] == "open"
+    is_open = done.task == "open"
     _show_arms(arms, done, is_open)
-    _show_rounds(first["rounds"], is_open)
-    _show_transitions(first["transitions"])
-    if done["relevance"]:
-        _show_relevance(done["relevance"], " and ".join(done["means"]))
-    _show_pair(
-        "uncertainty of final answers, 0 to 1", ("right", first["right"]), ("wrong", first["wrong"]), first["auroc"]
-    )
-    _show_reliability(first["reliability"])
-    failed = [query for query in done["queries"] if query["failure"]]
+    _show_rounds(first.rounds, is_open)
+    _show_transitions(first.transitions)
+    if done.figures.relevance:
+        _show_relevance(done.figures.relevance, " and ".join(done.means))
+    _show_pair("uncertainty of final answers, 0 to 1", ("right", first.right), ("wrong", first.wrong), first.auroc)
+    _show_reliability(first.reliability)
+    failed = [query for query in done.queries if query.failure]
     if failed:
-        rows = [[query["id"], query["failure"]] for query in failed[:MOST]]
+        rows = [[query.id, query.failure] for query in failed[:MOST]]
         more = f"… and {len(failed) - MOST:,} more: calibrate --json" if len(failed) > MOST else ""
         show_table(["failed query", "why>"], rows, note=more)
     _show_account(done)
 
 
-def _show_arms(arms: Mapping[str, Any], done: Mapping[str, Any], is_open: bool) -> None:
+def _show_arms(arms: Mapping[str, ArmFigures], done: SetCalibration, is_open: bool) -> None:
     metric = "exact match" if is_open else "accuracy"
     rows = [
         [
             name,
-            arm["accuracy"],
-            _interval(arm["ci95"]),
-            arm["f1"] if is_open else None,
-            arm["auroc"],
-            arm["failures"] or None,
-            f"{arm['versus']['difference']:+.3f}" if "versus" in arm else None,
-            p_value(arm["versus"]["p"]) if "versus" in arm else None,
-            arm["about"],
+            arm.accuracy,
+            _interval(arm.ci95),
+            arm.f1 if is_open else None,
+            arm.auroc,
+            arm.failures or None,
+            f"{arm.versus.difference:+.3f}" if arm.versus else None,
+            p_value(arm.versus.p) if arm.versus else None,
+            arm.about,
         ]
         for name, arm in arms.items()
     ]
     heads = ["arm", metric, "95 %", "F1", "AUROC", "failures", "against", "p", "shows>"]
     keep = [i for i in range(len(heads)) if any(row[i] is not None for row in rows)]
     note = (
-        f"{done['marked']:,} {done['split']} queries; final answers; AUROC of uncertainty against error"
+        f"{done.figures.marked:,} {done.split} queries; final answers; AUROC of uncertainty against error"
         + (f"; against: difference to {next(iter(arms))}, paired" if len(arms) > 1 else "")
     )  # fmt: skip
     show_table([heads[i] for i in keep], [[row[i] for i in keep] for row in rows], note=note)
 
 
-def _show_rounds(rounds: Sequence[Mapping[str, Any]], is_open: bool) -> None:
+def _show_rounds(rounds: Sequence[RoundFigures], is_open: bool) -> None:
     rows = [
         [
-            row["round"],
-            Text(bar(row["accuracy"])),
-            row["accuracy"],
-            _interval(row["ci95"]),
-            *([row["f1"], _interval(row["f1_ci95"])] if is_open else []),
-            row["uncertainty"],
-            row["auroc"],
-            row["final_accuracy"],
-            *([row["final_f1"]] if is_open else []),
+            row.round,
+            Text(bar(row.accuracy)),
+            row.accuracy,
+            _interval(row.ci95),
+            *([row.f1, _interval(row.f1_ci95)] if is_open else []),
+            row.uncertainty,
+            row.auroc,
+            row.final_accuracy,
+            *([row.final_f1] if is_open else []),
         ]
         for row in rounds
     ]
@@ -136,78 +155,76 @@ def _show_rounds(rounds: Sequence[Mapping[str, Any]], is_open: bool) -> None:
     show_table(heads, rows, note=note)
 
 
-def _show_transitions(transitions: Sequence[Mapping[str, Any]]) -> None:
-    names = {
-        "right_right": "right → right",
-        "right_wrong": "right → wrong",
-        "wrong_right": "wrong → right",
-        "wrong_wrong": "wrong → wrong",
-    }
-    rows = [[row["round"], *(_turned(row[name]) for name in names)] for row in transitions]
+def _show_transitions(transitions: Sequence[Transitions]) -> None:
+    rows = [
+        [row.round, *map(_turned, (row.right_right, row.right_wrong, row.wrong_right, row.wrong_wrong))]
+        for row in transitions
+    ]
+    heads = ["round", "right → right", "right → wrong", "wrong → right", "wrong → wrong"]
     show_text("")
-    show_table(["round", *names.values()], rows, note="number of queries, and mean uncertainty of their new answers")
+    show_table(heads, rows, note="number of queries, and mean uncertainty of their new answers")
 
 
-def _turned(cell: Mapping[str, Any]) -> Text:
-    value = f"{cell['queries']:,}" + (f"  {cell['uncertainty']:.3f}" if cell["queries"] else "       ")
+def _turned(cell: Turned) -> Text:
+    value = f"{cell.queries:,}" + (f"  {cell.uncertainty:.3f}" if cell.queries else "       ")
     return Text(value, justify="right")
 
 
-def _show_relevance(found: Mapping[str, Any], what: str) -> None:
+def _show_relevance(found: Relevance, what: str) -> None:
     _show_pair(
         f"scores of {what}, 0 to 100",
-        ("relevant", found["relevant"]),
-        ("others", found["others"]),
-        found["auroc"],
-        f"within a query {found['auroc_within']:.3f} (mean of {found['queries_within']:,})"
-        if found["auroc_within"] is not None
+        ("relevant", found.relevant),
+        ("others", found.others),
+        found.auroc,
+        f"within a query {found.auroc_within:.3f} (mean of {found.queries_within:,})"
+        if found.auroc_within is not None
         else "",
     )
 
 
 def _show_pair(
-    title: str, a: tuple[str, Mapping[str, Any]], b: tuple[str, Mapping[str, Any]], auroc: float | None, more: str = ""
+    title: str, a: tuple[str, Histogram], b: tuple[str, Histogram], auroc: float | None, more: str = ""
 ) -> None:
     """Two distributions over ten bins side by side, each with its bars scaled to its share."""
-    bins = len(a[1]["bins"])
+    bins = len(a[1].bins)
     rows = []
     for i in range(bins):
         cells: list[Any] = [f"{i * 100 // bins}–{(i + 1) * 100 // bins}"]
         for _, values in (a, b):
-            share = values["bins"][i] / max(values["count"], 1)
+            share = values.bins[i] / max(values.count, 1)
             cells += [Text(bar(share, 24)), f"{share:.0%}"]
         rows.append(cells)
-    heads = ["%", f"{a[0]} ({a[1]['count']:,})", "", f"{b[0]} ({b[1]['count']:,})", ""]
+    heads = ["%", f"{a[0]} ({a[1].count:,})", "", f"{b[0]} ({b[1].count:,})", ""]
     told = "not known" if auroc is None else f"{auroc:.3f}"
     show_text(f"\n{title}", style="bold")
     show_table(heads, rows, note=f"AUROC {told}" + (f"; {more}" if more else ""))
 
 
-def _show_reliability(found: Mapping[str, Any]) -> None:
+def _show_reliability(found: Reliability) -> None:
     rows = [
         [
-            f"{row['from']:.1f}–{row['to']:.1f}",
-            row["answers"],
-            row["confidence"],
-            row["accuracy"],
-            Text(bar(row["accuracy"], 20)),
+            f"{row.start:.1f}–{row.end:.1f}",
+            row.answers,
+            row.confidence,
+            row.accuracy,
+            Text(bar(row.accuracy or 0.0, 20)),
         ]
-        for row in found["bins"]
-        if row["answers"]
+        for row in found.bins
+        if row.answers
     ]
     show_text("\nreliability of final answers", style="bold")
-    note = "" if found["error"] is None else f"expected calibration error {found['error']:.3f}"
+    note = "" if found.error is None else f"expected calibration error {found.error:.3f}"
     show_table(["confidence", "answers", "mean", "right", ""], rows, note=note)
 
 
-def _show_account(done: Mapping[str, Any]) -> None:
-    means = ", ".join(f"{value:.3f} over {over}" for over, value in done["means"].items())
+def _show_account(done: CalibrationRun) -> None:
+    means = ", ".join(f"{value:.3f} over {over}" for over, value in done.means.items())
     show_text(
-        f"run {done['run']}: {done['calls']:,} answers of {done['llm']}, {done['cached_calls']:,} from the cache, "
-        f"{done['tokens_in']:,} tokens read; uncertainty by {done['estimator']}, mean {means}",
+        f"run {done.run}: {done.usage.calls:,} answers of {done.llm}, {done.usage.cached_calls:,} from the cache, "
+        f"{done.usage.tokens_in:,} tokens read; uncertainty by {done.estimator}, mean {means}",
         style="dim",
     )
-    if is_stand_in(done["llm"]):
+    if is_stand_in(done.llm):
         show_text(STAND_IN, style="dim")
 
 

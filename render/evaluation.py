@@ -11,7 +11,7 @@ from ..engine.llm.spec import is_stand_in
 from .tables import show_table
 
 if TYPE_CHECKING:
-    from ..engine.evaluate.report import EvaluationReport, MethodFigures
+    from ..engine.evaluate.results import EvaluationReport, MethodFigures
 
 
 def show_evaluation(report: EvaluationReport) -> None:

@@ -9,10 +9,11 @@ from contextlib import suppress
 from itertools import dropwhile
 from typing import Any
 
-from ..engine.evaluate.report import EvaluationReport
+from ..engine.calibrate.results import SetCalibration, calibration_from_json
+from ..engine.evaluate.results import EvaluationReport
 from ..engine.jobs.folder import Job, result
 from ..engine.jobs.follow import Live
-from .calibration import show_calibration, show_calibrations
+from .calibration import show_calibrated
 from .costs import plan_rows
 from .evaluation import show_evaluation
 from .pool import export_rows, exported, index_rows, show_export, show_index
@@ -31,15 +32,11 @@ def _show_parts(done: Mapping[str, Any]) -> None:
             show(done[name])
 
 
-def _show_calibration(done: Mapping[str, Any]) -> None:
-    (show_calibrations if "arms" in done else show_calibration)(done)
-
-
 RESULTS: dict[tuple[str, ...], Callable[[Mapping[str, Any]], None]] = {
     ("evaluate",): lambda done: show_evaluation(EvaluationReport.from_json(done)),
     **{("train", name): show for name, show in PARTS.items()},
     ("train", "all"): _show_parts,
-    ("calibrate",): _show_calibration,
+    ("calibrate",): lambda done: show_calibrated(calibration_from_json(done)),
     ("index",): show_index,
     ("export",): show_export,
 }
@@ -114,11 +111,11 @@ def _in_short(done: Mapping[str, Any]) -> str:
         return f"best epoch {metrics['best']['epoch']}" + ("" if accuracy is None else f", held-out {accuracy:.3f}")
     if isinstance(metrics, dict) and "average_precision" in metrics:
         return f"{metrics['topics']:,} topics, average precision {metrics['average_precision']:.3f}"
-    arms = done.get("arms")
-    if isinstance(arms, dict) and arms:
-        name, arm = next(iter(arms.items()))
-        first, last = arm["rounds"][0]["accuracy"] if arm.get("rounds") else None, arm["accuracy"]
-        return f"{name}: " + (f"{first:.3f} → {last:.3f}" if first is not None else f"{last:.3f}")
+    if done.get("arms"):
+        calibrated = calibration_from_json(done)
+        assert isinstance(calibrated, SetCalibration)
+        name, arm = next(iter(calibrated.figures.arms.items()))
+        return f"{name}: " + (f"{arm.rounds[0].accuracy:.3f} → " if arm.rounds else "") + f"{arm.accuracy:.3f}"
     parts = [_in_short(done[name]) for name in PARTS if isinstance(done.get(name), dict)]
     return "; ".join(parts) or (f"run {done['run']}" if "run" in done else "")
 

@@ -7,8 +7,8 @@ being started again: prompts follow from earlier answers alone and answers come 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 from ..errors import LLMError, UsageError
@@ -32,6 +32,14 @@ from ..version import VERSION
 from .documents import cases_for, encoder_scores, fitted
 from .prompts import OVERS, Case, Frame, alone_prompt, first_prompt
 from .reports import report_of
+from .results import (
+    CalibratedQuery,
+    QueryCalibration,
+    ScoredDocument,
+    ScoredRound,
+    SetCalibration,
+    SteppedQuery,
+)
 from .round_runner import CalibrationPlan, CalibrationState, RoundRunner
 from .rounds import ARMS, QueryRounds, Round, arms_named
 from .scores import estimator_named
@@ -125,9 +133,8 @@ class Calibration:
             else plan.cost,
         )
 
-    def look(self) -> dict[str, Any]:
-        """What earlier answers tell of the first query, as ``calibrate --json`` has it, and each round's messages as
-        ``prompts``; nothing is asked or kept."""
+    def look(self) -> SteppedQuery:
+        """What earlier answers tell of the first query; nothing is asked or kept."""
         return self._seen(self.round_runner.run(self._peek))
 
     def cost_of_step(self) -> Plan:
@@ -143,7 +150,7 @@ class Calibration:
         self.round_runner.run(peek)
         return self.llm.plan(wanted)
 
-    def step(self, budget: Budget) -> dict[str, Any]:
+    def step(self, budget: Budget) -> SteppedQuery:
         """Ask the next round of the first query and no further; the answers are kept in the call cache alone. Returns
         what `look` does from then on."""
         done = False
@@ -158,13 +165,15 @@ class Calibration:
 
         return self._seen(self.round_runner.run(ask))
 
-    def _seen(self, state: CalibrationState) -> dict[str, Any]:
+    def _seen(self, state: CalibrationState) -> SteppedQuery:
         """The first query, with the messages of each round's prompt."""
-        done_rounds = state.all_rounds[self.arms[0]][0].rounds
-        return self._told(0, state) | {"prompts": [round_.prompt.messages for round_ in done_rounds]}
+        told, done_rounds = self._told(0, state), state.all_rounds[self.arms[0]][0].rounds
+        known = {each.name: getattr(told, each.name) for each in fields(told)}
+        return SteppedQuery(**known, prompts=tuple(round_.prompt.messages for round_ in done_rounds))
 
-    def run(self, budget: Budget) -> dict[str, Any]:
-        """Walk all queries, keep everything round by round; returns the ``calibrate --json`` contract."""
+    def run(self, budget: Budget) -> QueryCalibration | SetCalibration:
+        """Walk all queries, keep everything round by round. A single query that no set was asked for comes back with
+        its documents and rounds, others with what they say together."""
         described = asdict(self.plan) | {
             "arms": list(self.arms),
             "queries": len(self.cases),
@@ -177,9 +186,9 @@ class Calibration:
             state = self.round_runner.run(
                 lambda requests: self._ask(requests, budget), lambda state, step: self._keep(record.run, state, step)
             )
-            summary = self._summary(record.run, state)
-            record.summary = {k: v for k, v in summary.items() if k != "queries"}
-        return summary
+            found = self._result(record.run, state)
+            record.summary = found.summary() if isinstance(found, SetCalibration) else found.as_json()
+        return found
 
     # asking
 
@@ -250,7 +259,7 @@ class Calibration:
                 "arm": arm,
                 "place": place,
                 "prompt": _messages(round_.prompt),
-                **self._told_round(query_rounds, round_),
+                **asdict(self._told_round(query_rounds, round_)),
             }
             for arm, all_rounds in state.all_rounds.items()
             for place, query_rounds in enumerate(all_rounds)
@@ -270,7 +279,7 @@ class Calibration:
         for over, mean in state.means.items():
             kept.save_mean(self.workspace, self.identity, self.plan.estimator, over, mean, answered.count(over), run)
 
-    def _summary(self, run: int, state: CalibrationState) -> dict[str, Any]:
+    def _result(self, run: int, state: CalibrationState) -> QueryCalibration | SetCalibration:
         rows = []
         for arm, all_rounds in state.all_rounds.items():
             for place, query_rounds in enumerate(all_rounds):
@@ -282,16 +291,16 @@ class Calibration:
                      "failure": query_rounds.failure}
                 )  # fmt: skip
         kept.append(self.workspace, "calibrations", rows)
-        told = [self._told(i, state) for i in range(len(self.cases))]
+        told = tuple(self._told(i, state) for i in range(len(self.cases)))
         failures = [query_rounds.failure for query_rounds in state.all_rounds[self.arms[0]] if query_rounds.failure]
-        summary: dict[str, Any] = {
+        shared: dict[str, Any] = {
             "run": run,
             "llm": self.llm.name,
             "estimator": self.plan.estimator,
             "task": self.task.kind,
             "split": self.plan.split,
-            **asdict(usage_of(self.asked.values())),
-            "means": state.means,
+            "usage": usage_of(self.asked.values()),
+            "means": dict(state.means),
         }
         if not self.plan.split and len(self.cases) == 1:
             if failures:
@@ -300,49 +309,49 @@ class Calibration:
                     f"icl-curate llm check --llm {self.llm.name}",
                 )
             [only] = told
-            return summary | only | {"mean_known": only["over"] in self.stored_means}
-        reports = report_of(state.all_rounds, self.task, self.plan.rounds, self.settings.seed)
-        return summary | reports | {"queries": told}
+            return QueryCalibration(**shared, query=only, mean_known=only.over in self.stored_means)
+        figures = report_of(state.all_rounds, self.task, self.plan.rounds, self.settings.seed)
+        return SetCalibration(**shared, figures=figures, queries=told)
 
-    def _told(self, i: int, state: CalibrationState) -> dict[str, Any]:
-        """One query under the first arm, as the contract of ``calibrate --json`` has it."""
+    def _told(self, i: int, state: CalibrationState) -> CalibratedQuery:
+        """One query under the first arm."""
         case, query_rounds = self.cases[i], state.all_rounds[self.arms[0]][i]
         final = query_rounds.final(self.task)
         said = state.alone[i] or [None] * len(case.documents)
         scores = query_rounds.scores or state.scores[i] or (None,) * len(case.documents)
-        return {
-            "id": case.query.id,
-            "query": case.query.input,
-            "answers": list(case.query.answers),
-            "over": case.over,
-            "documents": [
-                {
-                    "id": document.id,
-                    "score": score,
-                    "text": document.text,
-                    "answer": spoken.text if spoken else None,
-                    "uncertainty": spoken.uncertainty if spoken else None,
-                    "relevant": document.relevant,
-                }
+        return CalibratedQuery(
+            id=case.query.id,
+            query=case.query.input,
+            answers=tuple(case.query.answers),
+            over=case.over,
+            documents=tuple(
+                ScoredDocument(
+                    id=document.id,
+                    score=score,
+                    text=document.text,
+                    answer=spoken.text if spoken else None,
+                    uncertainty=spoken.uncertainty if spoken else None,
+                    relevant=document.relevant,
+                )
                 for document, spoken, score in zip(case.documents, said, scores, strict=True)
-            ],
-            "rounds": [self._told_round(query_rounds, round_) for round_ in query_rounds.rounds],
-            "final": final.answer if final else None,
-            "final_round": final.round if final else None,
-            "failure": query_rounds.failure,
-        }
+            ),
+            rounds=tuple(self._told_round(query_rounds, round_) for round_ in query_rounds.rounds),
+            final=final.answer if final else None,
+            final_round=final.round if final else None,
+            failure=query_rounds.failure,
+        )
 
-    def _told_round(self, query_rounds: QueryRounds, round_: Round) -> Mapping[str, Any]:
+    def _told_round(self, query_rounds: QueryRounds, round_: Round) -> ScoredRound:
         query = query_rounds.case.query
         known = bool(query.answers)
-        return {
-            "round": round_.round,
-            "answer": round_.answer,
-            "uncertainty": round_.uncertainty,
-            "score": round_.score,
-            "correct": is_correct(round_.answer, query.answers, self.task.choices(query)) if known else None,
-            "f1": token_f1(round_.answer, query.answers) if known else None,
-        }
+        return ScoredRound(
+            round=round_.round,
+            answer=round_.answer,
+            uncertainty=round_.uncertainty,
+            score=round_.score,
+            correct=is_correct(round_.answer, query.answers, self.task.choices(query)) if known else None,
+            f1=token_f1(round_.answer, query.answers) if known else None,
+        )
 
 
 def _messages(prompt: Prompt) -> str:

@@ -4,8 +4,7 @@ uncertainty tells one from the other (paper 001, figures 1, 3 and 4, section A.5
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, replace
 
 import numpy as np
 
@@ -13,28 +12,41 @@ from ..arrays import Float64s
 from ..evaluate.statistics import bootstrap_interval, compare
 from ..pool.answers import is_correct, token_f1
 from ..pool.records import Task
+from .results import (
+    ArmFigures,
+    Bin,
+    Histogram,
+    Relevance,
+    Reliability,
+    RoundFigures,
+    SetFigures,
+    Transitions,
+    Turned,
+    Versus,
+)
 from .rounds import ARMS, QueryRounds, Round
 
 BINS = 10
 
 
-def report_of(
-    all_rounds: Mapping[str, Sequence[QueryRounds]], task: Task, rounds: int, seed: int = 0
-) -> dict[str, Any]:
-    """``arms`` → figures of each, ``relevance`` of documents where it is known, with histograms of what figure 1a
-    shows. A query without any answer counts as wrong; queries whose reference answers are not known count nowhere."""
+def report_of(all_rounds: Mapping[str, Sequence[QueryRounds]], task: Task, rounds: int, seed: int = 0) -> SetFigures:
+    """Figures of each arm, and relevance of documents where it is known, with histograms of what figure 1a shows.
+
+    A query without any answer counts as wrong; queries whose reference answers are not known count nowhere.
+    """
     marked = {name: [c for c in arm if c.case.query.answers] for name, arm in all_rounds.items()}
     finals = {name: _marks(arm, [c.final(task) for c in arm], task)[0] for name, arm in marked.items()}
     first = next(iter(marked))
     arms = {}
     for name, arm in marked.items() if marked[first] else ():
-        arms[name] = _arm(arm, task, rounds, seed)
+        own = _arm(arm, task, rounds, seed)
         if name != first:
-            arms[name]["versus"] = {"arm": first, **asdict(compare(finals[name], finals[first], seed))}
-    return {"arms": arms, "relevance": _relevance(all_rounds[first]), "marked": len(marked[first])}
+            own = replace(own, versus=Versus(first, **asdict(compare(finals[name], finals[first], seed))))
+        arms[name] = own
+    return SetFigures(arms, _relevance(all_rounds[first]), len(marked[first]))
 
 
-def _arm(all_rounds: Sequence[QueryRounds], task: Task, rounds: int, seed: int) -> dict[str, Any]:
+def _arm(all_rounds: Sequence[QueryRounds], task: Task, rounds: int, seed: int) -> ArmFigures:
     by_round = []
     said = [[_at(query_rounds, r) for query_rounds in all_rounds] for r in range(rounds + 1)]
     for r, done_rounds in enumerate(said):
@@ -44,36 +56,36 @@ def _arm(all_rounds: Sequence[QueryRounds], task: Task, rounds: int, seed: int) 
         best, best_f1 = _marks(all_rounds, [query_rounds.final(task, r) for query_rounds in all_rounds], task)
         uncertainty = np.array([round_.uncertainty for round_ in done_rounds if round_])
         by_round.append(
-            {
-                "round": r,
-                "accuracy": float(correct.mean()),
-                "ci95": list(bootstrap_interval(correct, seed)),
-                "f1": float(f1.mean()),
-                "f1_ci95": list(bootstrap_interval(f1, seed)),
-                "final_accuracy": float(best.mean()),
-                "final_f1": float(best_f1.mean()),
-                "uncertainty": float(uncertainty.mean()),
-                "auroc": auroc(*_apart(all_rounds, done_rounds, task)),
-                "stopped": sum(round_ is not None and round_.round < r for round_ in done_rounds),
-            }
+            RoundFigures(
+                round=r,
+                accuracy=float(correct.mean()),
+                ci95=bootstrap_interval(correct, seed),
+                f1=float(f1.mean()),
+                f1_ci95=bootstrap_interval(f1, seed),
+                final_accuracy=float(best.mean()),
+                final_f1=float(best_f1.mean()),
+                uncertainty=float(uncertainty.mean()),
+                auroc=auroc(*_apart(all_rounds, done_rounds, task)),
+                stopped=sum(round_ is not None and round_.round < r for round_ in done_rounds),
+            )
         )
     finals = [query_rounds.final(task) for query_rounds in all_rounds]
     correct, f1 = _marks(all_rounds, finals, task)
     right, wrong = _apart(all_rounds, finals, task)
-    return {
-        "about": ARMS[all_rounds[0].arm].about,
-        "accuracy": float(correct.mean()),
-        "ci95": list(bootstrap_interval(correct, seed)),
-        "f1": float(f1.mean()),
-        "f1_ci95": list(bootstrap_interval(f1, seed)),
-        "auroc": auroc(right, wrong),
-        "failures": sum(bool(query_rounds.failure) for query_rounds in all_rounds),
-        "rounds": by_round,
-        "transitions": _transitions(all_rounds, said, task),
-        "reliability": reliability(finals_uncertainty(finals), correct[[round_ is not None for round_ in finals]]),
-        "right": histogram(right),
-        "wrong": histogram(wrong),
-    }
+    return ArmFigures(
+        about=ARMS[all_rounds[0].arm].about,
+        accuracy=float(correct.mean()),
+        ci95=bootstrap_interval(correct, seed),
+        f1=float(f1.mean()),
+        f1_ci95=bootstrap_interval(f1, seed),
+        auroc=auroc(right, wrong),
+        failures=sum(bool(query_rounds.failure) for query_rounds in all_rounds),
+        rounds=tuple(by_round),
+        transitions=tuple(_transitions(all_rounds, said, task)),
+        reliability=reliability(finals_uncertainty(finals), correct[[round_ is not None for round_ in finals]]),
+        right=histogram(right),
+        wrong=histogram(wrong),
+    )
 
 
 def _at(query_rounds: QueryRounds, round: int) -> Round | None:
@@ -112,7 +124,7 @@ def _apart(
 
 def _transitions(
     all_rounds: Sequence[QueryRounds], said: Sequence[Sequence[Round | None]], task: Task
-) -> list[dict[str, Any]]:
+) -> list[Transitions]:
     """For each round the four ways from the answer before to this one: how many, and the mean uncertainty of the
     new answers (figure 4). Queries that had stopped are left out."""
     found = []
@@ -122,17 +134,12 @@ def _transitions(
         before, _ = _marks(kept, [said[r - 1][i] for i in both], task)
         after, _ = _marks(kept, [said[r][i] for i in both], task)
         uncertainty = finals_uncertainty([said[r][i] for i in both])
-        row: dict[str, Any] = {"round": r}
-        for name, was, now in (
-            ("right_right", 1, 1), ("right_wrong", 1, 0), ("wrong_right", 0, 1), ("wrong_wrong", 0, 0),
-        ):  # fmt: skip
-            turned = (before == was) & (after == now)
-            row[name] = {"queries": int(turned.sum()), "uncertainty": _mean(uncertainty[turned])}
-        found.append(row)
+        ways = [(before == was) & (after == now) for was, now in ((1, 1), (1, 0), (0, 1), (0, 0))]
+        found.append(Transitions(r, *(Turned(int(way.sum()), _mean(uncertainty[way])) for way in ways)))
     return found
 
 
-def _relevance(all_rounds: Sequence[QueryRounds]) -> dict[str, Any] | None:
+def _relevance(all_rounds: Sequence[QueryRounds]) -> Relevance | None:
     """How the scores of relevant documents differ from the others' (figure 1a); None where nothing is known of it."""
     groups: tuple[list[float], list[float]] = ([], [])
     within = []
@@ -148,14 +155,14 @@ def _relevance(all_rounds: Sequence[QueryRounds]) -> dict[str, Any] | None:
     relevant, others = (np.array(group, np.float64) for group in groups)
     if not relevant.size or not others.size:
         return None
-    return {
-        "documents": int(relevant.size + others.size),
-        "auroc": auroc(relevant, others),
-        "auroc_within": _mean(np.array(within, np.float64)),
-        "queries_within": len(within),
-        "relevant": histogram(relevant / 100.0) | {"mean": float(relevant.mean())},
-        "others": histogram(others / 100.0) | {"mean": float(others.mean())},
-    }
+    return Relevance(
+        documents=int(relevant.size + others.size),
+        auroc=auroc(relevant, others),
+        auroc_within=_mean(np.array(within, np.float64)),
+        queries_within=len(within),
+        relevant=replace(histogram(relevant / 100.0), mean=float(relevant.mean())),
+        others=replace(histogram(others / 100.0), mean=float(others.mean())),
+    )
 
 
 def auroc(low: Float64s, high: Float64s) -> float | None:
@@ -170,7 +177,7 @@ def auroc(low: Float64s, high: Float64s) -> float | None:
     return float(wins.sum() / (low.size * high.size))
 
 
-def reliability(uncertainty: Float64s, correct: Float64s, bins: int = BINS) -> dict[str, Any]:
+def reliability(uncertainty: Float64s, correct: Float64s, bins: int = BINS) -> Reliability:
     """Confidence (1 − uncertainty) against accuracy in bins of equal width, and the expected calibration error: the
     mean distance of the two, weighted by answers (Guo et al. 2017, eq. 3)."""
     confidence = 1.0 - uncertainty
@@ -182,22 +189,14 @@ def reliability(uncertainty: Float64s, correct: Float64s, bins: int = BINS) -> d
         count = int(inside.sum())
         if count:
             error += count * abs(float(correct[inside].mean()) - float(confidence[inside].mean())) / len(which)
-        rows.append(
-            {
-                "from": b / bins,
-                "to": (b + 1) / bins,
-                "answers": count,
-                "confidence": _mean(confidence[inside]),
-                "accuracy": _mean(correct[inside]),
-            }
-        )
-    return {"bins": rows, "error": error if len(which) else None}
+        rows.append(Bin(b / bins, (b + 1) / bins, count, _mean(confidence[inside]), _mean(correct[inside])))
+    return Reliability(tuple(rows), error if len(which) else None)
 
 
-def histogram(values: Float64s, bins: int = BINS) -> dict[str, Any]:
+def histogram(values: Float64s, bins: int = BINS) -> Histogram:
     """Counts of values in [0, 1] in bins of equal width."""
     counts, _ = np.histogram(np.clip(values, 0.0, 1.0), bins, (0.0, 1.0))
-    return {"count": int(values.size), "bins": counts.tolist()}
+    return Histogram(int(values.size), tuple(counts.tolist()))
 
 
 def _mean(values: Float64s) -> float | None:

@@ -34,8 +34,8 @@ from ..store.demonstrations import queries as queries_of
 from ..topics.coverage import coverage_curves, learnt, required_topics
 from ..version import VERSION
 from .llm_selection import LLM_METHODS
-from .report import KIND, EvaluationReport, MethodFigures, Setup, Versus
 from .request_stages import Answered, MethodContext, MethodRun, RequestStages, Stage, run_stages
+from .results import KIND, EvaluationReport, MethodFigures, Setup, Versus
 from .statistics import bootstrap_interval, compare, holm
 
 BASELINES = ("zero", "random", "bm25", "dense", "dpp", "set-bsr")

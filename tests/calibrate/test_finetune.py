@@ -12,6 +12,7 @@ from factories.calibrate_world import SETTINGS, Said, Scripted, workspace_of
 from icl_curate.engine.calibrate.calibration import Calibration
 from icl_curate.engine.calibrate.documents import queries_of
 from icl_curate.engine.calibrate.finetune import fine_tuning_set, substitute
+from icl_curate.engine.calibrate.results import SetCalibration
 from icl_curate.engine.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.errors import UsageError
 from icl_curate.engine.export.calibration import export_calibration
@@ -47,7 +48,7 @@ def workspace(tmp_path: Path) -> Workspace:
     return workspace_of(tmp_path / "w", [query(name) for name in ANSWERS])
 
 
-def state(workspace: Workspace, arms: tuple[str, ...] = ("full",), split: Any = "validation") -> dict[str, Any]:
+def state(workspace: Workspace, arms: tuple[str, ...] = ("full",), split: Any = "validation") -> SetCalibration:
     backend = Scripted({k: v for name, said in ANSWERS.items() for k, v in script(name, *said).items()})
     plan = CalibrationPlan(rounds=2, split=split, arms=arms)
     return Calibration(LLMClient(workspace, backend, SETTINGS), queries_of(workspace, split), plan).run(Budget())
@@ -56,7 +57,7 @@ def state(workspace: Workspace, arms: tuple[str, ...] = ("full",), split: Any = 
 def test_each_query_gives_the_input_of_the_round_that_came_right(workspace: Workspace) -> None:
     done = state(workspace)
     found = fine_tuning_set(workspace, "validation", Template())
-    assert found.run == done["run"]
+    assert found.run == done.run
     assert found.counts == {
         "queries": 4,
         "kept_right": 1,
@@ -67,9 +68,7 @@ def test_each_query_gives_the_input_of_the_round_that_came_right(workspace: Work
     }
     examples = {example.id: example.messages for example in found.examples}
     assert list(examples) == ["kept", "mended", "swapped"]
-    rounds = {
-        name: case.rounds for name, case in zip(ANSWERS, kept.walked(workspace, done["run"], "full"), strict=True)
-    }
+    rounds = {name: case.rounds for name, case in zip(ANSWERS, kept.walked(workspace, done.run, "full"), strict=True)}
     for name, last in (("kept", 1), ("mended", 2)):  # nothing was substituted: the very prompt that was asked
         assert [(m["role"], m["content"]) for m in examples[name][:-1]] == list(rounds[name][last].messages)
     # mean of round 0: (0.1 + 0.8 + 0.05 + 0.8) / 4
@@ -151,7 +150,7 @@ def test_demonstrations_come_back_as_examples(tmp_path: Path) -> None:
     done = Calibration(LLMClient(store, backend, settings), queries_of(store, "validation"), plan).run(Budget())
     (example,) = fine_tuning_set(store, "validation", Template()).examples
     assert [m["role"] for m in example.messages] == ["system", *["user", "assistant"] * 3]
-    (case,) = kept.walked(store, done["run"], "full")
+    (case,) = kept.walked(store, done.run, "full")
     assert [(m["role"], m["content"]) for m in example.messages[:-1]] == list(case.rounds[1].messages)
 
 

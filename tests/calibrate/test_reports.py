@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from icl_curate.engine.calibrate.prompts import Case, Document
 from icl_curate.engine.calibrate.reports import auroc, histogram, reliability, report_of
+from icl_curate.engine.calibrate.results import SetFigures, Transitions, Turned
 from icl_curate.engine.calibrate.rounds import QueryRounds, Round
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Query, Task
@@ -27,7 +26,7 @@ def query_rounds(
     return QueryRounds(case, "full", scores, done_rounds)
 
 
-def figures(*all_rounds: QueryRounds, rounds: int = 2) -> dict[str, Any]:
+def figures(*all_rounds: QueryRounds, rounds: int = 2) -> SetFigures:
     return report_of({"full": list(all_rounds)}, OPEN, rounds)
 
 
@@ -38,13 +37,13 @@ def test_rounds_and_what_stands_after_each() -> None:
         query_rounds("c", "wwr", [0.3, 0.5, 0.6]),
         query_rounds("d", "r", [0.2]),  # stopped: its answer is carried on
     )
-    arm = told["arms"]["full"]
-    assert [row["accuracy"] for row in arm["rounds"]] == [0.5, 0.75, 0.75]
-    assert [row["final_accuracy"] for row in arm["rounds"]] == [0.5, 0.75, 0.75]
-    assert [row["stopped"] for row in arm["rounds"]] == [0, 1, 1]
-    assert arm["rounds"][1]["uncertainty"] == pytest.approx((0.2 + 0.4 + 0.5 + 0.2) / 4)
-    assert arm["accuracy"] == 0.75  # finals: a at round 1, b and c at 0, d
-    assert arm["auroc"] == 1.0  # 0.2, 0.1, 0.2 right; 0.3 wrong
+    arm = told.arms["full"]
+    assert [row.accuracy for row in arm.rounds] == [0.5, 0.75, 0.75]
+    assert [row.final_accuracy for row in arm.rounds] == [0.5, 0.75, 0.75]
+    assert [row.stopped for row in arm.rounds] == [0, 1, 1]
+    assert arm.rounds[1].uncertainty == pytest.approx((0.2 + 0.4 + 0.5 + 0.2) / 4)
+    assert arm.accuracy == 0.75  # finals: a at round 1, b and c at 0, d
+    assert arm.auroc == 1.0  # 0.2, 0.1, 0.2 right; 0.3 wrong
 
 
 def test_transitions_with_the_mean_uncertainty_of_the_new_answers() -> None:
@@ -54,29 +53,25 @@ def test_transitions_with_the_mean_uncertainty_of_the_new_answers() -> None:
         query_rounds("c", "wwr", [0.3, 0.5, 0.6]),
         query_rounds("d", "r", [0.2]),
     )
-    first, second = told["arms"]["full"]["transitions"]
-    assert first == {
-        "round": 1,
-        "right_right": {"queries": 1, "uncertainty": 0.4},
-        "right_wrong": {"queries": 0, "uncertainty": None},
-        "wrong_right": {"queries": 1, "uncertainty": 0.2},
-        "wrong_wrong": {"queries": 1, "uncertainty": 0.5},
-    }
-    assert [second[way]["queries"] for way in ("right_right", "right_wrong", "wrong_right", "wrong_wrong")] == [
-        1,
-        1,
-        1,
-        0,
-    ]
+    first, second = told.arms["full"].transitions
+    assert first == Transitions(
+        round=1,
+        right_right=Turned(1, 0.4),
+        right_wrong=Turned(0, None),
+        wrong_right=Turned(1, 0.2),
+        wrong_wrong=Turned(1, 0.5),
+    )
+    ways = (second.right_right, second.right_wrong, second.wrong_right, second.wrong_wrong)
+    assert [way.queries for way in ways] == [1, 1, 1, 0]
 
 
 def test_a_query_without_answers_counts_as_wrong_and_one_without_reference_not_at_all() -> None:
     silent, unknown = query_rounds("a", "", []), query_rounds("b", "r", [0.1])
     unknown.case = Case(Query("b"), (), "documents")
     told = figures(silent, query_rounds("c", "r", [0.1]), unknown, rounds=0)
-    assert told["marked"] == 2
-    assert told["arms"]["full"]["accuracy"] == 0.5
-    assert figures(unknown)["arms"] == {}
+    assert told.marked == 2
+    assert told.arms["full"].accuracy == 0.5
+    assert figures(unknown).arms == {}
 
 
 def test_document_scores_of_relevant_and_other_documents() -> None:
@@ -84,11 +79,11 @@ def test_document_scores_of_relevant_and_other_documents() -> None:
         query_rounds("a", "r", [0.1], (0.0, 100.0)),
         query_rounds("b", "r", [0.1], (80.0, 20.0)),
         query_rounds("c", "r", [0.1], (None, 100.0)),
-    )["relevance"]
-    assert told["documents"] == 5
-    assert told["auroc"] == pytest.approx((3 + 2) / 6)  # 0 below all three, 80 below two
-    assert (told["auroc_within"], told["queries_within"]) == (0.5, 2)
-    assert (told["relevant"]["bins"][0], told["relevant"]["bins"][8], told["others"]["bins"][9]) == (1, 1, 2)
+    ).relevance
+    assert told.documents == 5
+    assert told.auroc == pytest.approx((3 + 2) / 6)  # 0 below all three, 80 below two
+    assert (told.auroc_within, told.queries_within) == (0.5, 2)
+    assert (told.relevant.bins[0], told.relevant.bins[8], told.others.bins[9]) == (1, 1, 2)
 
 
 def test_auroc_equals_brute_force_and_scikit_learn() -> None:
@@ -107,15 +102,15 @@ def test_auroc_equals_brute_force_and_scikit_learn() -> None:
 def test_reliability_bins_and_expected_calibration_error() -> None:
     uncertainty = np.array([0.05, 0.15, 0.95, 0.92, 0.0])  # confidence 0.95, 0.85, 0.05, 0.08, 1
     told = reliability(uncertainty, np.array([1.0, 0.0, 0.0, 1.0, 1.0]))
-    assert [row["answers"] for row in told["bins"]] == [2, 0, 0, 0, 0, 0, 0, 0, 1, 2]
-    assert told["bins"][0]["accuracy"] == 0.5
-    assert told["bins"][9]["confidence"] == pytest.approx(0.975)
+    assert [row.answers for row in told.bins] == [2, 0, 0, 0, 0, 0, 0, 0, 1, 2]
+    assert told.bins[0].accuracy == 0.5
+    assert told.bins[9].confidence == pytest.approx(0.975)
     by_hand = (2 * abs(0.5 - 0.065) + 1 * abs(0.0 - 0.85) + 2 * abs(1.0 - 0.975)) / 5
-    assert told["error"] == pytest.approx(by_hand)
+    assert told.error == pytest.approx(by_hand)
 
 
 def test_histograms_keep_every_value() -> None:
-    assert histogram(np.array([0.0, 0.099, 0.1, 1.0, 1.0000001]))["bins"] == [2, 1, 0, 0, 0, 0, 0, 0, 0, 2]
+    assert histogram(np.array([0.0, 0.099, 0.1, 1.0, 1.0000001])).bins == (2, 1, 0, 0, 0, 0, 0, 0, 0, 2)
 
 
 def test_arms_are_compared_with_the_first_in_pairs() -> None:
@@ -125,6 +120,6 @@ def test_arms_are_compared_with_the_first_in_pairs() -> None:
     )
     for c in two:
         c.arm = "plain"
-    versus = report_of({"full": one, "plain": two}, OPEN, 0)["arms"]["plain"]["versus"]
-    assert (versus["arm"], versus["difference"], versus["test"]) == ("full", -1.0, "mcnemar")
-    assert versus["p"] == pytest.approx(2 * 0.5**6)
+    versus = report_of({"full": one, "plain": two}, OPEN, 0).arms["plain"].versus
+    assert (versus.arm, versus.difference, versus.test) == ("full", -1.0, "mcnemar")
+    assert versus.p == pytest.approx(2 * 0.5**6)

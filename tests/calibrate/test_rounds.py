@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,6 +13,7 @@ import pytest
 from factories.calibrate_world import CAPITAL, SCRIPT, SETTINGS, Scripted, workspace_of
 from icl_curate.engine.calibrate.calibration import Calibration
 from icl_curate.engine.calibrate.documents import queries_of, query_named
+from icl_curate.engine.calibrate.results import QueryCalibration, SetCalibration, calibration_from_json
 from icl_curate.engine.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.calibrate.rounds import ARMS
 from icl_curate.engine.errors import BudgetError, Cancelled, LLMError, UsageError
@@ -36,7 +38,7 @@ def calibration(workspace: Workspace, backend: Scripted, plan: CalibrationPlan =
     return Calibration(LLMClient(workspace, backend, SETTINGS, **more), asked, plan)
 
 
-def walked(workspace: Workspace, backend: Scripted, plan: CalibrationPlan = ALL) -> dict[str, Any]:
+def walked(workspace: Workspace, backend: Scripted, plan: CalibrationPlan = ALL) -> SetCalibration:
     return calibration(workspace, backend, plan).run(Budget())
 
 
@@ -51,16 +53,16 @@ def texts(backend: Scripted, query: str, earlier: int) -> list[str]:
 def test_three_rounds_with_their_exact_prompts(workspace: Workspace) -> None:
     backend = Scripted(SCRIPT)
     done = walked(workspace, backend)
-    capital, count = done["queries"]
+    capital, count = done.queries
     # round 0: uncertainties 0.6 and 0.2, mean 0.4
-    assert done["means"] == pytest.approx({"documents": 0.4})
-    assert [d["score"] for d in capital["documents"]] == pytest.approx([100, 0, 100 * 0.4 / 0.7])
-    assert [d["score"] for d in count["documents"]] == [50, 50]  # equally unsure
-    assert [d["relevant"] for d in capital["documents"]] == [False, True, False]
-    assert [r["uncertainty"] for r in capital["rounds"]] == pytest.approx([0.6, 0.3, 0.15, 0.9])
-    assert [r["score"] for r in capital["rounds"]] == pytest.approx([50 + 50 / 3, 37.5, 18.75, 50 + 50 * 5 / 6])
-    assert (capital["final"], capital["final_round"]) == ("Oslo", 2)
-    assert (count["final"], count["final_round"]) == ("five", 0)  # as sure at round 1: the first stands
+    assert done.means == pytest.approx({"documents": 0.4})
+    assert [d.score for d in capital.documents] == pytest.approx([100, 0, 100 * 0.4 / 0.7])
+    assert [d.score for d in count.documents] == [50, 50]  # equally unsure
+    assert [d.relevant for d in capital.documents] == [False, True, False]
+    assert [r.uncertainty for r in capital.rounds] == pytest.approx([0.6, 0.3, 0.15, 0.9])
+    assert [r.score for r in capital.rounds] == pytest.approx([50 + 50 / 3, 37.5, 18.75, 50 + 50 * 5 / 6])
+    assert (capital.final, capital.final_round) == ("Oslo", 2)
+    assert (count.final, count.final_round) == ("five", 0)  # as sure at round 1: the first stands
 
     (first,) = texts(backend, "capital", 0)
     assert first == (
@@ -102,26 +104,27 @@ def test_calls_are_one_and_documents_and_rounds_and_none_twice(workspace: Worksp
     dry = ready.cost()
     assert (dry.requests, dry.cached, dry.to_ask) == (13, 0, 13)  # (1 + 3 + 3) + (1 + 2 + 3)
     done = ready.run(Budget())
-    assert (done["calls"], done["cached_calls"], len(backend.asked)) == (13, 0, 13)
+    assert (done.usage.calls, done.usage.cached_calls, len(backend.asked)) == (13, 0, 13)
     assert len({r.prompt.text for r in backend.asked}) == 13
     after = calibration(workspace, backend).cost()
     assert (after.requests, after.cached, after.to_ask) == (13, 13, 0)
     again = walked(workspace, backend)
-    assert (again["calls"], again["cached_calls"], len(backend.asked)) == (13, 13, 13)
-    assert again["queries"] == done["queries"]
+    assert (again.usage.calls, again.usage.cached_calls, len(backend.asked)) == (13, 13, 13)
+    assert again.queries == done.queries
+    assert calibration_from_json(json.loads(json.dumps(done.as_json()))) == done
 
 
 def test_every_prompt_answer_and_score_is_kept(workspace: Workspace) -> None:
     backend = Scripted(SCRIPT)
     done = walked(workspace, backend)
-    cases = kept.walked(workspace, done["run"], "full")
+    cases = kept.walked(workspace, done.run, "full")
     asked = {tuple((m.role, m.content) for m in r.prompt.messages) for r in backend.asked}
-    for case, told in zip(cases, done["queries"], strict=True):
+    for case, told in zip(cases, done.queries, strict=True):
         assert [(t.round, t.answer, t.uncertainty, t.score, t.correct) for t in case.rounds] == [
-            (t["round"], t["answer"], t["uncertainty"], t["score"], t["correct"]) for t in told["rounds"]
+            (t.round, t.answer, t.uncertainty, t.score, t.correct) for t in told.rounds
         ]
         assert {t.messages for t in case.rounds} <= asked
-        assert [(d.text, d.score) for d in case.documents] == [(d["text"], d["score"]) for d in told["documents"]]
+        assert [(d.text, d.score) for d in case.documents] == [(d.text, d.score) for d in told.documents]
     with workspace.read() as con:
         finals = con.execute("SELECT final FROM calibrations ORDER BY place").fetchall()
         prompts = con.execute("SELECT count(DISTINCT prompt) FROM calibration_documents").fetchone()
@@ -142,7 +145,7 @@ def test_an_interrupted_walk_goes_on_where_it_stopped(workspace: Workspace) -> N
     assert answered is not None
     assert 7 <= answered[0] < 13
     assert len(backend.asked) == 13 - answered[0]
-    assert done["queries"] == walked(workspace_of(workspace.path.parent / "other"), Scripted(SCRIPT))["queries"]
+    assert done.queries == walked(workspace_of(workspace.path.parent / "other"), Scripted(SCRIPT)).queries
 
 
 def test_a_budget_stops_before_it_is_exceeded(workspace: Workspace) -> None:
@@ -155,35 +158,35 @@ def test_a_budget_stops_before_it_is_exceeded(workspace: Workspace) -> None:
 def test_rounds_stop_early_once_answer_and_score_have_settled(workspace: Workspace) -> None:
     backend = Scripted(SCRIPT)
     done = walked(workspace, backend, replace(ALL, settle=1.0))
-    capital, count = done["queries"]
-    assert [t["round"] for t in count["rounds"]] == [0, 1]  # "five" again, just as sure
-    assert [t["round"] for t in capital["rounds"]] == [0, 1, 2, 3]  # "Oslo" again, but surer by 19 points
-    assert done["arms"]["full"]["rounds"][3]["stopped"] == 1
-    assert done["arms"]["full"]["rounds"][3]["accuracy"] == 0.5  # the stopped answer is carried on
+    capital, count = done.queries
+    assert [t.round for t in count.rounds] == [0, 1]  # "five" again, just as sure
+    assert [t.round for t in capital.rounds] == [0, 1, 2, 3]  # "Oslo" again, but surer by 19 points
+    assert done.figures.arms["full"].rounds[3].stopped == 1
+    assert done.figures.arms["full"].rounds[3].accuracy == 0.5  # the stopped answer is carried on
 
 
 def test_a_single_query_is_scored_about_the_mean_of_a_set_walked_before(workspace: Workspace) -> None:
-    def single(backend: Scripted) -> dict[str, Any]:
+    def single(backend: Scripted) -> QueryCalibration:
         asked = [query_named(workspace, "capital")]
         return Calibration(LLMClient(workspace, backend, SETTINGS), asked, replace(ALL, split="")).run(Budget())
 
     fresh = single(Scripted(SCRIPT))
-    assert fresh["mean_known"] is False
-    assert [r["score"] for r in fresh["rounds"]] == pytest.approx([60, 30, 15, 90])  # in per cent
+    assert fresh.mean_known is False
+    assert [r.score for r in fresh.query.rounds] == pytest.approx([60, 30, 15, 90])  # in per cent
     known = walked(workspace, Scripted(SCRIPT))
     backend = Scripted(SCRIPT)
     again = single(backend)
-    assert again["mean_known"] is True
-    assert again["rounds"] == known["queries"][0]["rounds"]
+    assert again.mean_known is True
+    assert again.query.rounds == known.queries[0].rounds
     assert backend.asked == []
     assert kept.mean_of(workspace, '{"spec":"another"}', "product", "documents") is None
-    assert {"rounds", "documents", "final"} <= set(again)
+    assert calibration_from_json(json.loads(json.dumps(again.as_json()))) == again
 
 
 def test_a_mean_of_fewer_answers_does_not_displace_one_of_more(workspace: Workspace) -> None:
     walked(workspace, Scripted(SCRIPT))
     one = Calibration(LLMClient(workspace, Scripted(SCRIPT), SETTINGS), queries_of(workspace, "validation", 1), ALL)
-    assert one.run(Budget())["means"] == pytest.approx({"documents": 0.6})
+    assert one.run(Budget()).means == pytest.approx({"documents": 0.6})
     found = kept.mean_of(workspace, one.identity, "product", "documents")
     assert found is not None
     assert found[:2] == (pytest.approx(0.4), 2)
@@ -211,7 +214,7 @@ def test_demonstrations_are_scored_where_a_query_brings_no_documents(tmp_path: P
     settings = replace(SETTINGS, k=2, order="best-last")
     plan = CalibrationPlan(rounds=1)
     done = Calibration(LLMClient(workspace, backend, settings), queries_of(workspace, "validation"), plan).run(Budget())
-    assert [(d["id"], d["score"], d["relevant"]) for d in done["documents"]] == [
+    assert [(d.id, d.score, d.relevant) for d in done.query.documents] == [
         ("p2", 0.0, True),
         ("p1", 100.0, False),
     ]
@@ -240,7 +243,7 @@ def test_arms_show_what_they_say(workspace: Workspace) -> None:
     done = walked(workspace, backend, replace(ALL, arms=names))
     assert len(backend.asked) == 13 + 4 * 6  # the two that sample share their samples
     capital = {
-        name: query_rounds for name, query_rounds in _finals(workspace, done["run"]).items() if name[1] == "capital"
+        name: query_rounds for name, query_rounds in _finals(workspace, done.run).items() if name[1] == "capital"
     }
     assert {name: final for (name, _), final in capital.items()} == {
         "full": "Oslo", "answers": "Oslo", "plain": "Oslo", "oracle": "Oslo", "sampling": "Bergen", "vote": "Oslo",
@@ -283,9 +286,9 @@ def test_self_consistency_needs_no_log_probabilities(workspace: Workspace) -> No
         script["capital", f"sample {i}"] = (said, 0.5)
     plan = replace(ALL, rounds=1, estimator="self-consistency", samples=4)
     done = walked(workspace, Scripted(script, logprobs=False), plan)
-    assert done["calls"] == (2 + 5 + 2) * (1 + 4)
-    assert [r["uncertainty"] for r in done["queries"][0]["rounds"]] == [0.5, 0.5]
-    assert [d["uncertainty"] for d in done["queries"][0]["documents"]] == [0.5, 0.5, 1.0]
+    assert done.usage.calls == (2 + 5 + 2) * (1 + 4)
+    assert [r.uncertainty for r in done.queries[0].rounds] == [0.5, 0.5]
+    assert [d.uncertainty for d in done.queries[0].documents] == [0.5, 0.5, 1.0]
 
 
 def test_a_call_that_fails_ends_its_query_and_is_told(workspace: Workspace) -> None:
@@ -293,14 +296,14 @@ def test_a_call_that_fails_ends_its_query_and_is_told(workspace: Workspace) -> N
         key: value for key, value in SCRIPT.items() if key not in {("capital", 0), ("count", 2), ("count", "Six")}
     }
     done = walked(workspace, Scripted(script))
-    capital, count = done["queries"]
-    assert (capital["final"], capital["rounds"]) == (None, [])
-    assert "nothing is written for capital, 0" in capital["failure"]
-    assert [r["round"] for r in count["rounds"]] == [0, 1]
-    assert [d["score"] for d in count["documents"]] == [None, 50.0]
-    assert done["arms"]["full"]["failures"] == 2
-    assert done["arms"]["full"]["accuracy"] == 0.5  # a query without an answer is wrong
-    assert done["means"] == pytest.approx({"documents": 0.2})
+    capital, count = done.queries
+    assert (capital.final, capital.rounds) == (None, ())
+    assert "nothing is written for capital, 0" in capital.failure
+    assert [r.round for r in count.rounds] == [0, 1]
+    assert [d.score for d in count.documents] == [None, 50.0]
+    assert done.figures.arms["full"].failures == 2
+    assert done.figures.arms["full"].accuracy == 0.5  # a query without an answer is wrong
+    assert done.means == pytest.approx({"documents": 0.2})
 
 
 def test_prompts_too_long_are_cut_and_that_is_said(workspace: Workspace) -> None:
@@ -374,11 +377,11 @@ def test_options_are_scored_and_uncertainty_is_what_the_best_leaves(tmp_path: Pa
     workspace = workspace_of(tmp_path / "w", [asked], pool)
     backend = Scoring({})
     done = walked(workspace, backend, replace(ALL, rounds=2, arms=("full", "sampling")))
-    told = done["queries"][0]
-    assert [t["uncertainty"] for t in told["rounds"]] == pytest.approx([1 / 4, 1 / 5, 1 / 6])
-    assert (told["final"], told["final_round"]) == ("red", 2)
+    told = done.queries[0]
+    assert [t.uncertainty for t in told.rounds] == pytest.approx([1 / 4, 1 / 5, 1 / 6])
+    assert (told.final, told.final_round) == ("red", 2)
     last = next(request for request in backend.asked if len(request.prompt.earlier) == 2)
     assert "(A) red\n(B) blue\nPrevious Generated Answer:\nRound 1: red (" in last.prompt.text
     # what was scored cannot be a sample among samples: the baseline is the samples alone
-    assert [row["round"] for row in done["arms"]["sampling"]["rounds"]] == [1, 2]
-    assert (done["arms"]["full"]["accuracy"], done["arms"]["sampling"]["accuracy"]) == (1.0, 0.0)
+    assert [row.round for row in done.figures.arms["sampling"].rounds] == [1, 2]
+    assert (done.figures.arms["full"].accuracy, done.figures.arms["sampling"].accuracy) == (1.0, 0.0)

@@ -19,6 +19,7 @@ from factories.calibrate_world import workspace_of
 from factories.servers import Call, Reply, Server, ok
 from icl_curate.engine.calibrate.calibration import Calibration
 from icl_curate.engine.calibrate.documents import queries_of
+from icl_curate.engine.calibrate.results import SetCalibration
 from icl_curate.engine.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.errors import LLMError
 from icl_curate.engine.llm import failures
@@ -40,7 +41,7 @@ def query(name: str) -> Mapping[str, str]:
     return {"id": name, "input": f"Which {MARK} is {name}?", "output": "x", "context": f"One {name}.\n\nTwo {name}."}
 
 
-def state(path: Path, server: Server, *names: str, **plan: Any) -> dict[str, Any]:
+def state(path: Path, server: Server, *names: str, **plan: Any) -> SetCalibration:
     workspace = workspace_of(path, [query(name) for name in names])
     settings = Settings(llm="openai:stub", base_url=server.url, attempts=3)
     backend = OpenAIServer("stub", LLMSettings(base_url=server.url))
@@ -78,14 +79,14 @@ def test_chat_replies_of_every_shape_are_scored_by_their_tokens(tmp_path: Path) 
 
     with Server(fault=fault) as server:
         done = state(tmp_path / "w", server, *CHAT)
-    for told, (_, uncertainty) in zip(done["queries"], CHAT.values(), strict=True):
+    for told, (_, uncertainty) in zip(done.queries, CHAT.values(), strict=True):
         if uncertainty is None:
-            assert (told["rounds"], told["final"]) == ([], None)
-            assert told["failure"].startswith("malformed")
+            assert (told.rounds, told.final) == ((), None)
+            assert told.failure.startswith("malformed")
         else:
-            assert [round_["uncertainty"] for round_ in told["rounds"]] == pytest.approx([uncertainty] * 2)
+            assert [round_.uncertainty for round_ in told.rounds] == pytest.approx([uncertainty] * 2)
     known = [uncertainty for _, uncertainty in CHAT.values() if uncertainty is not None]
-    assert done["means"]["documents"] == pytest.approx(sum(known) / len(known))
+    assert done.means["documents"] == pytest.approx(sum(known) / len(known))
 
 
 def test_completions_are_scored_where_there_is_no_chat(tmp_path: Path) -> None:
@@ -101,8 +102,8 @@ def test_completions_are_scored_where_there_is_no_chat(tmp_path: Path) -> None:
     ) as server:
         done = state(tmp_path / "w", server, "plain")
         prompts = [call.body["prompt"] for call in server.asked(MARK) if call.path.endswith("/v1/completions")]
-    assert [t["uncertainty"] for t in done["queries"][0]["rounds"]] == pytest.approx([1 - math.exp(-0.3)] * 2)
-    assert [t["answer"] for t in done["queries"][0]["rounds"]] == ["New York"] * 2
+    assert [t.uncertainty for t in done.queries[0].rounds] == pytest.approx([1 - math.exp(-0.3)] * 2)
+    assert [t.answer for t in done.queries[0].rounds] == ["New York"] * 2
     assert all(prompt.endswith("\nAnswer:") for prompt in prompts)
 
 
@@ -119,7 +120,7 @@ def test_a_server_without_log_probabilities_is_refused_before_the_first_question
         seeds = {call.body.get("seed") for call in sampled}
     assert len(sampled) == (1 + 2 + 1) * 3
     assert len(seeds) == 3
-    assert [t["uncertainty"] for t in done["queries"][0]["rounds"]] == [0.0, 0.0]  # this server repeats itself
+    assert [t.uncertainty for t in done.queries[0].rounds] == [0.0, 0.0]  # this server repeats itself
 
 
 CHILD = "import sys; from icl_curate.cli import main; sys.argv = ['icl-curate', *sys.argv[1:]]; main()"

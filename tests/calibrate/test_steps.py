@@ -9,6 +9,7 @@ import pytest
 from factories.calibrate_world import SCRIPT, SETTINGS, Scripted, workspace_of
 from icl_curate.engine.calibrate.calibration import Calibration
 from icl_curate.engine.calibrate.documents import queries_of
+from icl_curate.engine.calibrate.results import QueryCalibration
 from icl_curate.engine.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
@@ -31,9 +32,9 @@ def calibration(workspace: Workspace, backend: Scripted, **more: Any) -> Calibra
 def test_steps_ask_one_round_each_and_arrive_where_a_run_does(workspace: Workspace) -> None:
     backend = Scripted(SCRIPT)
     nothing = calibration(workspace, backend, dry_run=True).look()
-    assert nothing["rounds"] == []
-    assert nothing["final"] is None
-    assert [document["score"] for document in nothing["documents"]] == [None] * 3
+    assert nothing.rounds == ()
+    assert nothing.final is None
+    assert [document.score for document in nothing.documents] == [None] * 3
     assert not backend.asked
     counts = []
     for number in range(4):
@@ -42,24 +43,24 @@ def test_steps_ask_one_round_each_and_arrive_where_a_run_does(workspace: Workspa
         seen = calibration(workspace, backend).step(Budget())
         assert len(backend.asked) - before == plan.to_ask
         counts.append(plan.to_ask)
-        assert [round_["round"] for round_ in seen["rounds"]] == list(range(number + 1))
+        assert [round_.round for round_ in seen.rounds] == list(range(number + 1))
         assert calibration(workspace, backend, dry_run=True).look() == seen
     assert counts == [1 + 3, 1, 1, 1]
     assert calibration(workspace, backend).cost_of_step().requests == 0
     sent = {tuple(request.prompt.messages) for request in backend.asked}
-    assert {tuple(messages) for messages in seen["prompts"]} <= sent
+    assert {tuple(messages) for messages in seen.prompts} <= sent
     assert not runs.runs(workspace, "calibrate")  # steps leave no run behind
     asked = len(backend.asked)
     assert calibration(workspace, backend).step(Budget()) == seen
     done = calibration(workspace, backend).run(Budget())
     assert len(backend.asked) == asked
-    assert {name: done[name] for name in ("rounds", "documents", "final", "final_round")} == {
-        name: seen[name] for name in ("rounds", "documents", "final", "final_round")
-    }
+    assert isinstance(done, QueryCalibration)
+    for name in ("rounds", "documents", "final", "final_round"):
+        assert getattr(done.query, name) == getattr(seen, name)
     [query] = calibration(workspace, backend).cases
     assert query.query.row is not None
     final = finals(workspace, "scripted")[query.query.row]
-    assert (final.answer, final.round, final.correct) == (done["final"], done["final_round"], True)
+    assert (final.answer, final.round, final.correct) == (done.query.final, done.query.final_round, True)
     assert not finals(workspace, "another")
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from icl_curate.engine.errors import UsageError
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
-from icl_curate.engine.evaluate.report import EvaluationReport
+from icl_curate.engine.evaluate.results import EvaluationReport
 from icl_curate.engine.llm.asking import backend_for
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
-from icl_curate.engine.evaluate.report import EvaluationReport
+from icl_curate.engine.evaluate.results import EvaluationReport
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient

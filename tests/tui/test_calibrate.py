@@ -61,7 +61,7 @@ def index(folder: Path, server: Server | None = None, queries: int = QUERIES) ->
 
 
 def numbers(tab: CalibrateTab) -> list[int]:
-    return [round_["round"] for round_ in tab.told["rounds"]] if tab.told else []
+    return [round_.round for round_ in tab.told.rounds] if tab.told else []
 
 
 def test_steps_and_runs_say_their_cost_and_are_paid_once(tmp_path: Path, server: Server) -> None:
@@ -93,10 +93,10 @@ def test_steps_and_runs_say_their_cost_and_are_paid_once(tmp_path: Path, server:
         asked = server.asked("question 0")
         assert len(asked) == 9
         assert tab.told is not None
-        assert {round_["answer"] for round_ in tab.told["rounds"]} <= {answer_to(call.text) for call in asked}
-        least = min(tab.told["rounds"], key=lambda round_: round_["uncertainty"])
-        assert tab.told["final_round"] == least["round"]
-        await until(pilot, lambda: least["answer"][:8] in text_of(app))
+        assert {round_.answer for round_ in tab.told.rounds} <= {answer_to(call.text) for call in asked}
+        least = min(tab.told.rounds, key=lambda round_: round_.uncertainty)
+        assert tab.told.final_round == least.round
+        await until(pilot, lambda: least.answer[:8] in text_of(app))
         assert is_safe(text_of(app))
         await pilot.press("s")
         await until(pilot, lambda: "all 5 rounds are done" in said(app))
@@ -107,7 +107,7 @@ def test_steps_and_runs_say_their_cost_and_are_paid_once(tmp_path: Path, server:
         await pilot.press("p", "y")
         copied = json.loads(app.clipboard)
         at = min(tab.rounds.cursor, 5)
-        assert [one["content"] for one in copied] == [m.content for m in tab.told["prompts"][at]]
+        assert [one["content"] for one in copied] == [m.content for m in tab.told.prompts[at]]
         assert is_safe(text_of(app))
         await pilot.press("q")
 
@@ -134,7 +134,7 @@ def test_answers_are_accepted_noted_and_the_queue_follows(tmp_path: Path, server
         await pilot.press("a")
         await until(pilot, lambda: row in reviews(workspace, LLM))
         assert tab.told is not None
-        assert reviews(workspace, LLM)[row].answer == tab.told["rounds"][0]["answer"]
+        assert reviews(workspace, LLM)[row].answer == tab.told.rounds[0].answer
         await until(pilot, lambda: f"1 of {QUERIES} accepted" in text_of(app))
         await pilot.press("e")
         await until(pilot, lambda: isinstance(app.screen, Note))

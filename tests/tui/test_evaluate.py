@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from factories.reviewing import HOSTILE as TEXTS
 from factories.reviewing import is_safe, session, text_of, until
-from icl_curate.engine.evaluate.report import EvaluationReport, MethodFigures, Setup, Versus
+from icl_curate.engine.evaluate.results import EvaluationReport, MethodFigures, Setup, Versus
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.usage import Usage
 from icl_curate.engine.store import runs

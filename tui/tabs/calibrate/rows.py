@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from rich.text import Text
 
+from ....engine.calibrate.results import ScoredDocument, ScoredRound, SteppedQuery
 from ....engine.pool.display import display_line
 from ....engine.pool.prompts import Message
 from ....engine.store.demonstrations import Listed
@@ -17,9 +17,6 @@ from ..preview import reasons
 
 CUT = 300
 """Characters of a text that a table is given."""
-
-Told = Mapping[str, Any]
-"""A query's documents and rounds, as ``calibrate --json`` has them, with the prompts."""
 
 QUEUE = (
     Column("query", "query", 16, grow=3, sortable=False),
@@ -61,49 +58,49 @@ def queued(row: Listed, final: Final | None, said: Review | None) -> Line:
     )
 
 
-def document_line(one: Mapping[str, Any]) -> Line:
+def document_line(one: ScoredDocument) -> Line:
     """A document, how far it is trusted and what it answers alone."""
-    score = one["score"]
-    relevant = {True: Text("relevant", "good"), False: Text(), None: Text()}[one["relevant"]]
+    score = one.score
+    relevant = {True: Text("relevant", "good"), False: Text(), None: Text()}[one.relevant]
     return Line(
         (
-            one["id"],
+            one.id,
             None if score is None else f"{score:.0f}",
             "" if score is None else Bar(1.0 - score / 100.0, "primary"),
-            display_line(one["answer"] or "", CUT),
+            display_line(one.answer or "", CUT),
             relevant,
-            Text(display_line(one["text"], CUT), "muted"),
+            Text(display_line(one.text, CUT), "muted"),
         )
     )
 
 
-def round_line(round_: Mapping[str, Any], told: Told, said: Review | None) -> Line:
+def round_line(round_: ScoredRound, told: SteppedQuery, said: Review | None) -> Line:
     """The answer of a round."""
-    style = {True: "good", False: "bad", None: ""}[round_["correct"]]
-    mark = {True: " ✓", False: " ✗", None: ""}[round_["correct"]]
-    accepted = said is not None and said.round == round_["round"] and said.answer == round_["answer"]
+    style = {True: "good", False: "bad", None: ""}[round_.correct]
+    mark = {True: " ✓", False: " ✗", None: ""}[round_.correct]
+    accepted = said is not None and said.round == round_.round and said.answer == round_.answer
     return Line(
         (
-            Text(str(round_["round"])),
-            f"{round_['score']:.0f}",
-            Bar(1.0 - round_["uncertainty"], "primary"),
-            round_["uncertainty"],
-            Text(display_line(round_["answer"], CUT) + mark, style),
-            Text("final" if round_["round"] == told["final_round"] else "", "accent"),
+            Text(str(round_.round)),
+            f"{round_.score:.0f}",
+            Bar(1.0 - round_.uncertainty, "primary"),
+            round_.uncertainty,
+            Text(display_line(round_.answer, CUT) + mark, style),
+            Text("final" if round_.round == told.final_round else "", "accent"),
         ),
         sign=("✓", "good") if accepted else (" ", ""),
     )
 
 
-def stands(told: Told | None, said: Review | None, rounds: int) -> Text:
+def stands(told: SteppedQuery | None, said: Review | None, rounds: int) -> Text:
     """What stands, what was accepted, and the note."""
     line = Text()
-    if told and told["failure"]:
-        line.append(display_line(told["failure"], CUT), "bad")
-    elif told and told["final"] is not None:
-        left = rounds + 1 - len(told["rounds"])
-        line.append("stands  ", "muted").append(display_line(told["final"], 80), "title")
-        line.append(f"  round {told['final_round']}, the surest of {len(told['rounds'])}", "muted")
+    if told and told.failure:
+        line.append(display_line(told.failure, CUT), "bad")
+    elif told and told.final is not None:
+        left = rounds + 1 - len(told.rounds)
+        line.append("stands  ", "muted").append(display_line(told.final, 80), "title")
+        line.append(f"  round {told.final_round}, the surest of {len(told.rounds)}", "muted")
         line.append(f"; {left} more to ask" if left else "", "muted")
     if said and said.round is not None:
         who = f" by {display_line(said.who, 20)}, {said.reviewed_at:%Y-%m-%d %H:%M}"
@@ -113,14 +110,14 @@ def stands(told: Told | None, said: Review | None, rounds: int) -> Text:
     return line
 
 
-def document_in_full(one: Mapping[str, Any]) -> Text:
+def document_in_full(one: ScoredDocument) -> Text:
     """A document with what it answers alone."""
-    told = Text.assemble(("document ", "primary"), (display_line(one["id"], 40), "title"))
-    if one["answer"] is not None:
-        told.append("  alone it answers ", "muted").append(display_line(one["answer"], 80))
-        if one["uncertainty"] is not None:
-            told.append(f"  unsure {one['uncertainty']:.3f}", "muted")
-    return told.append("\n\n").append_text(reasons.cut(one["text"]))
+    told = Text.assemble(("document ", "primary"), (display_line(one.id, 40), "title"))
+    if one.answer is not None:
+        told.append("  alone it answers ", "muted").append(display_line(one.answer, 80))
+        if one.uncertainty is not None:
+            told.append(f"  unsure {one.uncertainty:.3f}", "muted")
+    return told.append("\n\n").append_text(reasons.cut(one.text))
 
 
 def prompt_of_round(number: int, messages: Sequence[Message]) -> Text:

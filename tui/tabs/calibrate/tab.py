@@ -18,6 +18,7 @@ from textual.widgets import Static
 
 from ....engine.arrays import Int64s
 from ....engine.calibrate.calibration import Calibration
+from ....engine.calibrate.results import SteppedQuery
 from ....engine.calibrate.round_runner import CalibrationPlan
 from ....engine.llm.asking import price_of
 from ....engine.llm.budget import Budget
@@ -46,7 +47,6 @@ from .rows import (
     DOCUMENTS,
     QUEUE,
     ROUNDS,
-    Told,
     document_in_full,
     document_line,
     prompt_of_round,
@@ -98,7 +98,7 @@ class CalibrateTab(LLMTab):
         self.rows: Int64s = np.empty(0, np.int64)
         """Of the queue as it is filtered and ordered."""
         self.filter, self.unsure_first = "all", False
-        self.told: Told | None = None
+        self.told: SteppedQuery | None = None
         self.case: Query | None = None
         self._row: int | None = None
         self._prompt = False
@@ -260,7 +260,7 @@ class CalibrateTab(LLMTab):
     @on(LineTable.Chosen, "#queue")
     def _opened(self) -> None:
         self.add_class("-reading")
-        table = self.rounds if self.told and self.told["rounds"] else self.query_one("#documents", LineTable)
+        table = self.rounds if self.told and self.told.rounds else self.query_one("#documents", LineTable)
         self.call_after_refresh(table.focus)
 
     # One query.
@@ -281,19 +281,19 @@ class CalibrateTab(LLMTab):
             return
         may_look = self.review.session_cache().may_look(found.settings)
 
-        def read() -> tuple[Query, Told | None]:
+        def read() -> tuple[Query, SteppedQuery | None]:
             query = fetch(self.review.opened(), [row])[0].as_query()
             return query, self._calibration(row, found.settings).look() if may_look else None
 
         self.in_thread("case", read, lambda seen: self._looked(*seen))
 
-    def _looked(self, query: Query, told: Told | None) -> None:
+    def _looked(self, query: Query, told: SteppedQuery | None) -> None:
         same = self.case is not None and self.case.row == query.row
         self.case, self.told = query, told
         self._show_case()
         if not same and told:
             self.rounds.cursor = next(
-                (i for i, round_ in enumerate(told["rounds"]) if round_["round"] == told["final_round"]), 0
+                (i for i, round_ in enumerate(told.rounds) if round_.round == told.final_round), 0
             )
 
     def _show_case(self) -> None:
@@ -307,9 +307,9 @@ class CalibrateTab(LLMTab):
             return
         self.query_one("#asked-for", Static).update(reasons.question(query))
         said = found.reviews.get(query.row if query.row is not None else -1)
-        self.query_one("#documents", LineTable).fill([document_line(one) for one in told["documents"]] if told else [])
+        self.query_one("#documents", LineTable).fill([document_line(one) for one in told.documents] if told else [])
         self.rounds.message = "no answers yet: s runs the first round, r all of them"
-        self.rounds.fill([round_line(round_, told, said) for round_ in told["rounds"]] if told else [])
+        self.rounds.fill([round_line(round_, told, said) for round_ in told.rounds] if told else [])
         self.query_one("#stands", Static).update(stands(told, said, PLAN.rounds))
         self._show_text()
 
@@ -323,11 +323,11 @@ class CalibrateTab(LLMTab):
         documents = self.query_one("#documents", LineTable)
         if told is None:
             reader.read(Text())
-        elif self._prompt and told["prompts"]:
-            at = min(self.rounds.cursor, len(told["prompts"]) - 1)
-            reader.read(prompt_of_round(told["rounds"][at]["round"], told["prompts"][at]))
-        elif told["documents"]:
-            reader.read(document_in_full(told["documents"][min(documents.cursor, len(told["documents"]) - 1)]))
+        elif self._prompt and told.prompts:
+            at = min(self.rounds.cursor, len(told.prompts) - 1)
+            reader.read(prompt_of_round(told.rounds[at].round, told.prompts[at]))
+        elif told.documents:
+            reader.read(document_in_full(told.documents[min(documents.cursor, len(told.documents) - 1)]))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "back":
@@ -348,10 +348,10 @@ class CalibrateTab(LLMTab):
         told = self.told
         if told is None:
             return ""
-        if self._prompt and told["prompts"]:
-            messages = told["prompts"][min(self.rounds.cursor, len(told["prompts"]) - 1)]
+        if self._prompt and told.prompts:
+            messages = told.prompts[min(self.rounds.cursor, len(told.prompts) - 1)]
             return json.dumps([asdict(message) for message in messages], ensure_ascii=False, indent=1)
-        return str(told["final"] or told["query"])
+        return str(told.final or told.query)
 
     # Asking.
 
@@ -361,19 +361,19 @@ class CalibrateTab(LLMTab):
         return self.case is not None and self.case.row == self.current
 
     def action_step(self) -> None:
-        if self._shown and self.told and len(self.told["rounds"]) > PLAN.rounds:
+        if self._shown and self.told and len(self.told.rounds) > PLAN.rounds:
             self.notify(f"all {PLAN.rounds} rounds are done")
             return
         self._ask(Calibration.cost_of_step, lambda ready, budget: ready.step(budget))
 
     def action_run(self) -> None:
-        def run(ready: Calibration, budget: Budget) -> Told:
+        def run(ready: Calibration, budget: Budget) -> SteppedQuery:
             ready.run(budget)
             return ready.look()
 
         self._ask(Calibration.cost, run)
 
-    def _ask(self, cost: Callable[[Calibration], Plan], work: Callable[[Calibration, Budget], Told]) -> None:
+    def _ask(self, cost: Callable[[Calibration], Plan], work: Callable[[Calibration, Budget], SteppedQuery]) -> None:
         row, found = self.current, self.found
         if row is None or found is None:
             return
@@ -384,11 +384,11 @@ class CalibrateTab(LLMTab):
                 Text.assemble((f"asking {display_line(settings.llm, 30)} …", "accent"), ("  escape stops it", "muted"))
             )
 
-        def came(told: Told) -> None:
+        def came(told: SteppedQuery) -> None:
             if self._shown and self.current == row:
                 self.told = told
                 self._show_case()
-                self.rounds.cursor = len(told["rounds"]) - 1
+                self.rounds.cursor = len(told.rounds) - 1
 
         self.ask_llm(
             settings,
@@ -409,21 +409,21 @@ class CalibrateTab(LLMTab):
 
     def action_accept(self) -> None:
         row, told, found = self.current, self.told if self._shown else None, self.found
-        if row is None or found is None or told is None or not told["rounds"]:
+        if row is None or found is None or told is None or not told.rounds:
             self.notify("no answer to accept yet: s runs the first round")
             return
-        round_ = told["rounds"][min(self.rounds.cursor, len(told["rounds"]) - 1)]
+        round_ = told.rounds[min(self.rounds.cursor, len(told.rounds) - 1)]
         said = found.reviews.get(row)
         note = said.note if said else ""
-        if said and said.round == round_["round"]:
+        if said and said.round == round_.round:
             self._say(row, None, "", note, "acceptance removed")
         else:
             self._say(
                 row,
-                round_["round"],
-                round_["answer"],
+                round_.round,
+                round_.answer,
                 note,
-                f"accepted: {display_line(round_['answer'], 60)}",
+                f"accepted: {display_line(round_.answer, 60)}",
             )
 
     def action_note(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from ....engine.evaluate.report import KeptEvaluation, MethodFigures, Versus
+from ....engine.evaluate.results import KeptEvaluation, MethodFigures, Versus
 from ....engine.llm.spec import is_stand_in
 from ....engine.pool.display import display_line
 from ....engine.store.runs import Outcome

@@ -13,7 +13,7 @@ from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.widgets import Static
 
-from ....engine.evaluate.report import KIND, KeptEvaluation, MethodFigures, kept_evaluations
+from ....engine.evaluate.results import KIND, KeptEvaluation, MethodFigures, kept_evaluations
 from ....engine.pool.display import display_line
 from ....engine.pool.records import Demonstration
 from ....engine.store import runs

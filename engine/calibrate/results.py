@@ -1,0 +1,218 @@
+"""What calibration found: the objects of ``calibrate --json``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .. import contract
+from ..contract import OPTIONAL, SPREAD, named
+from ..llm.usage import Usage
+from ..pool.prompts import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Counts of values in bins of equal width; ``mean`` of scores alone."""
+
+    count: int
+    bins: tuple[int, ...]
+    mean: float | None = field(default=None, metadata=OPTIONAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """Answers of a confidence from ``start`` to ``end``, their mean confidence and the share of right ones."""
+
+    start: float = field(metadata=named("from"))
+    end: float = field(metadata=named("to"))
+    answers: int
+    confidence: float | None
+    accuracy: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reliability:
+    """Confidence against accuracy; ``error`` is the expected calibration error, None without answers."""
+
+    bins: tuple[Bin, ...]
+    error: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RoundFigures:
+    """A round over all queries; ``final_…`` are of the answers that would stand if the rounds ended here. ``stopped``:
+    queries whose last answer is of an earlier round."""
+
+    round: int
+    accuracy: float
+    ci95: tuple[float, float]
+    f1: float
+    f1_ci95: tuple[float, float]
+    final_accuracy: float
+    final_f1: float
+    uncertainty: float
+    auroc: float | None
+    stopped: int
+
+
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """Queries whose answers turned in one way, and the mean uncertainty of the new ones."""
+
+    queries: int
+    uncertainty: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Transitions:
+    """The four ways from the answers before to those of this round."""
+
+    round: int
+    right_right: Turned
+    right_wrong: Turned
+    wrong_right: Turned
+    wrong_wrong: Turned
+
+
+@dataclass(frozen=True, slots=True)
+class Versus:
+    """An arm against the first on the same queries: `statistics.Comparison`."""
+
+    arm: str
+    difference: float
+    low: float
+    high: float
+    p: float
+    test: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArmFigures:
+    """An arm in figures, of final answers where not by round. ``right``, ``wrong``: uncertainties of such answers."""
+
+    about: str
+    accuracy: float
+    ci95: tuple[float, float]
+    f1: float
+    f1_ci95: tuple[float, float]
+    auroc: float | None
+    failures: int
+    rounds: tuple[RoundFigures, ...]
+    transitions: tuple[Transitions, ...]
+    reliability: Reliability
+    right: Histogram
+    wrong: Histogram
+    versus: Versus | None = field(default=None, metadata=OPTIONAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Relevance:
+    """Scores of relevant ``documents`` against those of others, over all and within the queries that have both."""
+
+    documents: int
+    auroc: float | None
+    auroc_within: float | None
+    queries_within: int
+    relevant: Histogram
+    others: Histogram
+
+
+@dataclass(frozen=True, slots=True)
+class SetFigures:
+    """What the ``marked`` queries, those with reference answers, say of each arm, the first one first."""
+
+    arms: Mapping[str, ArmFigures]
+    relevance: Relevance | None
+    marked: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredDocument:
+    """A document, its score, and what the LLM answers from it alone."""
+
+    id: str
+    score: float | None
+    text: str
+    answer: str | None
+    uncertainty: float | None
+    relevant: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredRound:
+    """The answer of a round; ``correct`` and ``f1`` where the reference is known."""
+
+    round: int
+    answer: str
+    uncertainty: float
+    score: float
+    correct: bool | None
+    f1: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CalibratedQuery:
+    """A query under the first arm. ``final`` is its surest answer, None where it had none; ``failure`` says why."""
+
+    id: str
+    query: str
+    answers: tuple[str, ...]
+    over: str
+    documents: tuple[ScoredDocument, ...]
+    rounds: tuple[ScoredRound, ...]
+    final: str | None
+    final_round: int | None
+    failure: str
+
+
+@dataclass(frozen=True, slots=True)
+class SteppedQuery(CalibratedQuery):
+    """A query as far as it was asked, with the messages of each round's prompt."""
+
+    prompts: tuple[Sequence[Message], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationRun:
+    """What both results of a run begin with. ``means``: of uncertainty, by what was scored."""
+
+    run: int
+    llm: str
+    estimator: str
+    task: str
+    split: str
+    usage: Usage = field(metadata=SPREAD)
+    means: Mapping[str, float]
+
+    def as_json(self) -> dict[str, Any]:
+        """The ``calibrate --json`` contract."""
+        return contract.to_json(self)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryCalibration(CalibrationRun):
+    """One query. ``mean_known``: its scores are set about a mean that a set of queries gave."""
+
+    query: CalibratedQuery = field(metadata=SPREAD)
+    mean_known: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SetCalibration(CalibrationRun):
+    """A set of queries."""
+
+    figures: SetFigures = field(metadata=SPREAD)
+    queries: tuple[CalibratedQuery, ...]
+
+    def summary(self) -> dict[str, Any]:
+        """What the run keeps: all but the single queries, which have tables of their own."""
+        return {key: value for key, value in self.as_json().items() if key != "queries"}
+
+
+def calibration_from_json(told: Any) -> QueryCalibration | SetCalibration:
+    """From what ``as_json`` of either gave. Raises `ValueError` for anything else."""
+    if isinstance(told, Mapping) and "arms" in told:
+        return contract.from_json(SetCalibration, told)
+    return contract.from_json(QueryCalibration, told)
