@@ -193,7 +193,7 @@ def test_nothing_is_learnt_from_a_call_that_failed(world: Workspace) -> None:
 
 def test_errors_come_before_the_first_call(world: Workspace, tmp_path: Path) -> None:
     backend = Scripted()
-    with pytest.raises(UsageError, match="k is 0"):
+    with pytest.raises(UsageError, match="k = 0"):
         RankerTraining(LLMClient(world, backend, with_k(0)))
     with pytest.raises(UsageError, match="has been trained"):
         Selector(world, "ranker", settings=SETTINGS).select("topic1term3")

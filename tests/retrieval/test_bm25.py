@@ -88,7 +88,7 @@ def test_rows_in_any_order_and_each_once() -> None:
     shuffled = bm25.build(np.array([7, 2, 4]), ["seven fox", "two fox", "four hen"])
     assert shuffled.rows.tolist() == [2, 4, 7]
     assert shuffled.top("seven", 1)[0].tolist() == [7]
-    with pytest.raises(ValueError, match="twice"):
+    with pytest.raises(ValueError, match="duplicate row number"):
         bm25.build(np.array([1, 1]), ["a", "b"])
     with pytest.raises(ValueError, match="2 rows but 1 texts"):
         bm25.build(np.array([1, 2]), ["a"])
