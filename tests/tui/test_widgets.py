@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from icl_curate.tui.themes import named_styles
 from icl_curate.tui.widgets.curve import Curve, Drawn
+from icl_curate.tui.widgets.lines import Bar, Column, Line, fit, stroke
 from icl_curate.tui.widgets.tabbar import TabBar
-from icl_curate.tui.widgets.table import Bar, Column, Line, LineTable, _fit, stroke
+from icl_curate.tui.widgets.table import LineTable
 from rich.cells import cell_len
 from rich.theme import Theme
 from textual.app import App, ComposeResult
@@ -30,7 +31,7 @@ columns = st.lists(
 @settings(deadline=None)
 @given(columns, st.integers(5, 200), st.integers(1, 2))
 def test_columns_take_the_room_there_is(given_columns: list[Column], tab: int, gap: int) -> None:
-    shown = _fit(given_columns, tab, gap)
+    shown = fit(given_columns, tab, gap)
     used = sum(width for _, width in shown) + gap * (len(shown) - 1)
     kept = {i for i, _ in shown}
     assert [i for i, _ in shown] == sorted(kept)

@@ -14,7 +14,8 @@ from textual.widgets import Input, Static
 from ...engine.pool.display import display_line
 from ..actions import Action, bindings
 from ..widgets.field import Field
-from ..widgets.table import Column, Line, LineTable
+from ..widgets.lines import Column, Line
+from ..widgets.table import LineTable
 
 
 class Choose(ModalScreen[int | None]):

@@ -13,7 +13,8 @@ from textual.widgets import Static
 
 from ...engine.store.decisions import Entry, history
 from ..actions import Action, bindings
-from ..widgets.table import Column, Line, LineTable
+from ..widgets.lines import Column, Line
+from ..widgets.table import LineTable
 from ..workers import BackgroundWork
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from ...engine.pool.display import display_line
 from ...engine.pool.records import Demonstration
 from ...engine.select.preview import Preview
 from ...engine.select.stability import PromptAnswer, Stability
-from .table import Bar, Column, Line, LineTable
+from .lines import Bar, Column, Line
+from .table import LineTable
 
 CUT = 300
 """Characters of a text that a table is given."""

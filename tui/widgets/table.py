@@ -6,9 +6,8 @@ there are and hands them over as they are asked for; a short table can be handed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
@@ -21,46 +20,11 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from ...render.tables import cell
 from ..actions import Action, bindings
+from .lines import Column, Fitted, Line
 
 MOST_KEPT = 4_000
 """Lines held at once; the oldest go first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """``width`` cells at least; ``grow`` is its share of the room left over, up to ``most`` cells. Where the columns do
-    not all fit, those of the highest ``rank`` are left out; rank 0 always stays. ``tail``: of a long text the end is
-    shown."""
-
-    name: str
-    title: str
-    width: int
-    right: bool = False
-    rank: int = 0
-    grow: int = 0
-    most: int = 1 << 20
-    sortable: bool = True
-    tail: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """A cell that is a bar, as wide as its column."""
-
-    share: float
-    style: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """Values of all columns, as `plain.cell` draws them; ``style`` (a name of the theme) for the whole line; ``sign``:
-    one character before it, with its style."""
-
-    cells: tuple[Any, ...]
-    style: str = ""
-    sign: tuple[str, str] = (" ", "")
 
 
 class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
@@ -138,7 +102,7 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
         self._lines: dict[int, Line] = {}
         self._drawn: dict[int, Strip] = {}
         self._asked: tuple[int, int] | None = None
-        self._fitted: tuple[int, list[tuple[int, int]], int] | None = None
+        self._fit: tuple[int, Fitted] | None = None
 
     # What the owner calls.
 
@@ -181,7 +145,7 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
 
     def redraw(self) -> None:
         """Marks, styles or widths changed, the lines did not."""
-        self._fitted = None
+        self._fit = None
         self._drawn.clear()
         self.refresh()
 
@@ -222,20 +186,15 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
 
     def on_click(self, event: events.Click) -> None:
         if event.y < self.heading:
-            self._click_heading(event.x)
+            column = self._fitted().column_at(event.x)
+            if column is not None and column.sortable:
+                self.post_message(self.Sort(self, column.name))
             return
         index = event.y - self.heading + round(self.scroll_y)
         if index < self.count:
             self.cursor = index
             if event.chain == 2:
                 self.action_choose()
-
-    def _click_heading(self, x: int) -> None:
-        at = self._gutter
-        for i, width in self._fit():
-            if at <= x < at + width and self.columns[i].sortable:
-                self.post_message(self.Sort(self, self.columns[i].name))
-            at += width + self._gap
 
     # Asking for lines.
 
@@ -288,59 +247,32 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
         super().notify_style_update()
         self._drawn.clear()
 
-    @property
-    def _gutter(self) -> int:
-        return 2 if self.marked is not None else 1
-
-    @property
-    def _gap(self) -> int:
-        self._fit()
-        return self._fitted[2] if self._fitted else 1
-
-    def _fit(self) -> list[tuple[int, int]]:
-        """Which columns are shown, as (number, width)."""
+    def _fitted(self) -> Fitted:
+        """The columns as they fit into the width now."""
         width = self.scrollable_content_region.width
-        if self._fitted is None or self._fitted[0] != width:
-            room = width - self._gutter
-            gap = 2 if sum(column.width + 2 for column in self.columns) <= room else 1
-            self._fitted = width, _fit(self.columns, room, gap), gap
-        return self._fitted[1]
+        if self._fit is None or self._fit[0] != width:
+            self._fit = width, Fitted.into(self.columns, width, 2 if self.marked is not None else 1)
+        return self._fit[1]
 
     def _heading(self, width: int) -> Strip:
-        heads = []
-        for i, cells in self._fit():
-            column = self.columns[i]
-            name, arrow = column.title, ""
-            if self.sorted_by and self.sorted_by[0] == column.name:
-                arrow = "▾" if self.sorted_by[1] else "▴"
-            heads.append(_sized(Text(name + arrow), cells, column.right))
+        fitted = self._fitted()
         style = self.rich_style + self._named("primary" if self.has_focus else "muted") + Style(bold=True)
-        return self._strip(heads, Text(" " * self._gutter), width, style)
+        return self._strip(fitted.joined(fitted.heads(self.sorted_by), Text(" " * fitted.gutter)), width, style)
 
     def _draw(self, index: int, width: int, component: str) -> Strip:
-        line = self._lines.get(index)
+        line, fitted = self._lines.get(index), self._fitted()
         marked = self.marked is not None and self.marked(index)
-        cells = []
-        for i, size in self._fit():
-            cells.append(_drawn(line.cells[i] if line is not None else Text("·", "muted"), size, self.columns[i]))
         base = self.rich_style
         if line is not None and line.style:
             base += self._named(line.style)
-        if marked:
-            base += self._style("table--mark")
-        if component:
-            base += self._style(component)
-        lead = Text("● " if marked else " " * self._gutter)
+        for name in ("table--mark" if marked else "", component):
+            base += self.get_component_rich_style(name, partial=True) if name else Style()
+        lead = Text("● " if marked else " " * fitted.gutter)
         if line is not None and not marked and self.marked is not None:
             lead = Text.assemble(line.sign, " ")
-        return self._strip(cells, lead, width, base)
+        return self._strip(fitted.joined(fitted.cells(line), lead), width, base)
 
-    def _strip(self, cells: Iterable[Text], lead: Text, width: int, base: Style) -> Strip:
-        line = Text(end="", no_wrap=True).append_text(lead)
-        for i, text in enumerate(cells):
-            if i:
-                line.append(" " * self._gap)
-            line.append_text(text)
+    def _strip(self, line: Text, width: int, base: Style) -> Strip:
         segments = [
             Segment(text, base + (style or Style()), control) for text, style, control in line.render(self.app.console)
         ]
@@ -354,64 +286,3 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
 
     def _named(self, name: str) -> Style:
         return self.app.console.get_style(name, default="")
-
-    def _style(self, component: str) -> Style:
-        return self.get_component_rich_style(component, partial=True)
-
-
-def _drawn(value: Any, width: int, column: Column) -> Text:
-    if isinstance(value, Bar):
-        return stroke(value.share, width, value.style)
-    text = cell(value)
-    if column.tail and text.cell_len > width:
-        text = Text("…") + text[-(width - 1) :]
-    return _sized(text.copy() if text is value else text, width, column.right)
-
-
-def stroke(share: float, width: int, style: str) -> Text:
-    """A share in [0, 1] as a line, with the rest of the width as its track."""
-    halves = round(max(0.0, min(1.0, share)) * width * 2)
-    full, half = divmod(halves, 2)
-    track = width - full - half
-    return Text.assemble(("━" * full + "╸" * half, style), ("─" * track, "track"))
-
-
-def _sized(text: Text, width: int, right: bool) -> Text:
-    """Exactly ``width`` cells of a text, cut with an ellipsis; half a wide character is a space."""
-    text.no_wrap = True
-    text.truncate(width, overflow="ellipsis")
-    space = width - text.cell_len
-    if right:
-        text.pad_left(space)
-    else:
-        text.pad_right(space)
-    return text
-
-
-def _fit(columns: Sequence[Column], room: int, gap: int) -> list[tuple[int, int]]:
-    shown = list(range(len(columns)))
-
-    def least() -> int:
-        return sum(columns[i].width for i in shown) + gap * (len(shown) - 1)
-
-    while len(shown) > 1 and least() > room:
-        worst = max(shown, key=lambda i: (columns[i].rank, i))
-        if columns[worst].rank == 0:
-            break
-        shown.remove(worst)
-    widths = {i: columns[i].width for i in shown}
-    left = room - least()
-    if left < 0:  # even those that always stay are too wide: the growing ones give way
-        for i in sorted((i for i in shown if columns[i].grow), key=lambda i: -widths[i]):
-            cut = min(-left, widths[i] - 4)
-            widths[i] -= max(0, cut)
-            left += max(0, cut)
-    while left > 0 and (hungry := [i for i in shown if columns[i].grow and widths[i] < columns[i].most]):
-        shares = sum(columns[i].grow for i in hungry)
-        given = 0
-        for i in hungry:
-            more = min(columns[i].most - widths[i], max(1, left * columns[i].grow // shares), left - given)
-            widths[i] += more
-            given += more
-        left -= given
-    return [(i, widths[i]) for i in shown]

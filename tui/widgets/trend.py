@@ -8,6 +8,7 @@ from rich.text import Text
 from textual.widget import Widget
 
 from .curve import strokes
+from .lines import short
 
 
 class Trend(Widget):
@@ -46,8 +47,3 @@ class Trend(Widget):
             (round(i / last * (width * 2 - 1)), round((high - value) / span * (height * 4 - 1)))
             for i, value in enumerate(self.values)
         ]
-
-
-def short(value: float) -> str:
-    """A figure in about five characters."""
-    return f"{value:,.0f}" if value == int(value) and abs(value) >= 2 else f"{value:.3g}"

@@ -12,7 +12,7 @@ from ....engine.pool.prompts import Message
 from ....engine.store.demonstrations import Listed
 from ....engine.store.reviews import Review
 from ....engine.store.rounds import Final
-from ...widgets.table import Bar, Column, Line
+from ...widgets.lines import Bar, Column, Line
 from ..preview import reasons
 
 CUT = 300

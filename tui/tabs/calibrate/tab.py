@@ -39,8 +39,9 @@ from ...dialogs.note import Note
 from ...dialogs.start import propose
 from ...llm_prompting import LLMTab
 from ...tab import Empty
+from ...widgets.lines import stroke
 from ...widgets.reader import Reader
-from ...widgets.table import LineTable, stroke
+from ...widgets.table import LineTable
 from ...workers import later
 from ..preview import reasons
 from .rows import (

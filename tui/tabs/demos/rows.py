@@ -10,7 +10,7 @@ from ....engine.pool.display import display_line
 from ....engine.ranker.browse import DemosQuery, FoundRows
 from ....engine.ranker.ledger import LedgerEntry
 from ....engine.store.demonstrations import Listed
-from ...widgets.table import Column, Line
+from ...widgets.lines import Column, Line
 
 
 def columns_for(asked: DemosQuery) -> list[Column]:

@@ -11,7 +11,7 @@ from ....engine.evaluate.results import KeptEvaluation, MethodFigures, Versus
 from ....engine.llm.spec import is_stand_in
 from ....engine.pool.display import display_line
 from ....engine.store.runs import Outcome
-from ...widgets.table import Column, Line
+from ...widgets.lines import Column, Line
 
 CUT = 300
 """Characters of a text that a table is given: fields may be a megabyte long."""

@@ -26,7 +26,8 @@ from ...dialogs.outcome import OutcomeDialog
 from ...dialogs.start import propose
 from ...tab import Empty, Tab
 from ...widgets.forest import Forest, Look, Span
-from ...widgets.table import Line, LineTable
+from ...widgets.lines import Line
+from ...widgets.table import LineTable
 from ...workers import later
 from .rows import (
     FILTERS,

@@ -16,8 +16,7 @@ from ....engine.jobs.follow import Live
 from ....engine.pool.display import display_line
 from ....engine.progress import Event
 from ....render.jobs import duration, outcome, took
-from ...widgets.table import Column, Line
-from ...widgets.trend import short
+from ...widgets.lines import Column, Line, short
 
 MOST_TASKS = 4
 """Tasks of a running job that are shown, the latest."""

@@ -27,7 +27,7 @@ from ....engine.store.workspace import Workspace
 from ...actions import Action, bindings
 from ...dialogs.start import propose
 from ...tab import Empty, Tab
-from ...widgets.table import stroke
+from ...widgets.lines import stroke
 
 MOST_SOURCES = 12
 EXPORTS = (

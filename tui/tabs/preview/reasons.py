@@ -15,8 +15,8 @@ from ....engine.select.preview import Preview
 from ....engine.select.stability import PromptAnswer, Stability
 from ....engine.topics.selection import Need
 from ....render.preview import FAINT, LEAST_NEEDS
+from ...widgets.lines import stroke
 from ...widgets.side import verdict
-from ...widgets.table import stroke
 
 MOST = 6_000
 """Characters of a text that are laid out; the rest is counted."""

@@ -22,7 +22,8 @@ from ....engine.store.workspace import Workspace
 from ...actions import Action, bindings
 from ...tab import Empty, Tab
 from ...widgets.curve import Curve, Drawn
-from ...widgets.table import Bar, Column, Line, LineTable
+from ...widgets.lines import Bar, Column, Line
+from ...widgets.table import LineTable
 
 if TYPE_CHECKING:  # imports numba where it computes; the tab is there before that
     from ....engine.sources.train import Curves, Tuned

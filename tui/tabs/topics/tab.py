@@ -24,7 +24,8 @@ from ...actions import Action, bindings
 from ...dialogs.start import propose
 from ...tab import Empty, Tab
 from ...widgets.field import Field
-from ...widgets.table import Bar, Column, Line, LineTable
+from ...widgets.lines import Bar, Column, Line
+from ...widgets.table import LineTable
 from ...workers import later
 
 SORTS: dict[str, Callable[[TopicStanding], Any]] = {  # what a column sorts by; None last
