@@ -32,7 +32,8 @@ HEAVY = {"torch", "sentence_transformers", "transformers", "openai", "textual", 
 
 
 def _imports(path: Path) -> set[str]:
-    """Dotted names that a file imports, relative ones resolved to ``engine.pool.records``."""
+    """Dotted names that a file imports, relative ones resolved to ``engine.pool.records`` and, as a name may be that of
+    a module, ``engine.pool.records.Query``."""
     package = list(path.relative_to(ROOT).parent.parts)
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -41,7 +42,9 @@ def _imports(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.level:
             base = package[: len(package) - node.level + 1]
             stem = [*base, *(node.module.split(".") if node.module else [])]
-            found |= {".".join([*stem, alias.name]) if not node.module else ".".join(stem) for alias in node.names}
+            found |= {".".join([*stem, alias.name]) for alias in node.names} | (
+                {".".join(stem)} if node.module else set()
+            )
         elif isinstance(node, ast.ImportFrom) and node.module:
             found.add(node.module)
     return found
@@ -77,6 +80,54 @@ def test_front_ends_import_what_lies_below_them(path: Path) -> None:
         top = name.split(".")[0]
         assert top not in above[own], f"{own} imports {name}, which lies above it"
         assert top not in strange[own], f"{own} imports {name}"
+
+
+WITHOUT_TEXTUAL = sorted((ROOT / "tui" / "tabs").glob("*/model.py")) + sorted((ROOT / "tui" / "tabs").glob("*/rows.py"))
+
+
+@pytest.mark.parametrize("path", WITHOUT_TEXTUAL, ids=lambda path: str(path.relative_to(ROOT)))
+def test_models_and_rows_of_tabs_import_no_textual_by_any_way(path: Path) -> None:
+    seen: set[Path] = set()
+    stack = [path]
+    while stack:
+        here = stack.pop()
+        seen.add(here)
+        for name in _imports(here):
+            assert name.split(".")[0] != "textual", f"by way of {here.relative_to(ROOT)}"
+            base = ROOT.joinpath(*name.split("."))
+            stack += [
+                file for file in (base.with_suffix(".py"), base / "__init__.py") if file.is_file() and file not in seen
+            ]
+
+
+def test_a_tab_with_a_state_keeps_it_in_a_model() -> None:
+    """Of all tabs Overview alone shows what was read and no more."""
+    tabs = {path.parent.name for path in (ROOT / "tui" / "tabs").glob("*/tab.py")}
+    assert tabs - {path.parent.name for path in WITHOUT_TEXTUAL if path.name == "model.py"} == {"overview"}
+
+
+MOST_LINES, MOST_METHODS = 400, 25
+"""Of a class of the screen. What Textual calls by its name is not counted among the methods: each key and each message
+has one of its own, which hands it on."""
+
+
+def test_no_class_of_the_screen_does_everything() -> None:
+    for path in sorted((ROOT / "tui").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                methods = [one for one in node.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
+                own = [one.name for one in methods if not _called_by_textual(one)]
+                lines = (node.end_lineno or 0) - node.lineno + 1
+                assert len(own) <= MOST_METHODS and lines <= MOST_LINES, (
+                    f"{node.name}: {lines} lines, {len(own)} methods"
+                )
+
+
+def _called_by_textual(method: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """An action, a handler of messages, or a hook of a reactive attribute."""
+    handles = [one.func for one in method.decorator_list if isinstance(one, ast.Call)]
+    by_name = method.name.startswith(("action_", "on_", "watch_", "validate_"))
+    return by_name or any(isinstance(one, ast.Name) and one.id == "on" for one in handles)
 
 
 def test_every_part_of_the_engine_has_its_floor() -> None:

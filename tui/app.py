@@ -5,11 +5,7 @@ The frame is painted before DuckDB, numpy or any tab is imported; they come in a
 
 from __future__ import annotations
 
-import asyncio
 import importlib
-import os
-import signal
-import threading
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -32,6 +28,7 @@ from . import session_state as memory
 from .actions import Action, bindings, keymap
 from .decisions import DecisionQueue, counted
 from .dialogs.help import Help, sections
+from .signals import TidyEnd
 from .themes import THEMES, named_styles
 from .widgets.keybar import KeyBar
 from .widgets.tabbar import TabBar
@@ -59,7 +56,7 @@ WATCH = 1.0
 """Seconds between checks for changes of the workspace and of the session state."""
 
 PATIENCE = 5.0
-"""Seconds that SIGTERM gives the app to end the ordinary way, and between two words on who is waited for."""
+"""Seconds between two words on who is waited for."""
 
 FRAME = (
     *(
@@ -127,8 +124,7 @@ class ReviewApp(App[None], DecisionQueue):
         self._fingerprint: tuple[tuple[int, int], ...] = ()
         self._clashes: set[str] = set()
         self._told_waiting = -PATIENCE
-        self.late: threading.Timer | None = None
-        """Ends the process where the app does not end after SIGTERM; to be cancelled once it has ended."""
+        self.ending = TidyEnd(self)
         for theme in THEMES:
             self.register_theme(theme)
         known = self._memory.theme in self.available_themes
@@ -201,11 +197,11 @@ class ReviewApp(App[None], DecisionQueue):
 
     def on_mount(self) -> None:
         self._name_colours()
-        self._fingerprint = self._looks()
+        self._fingerprint = _last_written(self.folder)
         bar = self.query_one(TabBar)
         bar.note = _short(self.folder)
         bar.current = self._memory.tab if self._memory.tab in TABS else next(iter(TABS))
-        self._die_tidily()
+        self.ending.watch()
         self.call_after_refresh(lambda: self.in_thread("tabs", import_tabs, self._furnish))
 
     async def _furnish(self, tabs: list[type[Tab]]) -> None:
@@ -213,7 +209,7 @@ class ReviewApp(App[None], DecisionQueue):
         self._load_keymap(tabs)
         made = [tab() for tab in tabs]
         for tab in made:
-            tab.recall(self._memory.tabs.get(tab.NAME, {}))
+            tab.model.recall(self._memory.tabs.get(tab.NAME, {}))
             tab.display = False
         await self.query_one(ContentSwitcher).mount_all(made)
         self.theme_changed_signal.subscribe(self, lambda _: self._recoloured())
@@ -277,9 +273,9 @@ class ReviewApp(App[None], DecisionQueue):
 
     def look_again(self) -> None:
         """Whoever changed the workspace, this program or another: what the tabs show is out of date."""
-        looks = self._looks()
-        if looks != self._fingerprint:
-            self._fingerprint = looks
+        now = _last_written(self.folder)
+        if now != self._fingerprint:
+            self._fingerprint = now
             self._outdated()
 
     def decided(self, change: Change) -> None:
@@ -351,16 +347,6 @@ class ReviewApp(App[None], DecisionQueue):
         if self.tab is not None:
             self.tab.reload()
 
-    def _looks(self) -> tuple[tuple[int, int], ...]:
-        found = []
-        for path in sorted(self.folder.glob("*.duckdb*")):
-            try:
-                state = path.stat()
-                found.append((state.st_mtime_ns, state.st_size))
-            except OSError:  # the log was folded in between
-                continue
-        return tuple(found)
-
     def _doer(self, action: Action, tab: Tab | None) -> Any:
         async def do() -> None:
             where = self.visit(tab.NAME) if tab is not None else self
@@ -392,42 +378,6 @@ class ReviewApp(App[None], DecisionQueue):
         if not self._exit:
             super()._handle_exception(error)
 
-    def _die_tidily(self) -> None:
-        """SIGTERM and SIGHUP end the app the ordinary way, so that the terminal is given back clean; where the terminal
-        is gone, or does not take the rest, at once.
-
-        Python's own handlers: they run even while the app waits for a terminal that takes nothing any more. A served
-        session has no terminal, it ends with its server.
-        """
-        if os.name == "nt" or self.is_headless:
-            return
-        if self.is_web:
-            server = os.getppid()
-            self.set_interval(WATCH, lambda: None if os.getppid() == server else self._vanish(signal.SIGHUP))
-            return
-        loop = asyncio.get_running_loop()
-
-        def ended(number: int, frame: object) -> None:
-            if not os.isatty(0):
-                self._vanish(number)
-            self.late = threading.Timer(PATIENCE, os._exit, (128 + number,))
-            self.late.daemon = True
-            self.late.start()
-            loop.call_soon_threadsafe(self._killed, number)
-
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, ended)
-        self.set_interval(WATCH, lambda: None if os.isatty(0) else self._vanish(signal.SIGHUP))
-
-    def _vanish(self, number: int) -> None:
-        """Exit without drawing: drawing would block on a terminal that is gone."""
-        self.save()
-        os._exit(128 + number)
-
-    def _killed(self, number: int) -> None:
-        self.save()
-        self.exit(return_code=128 + number)
-
 
 def _help(action: Action) -> str:
     return f"{action.about} · {action.cli}" if action.cli else action.about
@@ -439,3 +389,15 @@ def _short(folder: Path) -> str:
         if folder.is_relative_to(base):
             return f"{name}{folder.relative_to(base)}"
     return str(folder)
+
+
+def _last_written(folder: Path) -> tuple[tuple[int, int], ...]:
+    """When the workspace's files were last written, and their sizes: it changes with the workspace."""
+    found = []
+    for path in sorted(folder.glob("*.duckdb*")):
+        try:
+            state = path.stat()
+            found.append((state.st_mtime_ns, state.st_size))
+        except OSError:  # the log was folded in between
+            continue
+    return tuple(found)

@@ -30,9 +30,7 @@ def review(path: Path, allow_commands: bool = False) -> int:
     app = ReviewApp(path, limited=served and not allow_commands)
     locks.on_wait = app.waits
     app.run()
-    if app.late is not None:
-        app.late.cancel()
-        app.late.join()
+    app.ending.done()
     return app.return_code or 0
 
 

@@ -9,7 +9,8 @@ To add one, write ``tabs/<name>/tab.py`` with a subclass of `Tab` and put it int
   `reload` when the tab is first opened and whenever the workspace has changed, whoever changed it: `show` keeps the
   cursor where it was. `read` returns `Empty` while there is nothing to show; the errors it raises are shown in place
   and, where the workspace was locked, tried again;
-- what a session leaves behind: `remember` and `recall` (sort, filters), plain JSON values;
+- what it knows, in ``model`` (``tabs/<name>/model.py``, which imports no Textual): what is chosen, filtered, asked for
+  and was answered, and what follows from a key. Its `remember` and `recall` are what a session leaves behind;
 - what ``y`` copies: `copied`;
 - what ``u`` takes back that is no decision on the pool: `undo_here`.
 
@@ -19,7 +20,6 @@ Other work in threads goes through `in_thread`; decisions on the pool through ``
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
@@ -36,6 +36,7 @@ from ..engine.store.decisions import Action as Verb
 from ..engine.store.decisions import Scope
 from ..engine.store.workspace import Workspace
 from .actions import Action
+from .model import READING, Empty, TabModel
 from .workers import BackgroundWork
 
 if TYPE_CHECKING:
@@ -86,18 +87,6 @@ class Review(Protocol):
         """Go to another tab and return it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Empty:
-    """Nothing to show yet: ``what`` is missing, ``why`` it is needed, and the ``command`` that creates it."""
-
-    what: str
-    why: str
-    command: str
-
-
-READING = Empty("reading …", "", "")
-
-
 class Tab(Vertical, BackgroundWork):
     """One tab. See the module's docstring for what a subclass provides."""
 
@@ -105,6 +94,9 @@ class Tab(Vertical, BackgroundWork):
     TITLE: ClassVar[str]
     ABOUT: ClassVar[str]
     ACTIONS: ClassVar[tuple[Action, ...]] = ()
+
+    model: TabModel = TabModel()
+    """What the tab knows; a tab that shows what was read and no more has none of its own."""
 
     def __init__(self) -> None:
         super().__init__(id=self.NAME, classes="-empty")
@@ -131,10 +123,7 @@ class Tab(Vertical, BackgroundWork):
 
     def remember(self) -> dict[str, Any]:
         """What the next session should find as it is now."""
-        return {}
-
-    def recall(self, said: dict[str, Any]) -> None:
-        """What `remember` said last time; called once, before anything is read. Values may be outdated."""
+        return self.model.remember()
 
     def copied(self) -> str:
         """The text that ``y`` copies; empty: nothing."""

@@ -61,7 +61,7 @@ def index(folder: Path, server: Server | None = None, queries: int = QUERIES) ->
 
 
 def numbers(tab: CalibrateTab) -> list[int]:
-    return [round_.round for round_ in tab.told.rounds] if tab.told else []
+    return [round_.round for round_ in tab.model.told.rounds] if tab.model.told else []
 
 
 def test_steps_and_runs_say_their_cost_and_are_paid_once(tmp_path: Path, server: Server) -> None:
@@ -73,7 +73,7 @@ def test_steps_and_runs_say_their_cost_and_are_paid_once(tmp_path: Path, server:
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         tab = app.query_one(CalibrateTab)
-        await until(pilot, lambda: tab.told)
+        await until(pilot, lambda: tab.model.told)
         assert not server.calls
         assert "no answers yet" in text_of(app)
         await pilot.press("s")
@@ -92,10 +92,10 @@ def test_steps_and_runs_say_their_cost_and_are_paid_once(tmp_path: Path, server:
         await until(pilot, lambda: numbers(tab) == [0, 1, 2, 3, 4, 5])
         asked = server.asked("question 0")
         assert len(asked) == 9
-        assert tab.told is not None
-        assert {round_.answer for round_ in tab.told.rounds} <= {answer_to(call.text) for call in asked}
-        least = min(tab.told.rounds, key=lambda round_: round_.uncertainty)
-        assert tab.told.final_round == least.round
+        assert tab.model.told is not None
+        assert {round_.answer for round_ in tab.model.told.rounds} <= {answer_to(call.text) for call in asked}
+        least = min(tab.model.told.rounds, key=lambda round_: round_.uncertainty)
+        assert tab.model.told.final_round == least.round
         await until(pilot, lambda: least.answer[:8] in text_of(app))
         assert is_safe(text_of(app))
         await pilot.press("s")
@@ -107,7 +107,7 @@ def test_steps_and_runs_say_their_cost_and_are_paid_once(tmp_path: Path, server:
         await pilot.press("p", "y")
         copied = json.loads(app.clipboard)
         at = min(tab.rounds.cursor, 5)
-        assert [one["content"] for one in copied] == [m.content for m in tab.told.prompts[at]]
+        assert [one["content"] for one in copied] == [m.content for m in tab.model.told.prompts[at]]
         assert is_safe(text_of(app))
         await pilot.press("q")
 
@@ -120,7 +120,7 @@ def test_answers_are_accepted_noted_and_the_queue_follows(tmp_path: Path, server
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         tab = app.query_one(CalibrateTab)
-        await until(pilot, lambda: tab.told)
+        await until(pilot, lambda: tab.model.told)
         row = tab.current
         assert row is not None
         await pilot.press("a")
@@ -133,8 +133,8 @@ def test_answers_are_accepted_noted_and_the_queue_follows(tmp_path: Path, server
         await until(pilot, lambda: app.focused is tab.rounds)
         await pilot.press("a")
         await until(pilot, lambda: row in reviews(workspace, LLM))
-        assert tab.told is not None
-        assert reviews(workspace, LLM)[row].answer == tab.told.rounds[0].answer
+        assert tab.model.told is not None
+        assert reviews(workspace, LLM)[row].answer == tab.model.told.rounds[0].answer
         await until(pilot, lambda: f"1 of {QUERIES} accepted" in text_of(app))
         await pilot.press("e")
         await until(pilot, lambda: isinstance(app.screen, Note))
@@ -165,23 +165,23 @@ def test_answers_are_accepted_noted_and_the_queue_follows(tmp_path: Path, server
         await pilot.press("escape", "n")
         await until(pilot, lambda: tab.current != row)
         await pilot.press("f")
-        await until(pilot, lambda: len(tab.rows) == QUERIES - 1 and row not in tab.rows.tolist())
+        await until(pilot, lambda: len(tab.model.rows) == QUERIES - 1 and row not in tab.model.rows.tolist())
         await pilot.press("f")
-        await until(pilot, lambda: tab.rows.tolist() == [row])
-        await until(pilot, lambda: tab.case and tab.case.row == row)
+        await until(pilot, lambda: tab.model.rows.tolist() == [row])
+        await until(pilot, lambda: tab.model.query and tab.model.query.row == row)
         await pilot.press("a")
         await until(pilot, lambda: reviews(workspace, LLM)[row].round is None)
-        await until(pilot, lambda: not len(tab.rows) and "no such query" in text_of(app))
+        await until(pilot, lambda: not len(tab.model.rows) and "no such query" in text_of(app))
         await pilot.press("f")
-        await until(pilot, lambda: tab.rows.tolist() == [row])
+        await until(pilot, lambda: tab.model.rows.tolist() == [row])
         await pilot.press("q")
 
     session(workspace.path, script)
 
     async def again(app: ReviewApp, pilot: Pilot[None]) -> None:
         tab = app.query_one(CalibrateTab)
-        await until(pilot, lambda: tab.rows.size)
-        assert tab.filter == "noted"
+        await until(pilot, lambda: tab.model.rows.size)
+        assert tab.model.filter == "noted"
         await until(pilot, lambda: numbers(tab) == [0])  # what was answered is shown again without asking
 
     calls = len(server.calls)
@@ -195,10 +195,10 @@ def test_small_terminals_show_queue_and_case(tmp_path: Path, size: tuple[int, in
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         tab = app.query_one(CalibrateTab)
-        await until(pilot, lambda: tab.told)
+        await until(pilot, lambda: tab.model.told)
         await until(pilot, lambda: "question 0" in text_of(app))
         await pilot.press("j", "j")  # the one with long documents
-        await until(pilot, lambda: tab.case and tab.case.id == "q2" and tab.told)
+        await until(pilot, lambda: tab.model.query and tab.model.query.id == "q2" and tab.model.told)
         await pilot.press("enter")
         await until(pilot, lambda: "round" in text_of(app))
         assert is_safe(text_of(app))
@@ -210,7 +210,7 @@ def test_small_terminals_show_queue_and_case(tmp_path: Path, size: tuple[int, in
 
 def test_the_whole_set_is_proposed_as_a_job_and_an_empty_set_says_so(tmp_path: Path) -> None:
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        await until(pilot, lambda: app.query_one(CalibrateTab).told)
+        await until(pilot, lambda: app.query_one(CalibrateTab).model.told)
         await pilot.press("b")
         await until(pilot, lambda: isinstance(app.screen, Start))
         assert app.screen.query_one(Input).value == "calibrate --validation"

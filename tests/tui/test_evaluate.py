@@ -20,7 +20,7 @@ from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.outcome import OutcomeDialog
 from icl_curate.tui.dialogs.start import Start
-from icl_curate.tui.tabs.evaluate.rows import command_for
+from icl_curate.tui.tabs.evaluate.model import command_for
 from icl_curate.tui.tabs.evaluate.tab import EvaluateTab
 from icl_curate.tui.widgets.forest import Forest, Look, Span
 from textual.pilot import Pilot
@@ -128,27 +128,27 @@ def test_runs_methods_and_queries_by_keys(tmp_path: Path) -> None:
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         await pilot.press("7")
         tab = app.query_one(EvaluateTab)
-        await until(pilot, lambda: tab.shown)
+        await until(pilot, lambda: tab.model.shown)
 
         def scores(name: str) -> list[float]:
-            return [getattr(row, name) for _, row in tab.rows]
+            return [getattr(row, name) for _, row in tab.model.rows]
 
-        assert tab.run is not None
-        assert tab.run.report.run == 2
+        assert tab.model.run is not None
+        assert tab.model.run.report.run == 2
         assert scores("accuracy") == sorted(scores("accuracy"), reverse=True)
         await pilot.press("S")
         assert scores("accuracy") == sorted(scores("accuracy"))
         await pilot.press("h")
-        assert tab.run.report.run == 1
-        assert dict(tab.rows)["zero"].accuracy == pytest.approx(sum(shares(first, "zero").values()) / QUERIES)
+        assert tab.model.run.report.run == 1
+        assert dict(tab.model.rows)["zero"].accuracy == pytest.approx(sum(shares(first, "zero").values()) / QUERIES)
         await pilot.press("h", "l")
-        assert tab.run.report.run == 2
+        assert tab.model.run.report.run == 2
         await pilot.press("s", "s")  # by hard, where zero has none: it stands last
-        assert tab.sort == "hard"
-        assert tab.rows[-1][0] == "zero"
-        while tab.rows[tab.table.cursor][0] != "ranker":
+        assert tab.model.sort == "hard"
+        assert tab.model.rows[-1][0] == "zero"
+        while tab.model.rows[tab.table.cursor][0] != "ranker":
             await pilot.press("j" if tab.table.cursor < 1 else "k")
-        await until(pilot, lambda: tab.pair == ("ranker", "dense"))
+        await until(pilot, lambda: tab.model.pair == ("ranker", "dense"))
         mine, others = shares(second, "ranker"), shares(second, "dense")
         for kept in (
             {q for q in mine if mine[q] < others[q]},
@@ -157,7 +157,7 @@ def test_runs_methods_and_queries_by_keys(tmp_path: Path) -> None:
             set(mine),
         ):
             await pilot.press("f")
-            await until(pilot, lambda kept=kept: {o.id for o in tab.shown} == kept)
+            await until(pilot, lambda kept=kept: {o.id for o in tab.model.shown} == kept)
         assert f"{sum(mine[q] > others[q] for q in mine)} won" in text_of(app)
         await pilot.press("o", "enter")
         await until(pilot, lambda: isinstance(app.screen, OutcomeDialog))
@@ -166,7 +166,7 @@ def test_runs_methods_and_queries_by_keys(tmp_path: Path) -> None:
         assert is_safe(text)
         assert "shown by ranker" in str(app.screen.query_one("#told", Static).render())
         await pilot.press("escape", "escape")
-        assert app.focused is tab.table
+        await until(pilot, lambda: app.focused is tab.table)
         await pilot.press("y")
         table = app.clipboard.splitlines()
         assert len(table) == 2 + len(METHODS)
@@ -180,8 +180,8 @@ def test_runs_methods_and_queries_by_keys(tmp_path: Path) -> None:
 
 async def _remembers(app: ReviewApp, pilot: Pilot[None]) -> None:
     tab = app.query_one(EvaluateTab)
-    await until(pilot, lambda: tab.rows)
-    assert (tab.sort, tab.descending) == ("hard", True)
+    await until(pilot, lambda: tab.model.rows)
+    assert (tab.model.sort, tab.model.descending) == ("hard", True)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (40, 12)])
@@ -192,16 +192,16 @@ def test_small_terminals_keep_the_figures_and_the_queries(tmp_path: Path, size: 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         await pilot.press("7")
         tab = app.query_one(EvaluateTab)
-        await until(pilot, lambda: tab.shown)
+        await until(pilot, lambda: tab.model.shown)
         await pilot.pause()
-        for name, row in tab.rows:
+        for name, row in tab.model.rows:
             assert f"{row.accuracy:.3f}" in text_of(app)
             assert name in text_of(app)
         await pilot.press("o")
         await until(pilot, lambda: "lost" in text_of(app))
         assert is_safe(text_of(app))
         await pilot.press("escape")
-        await until(pilot, lambda: f"{tab.rows[0][1].accuracy:.3f}" in text_of(app))
+        await until(pilot, lambda: f"{tab.model.rows[0][1].accuracy:.3f}" in text_of(app))
 
     session(workspace.path, script, size)
 

@@ -92,9 +92,9 @@ def test_help_tells_all_actions_of_the_focused_part_and_the_palette_carries_them
         await pilot.press("colon")
         await pilot.press(*"Sources: Reverse")
         await until(pilot, lambda: "Reverse the sort order" in text_of(app))
-        before = tab.descending
+        before = tab.model.descending
         await pilot.press("enter")
-        await until(pilot, lambda: tab.descending is not before)
+        await until(pilot, lambda: tab.model.descending is not before)
         assert app.tab is tab
 
     session(taught, script)
@@ -107,11 +107,11 @@ def test_keys_can_be_changed_and_mistakes_in_the_file_are_told(taught: Path, mon
 
     async def script(app: ReviewApp, pilot: Any) -> None:
         tab = await go(app, pilot, "sources")
-        before = tab.descending
+        before = tab.model.descending
         await pilot.press("S")
-        assert tab.descending is before
+        assert tab.model.descending is before
         await pilot.press("z")
-        assert tab.descending is not before
+        assert tab.model.descending is not before
         told = " ".join(notification.message for notification in app._notifications)
         assert "no action 'sources.prun'; did you mean 'sources.prune'?" in told
         assert "sources.tune must be a text" in told
@@ -125,7 +125,8 @@ def test_keys_can_be_changed_and_mistakes_in_the_file_are_told(taught: Path, mon
 def test_a_session_is_remembered(taught: Path) -> None:
     async def first(app: ReviewApp, pilot: Any) -> None:
         tab = await go(app, pilot, "demos")
-        tab._again(sort="input", descending=True)
+        tab.model.sort_by("input")
+        tab.model.reverse()
         tab.action_state()
         await settled(pilot)
         app.theme = "nord"
@@ -135,8 +136,9 @@ def test_a_session_is_remembered(taught: Path) -> None:
         assert app.theme == "nord"
         tab: Any = app.tab
         assert tab.NAME == "demos"
-        assert (tab.asked.sort, tab.asked.descending, tab.asked.filter.pruned) == ("input", True, False)
-        assert tab.rows.size
+        asked = tab.model.asked
+        assert (asked.sort, asked.descending, asked.filter.pruned) == ("input", True, False)
+        assert tab.model.rows.size
 
     session(taught, first)
     session(taught, second)
@@ -173,7 +175,7 @@ def test_a_damaged_memory_counts_as_none(taught: Path, kept: str) -> None:
     async def script(app: ReviewApp, pilot: Any) -> None:
         assert app.tab is not None and app.tab.NAME == "overview"
         demos: Any = await go(app, pilot, "demos")
-        assert demos.asked.sort == "row" and demos.rows.size
+        assert demos.model.asked.sort == "row" and demos.model.rows.size
 
     session(taught, script)
     assert json.loads((taught / "review.json").read_text())["tab"] == "demos"
@@ -209,7 +211,7 @@ def test_no_byte_of_the_pool_reaches_the_terminal_raw_or_as_markup(taught: Path)
         await pilot.press("o", "d", "d", "enter")
         await settled(pilot)
         safe(app)
-        assert len(demos.rows) == len(HOSTILE)
+        assert len(demos.model.rows) == len(HOSTILE)
         await pilot.press("a", "x")
         await settled(pilot)
         safe(app)
@@ -240,12 +242,12 @@ def test_any_terminal_size_will_do(taught: Path, size: tuple[int, int]) -> None:
 def test_what_the_command_line_changes_meanwhile_is_seen(taught: Path, run: Run) -> None:
     async def script(app: ReviewApp, pilot: Any) -> None:
         tab: Any = await go(app, pilot, "sources")
-        assert all(s.kept for s in tab.sources)
+        assert all(s.kept for s in tab.model.sources)
         done = run("prune", "--source", "noisy", "-w", taught)
         assert done.code == 0, done.err
-        await until(pilot, lambda: [s.source for s in tab.sources if not s.kept] == ["noisy"])
+        await until(pilot, lambda: [s.source for s in tab.model.sources if not s.kept] == ["noisy"])
         await pilot.press("u")
-        await until(pilot, lambda: all(s.kept for s in tab.sources))
+        await until(pilot, lambda: all(s.kept for s in tab.model.sources))
 
     session(taught, script)
 
@@ -326,11 +328,11 @@ def test_decisions_keep_their_order_however_fast_the_keys(taught: Path) -> None:
     async def script(app: ReviewApp, pilot: Any) -> None:
         demos: Any = await go(app, pilot, "demos")
         await pilot.press("x", "j", "x", "j", "x", "u")
-        await until(pilot, lambda: len(demos.known.pruned) == 2)
+        await until(pilot, lambda: len(demos.model.known.pruned) == 2)
         await settled(pilot)
-        assert demos.known.pruned.tolist() == demos.rows[:2].tolist()
+        assert demos.model.known.pruned.tolist() == demos.model.rows[:2].tolist()
         await pilot.press("u", "u")
-        await until(pilot, lambda: len(demos.known.pruned) == 0)
+        await until(pilot, lambda: len(demos.model.known.pruned) == 0)
         await pilot.press("u")
         await until(pilot, lambda: any("no decision left" in n.message for n in app._notifications))
 

@@ -57,7 +57,7 @@ def static(app: ReviewApp, selector: str) -> str:
 
 
 def state(app: ReviewApp, number: int) -> str:
-    return next((seen.job.state for seen in app.query_one(JobsTab).seen if seen.job.number == number), "")
+    return next((seen.job.state for seen in app.query_one(JobsTab).model.seen if seen.job.number == number), "")
 
 
 def test_a_job_is_started_once_its_cost_is_known(workspace: Workspace, server: Server) -> None:
@@ -93,10 +93,10 @@ def test_a_job_is_started_once_its_cost_is_known(workspace: Workspace, server: S
         assert "job 1 done: best of 2" in said(app)
         assert len(asked(server)) == told["to_ask"]
         await pilot.press("enter")  # from a finished evaluation to its table
-        await until(pilot, lambda: app.query_one(EvaluateTab).rows)
+        await until(pilot, lambda: app.query_one(EvaluateTab).model.rows)
         assert app.tab is not None
         assert app.tab.NAME == "evaluate"
-        assert {name for name, _ in app.query_one(EvaluateTab).rows} == {"zero", "bm25"}
+        assert {name for name, _ in app.query_one(EvaluateTab).model.rows} == {"zero", "bm25"}
 
     session(workspace.path, script)
 
@@ -161,7 +161,7 @@ def test_cancel_and_resume_by_keys(workspace: Workspace, server: Server) -> None
         server.delay = 0.0
         await pilot.press("r")
         await until(pilot, lambda: state(app, 2) == "done")
-        assert app.query_one(JobsTab).selected == 2
+        assert app.query_one(JobsTab).model.selected == 2
         assert Counter(asked(server)).most_common(1)[0][1] == 1
 
     session(workspace.path, script)
@@ -189,7 +189,7 @@ def test_a_killed_job_is_told_and_the_queue_goes_on(workspace: Workspace, server
         await pilot.pause()
         assert find(workspace, 2).live
         app.query_one(JobsTab).select(2)
-        await until(pilot, lambda: app.query_one(JobsTab).selected == 2)
+        await until(pilot, lambda: app.query_one(JobsTab).model.selected == 2)
         await pilot.press("K")
         await pilot.press("y")
         await until(pilot, lambda: state(app, 2) == "cancelled")

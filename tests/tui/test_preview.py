@@ -18,10 +18,10 @@ from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.choose import Choose
 from icl_curate.tui.dialogs.confirm import Confirm
+from icl_curate.tui.tabs.preview.model import Side
 from icl_curate.tui.tabs.preview.tab import PreviewTab
 from icl_curate.tui.themes import named_styles
 from icl_curate.tui.widgets.reader import Reader
-from icl_curate.tui.widgets.side import Side
 from rich.console import Console
 from rich.theme import Theme
 from textual.pilot import Pilot
@@ -68,10 +68,7 @@ def ids(side: Side) -> list[str]:
 
 def settled(tab: PreviewTab, query: str) -> bool:
     """Both sides show what ``query`` gets."""
-    return all(
-        side.chosen and side.chosen.seen and side.chosen.seen.query.input == query
-        for side in (tab.side(0), tab.side(1))
-    )
+    return all(side.chosen and side.chosen.seen and side.chosen.seen.query.input == query for side in tab.model.sides)
 
 
 def laid_out(app: ReviewApp, selector: str) -> str:
@@ -96,23 +93,23 @@ def test_selections_are_those_of_the_selector_for_typed_and_indexed_queries(tmp_
         for query in (asked[1], asked[2], asked[3]):  # the last one holds a megabyte
             await pilot.press("n")
             await until(pilot, lambda query=query: settled(tab, query.input))
-            assert ids(tab.side(0)) == wanted(query, "bm25")
-            assert ids(tab.side(1)) == wanted(query, "random")
+            assert ids(tab.model.sides[0]) == wanted(query, "bm25")
+            assert ids(tab.model.sides[1]) == wanted(query, "random")
             await pilot.pause()
             assert is_safe(text_of(app))
         await pilot.press("plus", "plus")
-        await until(pilot, lambda: len(ids(tab.side(1))) == SHOTS + 2)
-        assert ids(tab.side(0)) == wanted(asked[3], "bm25", SHOTS + 2)
+        await until(pilot, lambda: len(ids(tab.model.sides[1])) == SHOTS + 2)
+        assert ids(tab.model.sides[0]) == wanted(asked[3], "bm25", SHOTS + 2)
         await pilot.press("N", "minus")
-        await until(pilot, lambda: settled(tab, asked[2].input) and len(ids(tab.side(0))) == SHOTS + 1)
+        await until(pilot, lambda: settled(tab, asked[2].input) and len(ids(tab.model.sides[0])) == SHOTS + 1)
         await pilot.press("slash", *"word7 card")
         assert tab.query_one("#query", Input).value == "word7 card"  # letters are letters while a text is typed
         await until(pilot, lambda: settled(tab, "word7 card"))
-        assert ids(tab.side(0)) == wanted("word7 card", "bm25", SHOTS + 1)
+        assert ids(tab.model.sides[0]) == wanted("word7 card", "bm25", SHOTS + 1)
         await pilot.press("enter")
         assert app.focused is tab.side(0).table
         why = laid_out(app, "#why")
-        seen = tab.side(0).chosen
+        seen = tab.model.sides[0].chosen
         assert seen is not None
         assert seen.seen is not None
         for word, added in seen.seen.words[0]:
@@ -122,8 +119,8 @@ def test_selections_are_those_of_the_selector_for_typed_and_indexed_queries(tmp_
         await pilot.press("v")
         await until(pilot, lambda: isinstance(app.screen, Choose))
         await pilot.press(*"word5", "enter")
-        await until(pilot, lambda: tab.query_asked and tab.query_asked.id in ("q3", "q5"))
-        assert tab.typed == ""
+        await until(pilot, lambda: tab.model.query and tab.model.query.id in ("q3", "q5"))
+        assert tab.model.typed == ""
 
     session(workspace.path, script)
 
@@ -133,23 +130,23 @@ def test_shots_of_both_sides_name_each_other_and_what_cannot_select_says_why(tmp
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         tab = app.query_one(PreviewTab)
-        await until(pilot, lambda: ids(tab.side(1)))
+        await until(pilot, lambda: ids(tab.model.sides[1]))
         await pilot.press("l", "m")
         assert isinstance(app.screen, Choose)
         await pilot.press(*"dense", "enter")
-        await until(pilot, lambda: tab.side(1).chosen and tab.side(1).chosen.error)
+        await until(pilot, lambda: tab.model.sides[1].chosen and tab.model.sides[1].chosen.error)
         text = text_of(app)
         assert "have no vectors" in text
         assert "icl-curate index --encoder" in text
-        assert len(ids(tab.side(0))) == SHOTS
+        assert len(ids(tab.model.sides[0])) == SHOTS
         await pilot.press("m", *"bm25", "enter")
-        await until(pilot, lambda: ids(tab.side(1)) == ids(tab.side(0)))
+        await until(pilot, lambda: ids(tab.model.sides[1]) == ids(tab.model.sides[0]))
         for place in range(SHOTS):
             line = tab.side(0).table.line(place)
             assert line is not None
             assert f"#{place + 1}" in [str(cell) for cell in line.cells]
         await pilot.press("m", *"zero", "enter")
-        await until(pilot, lambda: tab.side(1).method == "zero" and tab.side(1).chosen)
+        await until(pilot, lambda: tab.model.sides[1].method == "zero" and tab.model.sides[1].chosen)
         assert "no demonstrations: zero-shot" in text_of(app)
         await pilot.press("t")
         await until(pilot, lambda: "no demonstration to leave out" in said(app))
@@ -162,7 +159,7 @@ def test_the_llm_is_asked_once_its_cost_was_agreed_to(tmp_path: Path, server: Se
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         tab = app.query_one(PreviewTab)
-        await until(pilot, lambda: ids(tab.side(1)))
+        await until(pilot, lambda: ids(tab.model.sides[1]))
         await pilot.press("a")
         await until(pilot, lambda: isinstance(app.screen, Confirm) and "cost" in text_of(app))
         text = text_of(app)
@@ -174,8 +171,8 @@ def test_the_llm_is_asked_once_its_cost_was_agreed_to(tmp_path: Path, server: Se
         await pilot.press("a")
         await until(pilot, lambda: isinstance(app.screen, Confirm))
         await pilot.press("y")
-        await until(pilot, lambda: all(side.chosen and side.chosen.answered for side in tab.query(Side)))
-        for side in tab.query(Side):
+        await until(pilot, lambda: all(side.chosen and side.chosen.answered for side in tab.model.sides))
+        for side in tab.model.sides:
             assert side.chosen is not None
             assert side.chosen.seen is not None
             assert side.chosen.answered is not None
@@ -190,7 +187,7 @@ def test_the_llm_is_asked_once_its_cost_was_agreed_to(tmp_path: Path, server: Se
         await pilot.press("t")
         await until(pilot, lambda: isinstance(app.screen, Confirm) and f"to ask: {SHOTS + 1}" in text_of(app))
         await pilot.press("y")
-        answered = lambda: tab.side(0).chosen.answered  # type: ignore[union-attr]  # noqa: E731
+        answered = lambda: tab.model.sides[0].chosen.answered  # type: ignore[union-attr]  # noqa: E731
         await until(pilot, lambda: answered().others)
         assert len(server.calls) == calls + SHOTS + 1
         found = answered()
@@ -212,12 +209,12 @@ def test_the_llm_is_asked_once_its_cost_was_agreed_to(tmp_path: Path, server: Se
     async def again(app: ReviewApp, pilot: Pilot[None]) -> None:
         tab = app.query_one(PreviewTab)
         calls = len(server.calls)
-        await until(pilot, lambda: tab.side(0).chosen and tab.side(0).chosen.answered)
-        chosen = tab.side(0).chosen
+        await until(pilot, lambda: tab.model.sides[0].chosen and tab.model.sides[0].chosen.answered)
+        chosen = tab.model.sides[0].chosen
         assert chosen is not None
         assert chosen.answered is not None
         assert len(chosen.answered.others) == SHOTS + 1  # earlier answers are shown without being asked for
-        assert tab.shown_pane == "prompt"
+        assert tab.model.pane == "prompt"
         assert len(server.calls) == calls
 
     session(workspace.path, again)
@@ -230,15 +227,15 @@ def test_what_is_asked_for_while_a_selection_is_under_way_is_asked_of_that_selec
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         tab = app.query_one(PreviewTab)
-        await until(pilot, lambda: ids(tab.side(1)))
+        await until(pilot, lambda: ids(tab.model.sides[1]))
         tab.action_step(1)
         tab.action_ask()  # before the second query's demonstrations are there
         await until(pilot, lambda: isinstance(app.screen, Confirm) and "cost" in text_of(app))
         await pilot.press("y")
-        await until(pilot, lambda: all(side.chosen and side.chosen.answered for side in tab.query(Side)))
+        await until(pilot, lambda: all(side.chosen and side.chosen.answered for side in tab.model.sides))
         assert len(server.asked("word1 word3")) == 2
         assert not server.asked("word0 word2")
-        for side in tab.query(Side):
+        for side in tab.model.sides:
             assert side.chosen is not None
             assert side.chosen.answered is not None
             assert side.chosen.answered.whole.prompt.query.id == "q1"
@@ -252,7 +249,7 @@ def test_an_llm_that_fails_is_told_and_may_be_asked_again(tmp_path: Path, server
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         tab = app.query_one(PreviewTab)
-        await until(pilot, lambda: ids(tab.side(1)))
+        await until(pilot, lambda: ids(tab.model.sides[1]))
         for _ in range(2):
             app.clear_notifications()
             await pilot.press("a")
@@ -269,14 +266,14 @@ def test_pruning_here_selects_anew_and_undo_brings_it_back(tmp_path: Path) -> No
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         tab = app.query_one(PreviewTab)
-        await until(pilot, lambda: ids(tab.side(0)))
-        before = ids(tab.side(0))
+        await until(pilot, lambda: ids(tab.model.sides[0]))
+        before = ids(tab.model.sides[0])
         await pilot.press("j", "x")
-        await until(pilot, lambda: ids(tab.side(0)) != before and len(ids(tab.side(0))) == SHOTS)
-        assert before[1] not in ids(tab.side(0))
+        await until(pilot, lambda: ids(tab.model.sides[0]) != before and len(ids(tab.model.sides[0])) == SHOTS)
+        assert before[1] not in ids(tab.model.sides[0])
         assert "prune" in said(app)
         await pilot.press("u")
-        await until(pilot, lambda: ids(tab.side(0)) == before)
+        await until(pilot, lambda: ids(tab.model.sides[0]) == before)
 
     session(workspace.path, script)
 
@@ -287,7 +284,7 @@ def test_small_terminals_show_shots_and_reasons(tmp_path: Path, size: tuple[int,
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         tab = app.query_one(PreviewTab)
-        await until(pilot, lambda: ids(tab.side(1)))
+        await until(pilot, lambda: ids(tab.model.sides[1]))
         await pilot.pause()
         assert "bm25" in text_of(app)
         assert "o0" in text_of(app)
@@ -326,7 +323,7 @@ def test_a_server_that_the_workspace_alone_names_is_not_asked_and_the_cost_says_
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         tab = app.query_one(PreviewTab)
-        await until(pilot, lambda: tab.side(0).chosen)
+        await until(pilot, lambda: tab.model.sides[0].chosen)
         await pilot.press("a")
         await until(pilot, lambda: f"llm trust {server.url}" in said(app))
         assert not isinstance(app.screen, Confirm)

@@ -51,11 +51,13 @@ async def started(app: ReviewApp, pilot: Pilot[None], number: int) -> None:
     states = {"queued", "running", ""}
     await until(
         pilot,
-        lambda: next((seen.job.state for seen in jobs.seen if seen.job.number == number), "") not in states,
+        lambda: next((seen.job.state for seen in jobs.model.seen if seen.job.number == number), "") not in states,
         f"the end of job {number}",
     )
-    assert jobs.current is not None
-    assert (jobs.current.job.number, jobs.current.job.state) == (number, "done"), jobs.current.job.error
+    assert jobs.model.current is not None
+    assert (jobs.model.current.job.number, jobs.model.current.job.state) == (number, "done"), (
+        jobs.model.current.job.error
+    )
 
 
 def test_from_index_to_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,12 +110,12 @@ def test_from_index_to_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         await until(pilot, lambda: app.tab is not None and "prune" in getattr(app.tab, "step", ""))
         await pilot.press("enter")
         tab: Any = app.tab
-        await until(pilot, lambda: tab.NAME == "sources" and tab.measured and tab.measured.tuned)
-        tuned = tab.measured.tuned
+        await until(pilot, lambda: tab.NAME == "sources" and tab.model.measured and tab.model.measured.tuned)
+        tuned = tab.model.measured.tuned
         assert tuned.worth_it
         await pilot.press("t")
         await prune_below(app, pilot)
-        active = whole - sum(s.demonstrations for s in tab.sources if s.source in tuned.pruned)
+        active = whole - sum(s.demonstrations for s in tab.model.sources if s.source in tuned.pruned)
         await until(pilot, lambda: now().active == active)
         await settled(pilot)
         await pilot.press("u")
@@ -126,11 +128,11 @@ def test_from_index_to_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         demos: Any = await go(app, pilot, "demos")
         await pilot.press("slash")
         await typed(pilot, "refund")
-        await until(pilot, lambda: demos._shown.asked.filter.search == "refund" and demos.seen)
+        await until(pilot, lambda: demos.model.found.asked.filter.search == "refund" and demos.model.seen)
         await pilot.press("enter", "v")  # active ones only
-        await until(pilot, lambda: demos._shown.asked.filter.pruned is False)
+        await until(pilot, lambda: demos.model.found.asked.filter.pruned is False)
         await settled(pilot)
-        gone = demos.seen.demonstration.id
+        gone = demos.model.seen.demonstration.id
         await pilot.press("x")
         await until(pilot, lambda: now().active == active - 1)
 
@@ -142,10 +144,12 @@ def test_from_index_to_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         await until(
             pilot,
             lambda: (
-                preview.side(0).chosen and preview.query_asked.input == "where is my money" and not preview._selecting
+                preview.model.sides[0].chosen
+                and preview.model.query.input == "where is my money"
+                and not preview.model.selecting
             ),
         )
-        assert not {shot.source for shot in preview.side(0).chosen.shots} & set(tuned.pruned)
+        assert not {shot.source for shot in preview.model.sides[0].chosen.shots} & set(tuned.pruned)
 
         # export
         await go(app, pilot, "overview")

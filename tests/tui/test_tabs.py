@@ -34,7 +34,7 @@ from icl_curate.engine.store.trials import source_summaries
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.confirm import Confirm
-from icl_curate.tui.tabs.overview.tab import ago
+from icl_curate.tui.tabs.overview.rows import ago
 from icl_curate.tui.widgets.curve import Curve
 from icl_curate.tui.widgets.table import LineTable
 
@@ -80,19 +80,19 @@ def test_sources_are_sorted_by_any_column_with_the_unknown_last(taught: Path) ->
 
     async def script(app: ReviewApp, pilot: Any) -> None:
         tab = await go(app, pilot, "sources")
-        assert [s.source for s in tab.sources] == ["clean", ODD, "noisy"]
+        assert [s.source for s in tab.model.sources] == ["clean", ODD, "noisy"]
         lines = text_of(app)
         assert all(display_line(s.source) in lines and f"{s.reliability:.3f}" in lines for s in source_summaries(made))
         await pilot.press("j")
         here = tab.current.source
         for _ in range(9):
             await pilot.press("s")
-            values = [getattr(s, _FIELD[tab.sort]) for s in tab.sources]
-            assert values == sorted(values, reverse=tab.descending)
+            values = [getattr(s, _FIELD[tab.model.sort]) for s in tab.model.sources]
+            assert values == sorted(values, reverse=tab.model.descending)
             assert tab.current.source == here, "the cursor stays on its source"
         await pilot.press("S")
-        values = [getattr(s, _FIELD[tab.sort]) for s in tab.sources]
-        assert values == sorted(values, reverse=tab.descending)
+        values = [getattr(s, _FIELD[tab.model.sort]) for s in tab.model.sources]
+        assert values == sorted(values, reverse=tab.model.descending)
 
     session(taught, script)
 
@@ -110,14 +110,14 @@ def test_the_threshold_moves_over_the_curve_and_prunes_what_lies_below(taught: P
 
     async def script(app: ReviewApp, pilot: Any) -> None:
         tab = await go(app, pilot, "sources")
-        await until(pilot, lambda: tab.measured is not None)
-        while tab.estimator != "reliability":
+        await until(pilot, lambda: tab.model.measured is not None)
+        while tab.model.estimator != "reliability":
             await pilot.press("e")
         await pilot.press(*["h"] * 5)
         for at, (threshold, dropped, accuracy) in enumerate(found.curves["reliability"]):
             assert tab.query_one(Curve).at == at
             below = {name for name, score in found.scores["reliability"].items() if score < threshold}
-            assert len(below) == dropped and tab._below() == below
+            assert len(below) == dropped and tab.model.below() == below
             told = text_of(app)
             assert f"below {threshold:.3f} drops {dropped}/3" in told and f"→ {accuracy:.3f}" in told
             await pilot.press("l")
@@ -130,9 +130,9 @@ def test_the_threshold_moves_over_the_curve_and_prunes_what_lies_below(taught: P
         await pilot.press("h", "p")
         await until(pilot, lambda: isinstance(app.screen, Confirm))
         await pilot.press("y")
-        await until(pilot, lambda: [s.source for s in tab.sources if not s.kept] == ["noisy"])
+        await until(pilot, lambda: [s.source for s in tab.model.sources if not s.kept] == ["noisy"])
         await pilot.press("u")
-        await until(pilot, lambda: all(s.kept for s in tab.sources))
+        await until(pilot, lambda: all(s.kept for s in tab.model.sources))
 
     session(taught, script)
     assert [(e.action, e.targets, e.undone) for e in history(made)] == [
@@ -145,11 +145,11 @@ def test_the_threshold_moves_over_the_curve_and_prunes_what_lies_below(taught: P
 def test_tuning_marks_what_validation_chooses(taught: Path) -> None:
     async def script(app: ReviewApp, pilot: Any) -> None:
         tab = await go(app, pilot, "sources")
-        await until(pilot, lambda: tab.measured is not None)
+        await until(pilot, lambda: tab.model.measured is not None)
         await pilot.press("e", "l", "t")
-        tuned = tab.measured.tuned
+        tuned = tab.model.measured.tuned
         assert tuned.worth_it and "noisy" in tuned.pruned
-        assert tab.estimator == tuned.estimator and tab._below() == set(tuned.pruned)
+        assert tab.model.estimator == tuned.estimator and tab.model.below() == set(tuned.pruned)
         assert f"{tuned.gain:+.3f}" in text_of(app)
 
     session(taught, script)
@@ -159,14 +159,14 @@ def test_a_source_is_pruned_kept_and_looked_into(taught: Path) -> None:
     async def script(app: ReviewApp, pilot: Any) -> None:
         tab = await go(app, pilot, "sources")
         await pilot.press("j", "x")  # ten rows: no question asked
-        await until(pilot, lambda: [s.source for s in tab.sources if not s.kept] == [ODD])
+        await until(pilot, lambda: [s.source for s in tab.model.sources if not s.kept] == [ODD])
         await pilot.press("r")
-        await until(pilot, lambda: all(s.kept for s in tab.sources))
+        await until(pilot, lambda: all(s.kept for s in tab.model.sources))
         await pilot.press("r")
         await until(pilot, lambda: history(Workspace.open(taught))[0].action == "keep")
         await pilot.press("enter")
         demos: Any = app.tab
-        await until(pilot, lambda: len(demos.rows) == SOURCES[ODD])
+        await until(pilot, lambda: len(demos.model.rows) == SOURCES[ODD])
         assert demos.NAME == "demos"
 
     session(taught, script)
@@ -193,33 +193,33 @@ def test_demos_search_filter_and_sort_like_brute_force(taught: Path) -> None:
 
     async def script(app: ReviewApp, pilot: Any) -> None:
         demos = await go(app, pilot, "demos")
-        assert demos.rows.tolist() == [row for row, *_ in rows]
+        assert demos.model.rows.tolist() == [row for row, *_ in rows]
         await pilot.press("slash", *"KIND")
         await settled(pilot)
         wanted = [r[0] for r in rows if "kind" in (r[3] + r[4]).lower()]
-        assert demos.rows.tolist() == wanted
+        assert demos.model.rows.tolist() == wanted
         await pilot.press("backspace", "backspace", *"nd of")
         await settled(pilot)
-        assert demos.asked.filter.search == "KInd of"
-        assert demos.rows.tolist() == []
+        assert demos.model.asked.filter.search == "KInd of"
+        assert demos.model.rows.tolist() == []
         assert "nothing matches" in text_of(app)
         await pilot.press("escape", "c")
         await settled(pilot)
         await pilot.press("v", "v")
         await settled(pilot)
-        assert demos.rows.tolist() == [r[0] for r in rows if r[2] == "noisy"]
+        assert demos.model.rows.tolist() == [r[0] for r in rows if r[2] == "noisy"]
         await pilot.press("c", "s", "s", "s")  # row → effect → source → id
         await settled(pilot)
-        assert demos.asked.sort == "id"
-        assert demos.rows.tolist() == [r[0] for r in sorted(rows, key=lambda r: r[1].encode())]
+        assert demos.model.asked.sort == "id"
+        assert demos.model.rows.tolist() == [r[0] for r in sorted(rows, key=lambda r: r[1].encode())]
         await pilot.press("S")
         await settled(pilot)
-        assert demos.rows.tolist() == [r[0] for r in sorted(rows, key=lambda r: r[1].encode(), reverse=True)]
+        assert demos.model.rows.tolist() == [r[0] for r in sorted(rows, key=lambda r: r[1].encode(), reverse=True)]
         await pilot.press("c", "f", *"split", "enter")
         await pilot.pause()
         await pilot.press("down", "enter")
         await settled(pilot)
-        assert demos.asked.filter.split == "validation" and len(demos.rows) == 24
+        assert demos.model.asked.filter.split == "validation" and len(demos.model.rows) == 24
         await pilot.press("x")
         await settled(pilot)
         assert any("only demonstrations can be pruned" in n.message for n in app._notifications)
@@ -235,17 +235,17 @@ def test_the_ledger_stands_in_the_list_and_the_flips_in_the_detail(taught: Path)
         demos = await go(app, pilot, "demos")
         await pilot.press("m")
         await settled(pilot)
-        assert demos.rows.tolist() == [row_of[HURTFUL]]
+        assert demos.model.rows.tolist() == [row_of[HURTFUL]]
         told = text_of(app)
         assert "+0 -11" in told and "hurt 11" in told and "was [/x] → " in told and "is ␛[1m now" in told
         await pilot.press("m")
         await settled(pilot)
-        assert demos.rows.tolist() == [row_of[HELPFUL]]
+        assert demos.model.rows.tolist() == [row_of[HELPFUL]]
         await pilot.press("m", "s")
         await settled(pilot)
-        assert demos.asked.sort == "effect"
-        assert demos.rows[:3].tolist() == [s.row for s in ledger(made)]
-        assert len(demos.rows) == sum(SOURCES.values())
+        assert demos.model.asked.sort == "effect"
+        assert demos.model.rows[:3].tolist() == [s.row for s in ledger(made)]
+        assert len(demos.model.rows) == sum(SOURCES.values())
         await pilot.press("y")
         await settled(pilot)
         assert json.loads(app.clipboard)["id"] == HURTFUL
@@ -259,29 +259,29 @@ def test_many_are_marked_pruned_and_put_back(taught: Path) -> None:
     async def script(app: ReviewApp, pilot: Any) -> None:
         demos = await go(app, pilot, "demos")
         await pilot.press("j", "space", "j", "space", "x")
-        await until(pilot, lambda: len(demos.known.pruned) == 2)
-        assert demos.known.pruned.tolist() == demos.rows[[1, 3]].tolist()
-        assert not demos.marks.any()
+        await until(pilot, lambda: len(demos.model.known.pruned) == 2)
+        assert demos.model.known.pruned.tolist() == demos.model.rows[[1, 3]].tolist()
+        assert not demos.model.marks.count
         assert sum(line.startswith("✗") for line in lines_of(app)) == 2
         await pilot.press("slash", *"noisy kind", "enter")
         await settled(pilot)
         await pilot.press("a")
-        assert int(demos.marks.sum()) == SOURCES["noisy"] and f"{SOURCES['noisy']} marked" in text_of(app)
+        assert demos.model.marks.count == SOURCES["noisy"] and f"{SOURCES['noisy']} marked" in text_of(app)
         await pilot.press("x")
         await until(pilot, lambda: isinstance(app.screen, Confirm))
         await pilot.press("n")
         await settled(pilot)
-        assert len(demos.known.pruned) == 2 and demos.marks.any(), "nothing is lost by saying no"
+        assert len(demos.model.known.pruned) == 2 and demos.model.marks.count, "nothing is lost by saying no"
         await pilot.press("x")
         await until(pilot, lambda: isinstance(app.screen, Confirm))
         await pilot.press("enter")
-        await until(pilot, lambda: len(demos.known.pruned) == 2 + SOURCES["noisy"])
+        await until(pilot, lambda: len(demos.model.known.pruned) == 2 + SOURCES["noisy"])
         await settled(pilot)
         assert "pruned by" in text_of(app)
         await pilot.press("r")
-        await until(pilot, lambda: len(demos.known.pruned) == 1 + SOURCES["noisy"])
+        await until(pilot, lambda: len(demos.model.known.pruned) == 1 + SOURCES["noisy"])
         await pilot.press("u", "u", "u")
-        await until(pilot, lambda: len(demos.known.pruned) == 0)
+        await until(pilot, lambda: len(demos.model.known.pruned) == 0)
 
     session(taught, script)
     assert [entry.undone for entry in history(made) if entry.action != "undo"] == [True, True, True]
@@ -303,7 +303,7 @@ def test_thirty_thousand_rows_are_paged_and_few_of_them_held(tmp_path: Path) -> 
         await until(pilot, lambda: "d029999" in lines_of(app)[-2])
         await pilot.press(*["pageup"] * 3, *["k"] * 5)
         await settled(pilot)
-        assert f"d{int(demos.rows[table.cursor]):06}" in text_of(app) and "·" not in "".join(lines_of(app)[3:20])
+        assert f"d{int(demos.model.rows[table.cursor]):06}" in text_of(app) and "·" not in "".join(lines_of(app)[3:20])
         table.scroll_to(y=15_000, animate=False)
         await until(pilot, lambda: "d015000" in text_of(app))
         assert len(table._lines) <= 4_000
@@ -312,10 +312,10 @@ def test_thirty_thousand_rows_are_paged_and_few_of_them_held(tmp_path: Path) -> 
         assert round(table.scroll_y) == 15_000, "a reload leaves the view where it was"
         await pilot.press("s", "s", "s", "g")
         await settled(pilot)
-        assert demos.asked.sort == "input"
+        assert demos.model.asked.sort == "input"
         with made.read() as con:
             wanted = con.execute("SELECT row FROM demonstrations ORDER BY input, row").fetchnumpy()["row"]
-        assert np.array_equal(demos.rows, wanted)
+        assert np.array_equal(demos.model.rows, wanted)
 
     session(tmp_path, script)
 

@@ -1,118 +1,17 @@
-"""One demonstration in full: its fields, what training saw it do, and the answers it turned."""
+"""Where one demonstration is read in full."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 from rich.text import Text
 
-from ...engine.pool.display import display_line, display_text
-from ...engine.pool.records import Demonstration
-from ...engine.ranker.ledger import LedgerEntry, flips_of
-from ...engine.store.browse import first_of_group
-from ...engine.store.decisions import Entry, last_word
-from ...engine.store.demonstrations import fetch
-from ...engine.store.ledger import Flip
-from ...engine.store.workspace import Workspace
+from .demonstration import Seen, in_full
 from .reader import Reader
-
-MOST = 6_000
-"""Characters of a text that are laid out; the rest is counted."""
-
-MOST_FLIPS = 30
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A row, the decision that holds for it, the id of the row it repeats, its entry in the ledger, if training
-    showed it, and the flips behind that."""
-
-    demonstration: Demonstration
-    decision: Entry | None
-    repeats: str
-    entry: LedgerEntry | None
-    flips: Sequence[Flip]
-
-
-def look_up(workspace: Workspace, row: int, entry: LedgerEntry | None) -> Seen | None:
-    """Read a row; None where it is gone. For threads."""
-    found = fetch(workspace, [row])
-    if not found:
-        return None
-    first = first_of_group(workspace, row)
-    return Seen(
-        found[0],
-        last_word(workspace, row),
-        fetch(workspace, [first])[0].id if first != row else "",
-        entry,
-        flips_of(workspace, row) if entry else (),
-    )
 
 
 class Detail(Reader):
-    """Shows `Seen`."""
+    """Shows `demonstration.Seen`."""
 
     TITLE = "Demonstration"
 
     def tell(self, seen: Seen | None) -> None:
-        self.read(_text(seen) if seen else Text())
-
-
-def _text(seen: Seen) -> Text:
-    d = seen.demonstration
-    told = Text.assemble((display_line(d.id, 60), "title"), ("  from ", "muted"), display_line(d.source, 60))
-    if seen.decision is not None:
-        told.append_text(_decision(seen.decision))
-    if seen.repeats:
-        told.append("\nrepeats ", "warn").append(display_line(seen.repeats, 60))
-    _field(told, "input", d.input)
-    _field(told, "output", d.output)
-    if d.options:
-        _field(told, "options", "\n".join(d.options))
-    if d.answers:
-        _field(told, "further answers", "\n".join(d.answers))
-    if d.context:
-        _field(told, "context", d.context)
-    if d.metadata:
-        _field(told, "metadata", "\n".join(f"{name}: {value}" for name, value in d.metadata.items()))
-    if seen.entry is not None:
-        _ledger(told, seen.entry, seen.flips)
-    return told
-
-
-def _decision(entry: Entry) -> Text:
-    did = {"prune": "pruned", "restore": "restored", "keep": "kept"}.get(entry.action, entry.action)
-    what = f" with source {display_line(entry.targets[0], 40)}" if entry.scope == "source" else ""
-    why = f": {display_line(entry.reason, 200)}" if entry.reason else ""
-    return Text.assemble(
-        "\n", (did, "bad" if entry.action == "prune" else "good"),
-        (f"{what} by {display_line(entry.who, 30)}, {entry.decided_at:%Y-%m-%d %H:%M}{why}", "muted"),
-    )  # fmt: skip
-
-
-def _field(told: Text, name: str, value: str) -> None:
-    told.append(f"\n\n{name}\n", "primary")
-    told.append(display_text(value[:MOST]))
-    if len(value) > MOST:
-        told.append(f"\n… {len(value) - MOST:,} more characters", "warn")
-
-
-def _ledger(told: Text, s: LedgerEntry, flips: Sequence[Flip]) -> None:
-    told.append("\n\nledger\n", "primary")
-    style = "bad" if s.high < 0 else "good" if s.low > 0 else ""
-    told.append(f"{s.estimate:+.3f}", style)
-    told.append(f"  (95 %: {s.low:+.3f} to {s.high:+.3f})", "muted")
-    told.append(f"\nshown {s.shown:,} times, ")
-    told.append(f"helped {s.helped:,}", "good" if s.helped else "")
-    told.append(", ")
-    told.append(f"hurt {s.hurt:,}", "bad" if s.hurt else "")
-    for flip in flips[:MOST_FLIPS]:
-        told.append("\n\n")
-        told.append("▲ " if flip.helped else "▼ ", "good" if flip.helped else "bad")
-        told.append(display_line(flip.query_input, 300))
-        told.append(f"\n  {display_line(flip.answer_before, 80)} → ", "muted")
-        told.append(display_line(flip.answer_after, 80), "good" if flip.helped else "bad")
-        told.append(f"   {len(flip.shown)} shots, run {flip.run}", "muted")
-    if len(flips) > MOST_FLIPS:
-        told.append(f"\n\nand {len(flips) - MOST_FLIPS:,} more flips", "muted")
+        self.read(in_full(seen) if seen else Text())

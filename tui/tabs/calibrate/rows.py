@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from ....engine.calibrate.results import ScoredDocument, ScoredRound, SteppedQuery
+from ....engine.llm.spec import is_stand_in
 from ....engine.pool.display import display_line
 from ....engine.pool.prompts import Message
 from ....engine.store.demonstrations import Listed
 from ....engine.store.reviews import Review
 from ....engine.store.rounds import Final
-from ...widgets.lines import Bar, Column, Line
+from ...widgets.lines import Bar, Column, Line, stroke
 from ..preview import reasons
+from .model import CalibrateModel, Found
 
 CUT = 300
 """Characters of a text that a table is given."""
@@ -39,6 +41,22 @@ ROUNDS = (
     Column("answer", "answer", 16, grow=4, most=48, sortable=False),
     Column("state", "", 5, sortable=False),
 )
+
+
+def progress(found: Found) -> Text:
+    """How much of the queue has an answer that was accepted."""
+    accepted = sum(one.round is not None for one in found.reviews.values())
+    noted = sum(bool(one.note) for one in found.reviews.values())
+    told = Text.assemble((f"{accepted:,}", "title"), (f" of {found.rows.size:,} accepted ", "muted"))
+    told.append_text(stroke(accepted / found.rows.size, 16, "good"))
+    return told.append(f"  {noted:,} noted  {len(found.finals):,} done", "muted")
+
+
+def arranged(model: CalibrateModel, found: Found) -> Text:
+    """How the queue is filtered and ordered, and who answers."""
+    llm = display_line(found.settings.llm, 30) + (", a stand-in" if is_stand_in(found.settings.llm) else "")
+    order = ", unsure first" if model.unsure_first else ""
+    return Text.assemble((f"{model.filter}{order}  ", "accent"), (llm, "muted"))
 
 
 def queued(row: Listed, final: Final | None, said: Review | None) -> Line:
@@ -126,3 +144,16 @@ def prompt_of_round(number: int, messages: Sequence[Message]) -> Text:
     for message in messages:
         told.append(f"\n\n{message.role}\n", "accent").append_text(reasons.cut(message.content))
     return told
+
+
+def text_shown(model: CalibrateModel, document: int, round_: int) -> Text:
+    """What is read in full: the prompt of the round in a line, or the document in a line."""
+    told = model.told
+    if told is None:
+        return Text()
+    if model.shows_prompt and told.prompts:
+        at = min(round_, len(told.prompts) - 1)
+        return prompt_of_round(told.rounds[at].round, told.prompts[at])
+    if told.documents:
+        return document_in_full(told.documents[min(document, len(told.documents) - 1)])
+    return Text()

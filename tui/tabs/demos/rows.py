@@ -1,4 +1,4 @@
-"""What the tab Demos writes: a row as a line, with what the ledger knows of it."""
+"""What the tab Demos writes: what is asked for, and a row as a line with what the ledger knows of it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ....engine.ranker.browse import DemosQuery, FoundRows
 from ....engine.ranker.ledger import LedgerEntry
 from ....engine.store.demonstrations import Listed
 from ...widgets.lines import Column, Line
+from .model import STATE_NAMES, DemosModel
 
 
 def columns_for(asked: DemosQuery) -> list[Column]:
@@ -25,6 +26,24 @@ def columns_for(asked: DemosQuery) -> list[Column]:
         Column("input", "input", 20, grow=6),
         Column("output", "output", 10, grow=2, most=32),
     ]
+
+
+def asked_line(model: DemosModel) -> Text:
+    """What is asked for, and how many rows that is."""
+    f = model.asked.filter
+    parts = [
+        "" if f.split == "pool" else f.split,
+        f"source {display_line(f.source, 20)}" if f.source is not None else "",
+        f"output {display_line(f.label, 20)}" if f.label is not None else "",
+        "" if f.pruned is None else STATE_NAMES[f.pruned],
+        model.asked.only,
+        "repeats" if f.duplicates else "",
+    ]
+    told = Text(" · ".join(filter(None, parts)), "accent", no_wrap=True, overflow="ellipsis")
+    if marked := model.marks.count:
+        told.append(f"  {marked:,} marked", "title")
+    more = "" if model.found is None or model.found.whole else "+"
+    return told.append(f"  {len(model.rows):,}{more} row{'' if len(model.rows) == 1 else 's'}", "muted")
 
 
 def row_line(row: Listed, shown: FoundRows) -> Line:

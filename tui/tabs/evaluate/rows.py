@@ -12,27 +12,11 @@ from ....engine.llm.spec import is_stand_in
 from ....engine.pool.display import display_line
 from ....engine.store.runs import Outcome
 from ...widgets.lines import Column, Line
+from .model import EvaluateModel
 
 CUT = 300
 """Characters of a text that a table is given: fields may be a megabyte long."""
 
-
-def command_for(trained: set[str], split: str) -> str:
-    """The comparison that makes sense with what is trained: the baselines and every trained method."""
-    methods = ["zero", "random", "bm25", "dense"]
-    methods += [name for kind, name in TRAINED.items() if kind in trained]
-    return f"evaluate --methods {','.join(methods)}" + ("" if split == "test" else f" --split {split}")
-
-
-TRAINED = {"train-ranker": "ranker", "train-promptpg": "promptpg", "train-topics": "topick"}
-"""Methods that a finished run of a kind makes available."""
-
-FILTERS: dict[str, Callable[[Outcome], bool]] = {
-    "all": lambda outcome: True,
-    "lost": lambda outcome: outcome.gain < 0,
-    "won": lambda outcome: outcome.gain > 0,
-    "wrong": lambda outcome: outcome.right < 1,
-}
 
 RUN_COLUMNS = (
     Column("run", "run", 5, right=True, sortable=False),
@@ -152,5 +136,15 @@ def _shots(mean: float) -> str:
     return f"{mean:.1f}" if mean % 1 else f"{mean:.0f}"
 
 
-def share(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
+def against(model: EvaluateModel) -> Text:
+    """What the queries shown are of, and how many of them were won and lost."""
+    method, other = model.pair
+    lost = sum(outcome.gain < 0 for outcome in model.asked)
+    won = sum(outcome.gain > 0 for outcome in model.asked)
+    told = Text.assemble((display_line(method), "title"))
+    if other:
+        told.append_text(
+            Text.assemble((" against ", "muted"), display_line(other), ": ", (f"{won:,} won", "good"), ", ",
+                          (f"{lost:,} lost", "bad"))
+        )  # fmt: skip
+    return told.append(f"   shown: {model.filter}, {len(model.shown):,} of {len(model.asked):,}", "muted")

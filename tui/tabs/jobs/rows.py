@@ -6,17 +6,16 @@ import json
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from datetime import datetime
 
 from rich.text import Text
 
-from ....engine.jobs.folder import Job, log
-from ....engine.jobs.follow import Live
+from ....engine.jobs.folder import Job
 from ....engine.pool.display import display_line
 from ....engine.progress import Event
-from ....render.jobs import duration, outcome, took
+from ....render.jobs import duration, took
 from ...widgets.lines import Column, Line, short
+from .model import Seen
 
 MOST_TASKS = 4
 """Tasks of a running job that are shown, the latest."""
@@ -34,25 +33,6 @@ COLUMNS = (
     Column("left", "left", 7, right=True, rank=2, sortable=False),
     Column("command", "command", 16, grow=5, rank=3, sortable=False),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A job, the state from its events, a short summary of its result, and its log."""
-
-    job: Job
-    live: Live
-    outcome: str
-    log: str
-
-
-def look_at(job: Job, before: Live) -> Seen:
-    """Read on where ``before`` ended; what was shown already is left as it was."""
-    live = replace(
-        before, tasks=dict(before.tasks), steps=list(before.steps), notes=list(before.notes), spent=dict(before.spent)
-    )
-    live.read(job.folder)
-    return Seen(job, live, outcome(job, live), log(job))
 
 
 def job_line(seen: Seen) -> Line:

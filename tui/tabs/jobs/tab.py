@@ -11,19 +11,20 @@ from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Static
 
-from ....engine.jobs.folder import Job, jobs
-from ....engine.jobs.follow import Live
+from ....engine.jobs.folder import Job
 from ....engine.jobs.start import cancel, resume
 from ....engine.pool.display import display_line
 from ....engine.store.workspace import Workspace
 from ...actions import Action, bindings
 from ...dialogs.confirm import Confirm
 from ...dialogs.start import propose
-from ...tab import Empty, Tab
+from ...model import Empty
+from ...tab import Tab
 from ...widgets.logview import LogView
 from ...widgets.table import LineTable
 from ...widgets.trend import Trend
-from .rows import COLUMNS, CURVES, Seen, figures, headline, job_line, log_lines, look_at
+from .model import JobsModel, Seen
+from .rows import COLUMNS, CURVES, figures, headline, job_line, log_lines
 
 LOOK = 0.5
 """Seconds between two looks at the jobs' folders."""
@@ -54,12 +55,8 @@ class JobsTab(Tab):
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen: list[Seen] = []
-        self.selected: int | None = None
-        """Number of the job shown below the table."""
+        self.model: JobsModel = JobsModel()
         self._looking = False
-        self._known: dict[int, Seen] = {}
-        self._states: dict[int, str] = {}
 
     def compose_body(self) -> ComposeResult:
         yield LineTable(COLUMNS)
@@ -78,41 +75,26 @@ class JobsTab(Tab):
     def table(self) -> LineTable:
         return self.query_one(LineTable)
 
-    @property
-    def current(self) -> Seen | None:
-        return next((seen for seen in self.seen if seen.job.number == self.selected), None)
-
     def select(self, number: int) -> None:
         """Show this job, which may not have been seen yet."""
-        self.selected = number
+        self.model.selected = number
         self.reload()
 
     def start(self) -> LineTable:
         return self.table
 
     def copied(self) -> str:
-        return self.current.job.command if self.current else ""
+        seen = self.model.current
+        return seen.job.command if seen else ""
 
     # What the folders say.
 
     def read(self, workspace: Workspace) -> list[Seen] | Empty:
-        found = []
-        ended = {number: seen.job for number, seen in self._known.items() if not seen.job.live}
-        for job in jobs(workspace, ended):
-            seen = self._known.get(job.number)
-            if seen is None or seen.job.live:
-                seen = self._known[job.number] = look_at(job, seen.live if seen else Live())
-            found.append(seen)
-        return found or Empty(
-            "No jobs yet",
-            "Training and evaluation run in the background, one at a time; n starts a job.",
-            "icl-curate train sources --background",
-        )
+        return self.model.read(workspace)
 
     def _look(self) -> None:
         """Between two changes of the workspace jobs go on too."""
-        alive = any(seen.job.live for seen in self.seen)
-        if (alive or self.display) and not (self._looking or self.stale):
+        if (self.model.alive or self.display) and not (self._looking or self.stale):
             self._looking = True
             self.reload()
 
@@ -129,43 +111,31 @@ class JobsTab(Tab):
         super()._loaded(found)
 
     def show(self, found: list[Seen]) -> None:
-        self.seen = found
-        numbers = [seen.job.number for seen in found]
-        if self.selected not in numbers:
-            self.selected = next((seen.job.number for seen in found if seen.job.state == "running"), numbers[0])
+        cursor = self.model.take(found)
         self.table.fill([job_line(seen) for seen in found])
-        self.table.cursor = numbers.index(self.selected)
-        self._tell_ends()
+        self.table.cursor = cursor
+        for seen in self.model.ended():
+            severity = "error" if seen.job.state == "failed" else "information"
+            said = f"job {seen.job.number} {seen.job.state}" + (f": {seen.outcome}" if seen.outcome else "")
+            self.notify(display_line(said, 200), severity=severity, markup=False)  # type: ignore[arg-type]
         self._show_current()
-
-    def _tell_ends(self) -> None:
-        for seen in self.seen:
-            job, before = seen.job, self._states.get(seen.job.number)
-            if before in ("queued", "running") and not job.live:
-                severity = "error" if job.state == "failed" else "information"
-                said = f"job {job.number} {job.state}" + (f": {seen.outcome}" if seen.outcome else "")
-                self.notify(display_line(said, 200), severity=severity, markup=False)  # type: ignore[arg-type]
-            self._states[job.number] = job.state
 
     # One job.
 
     @on(LineTable.Moved)
     def _moved(self) -> None:
-        at = self.table.cursor  # not the message's: jobs may have come since
-        if at < len(self.seen):
-            self.selected = self.seen[at].job.number
+        if self.model.point(self.table.cursor):  # not the message's: jobs may have come since
             self._show_current()
 
     @on(LineTable.Chosen)
     def _chosen(self) -> None:
-        seen = self.current
-        if seen and seen.job.state == "done" and "evaluate" in seen.job.arguments:
+        if self.model.is_evaluation:
             self.review.visit("evaluate")
         else:
             self.action_log()
 
     def _show_current(self) -> None:
-        seen = self.current
+        seen = self.model.current
         if seen is None:
             return
         self.query_one("#what", Static).update(headline(seen.job))
@@ -185,8 +155,8 @@ class JobsTab(Tab):
         propose(self, COMMANDS)
 
     def action_edit(self) -> None:
-        if self.current:
-            propose(self, [shlex.join(self.current.job.arguments)])
+        if seen := self.model.current:
+            propose(self, [shlex.join(seen.job.arguments)])
 
     def action_cancel(self) -> None:
         if seen := self._stoppable():
@@ -207,7 +177,7 @@ class JobsTab(Tab):
         self.app.push_screen(Confirm(f"Kill job {number}?", [seen.job.command, told]), answered)
 
     def action_resume(self) -> None:
-        seen = self.current
+        seen = self.model.current
         if seen is None:
             return
         number, words = seen.job.number, seen.job.arguments
@@ -223,11 +193,9 @@ class JobsTab(Tab):
         (self.table if view.has_focus else view).focus()
 
     def _stoppable(self) -> Seen | None:
-        seen = self.current
-        if seen is None or not seen.job.live:
+        if self.model.stoppable is None:
             self.notify("select a running or waiting job first")
-            return None
-        return seen
+        return self.model.stoppable
 
     def _asked_to_stop(self, job: Job) -> None:
         if job.live:

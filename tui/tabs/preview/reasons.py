@@ -16,7 +16,7 @@ from ....engine.select.stability import PromptAnswer, Stability
 from ....engine.topics.selection import Need
 from ....render.preview import FAINT, LEAST_NEEDS
 from ...widgets.lines import stroke
-from ...widgets.side import verdict
+from .rows import verdict
 
 MOST = 6_000
 """Characters of a text that are laid out; the rest is counted."""

@@ -1,108 +1,58 @@
-"""What one selection method shows a query: its demonstrations with their scores, and the LLM's answer to them."""
+"""What the tab Preview writes: a line about the query, and a selection's method, demonstrations and answer."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rich.text import Text
-from textual.app import ComposeResult
-from textual.containers import Vertical
-from textual.widgets import Static
 
-from ...engine.errors import CurateError
-from ...engine.llm.spec import is_stand_in
-from ...engine.pool.answers import is_correct
-from ...engine.pool.display import display_line
-from ...engine.pool.records import Demonstration
-from ...engine.select.preview import Preview
-from ...engine.select.stability import PromptAnswer, Stability
-from .lines import Bar, Column, Line
-from .table import LineTable
+from ....engine.llm.spec import is_stand_in
+from ....engine.pool.answers import is_correct
+from ....engine.pool.display import display_line
+from ....engine.select.stability import PromptAnswer, Stability
+from ...widgets.lines import Bar, Column, Line
+from .model import Chosen, PreviewModel, Side
 
 CUT = 300
 """Characters of a text that a table is given."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """A selection, the seconds it took, and what the LLM is known to answer to it; or why there is none."""
-
-    seen: Preview | None
-    took: float = 0.0
-    answered: Stability | None = None
-    error: CurateError | None = None
-
-    @property
-    def shots(self) -> Sequence[Demonstration]:
-        return [shot.demonstration for shot in self.seen.shots] if self.seen else []
+def which_query(model: PreviewModel) -> Text:
+    """Where the query comes from, and how many demonstrations it gets."""
+    line = Text.assemble((f"{model.settings.k} shots  " if model.found else "", "muted"))
+    if model.typed.strip():
+        return line.append("typed", "accent")
+    if not model.queries:
+        return line.append("no validation queries: type one", "warn")
+    line.append("validation ", "muted").append(f"{model.place + 1:,}", "accent")
+    return line.append(f" of {model.queries:,}", "muted")
 
 
-class Side(Vertical):
-    """One half of the comparison."""
-
-    def __init__(self, place: int) -> None:
-        super().__init__(id=f"side-{place}", classes="side")
-        self.chosen: Chosen | None = None
-        self.method = ""
-        self.settled = False
-        """Indexes are loaded: from the second selection on its time is that of a warm process."""
-
-    def compose(self) -> ComposeResult:
-        yield Static(classes="method")
-        yield LineTable(())
-        yield Static(classes="answer")
-
-    @property
-    def table(self) -> LineTable:
-        return self.query_one(LineTable)
-
-    @property
-    def current(self) -> int | None:
-        """The place of the demonstration under the cursor."""
-        return self.table.cursor if self.chosen and self.chosen.shots else None
-
-    def head(self, method: str, told: str = "") -> None:
-        """The line above: the method, and ``told`` or how the selection went."""
-        if method != self.method:
-            self.method, self.chosen = method, None
-        line = Text.assemble((display_line(method), "title"))
-        chosen = self.chosen
-        if told:
-            line.append(f"  {told}", "accent")
-        elif chosen and chosen.seen:
-            count = len(chosen.seen.shots)
-            line.append(f"  {count} shot{'' if count == 1 else 's'}", "muted")
-            line.append(f", {chosen.took * 1000:,.0f} ms" if self.settled else "", "muted")
-            for note in chosen.seen.notes:
-                line.append(f"  {display_line(note)}", "warn")
-        self.query_one(".method", Static).update(line)
-
-    def tell(self, chosen: Chosen, other: Chosen | None, llm: str) -> None:
-        """Show a selection; ``other`` is the one on the other side."""
-        self.settled, self.chosen = self.chosen is not None, chosen
-        self.head(self.method)
-        table = self.table
-        answer = self.query_one(".answer", Static)
-        if chosen.seen is None:
-            table.message = "no selection"
-            table.fill([])
-            error = chosen.error
-            told = (
-                Text.assemble((display_line(error.what), "bad"), "\n", (display_line(error.fix), "accent"))
-                if error
-                else Text()
-            )
-            answer.update(told)
-            return
-        table.message = "no demonstrations: zero-shot"
-        columns = _columns(chosen, other)
-        table.arrange_columns(columns)
-        table.fill(_lines(chosen, other, columns))
-        answer.update(_answer(chosen.answered, llm))
+def method_line(side: Side) -> Text:
+    """The method, and what is done for it or how its selection went."""
+    line = Text.assemble((display_line(side.method), "title"))
+    chosen = side.chosen
+    if side.doing:
+        line.append(f"  {side.doing}", "accent")
+    elif chosen and chosen.seen:
+        count = len(chosen.seen.shots)
+        line.append(f"  {count} shot{'' if count == 1 else 's'}", "muted")
+        line.append(f", {chosen.took * 1000:,.0f} ms" if side.settled else "", "muted")
+        for note in chosen.seen.notes:
+            line.append(f"  {display_line(note)}", "warn")
+    return line
 
 
-def _columns(chosen: Chosen, other: Chosen | None) -> list[Column]:
+def failure(chosen: Chosen) -> Text:
+    """Why there is no selection."""
+    error = chosen.error
+    if error is None:
+        return Text()
+    return Text.assemble((display_line(error.what), "bad"), "\n", (display_line(error.fix), "accent"))
+
+
+def shot_columns(chosen: Chosen, other: Chosen | None) -> list[Column]:
+    """The columns of its demonstrations beside the ``other`` selection."""
     assert chosen.seen is not None
     names = list(dict.fromkeys(name for shot in chosen.seen.shots for name in shot.parts))
     parts = names if len(names) > 1 else []  # a score of one part is that part
@@ -126,7 +76,8 @@ def _asked(chosen: Chosen) -> bool:
     return bool(chosen.answered and chosen.answered.without)
 
 
-def _lines(chosen: Chosen, other: Chosen | None, columns: Sequence[Column]) -> list[Line]:
+def shot_lines(chosen: Chosen, other: Chosen | None, columns: Sequence[Column]) -> list[Line]:
+    """Its demonstrations, best first."""
     assert chosen.seen is not None
     elsewhere = {shot.row: place for place, shot in enumerate(other.shots, 1)} if other else {}
     top = max((abs(shot.score) for shot in chosen.seen.shots), default=0.0) or 1.0
@@ -159,7 +110,7 @@ def _without(answered: Stability | None, place: int) -> Text:
     return Text("keeps", "muted") if other.same else Text(f"→ {display_line(other.answer.text, CUT)}", "warn")
 
 
-def _answer(answered: Stability | None, llm: str) -> Text:
+def answer_line(answered: Stability | None, llm: str) -> Text:
     """The LLM's answer in a line."""
     name = display_line(llm, 30) + (", a stand-in" if is_stand_in(llm) else "")
     if answered is None:

@@ -1,0 +1,174 @@
+"""What the tab Calibrate knows, without an app: the queue, the rounds of a query, what is said of answers."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+from icl_curate.engine.calibrate.results import ScoredRound, SteppedQuery
+from icl_curate.engine.index.build import IndexPlan, index_pool
+from icl_curate.engine.pool.records import Query
+from icl_curate.engine.progress import CancelToken
+from icl_curate.engine.select.session import SessionCache
+from icl_curate.engine.settings import Settings
+from icl_curate.engine.store.reviews import Review, reviews
+from icl_curate.engine.store.rounds import Final
+from icl_curate.engine.store.workspace import Workspace
+from icl_curate.tui.model import Empty
+from icl_curate.tui.tabs.calibrate.model import PLAN, CalibrateModel, Found, Word, read
+from icl_curate.tui.tabs.calibrate.rows import progress, text_shown
+
+ROWS = [10, 11, 12, 13]
+SETTINGS = Settings(method="bm25", llm="offline")
+
+
+def review(row: int, number: int | None = 0, note: str = "") -> Review:
+    return Review(row, number, "yes", note, "me", datetime(2026, 5, 1))
+
+
+def queue(*said: Review, finals: dict[int, float] | None = None) -> CalibrateModel:
+    model = CalibrateModel()
+    stood = {row: Final(0, "yes", unsure, None) for row, unsure in (finals or {}).items()}
+    model.found = Found(np.array(ROWS), stood, {one.query: one for one in said}, SETTINGS, ())
+    model.arrange(0)
+    return model
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    folder = tmp_path_factory.mktemp("calibrate")
+    pool, validation = folder / "pool.jsonl", folder / "validation.jsonl"
+    pool.write_text("".join(json.dumps({"input": f"shot {i}", "output": f"o{i}"}) + "\n" for i in range(6)))
+    asked = [
+        {"id": f"q{i}", "input": f"question {i}", "output": f"o{i}", "context": f"First {i}\n\nSecond {i} says o{i}."}
+        for i in range(2)
+    ]
+    validation.write_text("".join(json.dumps(row) + "\n" for row in asked))
+    found = Workspace.create(folder / "w")
+    index_pool(found, IndexPlan((str(pool),), validation=(str(validation),), encoder=None))
+    return found
+
+
+def test_the_queue_is_filtered_and_ordered_and_the_cursor_stays_on_its_query() -> None:
+    model = queue(review(11), review(12, None, "look again"), finals={10: 0.1, 12: 0.9, 13: 0.5})
+    assert model.rows.tolist() == ROWS
+    shown = []
+    for _ in range(4):
+        model.next_filter()
+        model.arrange(0)
+        shown.append((model.filter, model.rows.tolist()))
+    assert shown == [("open", [10, 12, 13]), ("accepted", [11]), ("noted", [12]), ("all", ROWS)]
+    model.next_filter()
+    assert model.arrange(3) == 2  # row 13
+    model.next_filter()
+    assert model.arrange(2) == 0  # it is not there any more, and the list is shorter
+
+
+def test_the_least_sure_come_first_and_what_was_not_asked_last() -> None:
+    model = queue(finals={10: 0.1, 12: 0.9, 13: 0.5})
+    model.unsure_first = True
+    model.arrange(0)
+    assert model.rows.tolist() == [12, 13, 10, 11]
+
+
+def test_the_next_open_query_is_found_round_the_end() -> None:
+    model = queue(review(11), review(13))
+    assert model.next_open(0, 1) == 2
+    assert model.next_open(2, 1) == 0
+    assert model.next_open(0, -1) == 2
+    assert queue(*(review(row) for row in ROWS)).next_open(0, 1) is None
+
+
+def test_a_session_goes_on_at_its_query_with_its_filter() -> None:
+    model = queue(review(11))
+    model.next_filter()
+    model.unsure_first = True
+    again = CalibrateModel()
+    again.recall(json.loads(json.dumps(model.remember() | {"row": 13})))
+    again.found = model.found
+    assert again.row(again.arrange(0)) == 13
+    assert (again.filter, again.unsure_first) == ("open", True)
+    odd = CalibrateModel()
+    odd.recall({"filter": "?", "unsure_first": 1, "row": "13"})
+    assert (odd.filter, odd.unsure_first) == ("all", False)
+
+
+def test_rounds_are_asked_one_by_one_or_all_and_looked_up_afterwards(workspace: Workspace) -> None:
+    session, model, state = SessionCache(), CalibrateModel(), read(workspace, SETTINGS)
+    assert isinstance(state, Found)
+    model.found = state
+    model.arrange(0)
+    row = model.row(0)
+    assert row is not None
+    look, step = model.look(row), model.ask(row, all_rounds=False)
+    assert look is not None and step is not None
+    assert model.take(*look.read(workspace, session)) == 0
+    assert model.told is not None and not model.told.rounds
+    assert model.accept(row, 0) is None
+    assert step.cost(workspace, session).to_ask > 1  # the first round, and each document alone
+    told = step.ask(workspace, session, CancelToken())
+    assert not model.answered(row + 1, told)
+    assert model.answered(row, told)
+    assert [one.round for one in model.told.rounds] == [0]
+    assert not model.all_done(row)
+    every = model.ask(row, all_rounds=True)
+    assert every is not None
+    model.answered(row, every.ask(workspace, session, CancelToken()))
+    assert len(model.told.rounds) == PLAN.rounds + 1
+    assert model.all_done(row)
+    assert not model.all_done(model.row(1))
+    assert model.take(*look.read(workspace, session)) is None  # the cursor stays: it is the same query
+    other = model.look(model.row(1))
+    assert other is not None
+    model.take(*other.read(workspace, session))
+    assert model.told is not None and not model.told.rounds
+    assert model.take(*look.read(workspace, session)) == model.told.final_round
+    assert model.copied(0) == model.told.final
+    assert "document" in text_shown(model, 9, 9).plain
+    model.shows_prompt = True
+    assert "exact prompt of round 5" in text_shown(model, 0, 9).plain
+    assert json.loads(model.copied(9))[-1]["role"] == "user"
+    assert model.look(None) is None
+    assert (model.query, model.copied(0), text_shown(model, 0, 0).plain) == (None, "", "")
+
+
+def test_an_answer_is_accepted_and_by_the_same_key_no_longer(workspace: Workspace) -> None:
+    model = queue()
+    rounds = (ScoredRound(0, "a", 0.1, 90.0, None, None), ScoredRound(1, "b", 0.2, 80.0, None, None))
+    model.take(Query("?", row=10), SteppedQuery("q", "?", (), "", (), rounds, "a", 0, "", ()))
+    assert model.accept(11, 0) is None  # another query is shown
+    word = model.accept(10, 7)
+    assert word == Word(10, 1, "b", "", "accepted: b")
+    word.write(workspace, "llm")
+    assert reviews(workspace, "llm")[10].answer == "b"
+    assert progress(model.found).plain.startswith("1 of 4 accepted")  # type: ignore[arg-type]
+    note = model.note(10, "look again")
+    assert (note.round, note.answer, note.note) == (1, "b", "look again")
+    word = model.accept(10, 1)
+    assert word == Word(10, None, "", "look again", "acceptance removed")
+    note.write(workspace, "llm")
+    word.write(workspace, "llm")
+    assert (reviews(workspace, "llm")[10].round, reviews(workspace, "llm")[10].note) == (None, "look again")
+
+
+def test_words_of_this_session_are_taken_back_one_by_one() -> None:
+    model = queue(review(10, 2, "before"))
+    model.note(10, "after")
+    model.note(12, "new")
+    word = model.undo()
+    assert word is not None
+    assert (word.row, word.round, word.note) == (12, None, "")
+    assert model.review_of(12) is None
+    word = model.undo()
+    assert word is not None
+    assert (word.row, word.round, word.note) == (10, 2, "before")
+    assert model.undo() is None
+
+
+def test_a_set_without_queries_says_what_to_run(tmp_path: Path) -> None:
+    state = read(Workspace.create(tmp_path), SETTINGS)
+    assert isinstance(state, Empty)
+    assert state.command.startswith("icl-curate index")

@@ -1,0 +1,170 @@
+"""What the tab Demos knows, without an app: what is asked for, what was found, what is marked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from factories.reviewing import HELPFUL, HURTFUL, SOURCES, numbers
+from icl_curate.engine.errors import Cancelled
+from icl_curate.engine.ranker import browse
+from icl_curate.engine.ranker.browse import DemosQuery, FoundRows
+from icl_curate.engine.store.decisions import decide
+from icl_curate.engine.store.demonstrations import Filter
+from icl_curate.engine.store.workspace import Workspace
+from icl_curate.tui.model import Empty
+from icl_curate.tui.tabs.demos.model import CHOICES, DemosModel
+from icl_curate.tui.tabs.demos.rows import asked_line
+
+
+def read(workspace: Workspace) -> DemosModel:
+    model = DemosModel()
+    found = model.read(workspace, 0)
+    assert isinstance(found, FoundRows)
+    assert model.take(found, 0) is None  # the first question is another than none
+    return model
+
+
+def searched(model: DemosModel, workspace: Workspace, cursor: int = 0) -> int | None:
+    search = model.search(0)
+    assert search is not None
+    return model.take(search.find(workspace), cursor)
+
+
+def test_what_is_asked_for_outlasts_the_session_and_nonsense_does_not() -> None:
+    model = DemosModel()
+    model.filter_by(source="clean", pruned=False, duplicates=True, label="x", split="test")
+    model.next_only()
+    again = DemosModel()
+    again.recall(json.loads(json.dumps(model.remember())))
+    assert again.asked == model.asked
+    odd = DemosModel()
+    odd.recall({"split": "no", "sort": "no", "only": "no", "pruned": "no", "source": 3, "duplicates": "yes"})
+    assert odd.asked == DemosQuery()
+
+
+def test_what_misleads_comes_worst_first_and_what_helps_best_first() -> None:
+    model = DemosModel()
+    seen = []
+    for _ in range(3):
+        model.next_only()
+        seen.append((model.asked.only, model.asked.sort, model.asked.descending))
+    assert seen == [("misleading", "effect", False), ("helpful", "effect", True), ("", "row", False)]
+    model.next_only()
+    assert model.reason == "in review, misleading"
+
+
+@pytest.mark.parametrize(("fixture", "first"), [("taught", "effect"), ("untaught", "source")])
+def test_sorting_passes_by_the_effect_where_training_left_none(
+    fixture: str, first: str, request: pytest.FixtureRequest
+) -> None:
+    model = read(Workspace.open(request.getfixturevalue(fixture)))
+    model.next_sort()
+    assert model.asked.sort == first
+
+
+def test_a_column_again_turns_the_order_round() -> None:
+    model = DemosModel()
+    model.sort_by("id")
+    assert (model.asked.sort, model.asked.descending) == ("id", False)
+    model.sort_by("id")
+    assert (model.asked.sort, model.asked.descending) == ("id", True)
+    model.sort_by("input")
+    model.reverse()
+    assert (model.asked.sort, model.asked.descending) == ("input", True)
+
+
+def test_choices_tell_how_each_filter_stands() -> None:
+    model = DemosModel()
+    assert dict(model.choices())["State"] == "any"
+    model.next_state()
+    model.switch_repeats()
+    model.filter_by(source="a\nb")
+    told = dict(model.choices())
+    assert tuple(told) == CHOICES
+    assert (told["State"], told["Repeats"], told["Output"]) == ("active", "only", "all")
+    assert "\n" not in told["Source"]
+    model.of_source("noisy")
+    assert model.asked.filter == Filter(source="noisy")
+    model.of_id("d1")
+    assert model.asked == DemosQuery(Filter(search="d1"))
+
+
+def test_the_cursor_stays_on_its_row_while_the_question_is_the_same(taught: Path) -> None:
+    workspace = Workspace.open(taught)
+    model = read(workspace)
+    here = model.row(10)
+    found = model.read(workspace, 0)
+    assert isinstance(found, FoundRows)
+    assert model.take(found, 10) == 10
+    model.filter_by(pruned=False)
+    assert searched(model, workspace) is None
+    decide(workspace, "prune", "demonstration", ["clean-0"])
+    found = model.read(workspace, 0)
+    assert isinstance(found, FoundRows)
+    assert model.take(found, 10) == 9
+    assert model.row(9) == here
+    decide(workspace, "prune", "demonstration", ["clean-10"])  # the very row
+    found = model.read(workspace, 0)
+    assert isinstance(found, FoundRows)
+    assert model.take(found, 9) == 9
+    assert model.row(len(model.rows)) is None
+
+
+def test_a_search_stops_the_one_under_way_and_may_come_in_parts(taught: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(browse, "PART", 20)
+    workspace, model = Workspace.open(taught), DemosModel()
+    assert model.type_search("kin")
+    assert model.search(0) is None  # nothing was read yet
+    found = model.read(workspace, 0)
+    assert isinstance(found, FoundRows)
+    model.take(found, 0)
+    assert not model.type_search("kin")
+    model.type_search("question")
+    old = model.search(0)
+    model.type_search("noisy kind")
+    search = model.search(0)
+    assert old is not None and search is not None
+    with pytest.raises(Cancelled):
+        old.find(workspace)
+    assert search.part
+    first = search.find(workspace)
+    model.take(first, 0)
+    assert not len(first.rows)
+    assert asked_line(model).plain.endswith("0+ rows")
+    rest = model.go_on(search, first, 0)
+    assert rest is not None
+    whole = rest.find(workspace)
+    model.take(whole, 0)
+    assert model.go_on(rest, whole, 0) is None
+    assert asked_line(model).plain.endswith(f"{SOURCES['noisy']} rows")
+
+
+def test_marks_outlast_the_question_and_decide_before_the_cursor(taught: Path) -> None:
+    workspace = Workspace.open(taught)
+    row_of = numbers(workspace)
+    model = read(workspace)
+    assert model.targets(3).tolist() == model.rows[3:4].tolist()
+    model.marks.switch(np.array([row_of[HURTFUL], row_of[HELPFUL]]))
+    model.filter_by(source="noisy")
+    searched(model, workspace)
+    assert sorted(model.targets(3).tolist()) == sorted([row_of[HURTFUL], row_of[HELPFUL]])
+    model.marks.switch(model.rows)
+    assert all(model.is_marked(at) for at in range(len(model.rows)))
+    assert not model.is_marked(len(model.rows))
+    model.marks.switch(model.rows)
+    assert not any(model.is_marked(at) for at in range(len(model.rows)))
+    model.clear()
+    assert (model.marks.count, model.asked) == (0, DemosQuery())
+    model.filter_by(search="no such text")
+    searched(model, workspace)
+    assert model.targets(0).tolist() == []
+
+
+def test_an_empty_pool_says_what_to_run_and_an_empty_answer_does_not(tmp_path: Path) -> None:
+    workspace, model = Workspace.create(tmp_path), DemosModel()
+    assert isinstance(model.read(workspace, 0), Empty)
+    model.filter_by(search="x")
+    assert isinstance(model.read(workspace, 0), FoundRows)

@@ -1,0 +1,57 @@
+"""What the tab Jobs knows, without an app: which job is shown, which have ended, which can be stopped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from icl_curate.engine.jobs.folder import Job, State
+from icl_curate.engine.jobs.follow import Live
+from icl_curate.engine.store.workspace import Workspace
+from icl_curate.tui.model import Empty
+from icl_curate.tui.tabs.jobs.model import JobsModel, Seen
+
+
+def seen(number: int, state: State, *arguments: str) -> Seen:
+    return Seen(Job(number, Path("none"), arguments or ("train", "sources"), ".", state, 0.0), Live(), "", "")
+
+
+def test_the_job_shown_is_the_one_chosen_else_one_that_runs_else_the_latest() -> None:
+    model = JobsModel()
+    assert model.current is None
+    assert model.take([seen(3, "queued"), seen(2, "running"), seen(1, "done")]) == 1
+    assert model.point(2)
+    assert model.take([seen(4, "queued"), seen(3, "running"), seen(2, "done"), seen(1, "done")]) == 3
+    assert model.current is not None and model.current.job.number == 1
+    assert not model.point(4)
+    model.selected = 9  # its folder is gone
+    assert model.take([seen(5, "done"), seen(4, "failed")]) == 0
+
+
+def test_each_end_is_told_once_and_what_had_ended_before_is_not() -> None:
+    model = JobsModel()
+    model.take([seen(3, "queued"), seen(2, "running"), seen(1, "done")])
+    assert model.ended() == []
+    model.take([seen(3, "cancelled"), seen(2, "failed"), seen(1, "done")])
+    assert [one.job.number for one in model.ended()] == [3, 2]
+    assert model.ended() == []
+
+
+def test_what_runs_or_waits_can_be_stopped() -> None:
+    model = JobsModel()
+    model.take([seen(2, "queued"), seen(1, "done", "evaluate", "-k", "3")])
+    model.point(0)
+    assert model.alive
+    assert model.stoppable is model.current
+    assert not model.is_evaluation
+    model.point(1)
+    assert model.stoppable is None
+    assert model.is_evaluation
+    model.take([seen(1, "failed", "evaluate")])
+    assert not model.alive
+    assert not model.is_evaluation
+
+
+def test_without_jobs_the_command_that_starts_one_is_named(tmp_path: Path) -> None:
+    state = JobsModel().read(Workspace.create(tmp_path))
+    assert isinstance(state, Empty)
+    assert "--background" in state.command

@@ -1,0 +1,123 @@
+"""What the tab Sources knows, without an app: the order of sources, the curve of an estimator, the threshold."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from factories.reviewing import ODD
+from icl_curate.engine.progress import CancelToken
+from icl_curate.engine.settings import Settings
+from icl_curate.engine.store.decisions import decide
+from icl_curate.engine.store.trials import source_summaries
+from icl_curate.engine.store.workspace import Workspace
+from icl_curate.tui.model import Empty
+from icl_curate.tui.tabs.sources.model import SORTS, SourcesModel, measure, read
+from icl_curate.tui.tabs.sources.rows import columns_for, source_line, verdict
+
+
+def names(model: SourcesModel) -> list[str]:
+    return [s.source for s in model.sources]
+
+
+def measured(workspace: Workspace) -> SourcesModel:
+    model = SourcesModel()
+    model.arrange(0, source_summaries(workspace))
+    model.take_measured(measure(workspace, Settings(), CancelToken()))
+    return model
+
+
+def test_the_cursor_stays_on_its_source_however_it_is_sorted_and_read_anew(taught: Path) -> None:
+    workspace, model = Workspace.open(taught), SourcesModel()
+    found = source_summaries(workspace)
+    assert model.arrange(0, found) == 0
+    assert names(model) == ["clean", ODD, "noisy"]
+    at = 0
+    for name in [*list(SORTS)[2:], *list(SORTS)[:2]]:
+        model.next_sort(1)
+        at = model.arrange(at)
+        assert model.sort == name
+        assert model.sources[at].source == "clean"
+    model.sort_by("size")
+    model.sort_by("size")
+    at = model.arrange(at)
+    assert model.descending is False
+    assert names(model) == [ODD, "noisy", "clean"]
+    assert model.arrange(at, found) == at == 2  # read anew, in another order than that of the table
+    assert not model.sort_by("state")
+    assert model.source(3) is None
+
+
+def test_what_is_not_known_comes_last_either_way(untaught: Path) -> None:
+    model = SourcesModel()
+    model.arrange(0, source_summaries(Workspace.open(untaught)))
+    assert len(model.sources) == 3
+    assert not model.learnt
+    assert "icl-curate train sources" in verdict(model).plain
+    assert "weight" not in {column.name for column in columns_for(model.sources)}
+
+
+def test_the_threshold_moves_over_the_curve_and_names_what_lies_below(taught: Path) -> None:
+    model = measured(Workspace.open(taught))
+    while model.estimator != "reliability":
+        assert model.next_estimator()
+    for at, (threshold, dropped, _) in enumerate(model.points):
+        model.move_to(at)
+        assert model.threshold == threshold
+        assert len(model.below()) == dropped == len(model.to_cut())
+        assert f"drops {dropped}/3" in verdict(model).plain
+    model.move_to(-5)
+    assert model.at == 0
+    model.move_to(99)
+    assert model.at == len(model.points) - 1
+    columns = columns_for(model.sources)
+    assert str(source_line(model.sources[-1], columns, below=True).cells[-1]) == "below"
+
+
+def test_tuning_goes_to_what_validation_chooses_and_a_reload_leaves_the_threshold(taught: Path) -> None:
+    workspace = Workspace.open(taught)
+    model = measured(workspace)
+    tuned = model.tune()
+    assert tuned is not None
+    assert tuned.worth_it
+    assert (model.estimator, model.at) == (tuned.estimator, model.star)
+    assert model.below() == set(tuned.pruned)
+    model.move_to(model.at + 1 if model.at == 0 else 0)
+    at = model.at
+    model.take_measured(measure(workspace, Settings(), CancelToken()))
+    assert model.at == at
+    model.take_measured(measure(workspace, Settings(k=3), CancelToken()))
+    assert model.at == (model.star or 0)  # another curve
+
+
+def test_pruned_sources_are_not_cut_again(taught: Path) -> None:
+    workspace = Workspace.open(taught)
+    model = measured(workspace)
+    model.tune()
+    assert model.to_cut() == ["noisy"]
+    decide(workspace, "prune", "source", ["noisy"])
+    model.arrange(0, source_summaries(workspace))
+    assert model.below() == {"noisy"}
+    assert model.to_cut() == []
+
+
+def test_the_order_outlasts_the_session_and_an_unknown_column_does_not(taught: Path) -> None:
+    model = SourcesModel()
+    model.sort_by("hits")
+    model.estimator = "reliability"
+    again = SourcesModel()
+    again.recall(json.loads(json.dumps(model.remember())))
+    assert again.remember() == model.remember()
+    again.recall({"sort": "gone", "estimator": "gone"})
+    assert again.sort == "hits"
+    again.take_measured(measured(Workspace.open(taught)).measured)  # type: ignore[arg-type]
+    assert again.points
+
+
+def test_before_training_there_is_nothing_to_tune(untaught: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    model = measured(Workspace.open(untaught))
+    assert model.tune() is None
+    assert not model.next_estimator()
+    assert (model.points, model.below(), model.to_cut(), model.threshold) == ((), set(), [], None)
+    assert isinstance(read(Workspace.create(tmp_path_factory.mktemp("none"))), Empty)

@@ -1,0 +1,294 @@
+"""What the tab Calibrate knows: the queue, the query looked at with its rounds, what was said of answers. No Textual.
+
+Keys become calls of `CalibrateModel`; what is to be read, asked or written comes back as an object that a thread
+carries out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from ....engine.arrays import Int64s
+from ....engine.calibrate.calibration import Calibration
+from ....engine.calibrate.results import SteppedQuery
+from ....engine.calibrate.round_runner import CalibrationPlan
+from ....engine.llm.asking import price_of
+from ....engine.llm.budget import Budget
+from ....engine.llm.planning import Plan
+from ....engine.pool.display import display_line
+from ....engine.pool.records import Query
+from ....engine.progress import CancelToken
+from ....engine.select.session import SessionCache
+from ....engine.settings import Settings
+from ....engine.store.browse import matching
+from ....engine.store.decisions import me
+from ....engine.store.demonstrations import Filter, fetch, workspace_fingerprint
+from ....engine.store.reviews import Review, review, reviews
+from ....engine.store.rounds import Final, finals
+from ....engine.store.workspace import Workspace
+from ...model import Empty, TabModel
+
+PLAN = CalibrationPlan()
+FILTERS = ("all", "open", "accepted", "noted")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The queue: rows in the order they were indexed, what stood at the end of rounds and what was said of it."""
+
+    rows: Int64s
+    finals: Mapping[int, Final]
+    reviews: Mapping[int, Review]
+    settings: Settings
+    fingerprint: tuple[object, ...]
+
+    def is_accepted(self, row: int) -> bool:
+        """Was an answer to the query of this row accepted?"""
+        return row in self.reviews and self.reviews[row].round is not None
+
+
+def read(workspace: Workspace, settings: Settings) -> Found | Empty:
+    """The queue as the workspace stands now."""
+    rows = matching(workspace, Filter(split="validation"))
+    if not rows.size:
+        return Empty(
+            "No queries to calibrate",
+            "Here validation queries are answered in rounds, with scores of documents and answers.",
+            "icl-curate index POOL.jsonl --validation QUERIES.jsonl",
+        )
+    llm = settings.llm
+    return Found(rows, finals(workspace, llm), reviews(workspace, llm), settings, workspace_fingerprint(workspace))
+
+
+def _calibration(
+    workspace: Workspace, session: SessionCache, settings: Settings, query: Query, cancel: CancelToken | None = None
+) -> Calibration:
+    """Made ready to ask, or, without a token, to look at what is known and what asking would cost."""
+    llm = session.client(workspace, settings, cancel)
+    return Calibration(llm, [query], PLAN, selector=session.selector(workspace, settings))
+
+
+@dataclass(frozen=True, slots=True)
+class LookRequest:
+    """What is known of the query of ``row`` is to be read."""
+
+    row: int
+    settings: Settings
+
+    def read(self, workspace: Workspace, session: SessionCache) -> tuple[Query, SteppedQuery | None]:
+        """The query, and its rounds as far as they can be looked up. For threads."""
+        query = fetch(workspace, [self.row])[0].as_query()
+        if not session.may_look(self.settings):
+            return query, None
+        return query, _calibration(workspace, session, self.settings, query).look()
+
+
+@dataclass(frozen=True, slots=True)
+class RoundsRequest:
+    """The LLM is to be asked for the next round of the query of ``row``, or for ``all_rounds``."""
+
+    row: int
+    settings: Settings
+    all_rounds: bool
+
+    def cost(self, workspace: Workspace, session: SessionCache) -> Plan:
+        """What asking would take; nothing is sent. For threads."""
+        ready = self._ready(workspace, session)
+        return ready.cost() if self.all_rounds else ready.cost_of_step()
+
+    def ask(self, workspace: Workspace, session: SessionCache, cancel: CancelToken) -> SteppedQuery:
+        """What is known afterwards. For threads."""
+        ready, budget = self._ready(workspace, session, cancel), Budget(price=price_of(self.settings))
+        if not self.all_rounds:
+            return ready.step(budget)
+        ready.run(budget)
+        return ready.look()
+
+    def _ready(self, workspace: Workspace, session: SessionCache, cancel: CancelToken | None = None) -> Calibration:
+        query = fetch(workspace, [self.row])[0].as_query()
+        return _calibration(workspace, session, self.settings, query, cancel)
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """What is said of the answers to the query of ``row`` from now on (see `reviews.Review`), and the ``message`` that
+    tells the user."""
+
+    row: int
+    round: int | None
+    answer: str
+    note: str
+    message: str
+
+    def write(self, workspace: Workspace, llm: str) -> None:
+        """Keep it. For threads."""
+        review(workspace, llm, self.row, self.round, self.answer, self.note)
+
+
+class CalibrateModel(TabModel):
+    """The queue and the query looked at."""
+
+    def __init__(self) -> None:
+        self.found: Found | None = None
+        self.rows: Int64s = np.empty(0, np.int64)
+        """Of the queue as it is filtered and ordered."""
+        self.filter, self.unsure_first = "all", False
+        self.query: Query | None = None
+        """The query whose rounds are shown."""
+        self.told: SteppedQuery | None = None
+        self.shows_prompt = False
+        self._wanted_row: int | None = None
+        """The query that the session before was at."""
+        self._said: list[tuple[int, Review | None]] = []
+        """What stood on a query before each word on it in this session, the latest last."""
+
+    def remember(self) -> dict[str, Any]:
+        """What the next session should find as it is now; the tab adds the row it is at."""
+        return {"filter": self.filter, "unsure_first": self.unsure_first}
+
+    def recall(self, said: dict[str, Any]) -> None:
+        """What was remembered last time."""
+        self.filter = said["filter"] if said.get("filter") in FILTERS else "all"
+        self.unsure_first = said.get("unsure_first") is True
+        self._wanted_row = said["row"] if isinstance(said.get("row"), int) else None
+
+    # The queue.
+
+    def row(self, at: int) -> int | None:
+        """The row of the query in line ``at``."""
+        return int(self.rows[at]) if at < len(self.rows) else None
+
+    def arrange(self, cursor: int) -> int:
+        """Filter and order the queue; returns the line of the query that was at ``cursor``, or where that was."""
+        found = self.found
+        assert found is not None
+        here = self.row(cursor) if len(self.rows) else self._wanted_row
+        wanted: dict[str, Callable[[int], bool]] = {
+            "all": lambda row: True,
+            "open": lambda row: not found.is_accepted(row),
+            "accepted": found.is_accepted,
+            "noted": lambda row: row in found.reviews and bool(found.reviews[row].note),
+        }
+        rows = [row for row in found.rows.tolist() if wanted[self.filter](row)]
+        if self.unsure_first:
+            rows.sort(key=lambda row: -found.finals[row].uncertainty if row in found.finals else 1.0)
+        self.rows = np.array(rows, np.int64)
+        return rows.index(here) if here in rows else max(0, min(cursor, len(rows) - 1))
+
+    def next_filter(self) -> None:
+        """All, open, accepted, noted."""
+        self.filter = FILTERS[(FILTERS.index(self.filter) + 1) % len(FILTERS)]
+
+    def next_open(self, cursor: int, by: int) -> int | None:
+        """The line of the next query that waits for an answer to be accepted."""
+        count = len(self.rows)
+        for step in range(1, count + 1):
+            at = (cursor + by * step) % count
+            if self.found and not self.found.is_accepted(int(self.rows[at])):
+                return at
+        return None
+
+    # One query.
+
+    def look(self, row: int | None) -> LookRequest | None:
+        """What is to be read of the query of this row; without any, none is looked at any more."""
+        if row is None or self.found is None:
+            self.query = self.told = None
+            return None
+        return LookRequest(row, self.found.settings)
+
+    def take(self, query: Query, told: SteppedQuery | None) -> int | None:
+        """What is known of a query: the line of its final round where it is another query than before."""
+        same = self.shows(query.row)
+        self.query, self.told = query, told
+        if same or told is None:
+            return None
+        return next((i for i, one in enumerate(told.rounds) if one.round == told.final_round), 0)
+
+    def shows(self, row: int | None) -> bool:
+        """Are the rounds shown those of the query of this row?"""
+        return self.query is not None and self.query.row == row
+
+    @property
+    def review(self) -> Review | None:
+        """What was said of the query shown."""
+        return self.review_of(self.query.row) if self.query else None
+
+    def review_of(self, row: int | None) -> Review | None:
+        """What was said of the query of this row."""
+        return self.found.reviews.get(row) if self.found and row is not None else None
+
+    def copied(self, at: int) -> str:
+        """The prompt of the round in line ``at`` where it is shown, else the answer that stands, else the query."""
+        told = self.told
+        if told is None:
+            return ""
+        if self.shows_prompt and told.prompts:
+            messages = told.prompts[min(at, len(told.prompts) - 1)]
+            return json.dumps([asdict(message) for message in messages], ensure_ascii=False, indent=1)
+        return str(told.final or told.query)
+
+    # Asking.
+
+    def all_done(self, row: int | None) -> bool:
+        """Is the query of this row shown, with all its rounds?"""
+        return self.shows(row) and self.told is not None and len(self.told.rounds) > PLAN.rounds
+
+    def ask(self, row: int | None, all_rounds: bool) -> RoundsRequest | None:
+        """What the LLM is to be asked of the query of this row."""
+        return RoundsRequest(row, self.found.settings, all_rounds) if self.found and row is not None else None
+
+    def answered(self, row: int, told: SteppedQuery) -> bool:
+        """Rounds of the query of this row were asked; is it still the one shown?"""
+        if not self.shows(row):
+            return False
+        self.told = told
+        return True
+
+    # What people say of it.
+
+    def accept(self, row: int | None, at: int) -> Word | None:
+        """The answer of the round in line ``at`` is accepted, or, where it was, no longer; None without an answer."""
+        if row is None or not self.shows(row) or self.told is None or not self.told.rounds:
+            return None
+        round_ = self.told.rounds[min(at, len(self.told.rounds) - 1)]
+        said = self.review_of(row)
+        note = said.note if said else ""
+        if said and said.round == round_.round:
+            return self._say(Word(row, None, "", note, "acceptance removed"))
+        message = f"accepted: {display_line(round_.answer, 60)}"
+        return self._say(Word(row, round_.round, round_.answer, note, message))
+
+    def note(self, row: int, line: str) -> Word:
+        """A note on the query of this row; empty: none any more. What was accepted stays."""
+        said = self.review_of(row)
+        number, answer = (said.round, said.answer) if said else (None, "")
+        return self._say(Word(row, number, answer, line, "noted" if line else "note deleted"))
+
+    def undo(self) -> Word | None:
+        """The latest word of this session is taken back; None where there is none."""
+        if not self._said:
+            return None
+        row, before = self._said.pop()
+        number, answer, note = (before.round, before.answer, before.note) if before else (None, "", "")
+        return self._put_down(Word(row, number, answer, note, "undid the latest review of an answer"))
+
+    def _say(self, word: Word) -> Word:
+        self._said.append((word.row, self.review_of(word.row)))
+        return self._put_down(word)
+
+    def _put_down(self, word: Word) -> Word:
+        """It holds from now on: the next key may come before it is written."""
+        assert self.found is not None
+        now = {row: said for row, said in self.found.reviews.items() if row != word.row}
+        if word.round is not None or word.note:
+            moment = datetime.now(UTC).replace(tzinfo=None)
+            now[word.row] = Review(word.row, word.round, word.answer, word.note, me(), moment)
+        self.found = replace(self.found, reviews=now)
+        return word

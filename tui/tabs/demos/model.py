@@ -1,0 +1,247 @@
+"""What the tab Demos knows: what is asked for, the rows that were found, and which of them are marked. No Textual.
+
+Keys become calls of `DemosModel`; a search is a `Search` that a thread carries out, and what it found is handed back to
+the model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ....engine.arrays import Bools
+from ....engine.pool.display import display_line
+from ....engine.pool.records import SPLITS
+from ....engine.ranker.browse import ONLY, SORTS, DemosQuery, FoundRows, Known, Rows, find_rows, in_parts, known_now
+from ....engine.store.browse import Stop
+from ....engine.store.demonstrations import Filter
+from ....engine.store.workspace import Workspace
+from ...model import Empty, TabModel
+from ...widgets.demonstration import Seen
+
+STATES: tuple[bool | None, ...] = (None, False, True)
+STATE_NAMES = {None: "any", False: "active", True: "pruned"}
+
+CHOICES = ("Source", "Output", "Split", "State", "Ledger", "Repeats", "Clear all")
+"""What rows can be filtered by, as a list offers it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Rows that are to be found; ``top`` is the line at the top of the screen, ``part``: the first matches alone."""
+
+    asked: DemosQuery
+    known: Known
+    before: FoundRows | None
+    top: int
+    stop: Stop
+    part: bool
+
+    def find(self, workspace: Workspace) -> FoundRows:
+        """The rows. For threads."""
+        return find_rows(workspace, self.asked, self.known, self.before, self.top, self.stop, self.part)
+
+
+class Marks:
+    """Rows that are marked for the next decision, by their numbers."""
+
+    def __init__(self) -> None:
+        self._marked: Bools = np.zeros(0, np.bool_)
+
+    @property
+    def rows(self) -> Rows:
+        """The marked rows, in ascending order."""
+        return np.flatnonzero(self._marked)
+
+    @property
+    def count(self) -> int:
+        """How many rows are marked."""
+        return int(self._marked.sum())
+
+    def __contains__(self, row: int) -> bool:
+        return row < len(self._marked) and bool(self._marked[row])
+
+    def switch(self, rows: Rows) -> None:
+        """Mark these rows, or none of them where all are marked."""
+        needed = int(rows.max(initial=-1)) + 1
+        if needed > len(self._marked):
+            self._marked = np.concatenate([self._marked, np.zeros(needed - len(self._marked), np.bool_)])
+        self._marked[rows] = not bool(self._marked[rows].all())
+
+    def clear(self) -> None:
+        """No row is marked."""
+        self._marked[:] = False
+
+
+class DemosModel(TabModel):
+    """One question at a time, its rows and the marks on rows, which outlast the question."""
+
+    def __init__(self) -> None:
+        self.asked = DemosQuery()
+        self.known: Known | None = None
+        self.rows: Rows = np.empty(0, np.int64)
+        self.marks = Marks()
+        self.found: FoundRows | None = None
+        """What is shown; it may answer an earlier question than ``asked``."""
+        self.seen: Seen | None = None
+        """The demonstration in full."""
+        self._stop = Stop()
+
+    def remember(self) -> dict[str, Any]:
+        f = self.asked.filter
+        return {
+            "source": f.source, "split": f.split, "label": f.label, "pruned": f.pruned, "duplicates": f.duplicates,
+            "only": self.asked.only, "sort": self.asked.sort, "descending": self.asked.descending,
+        }  # fmt: skip
+
+    def recall(self, said: dict[str, Any]) -> None:
+
+        def text(name: str) -> str | None:
+            value = said.get(name)
+            return value if isinstance(value, str) else None
+
+        split, sort, only = text("split") or "pool", text("sort") or "row", text("only") or ""
+        pruned = said.get("pruned")
+        self.asked = DemosQuery(
+            Filter(
+                text("source"),
+                split if split in SPLITS else "pool",
+                pruned if isinstance(pruned, bool) else None,
+                duplicates=said.get("duplicates") is True,
+                label=text("label"),
+            ),
+            only if only in ONLY else "",
+            sort if sort in SORTS else "row",
+            said.get("descending") is True,
+        )
+
+    # What is found.
+
+    def read(self, workspace: Workspace, top: int) -> FoundRows | Empty:
+        """The rows asked for, as the workspace stands now. For threads."""
+        found = find_rows(workspace, self.asked, known_now(workspace), self.found, top, self._stop)
+        if not len(found.rows) and self.asked.filter == Filter() and not self.asked.only:
+            return Empty(
+                "The pool is empty", "Demonstrations appear here after indexing.", "icl-curate index POOL.jsonl"
+            )
+        return found
+
+    def search(self, top: int) -> Search | None:
+        """What is now asked for, to be found; a search under way is stopped. None before anything was read."""
+        if self.known is None:
+            return None
+        self._stop.stop()
+        self._stop = Stop()
+        return Search(self.asked, self.known, self.found, top, self._stop, in_parts(self.asked, self.known))
+
+    def go_on(self, search: Search, found: FoundRows, top: int) -> Search | None:
+        """The rest of a search whose first matches were found."""
+        return None if found.whole else replace(search, before=found, top=top, part=False)
+
+    def take(self, found: FoundRows, cursor: int) -> int | None:
+        """Rows were found: the line of the row that was at ``cursor``; None where the question is another. The line
+        stays where that row is no longer there."""
+        here = self.row(cursor)
+        same = self.found is not None and self.found.asked == found.asked
+        self.known, self.rows, self.found = found.known, found.rows, found
+        if not same:
+            return None
+        at = np.flatnonzero(found.rows == here) if here is not None else found.rows[:0]
+        return int(at[0]) if at.size else cursor
+
+    def row(self, at: int) -> int | None:
+        """The row number in line ``at``."""
+        return int(self.rows[at]) if at < len(self.rows) else None
+
+    def copied(self) -> str:
+        """The demonstration read, as JSON."""
+        if self.seen is None:
+            return ""
+        d = self.seen.demonstration
+        fields = {"id": d.id, "input": d.input, "output": d.output, "source": d.source}
+        return json.dumps(fields, ensure_ascii=False)
+
+    # What is asked for.
+
+    def type_search(self, value: str) -> bool:
+        """A search as it is typed; is it another?"""
+        if value == self.asked.filter.search:
+            return False
+        self.filter_by(search=value)
+        return True
+
+    def filter_by(self, **changes: Any) -> None:
+        """Change fields of `Filter`."""
+        self.asked = replace(self.asked, filter=replace(self.asked.filter, **changes))
+
+    def of_source(self, source: str) -> None:
+        """The rows of one source, in the order that is set."""
+        self.asked = replace(self.asked, filter=Filter(source=source), only="")
+
+    def of_id(self, name: str) -> None:
+        """The demonstration of this id."""
+        self.asked = DemosQuery(Filter(search=name))
+
+    def clear(self) -> None:
+        """No search, no filter, no mark."""
+        self.asked = DemosQuery()
+        self.marks.clear()
+
+    def next_sort(self) -> None:
+        """By the next column; by effect only where training left one."""
+        order = [name for name in SORTS if name != "effect" or (self.known and self.known.ledger)]
+        at = order.index(self.asked.sort) if self.asked.sort in order else -1
+        self.asked = replace(self.asked, sort=order[(at + 1) % len(order)], descending=False)
+
+    def sort_by(self, column: str) -> None:
+        """By this column, or the other way round where it is sorted by already."""
+        same = column == self.asked.sort
+        self.asked = replace(self.asked, sort=column, descending=same and not self.asked.descending)
+
+    def reverse(self) -> None:
+        """The other way round."""
+        self.asked = replace(self.asked, descending=not self.asked.descending)
+
+    def next_only(self) -> None:
+        """All; those that mislead, the worst first; those that help, the best first."""
+        only = _next(ONLY, self.asked.only)
+        self.asked = replace(self.asked, only=only, sort="effect" if only else "row", descending=only == "helpful")
+
+    def next_state(self) -> None:
+        """Any, active only, pruned only."""
+        self.filter_by(pruned=_next(STATES, self.asked.filter.pruned))
+
+    def switch_repeats(self) -> None:
+        """Only rows that repeat an earlier one, or all."""
+        self.filter_by(duplicates=not self.asked.filter.duplicates)
+
+    def choices(self) -> list[tuple[str, str]]:
+        """`CHOICES` with what each is set to."""
+        f = self.asked.filter
+        repeats = "only" if f.duplicates else "all"
+        now = (f.source or "all", f.label or "all", f.split, STATE_NAMES[f.pruned], self.asked.only or "all", repeats)
+        return [(name, display_line(value, 40)) for name, value in zip(CHOICES, (*now, ""), strict=True)]
+
+    # Marks and decisions.
+
+    def is_marked(self, at: int) -> bool:
+        """Is the row in line ``at``?"""
+        row = self.row(at)
+        return row is not None and row in self.marks
+
+    def targets(self, at: int) -> Rows:
+        """The rows a decision is about: the marked ones, or that in line ``at``."""
+        return self.marks.rows if self.marks.count else self.rows[at : at + 1]
+
+    @property
+    def reason(self) -> str:
+        """Why rows are decided on, as history tells it."""
+        return f"in review, {self.asked.only}" if self.asked.only else "in review"
+
+
+def _next(values: Sequence[Any], now: Any) -> Any:
+    return values[(values.index(now) + 1) % len(values)]

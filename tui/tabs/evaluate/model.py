@@ -1,0 +1,205 @@
+"""What the tab Evaluate knows: runs, the methods of the one shown, the queries of one method. No Textual."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ....engine.evaluate.results import KIND, KeptEvaluation, MethodFigures, kept_evaluations
+from ....engine.store import runs
+from ....engine.store.overview import overview
+from ....engine.store.runs import Outcome
+from ....engine.store.workspace import Workspace
+from ...model import Empty, TabModel
+
+MOST_RUNS = 500
+"""Runs listed, the latest first."""
+
+SORTS: dict[str, Callable[[tuple[str, MethodFigures]], Any]] = {
+    "method": lambda item: item[0],
+    "accuracy": lambda item: item[1].accuracy,
+    "easy": lambda item: item[1].easy,
+    "hard": lambda item: item[1].hard,
+    "shots": lambda item: item[1].shots,
+    "tokens": lambda item: item[1].usage.tokens_in,
+}
+
+
+FILTERS: dict[str, Callable[[Outcome], bool]] = {
+    "all": lambda outcome: True,
+    "lost": lambda outcome: outcome.gain < 0,
+    "won": lambda outcome: outcome.gain > 0,
+    "wrong": lambda outcome: outcome.right < 1,
+}
+
+
+def command_for(trained: set[str], split: str) -> str:
+    """The comparison that makes sense with what is trained: the baselines and every trained method."""
+    methods = ["zero", "random", "bm25", "dense"]
+    methods += [name for kind, name in TRAINED.items() if kind in trained]
+    return f"evaluate --methods {','.join(methods)}" + ("" if split == "test" else f" --split {split}")
+
+
+TRAINED = {"train-ranker": "ranker", "train-promptpg": "promptpg", "train-topics": "topick"}
+"""Methods that a finished run of a kind makes available."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Finished evaluations, latest first, and what a further one would compare."""
+
+    runs: Sequence[KeptEvaluation]
+    command: str
+
+
+def read(workspace: Workspace) -> Found | Empty:
+    """The evaluations as the workspace stands now."""
+    state = overview(workspace)
+    if not (state.test or state.validation):
+        return Empty(
+            "No queries to evaluate on",
+            "Methods are compared on held-out queries.",
+            "icl-curate index POOL.jsonl --validation-fraction 0.1 --test-fraction 0.1",
+        )
+    found = kept_evaluations(runs.runs(workspace, KIND, MOST_RUNS))
+    trained = {run.kind for run in runs.runs(workspace, None, MOST_RUNS) if run.status == "done"}
+    command = command_for(trained, "test" if state.test else "validation")
+    if not found:
+        return Empty(
+            "Nothing evaluated yet",
+            "Methods are compared on held-out queries, with intervals; n starts a run and shows the cost first.",
+            f"icl-curate {command}",
+        )
+    return Found(found, command)
+
+
+@dataclass(frozen=True, slots=True)
+class QueriesRequest:
+    """The queries of a run under a ``method`` are to be read, beside what they were under another."""
+
+    run: int
+    method: str
+    other: str | None
+
+    def read(self, workspace: Workspace) -> Sequence[Outcome]:
+        """The queries one by one. For threads."""
+        return runs.outcomes(workspace, self.run, self.method, self.other)
+
+
+class EvaluateModel(TabModel):
+    """One run at a time, its methods in an order, the queries of one method."""
+
+    def __init__(self) -> None:
+        self.found: Found | None = None
+        self.selected: int | None = None
+        """Number of the run shown; None: the latest, whichever that is."""
+        self.sort, self.descending = "accuracy", True
+        self.rows: list[tuple[str, MethodFigures]] = []
+        """The methods of the run shown, in the order of the table."""
+        self.filter = "all"
+        self.asked: Sequence[Outcome] = ()
+        """The queries of the method looked at."""
+        self._asked_of: QueriesRequest | None = None
+
+    def remember(self) -> dict[str, Any]:
+        return {"sort": self.sort, "descending": self.descending, "run": self.selected}
+
+    def recall(self, said: dict[str, Any]) -> None:
+        if said.get("sort") in SORTS:
+            self.sort, self.descending = said["sort"], bool(said.get("descending"))
+        if isinstance(said.get("run"), int):
+            self.selected = said["run"]
+
+    # The run shown.
+
+    @property
+    def run(self) -> KeptEvaluation | None:
+        """The run shown; the latest where the one that was chosen is gone."""
+        if self.found is None:
+            return None
+        return next((run for run in self.found.runs if run.report.run == self.selected), self.found.runs[0])
+
+    def choose(self, at: int) -> None:
+        """Show the run in line ``at``; the latest stays the latest when a further one comes."""
+        assert self.found is not None
+        self.selected = self.found.runs[at].report.run if at else None
+
+    def step(self, by: int) -> None:
+        """To an older or a newer run, as far as there are any."""
+        if self.found is not None and self.run is not None:
+            at = self.found.runs.index(self.run) + by
+            self.choose(max(0, min(at, len(self.found.runs) - 1)))
+
+    def arrange(self, cursor: int) -> int:
+        """Sort the methods of the run shown; returns the line of the one that was at ``cursor``, or the first."""
+        assert self.run is not None
+        here = self.rows[cursor][0] if cursor < len(self.rows) else None
+        methods, key = self.run.report.methods, SORTS[self.sort]
+        known = [item for item in methods.items() if key(item) is not None]
+        known.sort(key=key, reverse=self.descending)
+        self.rows = known + [item for item in methods.items() if key(item) is None]
+        return next((i for i, (name, _) in enumerate(self.rows) if name == here), 0)
+
+    def sort_by(self, column: str) -> bool:
+        """Sort by this column, the other way round where it is sorted by already; False where it cannot be."""
+        if column not in SORTS:
+            return False
+        self.descending = not self.descending if column == self.sort else column != "method"
+        self.sort = column
+        return True
+
+    def next_sort(self) -> None:
+        """Sort by the next column."""
+        names = list(SORTS)
+        self.sort_by(names[(names.index(self.sort) + 1) % len(names)])
+
+    def copied(self) -> str:
+        """The methods as a table in Markdown."""
+        if self.run is None:
+            return ""
+        metric = self.run.report.setup.metric
+        lines = [f"| method | {metric} | 95 % | easy | hard |", "|---|---|---|---|---|"]
+        for name, row in self.rows:
+            low, high = row.ci95
+            parts = [share(row.accuracy), f"{low:.3f}–{high:.3f}", share(row.easy), share(row.hard)]
+            lines.append(f"| {name} | " + " | ".join(parts) + " |")
+        return "\n".join(lines)
+
+    # The queries of one method.
+
+    @property
+    def pair(self) -> tuple[str, str | None]:
+        """The method whose queries are known, and what it is compared with."""
+        return (self._asked_of.method, self._asked_of.other) if self._asked_of else ("", None)
+
+    @property
+    def shown(self) -> Sequence[Outcome]:
+        """The queries that the filter lets through."""
+        return [outcome for outcome in self.asked if FILTERS[self.filter](outcome)]
+
+    def look(self, cursor: int) -> QueriesRequest | None:
+        """The queries of the method at ``cursor``, against the best other baseline."""
+        run = self.run
+        if run is None or cursor >= len(self.rows):
+            return None
+        name, row = self.rows[cursor]
+        return QueriesRequest(run.report.run, name, row.versus.method if row.versus else None)
+
+    def knows(self, request: QueriesRequest) -> bool:
+        """Were these read already? What a finished run measured does not change."""
+        return request == self._asked_of
+
+    def take(self, request: QueriesRequest, found: Sequence[Outcome]) -> None:
+        """Queries came."""
+        self._asked_of, self.asked = request, found
+
+    def next_filter(self) -> None:
+        """All, lost, won, wrong."""
+        names = list(FILTERS)
+        self.filter = names[(names.index(self.filter) + 1) % len(names)]
+
+
+def share(value: float | None) -> str:
+    """A share with three digits."""
+    return "–" if value is None else f"{value:.3f}"

@@ -1,0 +1,105 @@
+"""What the tab Jobs knows: the jobs as their folders tell them, the one shown, which of them have ended. No Textual."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ....engine.jobs.folder import Job, jobs, log
+from ....engine.jobs.follow import Live
+from ....engine.store.workspace import Workspace
+from ....render.jobs import outcome
+from ...model import Empty, TabModel
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A job, the state from its events, a short summary of its result, and its log."""
+
+    job: Job
+    live: Live
+    outcome: str
+    log: str
+
+
+def look_at(job: Job, before: Live) -> Seen:
+    """Read on where ``before`` ended; what was shown already is left as it was."""
+    live = replace(
+        before, tasks=dict(before.tasks), steps=list(before.steps), notes=list(before.notes), spent=dict(before.spent)
+    )
+    live.read(job.folder)
+    return Seen(job, live, outcome(job, live), log(job))
+
+
+class JobsModel(TabModel):
+    """All jobs of the workspace, and the one shown."""
+
+    def __init__(self) -> None:
+        self.seen: Sequence[Seen] = ()
+        """In the order of the table."""
+        self.selected: int | None = None
+        """Number of the job shown below the table."""
+        self._known: dict[int, Seen] = {}
+        """By number; what ended is not read again."""
+        self._states: dict[int, str] = {}
+
+    def read(self, workspace: Workspace) -> list[Seen] | Empty:
+        """The jobs as they stand now. For threads."""
+        found = []
+        ended = {number: seen.job for number, seen in self._known.items() if not seen.job.live}
+        for job in jobs(workspace, ended):
+            seen = self._known.get(job.number)
+            if seen is None or seen.job.live:
+                seen = self._known[job.number] = look_at(job, seen.live if seen else Live())
+            found.append(seen)
+        return found or Empty(
+            "No jobs yet",
+            "Training and evaluation run in the background, one at a time; n starts a job.",
+            "icl-curate train sources --background",
+        )
+
+    def take(self, found: Sequence[Seen]) -> int:
+        """Jobs were read; returns the line of the one shown: that which was, else one that runs, else the first."""
+        self.seen = found
+        numbers = [seen.job.number for seen in found]
+        if self.selected not in numbers:
+            self.selected = next((seen.job.number for seen in found if seen.job.state == "running"), numbers[0])
+        return numbers.index(self.selected)
+
+    def ended(self) -> list[Seen]:
+        """The jobs that ended since this was last called."""
+        found = [
+            seen
+            for seen in self.seen
+            if self._states.get(seen.job.number) in ("queued", "running") and not seen.job.live
+        ]
+        self._states |= {seen.job.number: seen.job.state for seen in self.seen}
+        return found
+
+    @property
+    def alive(self) -> bool:
+        """Does any of them run or wait?"""
+        return any(seen.job.live for seen in self.seen)
+
+    @property
+    def current(self) -> Seen | None:
+        """The job shown."""
+        return next((seen for seen in self.seen if seen.job.number == self.selected), None)
+
+    @property
+    def stoppable(self) -> Seen | None:
+        """The job shown, if it runs or waits."""
+        return self.current if self.current and self.current.job.live else None
+
+    @property
+    def is_evaluation(self) -> bool:
+        """Is the job shown an evaluation that is done?"""
+        seen = self.current
+        return bool(seen and seen.job.state == "done" and "evaluate" in seen.job.arguments)
+
+    def point(self, at: int) -> bool:
+        """Show the job in line ``at``; False where there is none."""
+        if at >= len(self.seen):
+            return False
+        self.selected = self.seen[at].job.number
+        return True

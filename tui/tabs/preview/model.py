@@ -1,0 +1,394 @@
+"""What the tab Preview knows: the query, the methods, what they select and what the LLM answered. No Textual.
+
+Keys become calls of `PreviewModel`; what is to be read or asked comes back as a request that a thread carries out, and
+what that brought is handed back to the model.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ....engine.arrays import Int64s
+from ....engine.errors import CurateError
+from ....engine.llm.asking import price_of
+from ....engine.llm.budget import Budget
+from ....engine.llm.planning import Plan
+from ....engine.pool.display import display_line
+from ....engine.pool.prompts import Prompt
+from ....engine.pool.records import Demonstration, Query
+from ....engine.progress import CancelToken
+from ....engine.ranker.ledger import LedgerEntry, ledger
+from ....engine.retrieval.view import PoolView
+from ....engine.select.methods import METHODS
+from ....engine.select.preview import Preview, preview
+from ....engine.select.selector import Selector
+from ....engine.select.session import SessionCache
+from ....engine.select.stability import QueryShots, Stability, StabilityCheck
+from ....engine.settings import Settings
+from ....engine.store import runs
+from ....engine.store.browse import listed, matching, pruned_rows
+from ....engine.store.demonstrations import Filter, Listed, active_rows, fetch, workspace_fingerprint
+from ....engine.store.workspace import Workspace
+from ...model import Empty, TabModel
+
+TRAINED = {"train-ranker": "ranker", "train-promptpg": "promptpg", "train-topics": "topick"}
+"""Methods that a finished run of a kind makes available."""
+
+PANES = ("why", "shot", "prompt", "stability")
+"""What the lower half shows beside the reasons."""
+
+MOST_LISTED = 5_000
+"""Validation queries that can be picked from a list; the others are reached one by one."""
+
+MOST_SHOTS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What selections depend on: the workspace's fingerprint, the settings, trained methods, validation rows."""
+
+    fingerprint: tuple[object, ...]
+    settings: Settings
+    trained: frozenset[str]
+    validation: Int64s
+    ledger: Mapping[int, LedgerEntry]
+
+    def listed_queries(self, workspace: Workspace) -> list[Listed]:
+        """The validation queries that can be picked. For threads."""
+        return listed(workspace, self.validation[:MOST_LISTED], pruned_rows(workspace))
+
+
+def read(workspace: Workspace, settings: Settings) -> Found | Empty:
+    """What selections depend on, as the workspace stands now."""
+    if not active_rows(workspace).size:
+        return Empty(
+            "The active pool is empty",
+            "Here you see which demonstrations a query gets and why.",
+            "icl-curate index POOL.jsonl",
+        )
+    done = {run.kind for run in runs.runs(workspace, None, 500) if run.status == "done"}
+    return Found(
+        workspace_fingerprint(workspace),
+        settings,
+        frozenset(name for kind, name in TRAINED.items() if kind in done),
+        matching(workspace, Filter(split="validation")),
+        {s.row: s for s in ledger(workspace)},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A selection, the seconds it took, and what the LLM is known to answer to it; or why there is none."""
+
+    seen: Preview | None
+    took: float = 0.0
+    answered: Stability | None = None
+    error: CurateError | None = None
+
+    @property
+    def shots(self) -> Sequence[Demonstration]:
+        return [shot.demonstration for shot in self.seen.shots] if self.seen else []
+
+    @property
+    def prompt(self) -> Prompt | None:
+        """What the LLM reads, or read."""
+        return self.answered.whole.prompt if self.answered else self.seen.prompt if self.seen else None
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionRequest:
+    """A selection that is to be made under each of ``methods``: for the ``typed`` query, or for that of ``row``."""
+
+    typed: str
+    row: int
+    settings: Settings
+    methods: tuple[str, ...]
+
+    def select(self, workspace: Workspace, session: SessionCache) -> tuple[Query, list[Chosen]]:
+        """The query and its selections; no LLM is asked. For threads."""
+        query = Query(self.typed) if self.typed else fetch(workspace, [self.row])[0].as_query()
+        view = session.view(workspace, self.settings)
+        return query, [_select(view, query, replace(self.settings, method=name), session) for name in self.methods]
+
+
+def _select(view: PoolView, query: Query, settings: Settings, session: SessionCache) -> Chosen:
+    """One method's selection with the answers known to it, or why there is none."""
+    try:
+        selector = Selector(view.workspace, settings=settings, view=view)
+        started = time.monotonic()
+        seen = preview(view.workspace, query, settings, selector=selector)
+        took = time.monotonic() - started
+    except CurateError as error:
+        return Chosen(None, error=error)
+    answered = None
+    if session.may_look(settings):
+        try:
+            shown = QueryShots(query, tuple(shot.demonstration for shot in seen.shots))
+            [answered] = StabilityCheck(session.client(view.workspace, settings), selector.task, [shown]).known()
+        except CurateError:  # what was never asked is simply not known
+            answered = None
+    return Chosen(seen, took, answered)
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRequest:
+    """Prompts the LLM is to be asked: those of the selections ``chosen``, which stand on ``sides``; with ``variants``
+    also without each demonstration and in turned order."""
+
+    sides: tuple[int, ...]
+    chosen: tuple[Chosen, ...]
+    settings: Settings
+    variants: bool
+
+    def cost(self, workspace: Workspace, session: SessionCache) -> Plan:
+        """What asking would take; nothing is sent. For threads."""
+        return self._check(workspace, session).cost()
+
+    def ask(self, workspace: Workspace, session: SessionCache, cancel: CancelToken) -> Sequence[Stability]:
+        """The answers, one for each of ``chosen``. For threads."""
+        return self._check(workspace, session, cancel).run(Budget(price=price_of(self.settings)))
+
+    def _check(self, workspace: Workspace, session: SessionCache, cancel: CancelToken | None = None) -> StabilityCheck:
+        shown = [QueryShots(one.seen.query, tuple(one.shots)) for one in self.chosen if one.seen]
+        task = session.selector(workspace, self.settings).task
+        return StabilityCheck(session.client(workspace, self.settings, cancel), task, shown, variants=self.variants)
+
+
+class Side:
+    """One half of the comparison: a method and what it selects."""
+
+    def __init__(self) -> None:
+        self.method = ""
+        self.chosen: Chosen | None = None
+        self.doing = ""
+        """What is done for this side just now, in words."""
+        self.settled = False
+        """Indexes are loaded: from the second selection on its time is that of a warm process."""
+
+    def wait(self, method: str, doing: str = "") -> None:
+        """Something is on its way for this method; what another selected no longer counts."""
+        if method != self.method:
+            self.method, self.chosen = method, None
+        self.doing = doing
+
+    def take(self, chosen: Chosen) -> None:
+        """A selection came, or what is known of it changed."""
+        self.settled, self.chosen, self.doing = self.chosen is not None, chosen, ""
+
+
+class PreviewModel(TabModel):
+    """Two selections for one query, side by side."""
+
+    def __init__(self) -> None:
+        self.found: Found | None = None
+        self.query: Query | None = None
+        """The query whose selections are shown."""
+        self.place = 0
+        """Of the validation query; it counts while nothing is typed."""
+        self.typed = ""
+        self.methods = ["", ""]
+        self.shots: int | None = None
+        """Shots where they are not those of the settings."""
+        self.active = 0
+        """The side looked at."""
+        self.pane = "why"
+        self.sides = (Side(), Side())
+        self.selecting = False
+        self._row: int | None = None
+        """The validation query that an earlier session, or another tab, wants."""
+        self._postponed: tuple[Sequence[int], bool] | None = None
+        """What was asked of the LLM while a selection was under way."""
+
+    @property
+    def side(self) -> Side:
+        """The side looked at."""
+        return self.sides[self.active]
+
+    @property
+    def settings(self) -> Settings:
+        """Those of the workspace with the shots set here."""
+        assert self.found is not None
+        found = self.found.settings
+        return found if self.shots is None else replace(found, k=self.shots)
+
+    @property
+    def queries(self) -> int:
+        """How many validation queries there are."""
+        return int(self.found.validation.size) if self.found else 0
+
+    def take(self, found: Found) -> bool:
+        """The workspace was read; do selections have to be made anew?"""
+        before, self.found = self.found, found
+        if before is None:
+            usual = _usual_methods(found)
+            for i, name in enumerate(self.methods):
+                self.methods[i] = name or next(method for method in usual if method not in self.methods)
+            self._to_row(found)
+        return before is None or (before.fingerprint, before.settings, before.trained) != (
+            found.fingerprint, found.settings, found.trained,
+        )  # fmt: skip
+
+    def _to_row(self, found: Found) -> None:
+        at = np.flatnonzero(found.validation == self._row)
+        self.place = int(at[0]) if at.size else 0
+
+    def remember(self) -> dict[str, Any]:
+        row = int(self.found.validation[self.place]) if self.found and self.queries else self._row
+        return {"methods": self.methods, "shots": self.shots, "row": row, "typed": self.typed, "pane": self.pane}
+
+    def recall(self, said: dict[str, Any]) -> None:
+        methods = said.get("methods")
+        if isinstance(methods, list) and len(methods) == 2:
+            self.methods = [name if name in METHODS else "" for name in map(str, methods)]
+        shots, row = said.get("shots"), said.get("row")
+        self.shots = shots if isinstance(shots, int) and 0 <= shots <= MOST_SHOTS else None
+        self._row = row if isinstance(row, int) else None
+        self.typed = str(said.get("typed", ""))
+        self.pane = said["pane"] if said.get("pane") in PANES else "why"
+
+    # The query.
+
+    def want_row(self, row: int) -> None:
+        """The validation query of this row, as another tab asks for it."""
+        self._row, self.typed = row, ""
+        if self.found:
+            self._to_row(self.found)
+
+    def want_place(self, place: int) -> None:
+        """The validation query at this place."""
+        self.place, self.typed = place, ""
+
+    def step(self, by: int) -> bool:
+        """To another validation query, or from a typed one to the first; False where there is none."""
+        if not self.queries:
+            return False
+        self.want_place(0 if self.typed else (self.place + by) % self.queries)
+        return True
+
+    def type_query(self, value: str) -> bool:
+        """A query as it is typed; does it differ in more than blanks?"""
+        before, self.typed = self.typed, value
+        return before.strip() != value.strip()
+
+    # Selecting.
+
+    def method_options(self) -> list[tuple[str, str]]:
+        """Every method with a line about it."""
+        trained = self.found.trained if self.found else frozenset()
+        return [
+            (name, method.about if not method.trained or name in trained else "not trained yet")
+            for name, method in METHODS.items()
+        ]
+
+    def set_shots(self, by: int) -> None:
+        """More or fewer shots than now."""
+        self.shots = max(0, min(self.settings.k + by, MOST_SHOTS))
+
+    def select(self) -> SelectionRequest | None:
+        """The selections to be made now; None while there is no query."""
+        typed = self.typed.strip()
+        if self.found is None or not (typed or self.queries):
+            return None
+        self.selecting, self._postponed = True, None
+        for side, method in zip(self.sides, self.methods, strict=True):
+            side.wait(method, "selecting …")
+        row = int(self.found.validation[self.place]) if self.queries else -1
+        return SelectionRequest(typed, row, self.settings, tuple(self.methods))
+
+    def selected(self, query: Query, chosen: Iterable[Chosen]) -> PromptRequest | None:
+        """The selections came; what was asked of the LLM meanwhile is to be asked now."""
+        self.query, self.selecting = query, False
+        for side, one in zip(self.sides, chosen, strict=True):
+            side.take(one)
+        return self.ask(*self._postponed) if self._postponed else None
+
+    def stop_selecting(self) -> None:
+        """The selection failed."""
+        self.selecting, self._postponed = False, None
+
+    # Asking.
+
+    def ask(self, sides: Sequence[int], variants: bool) -> PromptRequest | None:
+        """The prompts of these sides; None where nothing was selected, and while what stands there is not what will be
+        there: then they follow from `selected`."""
+        if self.selecting:
+            self._postponed = sides, variants
+            return None
+        found = [(i, chosen) for i in sides if (chosen := self.sides[i].chosen) and chosen.seen]
+        if not found:
+            return None
+        places, chosen_ones = zip(*found, strict=True)
+        return PromptRequest(places, chosen_ones, self.settings, variants)
+
+    def nothing_to_leave_out(self) -> bool:
+        """A selection stands on the side looked at, and it has no demonstration."""
+        chosen = None if self.selecting else self.side.chosen
+        return bool(chosen and chosen.seen and not chosen.shots)
+
+    def ask_stability(self) -> PromptRequest | None:
+        """The prompts that say how much the answer hangs on each demonstration, where that is not known yet."""
+        chosen = None if self.selecting else self.side.chosen
+        if chosen and chosen.answered and chosen.answered.others:
+            return None
+        return self.ask([self.active], variants=True)
+
+    def asking(self, request: PromptRequest) -> None:
+        """The LLM is being asked."""
+        for i in request.sides:
+            self.sides[i].wait(self.methods[i], f"asking {display_line(request.settings.llm, 30)} …")
+
+    def answered(self, request: PromptRequest, answers: Sequence[Stability]) -> list[str]:
+        """The answers came: what users are to be warned of."""
+        warnings = []
+        for i, chosen, found in zip(request.sides, request.chosen, answers, strict=True):
+            if self.sides[i].chosen is not chosen:
+                continue  # something else stands there by now; the answer is in the cache
+            if not found.others and chosen.answered and chosen.answered.others:
+                found = chosen.answered  # a whole answer that is known already takes nothing away
+            if found.dropped:
+                warnings.append(
+                    f"{found.dropped} of the lowest-ranked demonstrations did not fit into {found.limit:,} tokens"
+                )
+            self.sides[i].chosen = replace(chosen, answered=found)
+        for side in self.sides:
+            if side.chosen:
+                side.take(side.chosen)
+        return warnings
+
+    def ended(self) -> None:
+        """Nothing is under way any more, whatever came of it."""
+        for side, method in zip(self.sides, self.methods, strict=True):
+            side.wait(method)
+
+    # What is looked at.
+
+    def shot(self, at: int) -> Demonstration | None:
+        """The demonstration in line ``at`` of the side looked at."""
+        chosen = self.side.chosen
+        return chosen.shots[at] if chosen and at < len(chosen.shots) else None
+
+    def copied(self, at: int) -> str:
+        """What is looked at, as JSON: the prompt, or the demonstration in line ``at``; without any the query."""
+        chosen = self.side.chosen
+        if chosen is None or chosen.seen is None:
+            return ""
+        if self.pane == "prompt":
+            messages = [asdict(message) for message in chosen.seen.prompt.messages]
+            return json.dumps(messages, ensure_ascii=False, indent=1)
+        shot = self.shot(at)
+        if shot is None:
+            return chosen.seen.query.input
+        fields = {"id": shot.id, "input": shot.input, "output": shot.output, "source": shot.source}
+        return json.dumps(fields, ensure_ascii=False)
+
+
+def _usual_methods(found: Found) -> list[str]:
+    """The methods that are compared at first: the one set, those trained, and two that need no training."""
+    usual = [found.settings.method, *(m for m in ("topick", "ranker") if m in found.trained), "bm25", "dense"]
+    return [name for name in dict.fromkeys(usual) if name in METHODS]

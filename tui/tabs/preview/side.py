@@ -1,0 +1,46 @@
+"""One half of the comparison: a method, its demonstrations with their scores, and the LLM's answer to them."""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.widgets import Static
+
+from ...widgets.table import LineTable
+from .model import Chosen, Side
+from .rows import answer_line, failure, method_line, shot_columns, shot_lines
+
+
+class SideView(Vertical):
+    """Draws a `Side`."""
+
+    def __init__(self, place: int) -> None:
+        super().__init__(id=f"side-{place}", classes="side")
+
+    def compose(self) -> ComposeResult:
+        yield Static(classes="method")
+        yield LineTable(())
+        yield Static(classes="answer")
+
+    @property
+    def table(self) -> LineTable:
+        return self.query_one(LineTable)
+
+    def head(self, side: Side) -> None:
+        """The line above alone: what is under way changed, the selection did not."""
+        self.query_one(".method", Static).update(method_line(side))
+
+    def show(self, side: Side, other: Chosen | None, llm: str) -> None:
+        """The side; ``other`` is what stands beside it."""
+        self.head(side)
+        table, answer, chosen = self.table, self.query_one(".answer", Static), side.chosen
+        if chosen is None or chosen.seen is None:
+            table.message = "no selection"
+            table.fill([])
+            answer.update(failure(chosen) if chosen else "")
+            return
+        table.message = "no demonstrations: zero-shot"
+        columns = shot_columns(chosen, other)
+        table.arrange_columns(columns)
+        table.fill(shot_lines(chosen, other, columns))
+        answer.update(answer_line(chosen.answered, llm))

@@ -1,0 +1,189 @@
+"""What the tab Sources knows: the sources in order, an estimator's curve, the threshold on it. No Textual."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ....engine.errors import UsageError
+from ....engine.progress import CancelToken
+from ....engine.settings import Settings
+from ....engine.store.trials import SourceSummary, source_summaries
+from ....engine.store.workspace import Workspace
+from ...model import Empty, TabModel
+
+if TYPE_CHECKING:  # imports numba where it computes; the tab is there before that
+    from ....engine.sources.train import Curves, Tuned
+
+SORTS: dict[str, Callable[[SourceSummary], Any]] = {  # what a column sorts by; None last
+    "source": lambda s: s.source.lower(),
+    "weight": lambda s: s.weight,
+    "leave-one-out": lambda s: s.leave_one_out,
+    "reliability": lambda s: s.reliability,
+    "alone": lambda s: s.accuracy,
+    "hits": lambda s: s.hits,
+    "size": lambda s: s.demonstrations,
+    "pruned": lambda s: s.demonstrations - s.active,
+    "repeats": lambda s: s.duplicates,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Curves and what tuning says, None where there was no training."""
+
+    curves: Curves | None
+    tuned: Tuned | None
+
+
+def read(workspace: Workspace) -> Sequence[SourceSummary] | Empty:
+    """The sources as the workspace stands now."""
+    found = source_summaries(workspace)
+    if not found:
+        return Empty("The pool is empty", "Sources appear here after indexing.", "icl-curate index POOL.jsonl")
+    return found
+
+
+def measure(workspace: Workspace, settings: Settings, cancel: CancelToken) -> Measured:
+    """What pruning by each estimator would bring, and what validation chooses; no LLM is asked. For threads."""
+    from ....engine.sources.train import curves, tune
+
+    found = curves(workspace, settings.k)
+    try:
+        tuned = tune(workspace, settings, cancel=cancel) if found else None
+    except UsageError:  # too few queries to choose on
+        tuned = None
+    return Measured(found, tuned)
+
+
+class SourcesModel(TabModel):
+    """The table of sources, and a threshold below which they would be pruned."""
+
+    def __init__(self) -> None:
+        self.sources: list[SourceSummary] = []
+        """In the order of the table."""
+        self.measured: Measured | None = None
+        self.sort, self.descending = "weight", True
+        self.estimator = ""
+        self.at = 0
+        """The number of the curve's point at which the threshold stands."""
+        self._measured_for: tuple[int, int] | None = None
+        """Run and k of the curve on which the threshold was set."""
+
+    def remember(self) -> dict[str, Any]:
+        return {"sort": self.sort, "descending": self.descending, "estimator": self.estimator}
+
+    def recall(self, said: dict[str, Any]) -> None:
+        if said.get("sort") in SORTS:
+            self.sort, self.descending = said["sort"], bool(said.get("descending"))
+        self.estimator = str(said.get("estimator", ""))
+
+    # The table.
+
+    @property
+    def learnt(self) -> bool:
+        """Has any source a weight?"""
+        return any(s.weight is not None for s in self.sources)
+
+    def source(self, at: int) -> SourceSummary | None:
+        """The source in line ``at``."""
+        return self.sources[at] if at < len(self.sources) else None
+
+    def arrange(self, cursor: int, sources: Sequence[SourceSummary] | None = None) -> int:
+        """Sort the sources, or those that were read anew; returns the line of the one that was at ``cursor``."""
+        here, key = self.source(cursor), SORTS[self.sort]
+        every = list(self.sources if sources is None else sources)
+        known = [s for s in every if key(s) is not None]
+        known.sort(key=key, reverse=self.descending)
+        self.sources = known + [s for s in every if key(s) is None]
+        return next((i for i, s in enumerate(self.sources) if here and s.source == here.source), cursor)
+
+    def sort_by(self, column: str) -> bool:
+        """Sort by this column, the other way round where it is sorted by already; False where it cannot be."""
+        if column not in SORTS:
+            return False
+        self.descending = not self.descending if column == self.sort else column != "source"
+        self.sort = column
+        return True
+
+    def next_sort(self, by: int) -> None:
+        """Sort by the next column, or that before."""
+        names = list(SORTS)
+        self.sort = names[(names.index(self.sort) + by) % len(names)]
+        self.descending = self.sort != "source"
+
+    # The curve.
+
+    def take_measured(self, measured: Measured) -> None:
+        """Curves came; the threshold stays where it was while they are of the same training."""
+        self.measured = measured
+        if measured.curves is None:
+            return
+        names, which = list(measured.curves.curves), (measured.curves.run, measured.curves.k)
+        if self.estimator not in names:
+            self.estimator = measured.tuned.estimator if measured.tuned else names[0]
+        if which != self._measured_for:
+            self._measured_for = which
+            self._to_star()
+        self.move_to(self.at)
+
+    @property
+    def tuned(self) -> Tuned | None:
+        """What validation chooses."""
+        return self.measured.tuned if self.measured else None
+
+    @property
+    def points(self) -> Sequence[tuple[float, int, float]]:
+        """The estimator's curve: (threshold, sources dropped, accuracy)."""
+        if self.measured is None or self.measured.curves is None:
+            return ()
+        return self.measured.curves.curves.get(self.estimator, ())
+
+    @property
+    def star(self) -> int | None:
+        """The point that tuning chose, on the curve of its estimator."""
+        tuned = self.tuned
+        if tuned is None or not tuned.worth_it or tuned.estimator != self.estimator:
+            return None
+        return next((i for i, (_, n, _) in enumerate(self.points) if n == len(tuned.pruned)), None)
+
+    @property
+    def threshold(self) -> float | None:
+        """Where it stands; None without a curve."""
+        return self.points[self.at][0] if self.points else None
+
+    def below(self) -> set[str]:
+        """The sources whose scores lie below the threshold."""
+        threshold = self.threshold
+        if threshold is None or self.measured is None or self.measured.curves is None:
+            return set()
+        return {name for name, score in self.measured.curves.scores[self.estimator].items() if score < threshold}
+
+    def move_to(self, at: int) -> None:
+        """The threshold goes to this point, or to the nearest end."""
+        self.at = max(0, min(at, len(self.points) - 1))
+
+    def next_estimator(self) -> bool:
+        """The curve of the next estimator; False where there is none."""
+        if self.measured is None or self.measured.curves is None:
+            return False
+        names = list(self.measured.curves.curves)
+        self.estimator = names[(names.index(self.estimator) + 1) % len(names)]
+        self._to_star()
+        return True
+
+    def tune(self) -> Tuned | None:
+        """To the threshold that validation chooses; None where there is nothing to choose on."""
+        if self.tuned:
+            self.estimator = self.tuned.estimator
+            self._to_star()
+        return self.tuned
+
+    def to_cut(self) -> list[str]:
+        """Sources below the threshold that are still active."""
+        below = self.below()
+        return [s.source for s in self.sources if s.source in below and s.active]
+
+    def _to_star(self) -> None:
+        self.at = self.star or 0

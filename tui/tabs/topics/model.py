@@ -1,0 +1,168 @@
+"""What the tab Topics knows: the survey, the topics in the table, what stands behind the one looked at. No Textual."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ....engine.errors import UsageError
+from ....engine.settings import Settings
+from ....engine.store.browse import listed, pruned_rows
+from ....engine.store.demonstrations import Listed, workspace_fingerprint
+from ....engine.store.workspace import Workspace
+from ....engine.topics.report import Behind, Gap, Survey, TopicStanding
+from ...model import Empty, TabModel
+
+SORTS: dict[str, Callable[[TopicStanding], Any]] = {  # what a column sorts by; None last
+    "severity": lambda t: (t.severity, t.active),
+    "topic": lambda t: t.topic.lower(),
+    "queries": lambda t: t.queries,
+    "knows": lambda t: t.knowledge,
+    "covered": lambda t: t.covered,
+    "core": lambda t: t.active,
+    "pruned": lambda t: t.demonstrations - t.active,
+}
+RISING = {"topic", "knows", "covered"}
+"""Columns of which the least comes first."""
+
+MOST_GAPS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A topic with the rows behind it."""
+
+    topic: str
+    behind: Behind
+    demonstrations: Sequence[Listed]
+    queries: Sequence[Listed]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The survey and what it says of every topic; ``gaps`` by topic, the gravest first."""
+
+    survey: Survey
+    topics: Sequence[TopicStanding]
+    gaps: Mapping[str, Gap]
+
+    def look(self, workspace: Workspace, topic: str) -> Shown:
+        """The rows behind a topic. For threads."""
+        pruned, behind = pruned_rows(workspace), self.survey.behind(topic)
+        rows = [np.array([row for row, _ in pairs], np.int64) for pairs in (behind.demonstrations, behind.queries)]
+        return Shown(topic, behind, *(listed(workspace, numbers, pruned) for numbers in rows))
+
+
+class TopicsModel(TabModel):
+    """The topics that are searched for, in the order that is set, and the one looked at."""
+
+    def __init__(self) -> None:
+        self.found: Found | None = None
+        self.topics: list[TopicStanding] = []
+        """Those in the table, in its order."""
+        self.shown: Shown | None = None
+        self.sought = ""
+        self.sort, self.descending, self.only_gaps = "severity", True, False
+        self._surveyed: tuple[object, Found] | None = None
+
+    def remember(self) -> dict[str, Any]:
+        return {"sort": self.sort, "descending": self.descending, "gaps": self.only_gaps}
+
+    def recall(self, said: dict[str, Any]) -> None:
+        if said.get("sort") in SORTS:
+            self.sort, self.descending = said["sort"], bool(said.get("descending"))
+        self.only_gaps = said.get("gaps") is True
+
+    def read(self, workspace: Workspace, settings: Settings) -> Found | Empty:
+        """The survey; the same as before while neither workspace nor settings changed. For threads."""
+        key = workspace_fingerprint(workspace), settings
+        if self._surveyed and self._surveyed[0] == key:
+            return self._surveyed[1]
+        try:
+            survey = Survey(workspace, settings)
+        except UsageError as error:
+            return Empty(
+                error.what,
+                "Topics show what the LLM knows and what the pool covers; n trains them and shows the cost first.",
+                "icl-curate train topics",
+            )
+        found = Found(survey, survey.topics(), {gap.topic: gap for gap in survey.gaps(MOST_GAPS)})
+        self._surveyed = key, found
+        return found
+
+    def take(self, found: Found) -> bool:
+        """The survey came; is it another?"""
+        another, self.found = found is not self.found, found
+        return another
+
+    # The table.
+
+    def topic(self, at: int) -> TopicStanding | None:
+        """The topic in line ``at``."""
+        return self.topics[at] if at < len(self.topics) else None
+
+    def arrange(self, cursor: int) -> int:
+        """Filter and sort; returns the line of the topic that was at ``cursor``, or the first."""
+        found, here, key = self.found, self.topic(cursor), SORTS[self.sort]
+        assert found is not None
+        every = [
+            topic
+            for topic in found.topics
+            if self._wanted in topic.topic.lower() and (not self.only_gaps or topic.topic in found.gaps)
+        ]
+        known = [topic for topic in every if key(topic) is not None]
+        known.sort(key=key, reverse=self.descending)
+        self.topics = known + [topic for topic in every if key(topic) is None]
+        if self.sort == "severity" and self.descending:  # gaps on top, one for each set of queries
+            self.topics.sort(key=lambda topic: topic.topic not in found.gaps)
+        return next((i for i, topic in enumerate(self.topics) if here and topic.topic == here.topic), 0)
+
+    @property
+    def _wanted(self) -> str:
+        return self.sought.strip().lower()
+
+    @property
+    def message(self) -> str:
+        """What is said where there is no topic to show."""
+        return "no such topic" if self._wanted else "no gaps: all topics that queries need are known or covered"
+
+    def sort_by(self, column: str) -> bool:
+        """Sort by this column, the other way round where it is sorted by already; False where it cannot be."""
+        if column not in SORTS:
+            return False
+        self.descending = not self.descending if column == self.sort else column not in RISING
+        self.sort = column
+        return True
+
+    def next_sort(self) -> None:
+        """Sort by the next column."""
+        names = list(SORTS)
+        self.sort_by(names[(names.index(self.sort) + 1) % len(names)])
+
+    # One topic.
+
+    def gap(self, topic: TopicStanding) -> Gap | None:
+        """What is missing on a topic, if it is a gap."""
+        return self.found.gaps.get(topic.topic) if self.found else None
+
+    def copied(self, at: int) -> str:
+        """The topic in line ``at``, and where it is a gap what to collect."""
+        topic = self.topic(at)
+        if topic is None:
+            return ""
+        gap = self.gap(topic)
+        if gap is None:
+            return topic.topic
+        head = f"{gap.topic}: needed by {gap.queries} queries, known {gap.knowledge:.2f}, covered {gap.coverage:.2f}"
+        return "\n".join([head, *(f"- {text}" for _, text in gap.examples)])
+
+    def demonstration(self, at: int) -> Listed | None:
+        """The demonstration in line ``at`` of those that cover the topic looked at."""
+        return self.shown.demonstrations[at] if self.shown and at < len(self.shown.demonstrations) else None
+
+    def query(self, at: int) -> Listed | None:
+        """The query in line ``at`` of those that need the topic looked at."""
+        return self.shown.queries[at] if self.shown and at < len(self.shown.queries) else None

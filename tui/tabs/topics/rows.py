@@ -1,0 +1,108 @@
+"""What the tab Topics writes: topics and the rows behind them, a line each; a topic in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.text import Text
+
+from ....engine.pool.display import display_line
+from ....engine.store.demonstrations import Listed
+from ....engine.topics.report import Gap, TopicStanding
+from ...widgets.lines import Bar, Column, Line
+from .model import Found, Shown
+
+CUT = 300
+
+COLUMNS = (
+    Column("topic", "topic", 16, grow=2, most=44),
+    Column("queries", "queries", 8, right=True, rank=1),
+    Column("knows", "LLM knows", 10, right=True),
+    Column("knows-bar", "", 6, rank=4, grow=1, most=20, sortable=False),
+    Column("covered", "covered", 8, right=True),
+    Column("covered-bar", "", 6, rank=4, grow=1, most=20, sortable=False),
+    Column("severity", "severity", 9, right=True, rank=2),
+    Column("core", "core to", 8, right=True, rank=6),
+    Column("pruned", "pruned", 7, right=True, rank=7),
+    Column("sources", "sources", 16, grow=2, rank=5, sortable=False),
+)
+NEEDING = (
+    Column("strength", "", 4, right=True, sortable=False),
+    Column("bar", "", 6, rank=3, sortable=False),
+    Column("input", "", 20, grow=5, sortable=False),
+    Column("output", "", 10, grow=1, most=28, rank=1, sortable=False),
+)
+COVERING = (*NEEDING[:2], Column("core", "", 4, rank=2, sortable=False), *NEEDING[2:])
+
+
+def topic_line(topic: TopicStanding, gap: bool) -> Line:
+    """A topic; ``gap``: it is one."""
+    covered = topic.covered
+    values = (
+        topic.topic,
+        topic.queries or "",
+        f"{topic.knowledge:.2f}",
+        Bar(topic.knowledge, _style(topic.knowledge)),
+        f"{covered:.2f}" if covered is not None else "–",
+        Bar(covered, _style(covered)) if covered is not None else "",
+        f"{topic.severity:.2f}" if topic.severity >= 0.005 else "",
+        topic.active,
+        topic.demonstrations - topic.active or "",
+        ", ".join(f"{display_line(source, 24)} {count:,}" for source, count in topic.sources[:4]),
+    )
+    return Line(values, sign=("▲", "bad") if gap else (" ", ""))
+
+
+def _style(share: float) -> str:
+    return "good" if share >= 0.5 else "bad"
+
+
+def in_words(topic: TopicStanding, gap: Gap | None) -> Text:
+    """A topic in a line or two."""
+    told = Text.assemble((display_line(topic.topic, 60), "title"))
+    if gap is None:
+        known = f"  the LLM answers {topic.knowledge:.0%} of its questions right ({topic.observations:.0f} questions)"
+        return told.append(known, "muted")
+    told.append("  a gap: ", "bad").append(
+        f"{gap.queries:,} queries need it, the LLM knows {gap.knowledge:.0%}, the pool covers {gap.coverage:.0%}"
+    )
+    if gap.related:
+        told.append("\nwith ", "muted").append(display_line(", ".join(gap.related), 200), "accent")
+    return told
+
+
+def behind_lines(
+    rows: Sequence[Listed], strength: Mapping[int, float], core: frozenset[int] | None = None
+) -> list[Line]:
+    """Rows behind a topic with how strongly it is theirs."""
+    lines = []
+    for row in rows:
+        cells: list[Any] = [Text(f"{strength[row.row]:.2f}"), Bar(strength[row.row], "primary")]
+        if core is not None:
+            cells.append(Text("core" if row.row in core else "", "accent"))
+        cells += [display_line(row.input, CUT), Text(display_line(row.output, CUT), "muted")]
+        lines.append(Line(tuple(cells), "muted" if row.pruned else ""))
+    return lines
+
+
+def surveyed(found: Found, shown: int) -> Text:
+    """How many gaps and topics there are, and who was asked; ``shown`` topics are in the table."""
+    model = found.survey.model
+    told = f"  {shown:,} of {len(found.topics):,} topics, run {model.run}, {display_line(model.llm, 24)}"
+    gaps = f"{len(found.gaps):,} gaps" if found.gaps else "no gaps"
+    return Text.assemble((gaps, "bad" if found.gaps else "good"), (told, "muted"))
+
+
+def needing_head(shown: Shown) -> Text:
+    """How many queries need the topic."""
+    return Text.assemble((f"{len(shown.queries):,}", "title"), (" queries need it", "muted"))
+
+
+def covering_head(shown: Shown) -> Text:
+    """How many demonstrations cover the topic."""
+    core = sum(row.row in shown.behind.core for row in shown.demonstrations)
+    return Text.assemble(
+        (f"{len(shown.demonstrations):,}", "title"), (" demonstrations cover it most, ", "muted"),
+        (f"{core:,}", "title"), (" of them core", "muted"),
+    )  # fmt: skip
