@@ -119,9 +119,13 @@ def passes(copy: Path, tests: list[str], limit: float) -> bool | None:
     return ran.returncode == 0
 
 
-def verdict(mutation: Mutation, copy: Path, limit: float, in_time: dict[str, bool]) -> str:
-    """``killed``, ``SURVIVED`` or ``UNKNOWN``; ``in_time`` remembers whose tests pass in time without one."""
+def verdict(mutation: Mutation, copy: Path, limit: float, unchanged: dict[str, bool | None]) -> str:
+    """``killed``, ``SURVIVED`` or ``UNKNOWN``; ``unchanged`` remembers whether a part's tests pass without a mutation."""
     path, part, tests = copy / mutation.file, CORE[mutation.file], tests_of(mutation.file, copy)
+    if part not in unchanged:
+        unchanged[part] = passes(copy, tests, limit)
+    if unchanged[part] is False:
+        sys.exit(f"{part} fails without a mutation: nothing can be concluded")
     before = path.read_text(encoding="utf-8")
     tree = ast.parse(before)
     changed(places(tree)[mutation.place])
@@ -131,9 +135,7 @@ def verdict(mutation: Mutation, copy: Path, limit: float, in_time: dict[str, boo
     finally:
         path.write_text(before, encoding="utf-8")
     if passed is None:
-        if part not in in_time:
-            in_time[part] = passes(copy, tests, limit) is True
-        return "killed" if in_time[part] else "UNKNOWN"
+        return "killed" if unchanged[part] else "UNKNOWN"
     return "SURVIVED" if passed else "killed"
 
 
@@ -146,13 +148,13 @@ def main() -> None:
     given = arguments.parse_args()
     possible = [mutation for mutation in mutations() if given.only in mutation.file]
     chosen = random.Random(given.seed).sample(possible, min(given.count, len(possible)))
-    in_time: dict[str, bool] = {}
+    unchanged: dict[str, bool | None] = {}
     verdicts = []
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "icl_curate"
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "build", "__pycache__"))
         for mutation in sorted(chosen, key=lambda one: (one.file, one.line)):
-            verdicts.append(verdict(mutation, copy, given.limit, in_time))
+            verdicts.append(verdict(mutation, copy, given.limit, unchanged))
             print(f"{verdicts[-1]:9} {mutation.file}:{mutation.line}: {mutation.about}", flush=True)
     print(f"\n{verdicts.count('killed')} of {len(chosen)} killed, of {len(possible)} possible mutations")
 

@@ -83,6 +83,15 @@ def test_sources_restrict_the_pool_but_not_the_queries(tmp_path: Path) -> None:
     assert written == {"pool": ["c", "d"], "validation": ["v0", "v1", "v2", "v3"]}
 
 
+def test_the_manifest_names_schema_and_task_of_the_workspace_and_nothing_private(
+    store: Workspace, tmp_path: Path
+) -> None:
+    export(store, ExportPlan(tmp_path / "out.jsonl"))
+    manifest = json.loads((tmp_path / "out.jsonl.manifest.json").read_text(encoding="utf-8"))
+    assert manifest["workspace"].keys() <= {"schema_version", "encoder", "task"}
+    assert {"schema_version", "task"} <= manifest["workspace"].keys()
+
+
 def test_jsonl_keeps_the_columns_that_came_with_a_row(store: Workspace, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     export(store, ExportPlan(out))
