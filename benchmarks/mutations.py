@@ -120,7 +120,7 @@ def passes(copy: Path, tests: list[str], limit: float) -> bool | None:
 
 
 def verdict(mutation: Mutation, copy: Path, limit: float, unchanged: dict[str, bool | None]) -> str:
-    """``killed``, ``SURVIVED`` or ``UNKNOWN``; ``unchanged`` remembers whether a part's tests pass without a mutation."""
+    """``killed``, ``SURVIVED`` or ``UNKNOWN``; ``unchanged``: whether a part's tests pass without a mutation."""
     path, part, tests = copy / mutation.file, CORE[mutation.file], tests_of(mutation.file, copy)
     if part not in unchanged:
         unchanged[part] = passes(copy, tests, limit)

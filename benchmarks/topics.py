@@ -99,7 +99,7 @@ def ablations(view: PoolView, count: int, k: int) -> None:
     with backend_for(SETTINGS, encode_for_reader(view.workspace, SETTINGS)) as backend:
         capabilities = probing.probe(view.workspace, backend)
 
-        def accuracy(picks: list[list[selection.Chosen]]) -> float:
+        def accuracy(picks: list[list[selection.TopicPick]]) -> float:
             rows = [[chosen.row for chosen in each] for each in picks]
             shots = {shot.row: shot for shot in fetch(view.workspace, sorted({r for each in rows for r in each}))}
             prompts = [

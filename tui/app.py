@@ -134,7 +134,7 @@ class ReviewApp(App[None], DecisionQueue):
         """Show a notification as plain text, with control characters made visible."""
         super().notify(display_text(message), title=display_text(title), markup=False, **more)
 
-    # What tabs may ask; see `tab.Review`.
+    # What tabs may ask; see `tab.ReviewSession`.
 
     def opened(self, create: bool = False) -> Workspace:
         from ..engine.store.workspace import Workspace
@@ -320,14 +320,14 @@ class ReviewApp(App[None], DecisionQueue):
         self.push_screen(Help(sections(self.focused or self.tab, FRAME)))
 
     def action_run(self, command: str = "") -> None:
-        from .dialogs.run import Run
+        from .dialogs.run import CommandDialog
 
         try:
             self.permit([])  # whatever is typed there
         except UsageError as error:
             self.failed("run", error)
         else:
-            self.push_screen(Run(self.folder, command))
+            self.push_screen(CommandDialog(self.folder, command))
 
     def action_leave(self) -> None:
         self.save()

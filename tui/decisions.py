@@ -40,7 +40,7 @@ class DecisionQueue(BackgroundWork):
         reason: str = "",
         then: Callable[[], None] | None = None,
     ) -> None:
-        """See `tab.Review.decide`."""
+        """See `tab.ReviewSession.decide`."""
 
         def work(workspace: Workspace, sure: bool) -> tuple[Change, bool]:
             """The change, and whether it was made; a large one waits until the user is ``sure``."""

@@ -46,7 +46,7 @@ RETRY = 2.0
 """Seconds until a locked workspace is tried again."""
 
 
-class Review(Protocol):
+class ReviewSession(Protocol):
     """What a tab may ask of the app."""
 
     folder: Path
@@ -104,8 +104,8 @@ class Tab(Vertical, BackgroundWork):
         self.nothing: Empty | None = READING
 
     @property
-    def review(self) -> Review:
-        return cast(Review, self.app)
+    def review(self) -> ReviewSession:
+        return cast(ReviewSession, self.app)
 
     # For subclasses.
 

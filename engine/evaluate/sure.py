@@ -32,7 +32,7 @@ def sure(context: MethodContext, seed: int) -> RequestStages:
         [int(row) for row in found] for found, _ in context.selector.view.bm25_top(context.queries, context.settings.k)
     ]
     shown, dropped = _passages(context, context.demonstrations(rows))
-    told = [Told(query, d, context.selector.task, context.settings.template) for query, d in shown]
+    told = [SurePrompts(query, d, context.selector.task, context.settings.template) for query, d in shown]
     results = list((yield Stage([t.candidates() for t in told], ["(a) one (b) other"] * len(told))))
     pairs = [candidates_in(result) for result in results]
     two = [i for i, pair in enumerate(pairs) if len(pair) == 2]
@@ -93,8 +93,8 @@ def voted(valid: Sequence[bool | None], choices: Sequence[int | None]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What every prompt about a query tells: the question and its passages, best first."""
+class SurePrompts:
+    """The prompts about a query, made from the question and its passages, best first."""
 
     query: Query
     passages: Sequence[Demonstration]
@@ -153,7 +153,7 @@ def _passages(
     task, template, prompt_budget = context.selector.task, context.settings.template, context.prompt_budget(SUMMARY)
 
     def longest(query: Query, passages: Sequence[Demonstration]) -> Prompt:
-        told = Told(query, passages, task, template)
+        told = SurePrompts(query, passages, task, template)
         prompts = [told.candidates().prompt, told.summary("word " * ANSWER).prompt]
         return max(prompts, key=context.backend.count_tokens) if prompt_budget else prompts[0]
 

@@ -22,14 +22,14 @@ LOOK = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class RecordedEvent:
     """An event and when it was reported, in seconds since the epoch."""
 
     time: float
     event: Event
 
 
-def told(folder: Path, offset: int = 0) -> tuple[list[Told], int]:
+def recorded_events(folder: Path, offset: int = 0) -> tuple[list[RecordedEvent], int]:
     """Events from a byte offset on, and the offset to go on from; a line still being written is left for later."""
     try:
         with open_regular(folder / EVENTS) as file:
@@ -45,13 +45,13 @@ def told(folder: Path, offset: int = 0) -> tuple[list[Told], int]:
     return found, offset + len(whole)
 
 
-def _read(said: dict[str, Any]) -> Told:
+def _read(said: dict[str, Any]) -> RecordedEvent:
     """An event as `child.Recorder` wrote it; `ValueError` and its like for anything else."""
     fields = {str(name): value for name, value in said["fields"].items() if is_figure(value)}
     counts = (said["done"], *([] if said["total"] is None else [said["total"]]))
     if not (is_time(said["time"]) and all(isinstance(count, int) and 0 <= count < 2**63 for count in counts)):
         raise ValueError("no event")
-    return Told(said["time"], Event(str(said["task"]), said["done"], said["total"], str(said["note"]), fields))
+    return RecordedEvent(said["time"], Event(str(said["task"]), said["done"], said["total"], str(said["note"]), fields))
 
 
 def follow(workspace: Workspace, number: int, cancel: CancelToken | None = None) -> Iterator[Event]:
@@ -60,7 +60,7 @@ def follow(workspace: Workspace, number: int, cancel: CancelToken | None = None)
     offset = 0
     while True:
         ended = not job.live  # looked at before the events are, so none of them is missed
-        found, offset = told(job.folder, offset)
+        found, offset = recorded_events(job.folder, offset)
         yield from (one.event for one in found)
         if ended or (cancel and cancel.cancelled):
             return
@@ -72,23 +72,23 @@ def follow(workspace: Workspace, number: int, cancel: CancelToken | None = None)
 class Live:
     """Where a job stands: the latest event of each task, the figures of every step, the notes."""
 
-    tasks: dict[str, Told] = field(default_factory=dict)
+    tasks: dict[str, RecordedEvent] = field(default_factory=dict)
     """The latest event of each task, in the order in which the tasks began."""
     steps: list[Mapping[str, float]] = field(default_factory=list)
     notes: list[tuple[float, str]] = field(default_factory=list)
     spent: dict[str, float] = field(default_factory=dict)
     """Latest figures that only grow: calls, tokens_in, tokens_out, cost."""
-    _begun: dict[str, Told] = field(default_factory=dict)
+    _begun: dict[str, RecordedEvent] = field(default_factory=dict)
     _offset: int = 0
 
     def read(self, folder: Path) -> bool:
         """Take in what is new; says whether there was anything."""
-        found, self._offset = told(folder, self._offset)
+        found, self._offset = recorded_events(folder, self._offset)
         for one in found:
             self.add(one)
         return bool(found)
 
-    def add(self, one: Told) -> None:
+    def add(self, one: RecordedEvent) -> None:
         event = one.event
         if event.note:
             self.notes.append((one.time, event.note))
@@ -103,7 +103,7 @@ class Live:
         self.tasks[event.task] = one
 
     @property
-    def latest(self) -> Told | None:
+    def latest(self) -> RecordedEvent | None:
         """What to show as the job's progress: its steps where it has any, else what it does at the moment."""
         steps = [one for task, one in self.tasks.items() if task in STEPS and one.event.total]
         return steps[-1] if steps else max(self.tasks.values(), key=lambda one: one.time, default=None)

@@ -9,7 +9,7 @@ from typing import cast, get_args
 import numpy as np
 
 from ..arrays import Int64s
-from ..store.browse import Order, Stop, listed, matching, pruned_rows, row_numbers
+from ..store.browse import SortKey, Stop, listed, matching, pruned_rows, row_numbers
 from ..store.demonstrations import Filter, Listed
 from ..store.workspace import Workspace
 from .ledger import LedgerEntry, ledger
@@ -93,7 +93,7 @@ def find_rows(
         )
     elif before is not None and before.known is known and _narrows(asked, before):
         among, part = before.rows, False
-    order = cast(Order, asked.sort) if asked.sort in get_args(Order) else "row"
+    order = cast(SortKey, asked.sort) if asked.sort in get_args(SortKey) else "row"
     rows = matching(workspace, asked.filter, order, asked.descending, among, PART if part else None, stop)
     if asked.sort == "effect":
         rows = _by_effect(rows, known.ledger, asked.descending)

@@ -37,7 +37,7 @@ _loaded: weakref.WeakKeyDictionary[PoolView, dict[tuple[str, int], tuple[Policy,
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class RankedCandidates:
     """Demonstrations of one query, best first: ``rows``, their S_θ (``policy``) and BM25 scores, all (n,)."""
 
     rows: Int64s
@@ -55,7 +55,9 @@ def folder_of(workspace: Workspace, run: int) -> Path:
     return workspace.path / FOLDER / str(run)
 
 
-def rank(view: PoolView, queries: Sequence[Query], k: int, method: Method = "ranker", seed: int = 0) -> list[Scored]:
+def rank(
+    view: PoolView, queries: Sequence[Query], k: int, method: Method = "ranker", seed: int = 0
+) -> list[RankedCandidates]:
     """The best ``k`` demonstrations of each query by the trained policy (paper 000, eq. 5: no threshold, no LLM).
 
     Of the finished runs the one trained with the set LLM comes first, then the one with this seed, then the latest.
@@ -69,7 +71,7 @@ def rank(view: PoolView, queries: Sequence[Query], k: int, method: Method = "ran
         present = np.ones((1, len(rows)), np.bool_)
         shares = policy.scores(Candidates(vectors[i : i + 1], view.vectors(rows)[None], present))
         (best,) = top_candidates(shares, present, k)
-        scored.append(Scored(rows[best], shares[0, best], bm25[best]))
+        scored.append(RankedCandidates(rows[best], shares[0, best], bm25[best]))
     return scored
 
 

@@ -16,8 +16,8 @@ from ..errors import Cancelled
 from .demonstrations import Filter, Listed, next_row
 from .workspace import Workspace
 
-Order = Literal["row", "id", "source", "input", "output", "length"]
-ORDERS: dict[Order, str] = {
+SortKey = Literal["row", "id", "source", "input", "output", "length"]
+ORDERS: dict[SortKey, str] = {
     "row": "t.row",
     "id": "t.id",
     "source": "t.source",
@@ -62,7 +62,7 @@ class Stop:
 def matching(
     workspace: Workspace,
     filter: Filter = EVERYTHING,
-    order: Order = "row",
+    order: SortKey = "row",
     descending: bool = False,
     among: Int64s | None = None,
     below: int | None = None,

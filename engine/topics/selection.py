@@ -57,7 +57,7 @@ class LoadedTopicModel:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class TopicPick:
     """A picked row: its final ``score`` among the candidates, ``relevance`` by topics and ``cosine`` before they were
     z-scored, and what it ``adds``: topics with their share of the gain in weighted coverage, most first."""
 
@@ -79,7 +79,7 @@ class Need:
 
 def topick(
     view: PoolView, queries: Sequence[Query], k: int, *, knowledge: bool = True, coverage: Coverage = "union"
-) -> list[list[Chosen]]:
+) -> list[list[TopicPick]]:
     """The ``k`` demonstrations of each query, in the order they are picked.
 
     Without ``knowledge`` every topic counts as equally known (the paper's ablation, table 3). Raises `UsageError`
@@ -228,7 +228,7 @@ def _choose(
     weights: Float32s,
     k: int,
     coverage: Coverage,
-) -> list[Chosen]:
+) -> list[TopicPick]:
     short = shortlist(view, opened, query, vector, weights, max(k, SHORTLIST))
     if not short.size or k < 1:
         return []
@@ -244,7 +244,7 @@ def _choose(
         before = before if coverage == "alone" else covered
         most = [t for t in top_k(gain, NAMED) if gain[t] > 0]
         adds = tuple((opened.model.names[judged[t]], float(gain[t])) for t in most)
-        chosen.append(Chosen(int(rows[position]), score, relevance, float(cosines[position]), adds))
+        chosen.append(TopicPick(int(rows[position]), score, relevance, float(cosines[position]), adds))
     return chosen
 
 

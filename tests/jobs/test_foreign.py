@@ -19,7 +19,7 @@ from icl_curate.engine.errors import UsageError
 from icl_curate.engine.jobs import folder as folders
 from icl_curate.engine.jobs import start as starting
 from icl_curate.engine.jobs.folder import find, jobs
-from icl_curate.engine.jobs.follow import told
+from icl_curate.engine.jobs.follow import recorded_events
 from icl_curate.engine.jobs.lock import alive, hold, wait_for
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.render.jobs import live_of, outcome, show_result
@@ -154,7 +154,7 @@ def test_results_and_events_of_wrong_types_break_nothing(workspace: Workspace, c
         lines += [lines[0] | {name: value} for value in BAD]
     text = "".join(json.dumps(line) + "\n" for line in lines) + "[" * 200_000 + "\n[1]\n3\n"
     (path / folders.EVENTS).write_text(text)
-    found, offset = told(path)
+    found, offset = recorded_events(path)
     assert offset == len(text)
     assert len(found) >= 1
     for name in ("counts", "added", "methods", "metrics", "arms", "sources", "demonstrations"):
@@ -204,7 +204,7 @@ def test_pipes_devices_and_links_are_not_waited_for(workspace: Workspace) -> Non
     job = find(workspace, 1)
     assert (job.state, job.error) == ("failed", "damaged: state.json cannot be read")
     assert folders.result(job) is None
-    assert told(path) == ([], 0)
+    assert recorded_events(path) == ([], 0)
     (path / folders.JOB).unlink()
     os.mkfifo(path / folders.JOB)
     assert find(workspace, 1).state == "failed"

@@ -21,7 +21,7 @@ from icl_curate.engine.jobs import folder as folders
 from icl_curate.engine.jobs import start as starting
 from icl_curate.engine.jobs.child import Recorder
 from icl_curate.engine.jobs.folder import Job, find, jobs
-from icl_curate.engine.jobs.follow import Live, Told, follow, told
+from icl_curate.engine.jobs.follow import Live, RecordedEvent, follow, recorded_events
 from icl_curate.engine.jobs.lock import alive, hold, wait_for
 from icl_curate.engine.progress import Event
 from icl_curate.engine.store import runs
@@ -267,7 +267,7 @@ def test_every_step_and_note_is_kept_and_the_rest_thinned(tmp_path: Path) -> Non
             report(Event("train", i, 200, fields={"loss": 1 / (i + 1)}))
         report(Event("ask", 17, 200, "a warning"))
         report(Event("ask", 200, 200))
-    found, _ = told(tmp_path)
+    found, _ = recorded_events(tmp_path)
     events = [one.event for one in found]
     assert [event.fields["loss"] for event in events if event.task == "train"] == [1 / (i + 1) for i in range(200)]
     asks = [event for event in events if event.task == "ask"]
@@ -280,10 +280,10 @@ def test_a_line_half_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
     line = json.dumps({"time": 1.0, "task": "ask", "done": 1, "total": 2, "note": "n", "fields": {}}).encode() + b"\n"
     file = tmp_path / folders.EVENTS
     file.write_bytes(line + line[:20])
-    found, offset = told(tmp_path)
+    found, offset = recorded_events(tmp_path)
     assert (len(found), offset) == (1, len(line))
     file.write_bytes(line + line + b"not JSON\n" + line)
-    found, offset = told(tmp_path, offset)
+    found, offset = recorded_events(tmp_path, offset)
     assert [one.event.note for one in found] == ["n", "n"]
     assert offset == file.stat().st_size
 
@@ -291,21 +291,21 @@ def test_a_line_half_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
 def test_time_remaining_is_by_the_pace_since_the_task_began() -> None:
     live = Live()
     assert live.remaining(0.0) is None
-    live.add(Told(100.0, Event("ask", 60, 100)))  # 60 were cached: they say nothing of the pace
+    live.add(RecordedEvent(100.0, Event("ask", 60, 100)))  # 60 were cached: they say nothing of the pace
     assert live.remaining(100.0) is None
-    live.add(Told(110.0, Event("ask", 70, 100)))
+    live.add(RecordedEvent(110.0, Event("ask", 70, 100)))
     assert live.remaining(110.0) == pytest.approx(30.0)
     assert live.remaining(115.0) == pytest.approx(25.0)
-    live.add(Told(120.0, Event("train", 1, 9, fields={"loss": 1.0, "sigma": 0.0})))
-    live.add(Told(121.0, Event("ask", 5, 50, "slow")))
-    live.add(Told(130.0, Event("train", 2, 9, fields={"loss": 0.5, "sigma": 0.1})))
+    live.add(RecordedEvent(120.0, Event("train", 1, 9, fields={"loss": 1.0, "sigma": 0.0})))
+    live.add(RecordedEvent(121.0, Event("ask", 5, 50, "slow")))
+    live.add(RecordedEvent(130.0, Event("train", 2, 9, fields={"loss": 0.5, "sigma": 0.1})))
     latest = live.latest
     assert latest is not None
     assert latest.event.task == "train"
     assert live.remaining(130.0) == pytest.approx(70.0)
     assert [step["loss"] for step in live.steps] == [1.0, 0.5]
-    live.add(Told(131.0, Event("train", note="a remark changes no progress")))
+    live.add(RecordedEvent(131.0, Event("train", note="a remark changes no progress")))
     assert live.remaining(130.0) == pytest.approx(70.0)
     assert [note for _, note in live.notes] == ["slow", "a remark changes no progress"]
-    live.add(Told(140.0, Event("ask", 1, 50)))  # asking began anew with the next batch
+    live.add(RecordedEvent(140.0, Event("ask", 1, 50)))  # asking began anew with the next batch
     assert live.tasks["ask"].event.done == 1

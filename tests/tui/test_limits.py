@@ -18,7 +18,7 @@ from icl_curate.engine.jobs.lock import wait_for
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui import limits
 from icl_curate.tui.app import VERBS, ReviewApp
-from icl_curate.tui.dialogs.run import Run
+from icl_curate.tui.dialogs.run import CommandDialog
 from icl_curate.tui.dialogs.start import Start, propose
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -104,7 +104,7 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
 async def refusal(app: ReviewApp, pilot: Pilot[None], what: str) -> None:
     await until(pilot, lambda: what in said(app), f"a refusal of {what}")
     assert limits.FIX in said(app)
-    assert not isinstance(app.screen, (Run, Start))
+    assert not isinstance(app.screen, (CommandDialog, Start))
     app.clear_notifications()
 
 
@@ -123,11 +123,11 @@ def test_a_served_session_opens_no_way_around(workspace: Workspace, tmp_path: Pa
             await refusal(app, pilot, "commands are disabled")
         await go(app, pilot, "overview")
         await pilot.press("e")
-        await refusal(app, pilot, "does not run 'export'")
+        await refusal(app, pilot, "cannot run 'export'")
         await go(app, pilot, "jobs")
         for key in ("r", "e"):  # a job that its owner had started from a terminal
             await pilot.press(key)
-            await refusal(app, pilot, "does not run 'export'")
+            await refusal(app, pilot, "cannot run 'export'")
 
     session(workspace.path, script, limited=True)
     assert not out.exists()

@@ -11,15 +11,15 @@ from factories.servers import Server
 from icl_curate.engine.store.decisions import history
 from icl_curate.engine.store.overview import overview
 from icl_curate.tui.app import VERBS, ReviewApp
-from icl_curate.tui.dialogs.run import Run
+from icl_curate.tui.dialogs.run import CommandDialog
 from textual.pilot import Pilot
 from textual.widgets import Input
 
 
-async def run_in(app: ReviewApp, pilot: Pilot[None], command: str) -> Run:
+async def run_in(app: ReviewApp, pilot: Pilot[None], command: str) -> CommandDialog:
     """Type a command over the one before and wait for its end."""
     dialog = app.screen
-    assert isinstance(dialog, Run)
+    assert isinstance(dialog, CommandDialog)
     dialog.query_one(Input).value = ""
     await pilot.press(*command, "enter")
     await until(pilot, lambda: dialog.code is None)
@@ -73,7 +73,7 @@ def test_leaving_asks_the_command_to_stop(tmp_path: Path) -> None:
             await pilot.press(*typed, "enter")
             await until(pilot, lambda: len(server.asked("query")) >= 2)
             await pilot.press("escape")
-            assert not isinstance(app.screen, Run)
+            assert not isinstance(app.screen, CommandDialog)
             asked = -1
             while asked != len(server.asked("query")):  # until no further call comes for a while
                 asked = len(server.asked("query"))

@@ -18,7 +18,7 @@ from ..widgets.table import LineTable
 from ..workers import BackgroundWork
 
 if TYPE_CHECKING:
-    from ..tab import Review
+    from ..tab import ReviewSession
 
 MOST = 500
 
@@ -33,7 +33,7 @@ class History(ModalScreen[None], BackgroundWork):
     )
     BINDINGS = bindings(ACTIONS)
 
-    def __init__(self, review: Review) -> None:
+    def __init__(self, review: ReviewSession) -> None:
         super().__init__()
         self._review = review
 

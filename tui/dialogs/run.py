@@ -29,7 +29,7 @@ SHOWN = 0.1
 """Seconds between two drawings of what a command says."""
 
 
-class Run(ModalScreen[None]):
+class CommandDialog(ModalScreen[None]):
     """Type a command; enter runs it in a separate process. Closing stops it as Ctrl-C would."""
 
     TITLE = "Run"

@@ -21,7 +21,7 @@ from ...engine.pool.display import display_line
 from ...render.jobs import dry_run_rows
 from ..actions import Action, bindings
 from ..dry_run import parsed, rehearse, words_of
-from ..tab import Review, Tab
+from ..tab import ReviewSession, Tab
 from ..widgets.field import Field
 from ..widgets.paths import Paths
 
@@ -41,7 +41,7 @@ class Start(ModalScreen[list[str] | None]):
     )
     BINDINGS = bindings([action for action in ACTIONS if action.name != "start.enter"])
 
-    def __init__(self, review: Review, commands: Sequence[str], at: int = 0) -> None:
+    def __init__(self, review: ReviewSession, commands: Sequence[str], at: int = 0) -> None:
         super().__init__()
         self.review, self.commands, self.at = review, list(commands), at
         self.costed: str | None = None
