@@ -191,7 +191,7 @@ def test_following_may_end_before_the_job(workspace: Workspace, server: Server) 
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "job 1 goes on" in err
+    assert "job 1 is still running" in err
     assert ended(workspace, 1).state == "done"
     assert len(asked(server)) == QUERIES
 
