@@ -36,7 +36,7 @@ def draw(loaded: Loaded, drawn: Sequence[Drawn], shared: int) -> Iterator[dict[i
     """Answers by their requests' places, each as soon as it has ended; generated in padded batches, longest first, on
     the cache of the ``shared`` leading tokens."""
     order = sorted(drawn, key=lambda d: -len(d.ids))
-    prefix = loaded.prefill(order[0].ids[:shared]) if shared else None
+    prefix = loaded.prefix(order[0].ids[:shared]) if shared else None
     while order:
         count = max(1, ROW_TOKENS // (len(order[0].ids) + order[0].sampling.max_tokens))
         batch, order = order[:count], order[count:]

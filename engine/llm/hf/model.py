@@ -16,11 +16,8 @@ from ..types import BLOCK_END, Answer, Capabilities, Failure, Keep, Request, Res
 from .drawing import Drawn, draw, generator_of
 from .loaded import Loaded
 from .loading import device_named, digest_of, dtype_named, fingerprint, load_description, load_weights
-from .scoring import Score, score_rows, score_tree, tree_works
+from .scoring import WORTH_SHARING, Score, score_rows, score_tree, tree_works
 from .tokens import Scored, common, encode, encode_options, render
-
-WORTH_SHARING = 16
-"""Fewest common tokens for which a group's prefix is computed apart."""
 
 
 class LocalModel:
@@ -136,8 +133,7 @@ class LocalModel:
 
     def _answer_all(self, loaded: Loaded, requests: Mapping[int, Request]) -> Iterator[Mapping[int, Result]]:
         """Results by place, those that came at the same time together."""
-        for group in _groups({i: request for i, request in requests.items() if request.score}).values():
-            yield from self._score_group(loaded, requests, group)
+        yield from self._score_all(loaded, {i: request for i, request in requests.items() if request.score})
         yield from self._generate_all(loaded, {i: request for i, request in requests.items() if not request.score})
 
     # loading
@@ -171,14 +167,11 @@ class LocalModel:
             return None
         return Failure("context", f"{tokens:,} tokens, the model's context has {limit:,}")
 
-    def _score_group(
-        self, loaded: Loaded, requests: Mapping[int, Request], group: Sequence[int]
-    ) -> Iterator[Mapping[int, Result]]:
-        """Score requests whose prompts begin alike."""
+    def _score_all(self, loaded: Loaded, requests: Mapping[int, Request]) -> Iterator[Mapping[int, Result]]:
         scored: list[Scored] = []
         failed: dict[int, Result] = {}
-        for i in group:
-            rows = encode_options(loaded.tokenizer, i, requests[i].prompt)
+        for i, request in requests.items():
+            rows = encode_options(loaded.tokenizer, i, request.prompt)
             if not rows:
                 failed[i] = Failure("request", "nothing to score: the prompt has no choices")
             elif any(row.split >= len(row.ids) or row.split < 1 for row in rows):
@@ -231,13 +224,18 @@ class LocalModel:
             yield failed
         alone: list[Drawn] = []
         for group in _groups({i: requests[i] for i in drawn}).values():
-            members = [drawn[i] for i in group]
-            shared = min(common([d.ids for d in members]), min(len(d.ids) for d in members) - 1)
-            if len(members) > 1 and shared >= WORTH_SHARING and self._tree:
-                yield from draw(loaded, members, shared)
+            if len(group) > 1:
+                yield from self._draw(loaded, [drawn[i] for i in group])
             else:
-                alone.extend(members)
-        yield from draw(loaded, alone, 0)
+                alone.append(drawn[group[0]])
+        yield from self._draw(loaded, alone)
+
+    def _draw(self, loaded: Loaded, drawn: Sequence[Drawn]) -> Iterator[Mapping[int, Result]]:
+        """Draw answers on what their prompts have in common, if that is worth its own pass."""
+        shared = 0
+        if len(drawn) > 1 and self._tree:
+            shared = min(common([d.ids for d in drawn]), min(len(d.ids) for d in drawn) - 1)
+        yield from draw(loaded, drawn, shared if shared >= WORTH_SHARING else 0)
 
 
 def _groups(requests: Mapping[int, Request]) -> dict[object, list[int]]:

@@ -1,35 +1,152 @@
-"""Log-probabilities of given options: as trees on a shared prefix, or, the plain way, one row each."""
+"""Log-probabilities of given options: as forests on a shared prefix, or, the plain way, one row each."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ...pool.prompts import Message, Prompt
 from ...pool.records import Query
-from .loaded import ROW_TOKENS, Loaded
+from .loaded import ROW_TOKENS, Loaded, cut_back
 from .tokens import Scored, common, encode_options
 
 if TYPE_CHECKING:
     import torch
 
 TREE_TOKENS = 1024
-"""Tokens of a forward pass over a tree: enough to fill the matrix units, and the mask stays small."""
+"""Tokens of a forward pass over a forest: enough to fill the matrix units, and the mask stays small."""
+TREE_TOKENS_CPU = 512
+"""The same on a CPU, whose matrix units fill sooner: attention grows with the square of it."""
 TREE_TOLERANCE = 0.05
 """Largest difference, in nats, between tree and plain scores of the self-test; wide enough for bfloat16."""
+WORTH_SHARING = 16
+"""Fewest further common tokens for which a part of a batch gets a prefix of its own."""
 
 
 Score = tuple[Scored, tuple[float, ...]]
 """An option and the log-probabilities of its tokens."""
 
 
+@dataclass(slots=True)
+class Forest:
+    """Options with the ends of their prompts as trees: what two of them begin with stands there once.
+
+    Of each node its ``tokens``, its ``depths`` (position in its prompt) and its ``parents`` (−1 where the shared
+    prefix ends); ``paths`` lists for each option the nodes whose logits predict its tokens.
+    """
+
+    shared: int
+    tokens: list[int] = field(default_factory=list)
+    depths: list[int] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)
+    paths: list[tuple[Scored, list[int]]] = field(default_factory=list)
+    _children: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def add(self, row: Scored) -> None:
+        node, nodes = -1, []
+        for depth in range(self.shared, len(row.ids) - 1):  # the last token is only ever a target
+            key = (node, row.ids[depth])
+            if key not in self._children:
+                self._children[key] = len(self.tokens)
+                self.tokens.append(row.ids[depth])
+                self.depths.append(depth)
+                self.parents.append(node)
+            node = self._children[key]
+            if depth >= row.split - 1:
+                nodes.append(node)
+        self.paths.append((row, nodes))
+
+
 def score_tree(loaded: Loaded, rows: Sequence[Scored]) -> Iterator[list[Score]]:
-    """All options of requests that begin alike: the common tokens once, the rest as trees on their cache. What one
-    forward pass gave comes together."""
-    shared = min(common([row.ids for row in rows]), min(row.split for row in rows) - 1)
-    cache = loaded.prefill(rows[0].ids[:shared]) if shared else loaded.empty_cache()
-    for pack in _packs(rows, shared):
-        yield list(_score_pack(loaded, pack, shared, cache))
+    """All options of many requests: what they begin with once, the rest as forests on its cache. What one forward
+    pass gave comes together."""
+    yield from _score_sorted(loaded, sorted(rows, key=lambda row: row.ids))
+
+
+def _score_sorted(loaded: Loaded, rows: Sequence[Scored]) -> Iterator[list[Score]]:
+    """Parts that begin alike and do not fit into one forest get a prefix of their own, and so on within these."""
+    limit = TREE_TOKENS_CPU if loaded.device.type == "cpu" else TREE_TOKENS
+    shared = _shared(rows)
+    apart, together = [], []
+    for _, found in itertools.groupby(rows, key=lambda row: row.ids[shared]):
+        part = list(found)
+        if _shared(part) - shared >= WORTH_SHARING and _distinct_tokens(part, shared) > limit:
+            apart.append(part)
+        else:
+            together.extend(part)
+    if together:
+        cache = loaded.prefix(rows[0].ids[:shared])
+        for forest in _forests(together, shared, limit):
+            yield list(_score_forest(loaded, forest, cache))
+    for part in apart:
+        yield from _score_sorted(loaded, part)
+
+
+def _shared(rows: Sequence[Scored]) -> int:
+    """Leading tokens that all have in common, short of the last one before an option: its logits are needed."""
+    return min(common([row.ids for row in rows]), min(row.split for row in rows) - 1)
+
+
+def _distinct_tokens(rows: Sequence[Scored], shared: int) -> int:
+    """Nodes of the forest of sorted rows."""
+    first = len(rows[0].ids) - 1 - shared
+    return first + sum(len(b.ids) - 1 - common([a.ids, b.ids]) for a, b in itertools.pairwise(rows))
+
+
+def _forests(rows: Sequence[Scored], shared: int, limit: int) -> Iterator[Forest]:
+    """Sorted rows in forests of about ``limit`` tokens."""
+    forest = Forest(shared)
+    for row in rows:
+        if forest.tokens and len(forest.tokens) + len(row.ids) - row.split > limit:
+            yield forest
+            forest = Forest(shared)
+        forest.add(row)
+    yield forest
+
+
+def _score_forest(loaded: Loaded, forest: Forest, cache: Any) -> Iterator[Score]:
+    """One forward pass."""
+    import torch
+
+    needed = sorted({node for _, nodes in forest.paths for node in nodes})
+    try:
+        logits = loaded.forward(
+            torch.tensor([forest.tokens]),
+            attention_mask=_forest_mask(loaded, forest),
+            position_ids=torch.tensor([forest.depths]),
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=torch.tensor(needed, device=loaded.device),
+        ).logits[0]
+    finally:
+        cut_back(cache, forest.shared)
+    at = {node: i for i, node in enumerate(needed)}
+    lines = [at[node] for _, nodes in forest.paths for node in nodes]
+    targets = [token for row, _ in forest.paths for token in row.ids[row.split :]]
+    flat = iter(_logprobs_of(logits[torch.tensor(lines, device=logits.device)], targets))
+    for row, nodes in forest.paths:
+        yield row, tuple(next(flat) for _ in nodes)
+
+
+def _forest_mask(loaded: Loaded, forest: Forest) -> torch.Tensor:
+    """Additive mask of shape (1, 1, size, shared + size): 0 for the prefix, a node's ancestors and itself, the
+    dtype's minimum elsewhere."""
+    import torch
+
+    size, shared = len(forest.tokens), forest.shared
+    seen = np.zeros((size, shared + size), dtype=np.bool_)
+    seen[:, :shared] = True
+    for node, parent in enumerate(forest.parents):
+        if parent >= 0:
+            seen[node] = seen[parent]
+        seen[node, shared + node] = True
+    dtype = loaded.model.dtype
+    mask = torch.zeros(seen.shape, dtype=dtype).masked_fill(~torch.from_numpy(seen), torch.finfo(dtype).min)
+    return mask[None, None].to(loaded.device)
 
 
 def score_rows(loaded: Loaded, rows: Sequence[Scored]) -> Iterator[list[Score]]:
@@ -72,7 +189,7 @@ def tree_works(loaded: Loaded) -> bool:
     rows += encode_options(loaded.tokenizer, 1, other)
     rows = [row for row in rows if 1 <= row.split < len(row.ids)]
     try:
-        cache = loaded.prefill(rows[0].ids[:1])
+        cache = loaded.prefix(rows[0].ids[:1])
         if not cache.layers or any(type(layer) is not DynamicLayer for layer in cache.layers):
             return False
         tree, plain = (_by_option(way(loaded, rows)) for way in (score_tree, score_rows))
@@ -84,95 +201,6 @@ def tree_works(loaded: Loaded) -> bool:
 
 def _by_option(found: Iterator[list[Score]]) -> dict[tuple[int, int], tuple[float, ...]]:
     return {(row.request, row.option): values for some in found for row, values in some}
-
-
-def _score_pack(loaded: Loaded, pack: Sequence[Scored], shared: int, cache: Any) -> Iterator[Score]:
-    """One forward pass over a forest: for each request a stem (its prompt's rest), for each option a branch."""
-    import torch
-
-    forks = {
-        request: min(common([row.ids for row in siblings]), min(row.split for row in siblings))
-        for request, siblings in _by_request(pack).items()
-    }
-    tokens: list[int] = []
-    depth: list[int] = []
-    spans: list[tuple[int, int, int, int]] = []  # for each node run: start, end, its stem's start and end
-    stems: dict[int, tuple[int, int]] = {}
-    paths: list[tuple[Scored, list[int]]] = []
-    for row in pack:
-        fork = forks[row.request]
-        if row.request not in stems:
-            stems[row.request] = (len(tokens), len(tokens) + fork - shared)
-            spans.append((*stems[row.request], *stems[row.request]))
-            tokens.extend(row.ids[shared:fork])
-            depth.extend(range(shared, fork))
-        start, stem = len(tokens), stems[row.request]
-        tokens.extend(row.ids[fork:-1])
-        depth.extend(range(fork, len(row.ids) - 1))
-        spans.append((start, len(tokens), *stem))
-        # the node whose logits predict the token at position p stands at position p − 1
-        nodes = [
-            stem[0] + p - 1 - shared if p - 1 < fork else start + p - 1 - fork for p in range(row.split, len(row.ids))
-        ]
-        paths.append((row, nodes))
-    needed = sorted({node for _, nodes in paths for node in nodes})
-    logits = loaded.forward(
-        torch.tensor([tokens]),
-        attention_mask=_tree_mask(loaded, len(tokens), shared, spans),
-        position_ids=torch.tensor([depth]),
-        past_key_values=cache,
-        use_cache=True,
-        logits_to_keep=torch.tensor(needed, device=loaded.device),
-    ).logits[0]
-    cache.crop(-len(tokens))
-    at = {node: i for i, node in enumerate(needed)}
-    lines = [at[node] for _, nodes in paths for node in nodes]
-    targets = [token for row, _ in paths for token in row.ids[row.split :]]
-    flat = iter(_logprobs_of(logits[torch.tensor(lines, device=logits.device)], targets))
-    for row, nodes in paths:
-        yield row, tuple(next(flat) for _ in nodes)
-
-
-def _tree_mask(loaded: Loaded, size: int, shared: int, spans: Sequence[tuple[int, int, int, int]]) -> torch.Tensor:
-    """Additive mask of shape (1, 1, size, shared + size): 0 for what a node sees, the dtype's minimum elsewhere."""
-    import torch
-
-    allowed = torch.zeros((size, shared + size), dtype=torch.bool)
-    allowed[:, :shared] = True
-    for start, end, stem_start, stem_end in spans:
-        own = torch.ones((end - start, end - start), dtype=torch.bool).tril()
-        if start != stem_start:
-            allowed[start:end, shared + stem_start : shared + stem_end] = True
-        allowed[start:end, shared + start : shared + end] = own
-    dtype = loaded.model.dtype
-    mask = torch.zeros((size, shared + size), dtype=dtype).masked_fill(~allowed, torch.finfo(dtype).min)
-    return mask[None, None].to(loaded.device)
-
-
-def _by_request(rows: Sequence[Scored]) -> dict[int, list[Scored]]:
-    found: dict[int, list[Scored]] = {}
-    for row in rows:
-        found.setdefault(row.request, []).append(row)
-    return found
-
-
-def _packs(rows: Sequence[Scored], shared: int) -> Iterator[list[Scored]]:
-    """Whole requests in forests of about `TREE_TOKENS` tokens; a request with very many options spans several."""
-    pack: list[Scored] = []
-    size = 0
-    previous = -1
-    for row in rows:
-        stem = row.split - shared if row.request != previous or not pack else 0
-        cost = stem + len(row.ids) - row.split
-        if pack and size + cost > TREE_TOKENS:
-            yield pack
-            pack, size = [], 0
-            cost = len(row.ids) - shared
-        pack.append(row)
-        size += cost
-        previous = row.request
-    if pack:
-        yield pack
 
 
 def _logprobs_of(logits: torch.Tensor, targets: Sequence[int]) -> list[float]:
