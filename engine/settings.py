@@ -37,17 +37,16 @@ class Settings:
     """Every knob that can be set in a file; commands take the same names as flags."""
 
     encoder: str = _setting("all-MiniLM-L6-v2", "sentence-transformers name or path")
-    device: str = _setting("auto", "device of the encoder and of hf LLMs: auto, cpu, cuda or mps")
-    near_duplicate: float = _setting(
-        0.8, "Jaccard similarity of character 5-grams above which inputs are near duplicates"
-    )
+    device: str = _setting("auto", "auto, cpu, cuda or mps, for the encoder and hf LLMs")
+    dtype: str = _setting("auto", "precision of hf LLMs: auto, float32, bfloat16 or float16")
+    near_duplicate: float = _setting(0.8, "Jaccard of character 5-grams from which two inputs repeat each other")
     method: str = _setting("dense", "selection method")
     k: int = _setting(5, "number of demonstrations per prompt")
     preselect: int = _setting(100, "number of nearest demonstrations that dpp and set-bsr choose from")
     order: Order = _setting("best-last", "best-last (next to the query) or best-first")
     prompt_format: str = _setting("auto", "auto, Q-A, QO-A, SQO-A, SQ-A, or a text with {input} {options} {context}")
-    instruction: str = _setting("", "first line of every prompt; empty: chosen by task")
-    llm: str = _setting("offline", "offline, openai:MODEL or hf:NAME_OR_PATH")
+    instruction: str = _setting("", "first line of every prompt; empty: one that fits the task")
+    llm: str = _setting("offline", "offline, openai:MODEL, hf:NAME_OR_PATH or smollm2")
     base_url: str = _setting("", "OpenAI-compatible server; empty: OPENAI_BASE_URL or OpenAI itself")
     base_url_by: str = ""
     """No setting: the folder of the workspace whose own file named ``base_url``; empty where the user did."""
@@ -72,6 +71,7 @@ class Overrides(TypedDict, total=False):
 
     encoder: str
     device: str
+    dtype: str
     near_duplicate: float
     preselect: int
     order: Order

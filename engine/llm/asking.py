@@ -62,6 +62,7 @@ def llm_settings(settings: Settings) -> LLMSettings:
     return LLMSettings(
         base_url=settings.base_url or None,
         device=settings.device,
+        dtype=settings.dtype,
         timeout=settings.timeout,
         concurrency=settings.concurrency,
         attempts=settings.attempts,

@@ -20,7 +20,7 @@ class LLMSettings:
     when the server says so. ``attempts`` and ``max_wait`` (seconds) bound how often and how long one request is
     tried. ``grace``: seconds that calls already sent, and so paid for, get to finish after an interruption.
     ``endpoint``: ``auto`` takes chat completions and falls back to completions. ``device`` and ``dtype`` belong to
-    ``hf:`` specs (``auto``: float32 on a CPU, the checkpoint's own dtype on an accelerator); ``batch_size``: requests
+    ``hf:`` specs (``auto``: see `hf.loading.dtype_named`); ``batch_size``: requests
     a local model takes at once.
     """
 

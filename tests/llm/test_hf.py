@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from icl_curate.engine.errors import LLMError
 from icl_curate.engine.llm.hf.drawing import generator_of, sample
 from icl_curate.engine.llm.hf.model import LocalModel
 from icl_curate.engine.llm.hf.tokens import render
+from icl_curate.engine.llm.local import Stopped
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Answer, Failure, Request, Result, Sampling
 from icl_curate.engine.pool.prompts import Message, Prompt
@@ -47,6 +49,10 @@ QUESTIONS = (
 OPTIONS = ("blue", "the dog", "positive", "possible", "日本語", "four times a day")
 
 
+def _model(folder: Path, dtype: str = "float32", **settings: Any) -> LocalModel:
+    return LocalModel(str(folder), LLMSettings(dtype=dtype, **settings))
+
+
 def _ask(model: LocalModel, requests: list[Request]) -> list[Result]:
     return asyncio.run(model.ask(requests))
 
@@ -58,7 +64,7 @@ def _answers(results: list[Result]) -> list[Answer]:
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "mistral", "chat"])
 def test_option_scores_equal_one_pair_at_a_time(folders: dict[str, Path], kind: str) -> None:
-    model, reference = LocalModel(str(folders[kind])), Reference(folders[kind])
+    model, reference = _model(folders[kind]), Reference(folders[kind])
     # two groups that share their demonstrations, and a prompt of its own
     prompts = [_prompt(q, OPTIONS) for q in QUESTIONS] + [_prompt(q, OPTIONS[:2], shots=1) for q in QUESTIONS[:2]]
     prompts.append(_prompt("Question: barges?", OPTIONS[1:4], shots=0))
@@ -77,10 +83,10 @@ def test_option_scores_equal_one_pair_at_a_time(folders: dict[str, Path], kind: 
 def test_tree_equals_rows_when_options_share_beginnings_and_span_several_passes(
     folders: dict[str, Path], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("icl_curate.engine.llm.hf.scoring.TREE_TOKENS", 24)
+    monkeypatch.setattr("icl_curate.engine.llm.hf.scoring.TREE_TOKENS_CPU", 24)
     choices = ("the", "the dog", "the dog barks", "the ferry", "positive", "possible", "possibly")
     requests = [Request(_prompt(q, choices), score=True) for q in QUESTIONS]
-    model = LocalModel(str(folders[kind]))
+    model = _model(folders[kind])
     tree = _answers(_ask(model, requests))
     assert model._tree
     model._tree = False
@@ -90,9 +96,69 @@ def test_tree_equals_rows_when_options_share_beginnings_and_span_several_passes(
             assert x == pytest.approx(y, abs=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "chat"])
+def test_what_prompts_begin_with_is_read_once_and_known_in_the_next_batch(
+    folders: dict[str, Path], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("icl_curate.engine.llm.hf.scoring.TREE_TOKENS_CPU", 200)
+    model, reference = _model(folders[kind]), Reference(folders[kind])
+    asyncio.run(model.probe())
+    assert model._loaded is not None
+    read: list[int] = []
+    model._loaded.model.register_forward_pre_hook(
+        lambda _, __, given: read.append(given["input_ids"].numel()), with_kwargs=True
+    )
+    # same instruction, other demonstrations; two prompts of each batch begin with the same long block
+    batches = [
+        [_prompt(q, OPTIONS[:2], shots) for q, shots in zip((*QUESTIONS, *QUESTIONS), (0, 1, 9, 9, 9, 1), strict=True)],
+        [_prompt(f"{q} {q}", OPTIONS[1:3], shots) for q, shots in zip(QUESTIONS, (9, 2, 0), strict=True)],
+    ]
+    counts = []
+    for prompts in batches:
+        read.clear()
+        answers = _answers(_ask(model, [Request(prompt, score=True) for prompt in prompts]))
+        counts.append(sum(read))
+        for prompt, answer in zip(prompts, answers, strict=True):
+            for got, choice in zip(answer.option_logprobs, prompt.choices, strict=True):
+                assert got == pytest.approx(reference.score(prompt, choice), abs=1e-5)
+    apart = [sum(len(reference.ids(reference.text(prompt))) for prompt in prompts) for prompts in batches]
+    assert counts[0] < 0.7 * apart[0]
+    cold = _model(folders[kind])
+    asyncio.run(cold.probe())
+    assert cold._loaded is not None
+    cold._loaded.model.register_forward_pre_hook(
+        lambda _, __, given: read.append(given["input_ids"].numel()), with_kwargs=True
+    )
+    read.clear()
+    _ask(cold, [Request(prompt, score=True) for prompt in batches[1]])
+    assert counts[1] < sum(read)
+
+
+def test_an_interrupted_pass_leaves_no_half_read_beginning(folders: dict[str, Path]) -> None:
+    model, reference = _model(folders["llama"]), Reference(folders["llama"])
+    asyncio.run(model.probe())
+    assert model._loaded is not None
+    calls = 0
+
+    def stop_in_the_second_layer(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:  # the first pass reads the common beginning
+            raise Stopped
+
+    hook = model._loaded.model.model.layers[1].register_forward_pre_hook(stop_in_the_second_layer)
+    requests = [Request(_prompt(q, OPTIONS[:2]), score=True) for q in QUESTIONS]
+    with pytest.raises(Stopped):
+        _ask(model, requests)
+    hook.remove()
+    for request, answer in zip(requests, _answers(_ask(model, requests)), strict=True):
+        for got, choice in zip(answer.option_logprobs, request.prompt.choices, strict=True):
+            assert got == pytest.approx(reference.score(request.prompt, choice), abs=1e-5)
+
+
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "mistral", "chat"])
 def test_greedy_generation_equals_the_direct_loop_alone_and_in_a_batch(folders: dict[str, Path], kind: str) -> None:
-    model, reference = LocalModel(str(folders[kind])), Reference(folders[kind])
+    model, reference = _model(folders[kind]), Reference(folders[kind])
     prompts = [_prompt(q) for q in QUESTIONS] + [_prompt("Question: barges?", shots=1), _prompt("Hills", shots=0)]
     requests = [Request(prompt, sampling=Sampling(max_tokens=9)) for prompt in prompts]
     together = _answers(_ask(model, requests))
@@ -109,7 +175,7 @@ def test_greedy_generation_equals_the_direct_loop_alone_and_in_a_batch(folders: 
 
 
 def test_a_drawn_answer_depends_on_seed_and_repeat_and_not_on_its_batch(folders: dict[str, Path]) -> None:
-    model = LocalModel(str(folders["llama"]))
+    model = _model(folders["llama"])
     sampling = Sampling(max_tokens=12, temperature=0.9, top_p=0.95, seed=3)
     requests = [Request(_prompt(q), sampling=sampling) for q in QUESTIONS]
     together = _answers(_ask(model, requests))
@@ -142,7 +208,7 @@ def test_a_template_without_a_system_turn_gets_it_in_the_first_user_turn(folders
 
 
 def test_generation_stops_before_a_stop_text(folders: dict[str, Path]) -> None:
-    model = LocalModel(str(folders["chat"]))
+    model = _model(folders["chat"])
     prompt = _prompt(QUESTIONS[1])
     free = _answers(_ask(model, [Request(prompt, sampling=Sampling(max_tokens=10))]))[0]
     stop = free.tokens[4]
@@ -154,7 +220,7 @@ def test_generation_stops_before_a_stop_text(folders: dict[str, Path]) -> None:
 
 
 def test_a_prompt_beyond_the_context_fails_alone(folders: dict[str, Path]) -> None:
-    model = LocalModel(str(folders["llama"]))
+    model = _model(folders["llama"])
     assert model.context_tokens == 512
     long, short = _prompt("barges " * 600, OPTIONS[:2]), _prompt(QUESTIONS[0], OPTIONS[:2])
     requests = [Request(long, score=True), Request(short, score=True), Request(long), Request(short)]
@@ -164,18 +230,18 @@ def test_a_prompt_beyond_the_context_fails_alone(folders: dict[str, Path]) -> No
 
 
 def test_the_identity_changes_with_weights_template_and_dtype_alone(folders: dict[str, Path], tmp_path: Path) -> None:
-    base = LocalModel(str(folders["llama"])).identity()
-    assert LocalModel(str(folders["llama"]), LLMSettings(batch_size=3, timeout=1)).identity() == base
-    assert LocalModel(str(folders["llama"]), LLMSettings(dtype="bfloat16")).identity() != base
+    base = _model(folders["llama"]).identity()
+    assert _model(folders["llama"], batch_size=3, timeout=1).identity() == base
+    assert _model(folders["llama"], dtype="bfloat16").identity() != base
     copy = save_model(tmp_path / "copy", "llama")
-    same = dict(LocalModel(str(copy)).identity())
+    same = dict(_model(copy).identity())
     assert same["weights"] == base["weights"]  # equal weights, wherever they lie
     model = transformers.AutoModelForCausalLM.from_pretrained(copy)
     with torch.no_grad():
         model.model.layers[0].mlp.up_proj.weight[0, 0] += 0.5
     model.save_pretrained(copy)
-    assert LocalModel(str(copy)).identity()["weights"] != base["weights"]
-    assert LocalModel(str(folders["chat"])).identity()["template"] != base["template"]
+    assert _model(copy).identity()["weights"] != base["weights"]
+    assert _model(folders["chat"]).identity()["template"] != base["template"]
 
 
 def test_a_model_that_does_not_load_says_what_to_do(tmp_path: Path) -> None:
@@ -194,15 +260,15 @@ def test_closing_drops_the_weights_and_asking_loads_them_again(folders: dict[str
         assert model._loaded is None
         return first, await model.ask([request])
 
-    model = LocalModel(str(folders["llama"]))
+    model = _model(folders["llama"])
     first, second = asyncio.run(twice())
     assert _answers(first)[0].option_logprobs == _answers(second)[0].option_logprobs
 
 
 def test_bfloat16_scores_stay_close_to_float32(folders: dict[str, Path]) -> None:
     requests = [Request(_prompt(q, OPTIONS[:3]), score=True) for q in QUESTIONS]
-    exact = _answers(_ask(LocalModel(str(folders["llama"])), requests))
-    rough = _answers(_ask(LocalModel(str(folders["llama"]), LLMSettings(dtype="bfloat16")), requests))
+    exact = _answers(_ask(_model(folders["llama"]), requests))
+    rough = _answers(_ask(_model(folders["llama"], dtype="bfloat16"), requests))
     flat = lambda answers: [v for a in answers for option in a.option_logprobs for v in option]  # noqa: E731
     differences = [abs(a - b) for a, b in zip(flat(exact), flat(rough), strict=True)]
     assert max(differences) < 1.0

@@ -1,0 +1,96 @@
+"""Models in one GGUF file, as llama.cpp uses them: read by transformers and turned, once, into a folder that loads at
+once.
+
+Reading such a file takes half a minute even for a small model, most of it to undo the quantisation. The folder lies
+in the user's cache and is named after the file's content. Its weights are those that transformers makes of the
+file: float32, of models of a billion parameters and more bfloat16.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ...errors import LLMError
+
+LARGE = 10**9
+"""Parameters from which weights are kept in two bytes each: in four, a model of 7 billion would fill 28 GB."""
+
+
+def is_gguf(name: str) -> bool:
+    """Whether the name is that of a GGUF file on this machine."""
+    return name.lower().endswith(".gguf") and Path(name).expanduser().is_file()
+
+
+def folder_of(name: str, digest: str) -> Path:
+    """The folder made of a GGUF file whose content has this digest, made now if it is not there yet.
+
+    Raises `LLMError` where it cannot be written, and whatever transformers raises for a file it cannot read.
+    """
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "icl-curate" / "models"
+    folder = base / digest
+    if folder.is_dir():
+        return folder
+    try:
+        base.mkdir(parents=True, exist_ok=True)
+        making = Path(tempfile.mkdtemp(prefix=f"{digest}.", dir=base))
+    except OSError as error:
+        raise _unwritable(base, error) from error
+    try:
+        tokenizer, model = _read(Path(name).expanduser())
+        try:
+            model.save_pretrained(making)
+            tokenizer.save_pretrained(making)
+            with contextlib.suppress(FileExistsError, OSError):  # another process was faster
+                making.rename(folder)
+        except OSError as error:
+            raise _unwritable(base, error) from error
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+    if not folder.is_dir():
+        raise _unwritable(base, OSError("the folder could not be put in its place"))
+    return folder
+
+
+def _read(file: Path) -> tuple[Any, Any]:
+    """Tokenizer and model; the model without what says that it was quantised, which `save_pretrained` refuses."""
+    import torch
+    import transformers
+
+    where = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name, "trust_remote_code": False}
+    with _no_bars():
+        tokenizer = transformers.AutoTokenizer.from_pretrained(**where)
+        read = transformers.AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
+    config = read.config
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    dtype = torch.bfloat16 if read.num_parameters() >= LARGE else torch.float32
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype)
+    model.load_state_dict(read.state_dict())
+    model.generation_config = read.generation_config
+    return tokenizer, model
+
+
+@contextlib.contextmanager
+def _no_bars() -> Iterator[None]:
+    """transformers draws a bar of its own while it reads such a file."""
+    from transformers import modeling_gguf_pytorch_utils as reading
+
+    shown = reading.tqdm
+    reading.tqdm = lambda items, **_: items
+    try:
+        yield
+    finally:
+        reading.tqdm = shown
+
+
+def _unwritable(base: Path, error: OSError) -> LLMError:
+    return LLMError(
+        f"cannot keep the model in {base}: {error.strerror or error}",
+        "make space there, or name another folder: XDG_CACHE_HOME=/path icl-curate …",
+    )
