@@ -17,7 +17,7 @@ WorkspaceOption = Annotated[
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object to stdout.")]
 
-LLMOption = Annotated[str | None, typer.Option("--llm", help="offline, openai:MODEL or hf:NAME_OR_PATH.")]
+LLMOption = Annotated[str | None, typer.Option("--llm", help="offline, openai:MODEL, hf:NAME_OR_PATH or smollm2.")]
 
 BaseURLOption = Annotated[str | None, typer.Option("--base-url", help="URL of an OpenAI-compatible server.")]
 

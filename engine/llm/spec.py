@@ -1,4 +1,4 @@
-"""From ``offline``, ``openai:MODEL`` and ``hf:NAME_OR_PATH`` to a backend."""
+"""From ``offline``, ``openai:MODEL``, ``hf:NAME_OR_PATH`` and ``smollm2`` to a backend."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from ..errors import UsageError
 from .settings import DEFAULTS, DTYPES, ENDPOINTS, LLMSettings
 from .types import Backend, Encode
 
-Kind = Literal["offline", "openai", "hf"]
-KINDS: tuple[Kind, ...] = ("offline", "openai", "hf")
-FORMS = "offline, openai:MODEL or hf:NAME_OR_PATH"
+Kind = Literal["offline", "openai", "hf", "smollm2"]
+KINDS: tuple[Kind, ...] = ("offline", "openai", "hf", "smollm2")
+FORMS = "offline, openai:MODEL, hf:NAME_OR_PATH or smollm2"
+NAMELESS: tuple[Kind, ...] = ("offline", "smollm2")
+"""Kinds that are one LLM each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A parsed spec; ``name`` is the model's name or path, empty for ``offline``."""
+    """A parsed spec; ``name`` is the model's name or path, empty for the kinds in `NAMELESS`."""
 
     kind: Kind
     name: str = ""
@@ -40,7 +42,7 @@ class Spec:
     @property
     def loads_model(self) -> bool:
         """Loads an LLM's weights into this process, which takes seconds and memory."""
-        return self.kind == "hf"
+        return self.kind in ("hf", "smollm2")
 
 
 def parse(spec: str) -> Spec:
@@ -48,8 +50,8 @@ def parse(spec: str) -> Spec:
     text = spec.strip()
     kind, colon, name = text.partition(":")
     kind, name = kind.strip().lower(), name.strip()
-    if kind == "offline" and not name:
-        return Spec("offline")
+    if kind in NAMELESS and not name:
+        return Spec(cast(Kind, kind))
     if kind in ("openai", "hf"):
         if not name:
             raise UsageError(
@@ -76,8 +78,8 @@ def is_stand_in(spec: str) -> bool:
 def _nearest(text: str, kind: str, colon: str, name: str) -> str:
     aliases = {"huggingface": "hf", "transformers": "hf", "local": "hf", "vllm": "openai", "ollama": "openai"}
     guess = aliases.get(kind) or next(iter(difflib.get_close_matches(kind, KINDS, n=1, cutoff=0.6)), "")
-    if guess == "offline" or not text:
-        return "offline"
+    if guess in NAMELESS or not text:
+        return guess or "offline"
     if colon and guess:
         return f"{guess}:{name or 'MODEL'}"
     if not colon and guess:
@@ -105,6 +107,11 @@ def open_backend(
         from .hf.model import LocalModel
 
         return LocalModel(chosen.name, settings)
+    if chosen.kind == "smollm2":
+        from .hf import smollm2
+        from .hf.model import LocalModel
+
+        return LocalModel(smollm2.weights(), settings, known_as="smollm2")
     if encode is None:
         raise UsageError("the offline reader needs an encoder", "icl-curate index POOL.jsonl")
     from .offline.reader import OfflineReader

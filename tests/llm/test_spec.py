@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from icl_curate.engine.errors import UsageError
+from icl_curate.engine.llm.hf import smollm2
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.spec import Spec, is_stand_in, open_backend, parse, recorded
 
@@ -21,6 +24,7 @@ from icl_curate.engine.llm.spec import Spec, is_stand_in, open_backend, parse, r
         ("openai:org/model:tag", Spec("openai", "org/model:tag")),
         ("hf:/models/llama", Spec("hf", "/models/llama")),
         ("HF:org/model", Spec("hf", "org/model")),
+        ("SmolLM2", Spec("smollm2")),
     ],
 )
 def test_right_specs(text: str, spec: Spec) -> None:
@@ -43,6 +47,7 @@ def test_right_specs(text: str, spec: Spec) -> None:
         ("ollama:llama3", "openai:llama3"),
         ("", "offline"),
         ("offline:x", "offline"),
+        ("smolm2", "smollm2"),
     ],
 )
 def test_wrong_specs_say_what_was_meant(text: str, meant: str) -> None:
@@ -56,6 +61,7 @@ def test_wrong_specs_say_what_was_meant(text: str, meant: str) -> None:
     [
         ("offline", True, True, False),
         ("hf:models/small", True, False, True),
+        ("smollm2", True, False, True),
         ("openai:gpt-4o", False, False, False),
     ],
 )
@@ -106,3 +112,18 @@ def test_opening_a_backend_loads_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_smollm2_is_the_installed_packages_file_and_else_the_hubs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert importlib.util.find_spec(smollm2.PACKAGE) is None, "the tests go without the package"
+    assert open_backend("smollm2").name == smollm2.HUB  # type: ignore[attr-defined]
+    package = tmp_path / smollm2.PACKAGE
+    package.mkdir()
+    (package / "__init__.py").write_text("raise RuntimeError('the package itself is never imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert smollm2.weights() == smollm2.HUB
+    (package / smollm2.FILE).write_bytes(b"GGUF")
+    backend = open_backend("smollm2")
+    assert backend.spec == "smollm2" and backend.name == str(package / smollm2.FILE)  # type: ignore[attr-defined]

@@ -30,9 +30,11 @@ class LocalModel:
     local = True
     max_in_flight = 1
 
-    def __init__(self, name: str, settings: LLMSettings = DEFAULTS) -> None:
-        self.spec = f"hf:{name}"
+    def __init__(self, name: str, settings: LLMSettings = DEFAULTS, known_as: str = "") -> None:
+        """``known_as``: a name of its own for a model that lies elsewhere on every machine."""
+        self.spec = known_as or f"hf:{name}"
         self.name = name
+        self._known_as = known_as or name
         self.batch_size = settings.batch_size
         self._settings = settings
         self._lock = threading.Lock()
@@ -51,7 +53,7 @@ class LocalModel:
             template = tokenizer.chat_template
             self._identity = {
                 "backend": "hf",
-                "model": self.name,
+                "model": self._known_as,
                 "weights": fingerprint(self.name, config),
                 "dtype": dtype_named(self._settings.dtype, device_named(self._settings.device)),
                 "template": digest_of([json.dumps(template, sort_keys=True).encode()]) if template else "text",
@@ -153,7 +155,7 @@ class LocalModel:
             tokenizer, config = self._described()
             device = device_named(self._settings.device)
             model = load_weights(self.name, self._settings.dtype, device)
-            loaded = Loaded(self.name, model, config, tokenizer, self._worker.check)
+            loaded = Loaded(self._known_as, model, config, tokenizer, self._worker.check)
             with torch.inference_mode():
                 self._tree = tree_works(loaded)
             self._loaded = loaded.watched()
@@ -203,7 +205,7 @@ class LocalModel:
             option_logprobs=tuple(values for _, values in scores),
             tokens_in=scores[0][0].split + sum(len(row.ids) - row.split for row, _ in scores),
             latency=latency,
-            model=self.name,
+            model=self._known_as,
         )
 
     def _generate_all(self, loaded: Loaded, requests: Mapping[int, Request]) -> Iterator[Mapping[int, Result]]:
