@@ -48,5 +48,8 @@ def show_check(found: Check) -> None:
             ["context", "not known" if able.context_tokens is None else f"{able.context_tokens:,} tokens"],
             *(["note", note] for note in able.notes),
         ]
+    rows += [["sample", f"{sample.question} → {sample.answer.strip() or '(nothing)'}"] for sample in found.samples]
+    if bad := [sample for sample in found.samples if not sample.usable]:
+        rows.append(["warning", f"{len(bad)} of {len(found.samples)} samples answer nothing: prompts are not followed"])
     rows.append(["price", "known" if found.price_known else "unknown: set price_in and price_out"])
     show_table(["", ">"], rows)

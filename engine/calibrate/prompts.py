@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ..pool.prompts import Message, Order, Prompt, Said, Template, build_prompt, instruction_for
+from ..pool.prompts import Message, Order, Prompt, Said, Template, build_prompt, cued, instruction_for
 from ..pool.records import Demonstration, Query, Task
 
 Over = Literal["documents", "demonstrations"]
@@ -70,10 +70,19 @@ def round_prompt(case: Case, frame: Frame, scores: Sequence[int | None] = (), ea
         for i, (document, score) in enumerate(zip(case.documents, marks, strict=True), 1)
     ]
     question = frame.template.question(replace(case.query, context=""))
-    user = "\n\n".join([*blocks, question + _previous(earlier)])
+    user = cued("\n\n".join([*blocks, question + _previous(earlier)]))
     messages = (Message("system", _instruction(frame, "document", scores, earlier)), Message("user", user))
     choices = frame.task.choices(case.query)
-    return Prompt(messages, case.query, (), choices, document_scores=tuple(scores), earlier=tuple(earlier))
+    return Prompt(
+        messages,
+        case.query,
+        (),
+        choices,
+        document_scores=tuple(scores),
+        earlier=tuple(earlier),
+        numbered=bool(blocks),
+        one_line=frame.task.one_line,
+    )
 
 
 def _over_demonstrations(case: Case, frame: Frame, scores: tuple[int | None, ...], earlier: tuple[Said, ...]) -> Prompt:
@@ -89,9 +98,9 @@ def _over_demonstrations(case: Case, frame: Frame, scores: tuple[int | None, ...
     messages = (
         replace(system, content=_instruction(frame, "example", scores, earlier)),
         *turns,
-        replace(question, content=question.content + _previous(earlier)),
+        replace(question, content=cued(question.content.removesuffix(cued("")) + _previous(earlier))),
     )
-    return replace(prompt, messages=messages, shot_scores=marks, earlier=earlier)
+    return replace(prompt, messages=messages, shot_scores=marks, earlier=earlier, numbered=True)
 
 
 def with_documents(case: Case, documents: Sequence[Document]) -> Case:
@@ -109,7 +118,7 @@ def _mark(score: int | None) -> str:
 def _previous(earlier: Sequence[Said]) -> str:
     if not earlier:
         return ""
-    lines = [f"Round {i}: {said.answer}{_mark(said.score)}" for i, said in enumerate(earlier, 1)]
+    lines = [f"Round {i}: {' '.join(said.answer.split())}{_mark(said.score)}" for i, said in enumerate(earlier, 1)]
     return "\n".join(["\nPrevious Generated Answer:", *lines])
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol, TypeVar
 
-from ..progress import CancelToken, Report, silent
+from ..progress import CancelToken, Event, Report, silent
 from ..retrieval.artefacts import encode_for_reader
 from ..settings import Settings
 from ..store.workspace import Workspace
@@ -16,7 +16,13 @@ from . import planning, probing, runner
 from .asking import backend_for, llm_settings, price_set
 from .budget import FREE, Budget, Price
 from .planning import Plan
+from .reading import read, read_all
 from .types import Answer, Backend, Capabilities, Request, Result
+from .usage import Usage, usage_of
+
+
+UNUSABLE = 0.05
+"""Share of answers that may answer nothing without a word about it."""
 
 
 @dataclass
@@ -54,7 +60,8 @@ class LLMClient:
 
     def known(self, requests: Sequence[Request]) -> list[Answer | None]:
         """The answers that the call cache has already, None where it has none; nothing is sent."""
-        return runner.known_answers(self.workspace, self.backend, requests)
+        found = runner.known_answers(self.workspace, self.backend, requests)
+        return [answer and read(request, answer) for request, answer in zip(requests, found, strict=True)]
 
     def ask(self, requests: Sequence[Request], budget: Budget) -> list[Result]:
         """One result for each request, in order. Raises as `runner.ask` does."""
@@ -62,7 +69,19 @@ class LLMClient:
         if not requests:
             return []
         settings = llm_settings(self.settings)
-        return runner.ask(self.workspace, self.backend, requests, settings, budget, self.report, self.cancel)
+        results = runner.ask(self.workspace, self.backend, requests, settings, budget, self.report, self.cancel)
+        answers = read_all(requests, results)
+        self._warn(usage_of(answers))
+        return answers
+
+    def _warn(self, usage: Usage) -> None:
+        """Say so where many answers answer nothing: figures made of them mean little."""
+        if usage.unusable <= usage.calls * UNUSABLE:
+            return
+        note = f"{usage.unusable:,} of {usage.calls:,} answers of {self.name} answer nothing"
+        if usage.cut_off:
+            note += f", {usage.cut_off:,} were cut off after {self.settings.max_tokens:,} tokens (set max_tokens)"
+        self.report(Event(runner.TASK, note=f"{note}; try icl-curate llm check --llm {self.name}"))
 
 
 @contextmanager

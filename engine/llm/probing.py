@@ -5,18 +5,24 @@ from __future__ import annotations
 import concurrent.futures
 import time
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..errors import Cancelled, LLMError
+from ..pool.prompts import build_prompt
+from ..pool.records import Demonstration, Query, Task
 from ..progress import CancelToken
 from ..store import calls
 from ..store.workspace import Workspace
 from . import cache, loop
 from .budget import Price
-from .types import Adopts, Backend, Capabilities
+from .reading import read
+from .types import Adopts, Answer, Backend, Capabilities, Request, Result, Sampling
 
 T = TypeVar("T")
+
+SAMPLE_TOKENS = 24
 
 TICK = 0.1
 """Seconds between two looks at the cancel token."""
@@ -105,6 +111,42 @@ def require(
 
 
 @dataclass(frozen=True, slots=True)
+class Sample:
+    """A question that `check` asked and the answer as it came; ``usable`` as `reading.read` judges it."""
+
+    question: str
+    answer: str
+    usable: bool
+
+
+_CITY = Query("What is the capital of France?")
+_MOOD = Query("I waited an hour and the food was cold.", answers=("negative",))
+_SAMPLES = (
+    (_CITY, Task("open"), Demonstration(0, "", "What is the capital of Italy?", "Rome", "")),
+    (_MOOD, Task("labels", ("negative", "positive")), Demonstration(0, "", "What a lovely evening!", "positive", "")),
+)
+
+
+def samples(backend: Backend) -> tuple[Sample, ...]:
+    """An open question and a label, each after one demonstration, as all other prompts are; failures are left out."""
+    requests = [
+        Request(build_prompt(query, [shot], task), sampling=Sampling(max_tokens=SAMPLE_TOKENS))
+        for query, task, shot in _SAMPLES
+    ]
+    results = _wait(loop.submit(_ask_each(backend, requests)), CancelToken())
+    return tuple(
+        Sample(request.prompt.query.input, result.text, read(request, result).usable)
+        for request, result in zip(requests, results, strict=True)
+        if isinstance(result, Answer)
+    )
+
+
+async def _ask_each(backend: Backend, requests: Sequence[Request]) -> list[Result]:
+    """A server takes one request at a time."""
+    return [(await backend.ask([request]))[0] for request in requests]
+
+
+@dataclass(frozen=True, slots=True)
 class Check:
     """The outcome of `check`. ``latency``: seconds of the first tiny call, with connecting or loading;
     ``error`` and ``fix`` are empty when it is reachable."""
@@ -116,6 +158,7 @@ class Check:
     price_known: bool = False
     error: str = ""
     fix: str = ""
+    samples: tuple[Sample, ...] = ()
 
 
 def check(workspace: Workspace, backend: Backend, price: Price | None = None) -> Check:
@@ -127,7 +170,8 @@ def check(workspace: Workspace, backend: Backend, price: Price | None = None) ->
     except LLMError as error:
         return Check(cache.label(backend), False, price_known=priced, error=error.what, fix=error.fix)
     latency = float(found.details.get("latency", time.monotonic() - start))
-    return Check(cache.label(backend), True, latency, found, priced)
+    asked = samples(backend) if found.instructs else ()
+    return Check(cache.label(backend), True, latency, found, priced, samples=asked)
 
 
 def _wait(future: concurrent.futures.Future[T], cancel: CancelToken) -> T:

@@ -51,7 +51,7 @@ def parse(spec: str) -> Spec:
     kind, colon, name = text.partition(":")
     kind, name = kind.strip().lower(), name.strip()
     if kind in NAMELESS and not name:
-        return Spec(cast(Kind, kind))
+        return Spec(kind)
     if kind in ("openai", "hf"):
         if not name:
             raise UsageError(

@@ -43,7 +43,8 @@ class Answer:
     ``logprobs`` are natural logarithms, one for each of ``tokens``; both empty where the backend gives none.
     ``entropies``, in nats, are those of the distributions the tokens were taken from, empty where these are not known.
     ``option_logprobs`` (scoring only) holds the per-token log-probabilities of each choice, in the prompt's order;
-    ``text`` is then the best choice. ``latency`` is in seconds, of the attempt that succeeded.
+    ``text`` is then the best choice. ``latency`` is in seconds, of the attempt that succeeded. ``usable`` is
+    judged when it is read (`reading.read`), not kept.
     """
 
     text: str
@@ -58,6 +59,7 @@ class Answer:
     model: str = ""
     cached: bool = False
     entropies: tuple[float, ...] = ()
+    usable: bool = True
 
     @property
     def uncertainty(self) -> float | None:

@@ -11,13 +11,16 @@ from .types import Answer, Result
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Results counted; the names are those of the ``--json`` contracts. Of the ``calls`` some came from the cache and
-    some are failures; the tokens are those of all answers, cached ones too."""
+    some are failures; the tokens are those of all answers, cached ones too. ``cut_off`` are generated answers that
+    reached the limit of tokens, ``unusable`` those that answer nothing (`reading.read`), cut off or not."""
 
     calls: int = 0
     cached_calls: int = 0
     failures: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
+    cut_off: int = 0
+    unusable: int = 0
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
@@ -32,4 +35,6 @@ def usage_of(results: Collection[Result]) -> Usage:
         failures=len(results) - len(answers),
         tokens_in=sum(answer.tokens_in for answer in answers),
         tokens_out=sum(answer.tokens_out for answer in answers),
+        cut_off=sum(answer.finish == "length" for answer in answers),
+        unusable=sum(not answer.usable for answer in answers),
     )

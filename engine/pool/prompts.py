@@ -116,7 +116,8 @@ class Prompt:
     the user's question; `text` is the same for a completion LLM. ``choices`` is the closed set the answer comes
     from, empty for an open question. ``document_scores`` and ``shot_scores`` are the uncertainty scores (0 to 100,
     None: shown without one) of the query's documents and of the demonstrations, ``earlier`` the answers to the query
-    so far; all three are empty outside calibration rounds.
+    so far; all three are empty outside calibration rounds. ``numbered``: its documents or examples have headers.
+    ``one_line``: the answer is one line of text (see `Task`).
     """
 
     messages: tuple[Message, ...]
@@ -126,6 +127,8 @@ class Prompt:
     document_scores: tuple[int | None, ...] = ()
     shot_scores: tuple[int | None, ...] = ()
     earlier: tuple[Said, ...] = ()
+    numbered: bool = False
+    one_line: bool = False
 
     @property
     def text(self) -> str:
@@ -134,10 +137,10 @@ class Prompt:
         for message in self.messages:
             if message.role == "assistant":
                 parts[-1] += f" {message.content}"
-            elif message.role == "system":
+            elif message.role == "system" or message.content.endswith(CUE):
                 parts.append(message.content)
             else:
-                parts.append(f"{message.content}\n{CUE}")
+                parts.append(cued(message.content))
         return "\n\n".join(parts)
 
 
@@ -152,10 +155,15 @@ def build_prompt(
     shown = tuple(best_first if order == "best-first" else reversed(best_first))
     messages = [Message("system", template.instruction or instruction_for(task))]
     for demonstration in shown:
-        messages.append(Message("user", template.question(demonstration.as_query())))
+        messages.append(Message("user", cued(template.question(demonstration.as_query()))))
         messages.append(Message("assistant", demonstration.output))
-    messages.append(Message("user", template.question(query)))
-    return Prompt(tuple(messages), query, shown, task.choices(query))
+    messages.append(Message("user", cued(template.question(query))))
+    return Prompt(tuple(messages), query, shown, task.choices(query), one_line=task.one_line)
+
+
+def cued(question: str) -> str:
+    """A question with the cue that asks for its answer. Small chat LLMs go on with the question without it."""
+    return f"{question}\n{CUE}"
 
 
 def fit_prompt(

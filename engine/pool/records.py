@@ -55,11 +55,13 @@ class Task:
     """What kind of answer the pool asks for.
 
     ``options``: each row has its own options. ``labels``: every output is one of ``labels``, a closed set.
-    ``open``: any text.
+    ``open``: any text. ``one_line``: no output of the pool has a second line, so that an answer's first line is the
+    answer.
     """
 
     kind: TaskKind
     labels: tuple[str, ...] = ()
+    one_line: bool = True
 
     def choices(self, query: Query) -> tuple[str, ...]:
         """The closed set this query's answer comes from; empty for an open question."""

@@ -86,7 +86,10 @@ def task_of(workspace: Workspace) -> Task:
         found = con.execute("SELECT value FROM meta WHERE key = 'task'").fetchone()
         kind: TaskKind = found[0] if found else "open"
         if kind != "labels":
-            return Task(kind)
+            several = con.execute(
+                "SELECT 1 FROM demonstrations WHERE contains(trim(output), chr(10)) LIMIT 1"
+            ).fetchone()
+            return Task(kind, one_line=several is None)
         labels = con.execute(
             """
             SELECT DISTINCT output FROM demonstrations

@@ -62,7 +62,7 @@ def _read(file: Path) -> tuple[Any, Any]:
     import torch
     import transformers
 
-    where = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name, "trust_remote_code": False}
+    where: Any = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name, "trust_remote_code": False}
     with _no_bars():
         tokenizer = transformers.AutoTokenizer.from_pretrained(**where)
         read = transformers.AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
@@ -70,7 +70,7 @@ def _read(file: Path) -> tuple[Any, Any]:
     if hasattr(config, "quantization_config"):
         del config.quantization_config
     dtype = torch.bfloat16 if read.num_parameters() >= LARGE else torch.float32
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype)
+    model: Any = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype)  # type: ignore[no-untyped-call]
     model.load_state_dict(read.state_dict())
     model.generation_config = read.generation_config
     return tokenizer, model
@@ -79,8 +79,9 @@ def _read(file: Path) -> tuple[Any, Any]:
 @contextlib.contextmanager
 def _no_bars() -> Iterator[None]:
     """transformers draws a bar of its own while it reads such a file."""
-    from transformers import modeling_gguf_pytorch_utils as reading
+    from transformers import modeling_gguf_pytorch_utils
 
+    reading: Any = modeling_gguf_pytorch_utils
     shown = reading.tqdm
     reading.tqdm = lambda items, **_: items
     try:

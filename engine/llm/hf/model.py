@@ -221,6 +221,8 @@ class LocalModel:
                 failed[i] = Failure("request", "the prompt has no tokens")
             else:
                 stops = request.sampling.stop if chat else (BLOCK_END, *request.sampling.stop)
+                if request.prompt.one_line:
+                    stops = (*stops, "\n")
                 drawn[i] = Drawn(i, ids, request.sampling, stops, generator_of(request.sampling, text))
         if failed:
             yield failed

@@ -101,13 +101,21 @@ def _distinct_tokens(rows: Sequence[Scored], shared: int) -> int:
 
 
 def _forests(rows: Sequence[Scored], shared: int, limit: int) -> Iterator[Forest]:
-    """Sorted rows in forests of about ``limit`` tokens."""
-    forest = Forest(shared)
-    for row in rows:
-        if forest.tokens and len(forest.tokens) + len(row.ids) - row.split > limit:
+    """Sorted rows in forests of about ``limit`` tokens: whole requests, for another forest would read the prompt
+    again; only one that fills a forest by itself has its options divided."""
+    forest, last = Forest(shared), list[int]()
+    for _, found in itertools.groupby(rows, key=lambda row: row.request):
+        options = list(found)
+        known = max(common([last, options[0].ids]) - shared, 0) if last else 0
+        if forest.tokens and len(forest.tokens) + _distinct_tokens(options, shared) - known > limit:
             yield forest
             forest = Forest(shared)
-        forest.add(row)
+        for i, row in enumerate(options):
+            if i and len(forest.tokens) + len(row.ids) - row.split > max(limit, 2 * (row.split - shared)):
+                yield forest
+                forest = Forest(shared)
+            forest.add(row)
+        last = options[-1].ids
     yield forest
 
 
