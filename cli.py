@@ -27,7 +27,7 @@ from .commands.demo import demo
 from .commands.evaluate import evaluate
 from .commands.export import export
 from .commands.jobs import jobs, jobs_cancel, jobs_follow, jobs_resume
-from .commands.llm import llm_check, llm_trust
+from .commands.llm import llm_check, llm_record, llm_trust
 from .commands.pool import demos, index, sources, status
 from .commands.preview import preview
 from .commands.review import review
@@ -68,7 +68,7 @@ app = _group(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-llm_app = _group("Check the LLM, and confirm servers.", no_args_is_help=True)
+llm_app = _group("Check the LLM, record its answers, and confirm servers.", no_args_is_help=True)
 train_app = _group("Learn from the LLM's answers.", no_args_is_help=True)
 jobs_app = _group("Manage background jobs: list, follow, cancel, resume.")
 app.add_typer(llm_app, name="llm")
@@ -81,7 +81,7 @@ for command in (
     review, audit,
 ):  # fmt: skip
     app.command()(command)
-for command in (llm_check, llm_trust):
+for command in (llm_check, llm_record, llm_trust):
     llm_app.command(command.__name__.removeprefix("llm_"))(command)
 for command in (train_sources, train_ranker, train_topics, train_all):
     train_app.command(command.__name__.removeprefix("train_"))(command)

@@ -43,9 +43,17 @@ def calibrate(
     uncertainty: Annotated[
         str,
         typer.Option(
-            help="Uncertainty: product, geometric, entropy, or self-consistency (needs no log-probabilities)."
+            help="Uncertainty: auto (product, or geometric for long answers), product, geometric, entropy, or "
+            "self-consistency (needs no log-probabilities)."
         ),
-    ] = "product",
+    ] = "auto",
+    above: Annotated[
+        float | None,
+        typer.Option("--above", help="Further rounds only for first answers with at least this score (0 to 100)."),
+    ] = None,
+    until_correct: Annotated[
+        bool, typer.Option("--until-correct", help="Stop at the first right answer (for fine-tuning sets).")
+    ] = False,
     over: Annotated[
         Literal["auto", "documents", "demonstrations"],
         typer.Option(
@@ -79,5 +87,14 @@ def calibrate(
     else:
         asked = queries_of(store, chosen, limit)
     names = tuple(name.strip() for name in arms.split(",") if name.strip())
-    plan = CalibrationPlan(rounds, names, uncertainty, over, SETTLED if stop_early else None, split=chosen)
+    plan = CalibrationPlan(
+        rounds,
+        names,
+        uncertainty,
+        over,
+        SETTLED if stop_early else None,
+        split=chosen,
+        above=above,
+        until_correct=until_correct,
+    )
     carry_out(lambda llm: Calibration(llm, asked, plan), store, settings, paid, show_calibrated)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -19,7 +20,7 @@ from .options import (
     WorkspaceOption,
 )
 from .paid import confirm_server
-from .shared import fail, narrated, settings_of
+from .shared import fail, narrated, open_workspace, settings_of
 
 
 def llm_check(
@@ -50,6 +51,28 @@ def llm_check(
     from ..render.costs import show_check
 
     show_check(found)
+
+
+def llm_record(
+    file: Annotated[Path, typer.Argument(help="Parquet file to write.")],
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    llm: LLMOption = None,
+    base_url: BaseURLOption = None,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the answers of an LLM to a file, to repeat commands without it: --llm replay:FILE."""
+    from ..engine.llm.client import client_for
+    from ..engine.llm.recorded import record
+
+    settings = settings_of(workspace, llm=llm, base_url=base_url, device=device)
+    store = open_workspace(workspace)
+    with narrated() as (report, _), client_for(store, settings, report) as client:
+        answers = record(store, client.backend, file)
+    if as_json:
+        print_json({"file": str(file), "llm": settings.llm, "answers": answers})
+        return
+    say(f"{answers:,} answers of {settings.llm} written to {file}: --llm replay:{file}")
 
 
 def llm_trust(

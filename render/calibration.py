@@ -96,6 +96,7 @@ def show_calibrations(done: SetCalibration) -> None:
     _show_arms(arms, done, is_open)
     _show_rounds(first.rounds, is_open)
     _show_transitions(first.transitions)
+    _show_outcome(done)
     if done.figures.relevance:
         _show_relevance(done.figures.relevance, " and ".join(done.means))
     _show_pair("uncertainty of final answers, 0 to 1", ("right", first.right), ("wrong", first.wrong), first.auroc)
@@ -106,6 +107,27 @@ def show_calibrations(done: SetCalibration) -> None:
         more = f"… and {len(failed) - MOST:,} more: calibrate --json" if len(failed) > MOST else ""
         show_table(["failed query", "why>"], rows, note=more)
     _show_account(done)
+
+
+def _show_outcome(done: SetCalibration) -> None:
+    """What the rounds did to the first answers, said whichever way it went."""
+    pairs = []
+    for query in done.queries:
+        by_round = {round_.round: round_.correct for round_ in query.rounds}
+        if query.final_round is not None and by_round.get(0) is not None:
+            pairs.append((by_round[0], by_round[query.final_round]))
+    mended, spoiled = pairs.count((False, True)), pairs.count((True, False))
+    if not pairs:
+        return
+    line = f"the rounds made {mended:,} wrong answers right and {spoiled:,} right answers wrong, of {len(pairs):,}"
+    if spoiled > mended:
+        show_text(f"{line}: the first answers are better here", style="bold yellow")
+    else:
+        show_text(line)
+    if done.usage.unusable:
+        cut = f", {done.usage.cut_off:,} of them cut off" if done.usage.cut_off else ""
+        share = f"{done.usage.unusable:,} of {done.usage.calls:,} replies answer nothing{cut}"
+        show_text(f"{share}: they count as fully uncertain", style="yellow")
 
 
 def _show_arms(arms: Mapping[str, ArmFigures], done: SetCalibration, is_open: bool) -> None:

@@ -42,7 +42,7 @@ from .results import (
 )
 from .round_runner import CalibrationPlan, CalibrationState, RoundRunner
 from .rounds import ARMS, QueryRounds, Round, arms_named
-from .scores import estimator_named
+from .scores import ESTIMATORS, estimator_named
 
 TASK = "calibrate"
 SCORE_TOKENS = 16
@@ -79,14 +79,20 @@ class Calibration:
             raise UsageError("the query is empty", 'icl-curate calibrate "a question"')
         if "oracle" in self.arms and not all(query.answers for query in queries):
             raise UsageError("the arm 'oracle' needs reference answers", "--validation, or leave out the arm")
+        if plan.until_correct and not all(query.answers for query in queries):
+            raise UsageError("--until-correct needs reference answers", "--validation, or leave it out")
         self.task = task_of(workspace)
         self.frame = Frame(self.task, settings.template, settings.order)
         self.capabilities = llm.capabilities
         cases = cases_for(workspace, queries, self.task, settings, plan.over, self.report, self.cancel, selector)
         self.cases = self._fitted(cases)
         self.identity = canonical(llm.backend.identity())
-        known = {over: kept.mean_of(workspace, self.identity, plan.estimator, over) for over in OVERS}
-        self.stored_means: dict[str, float] = {over: found[0] for over, found in known.items() if found}
+        self.stored_means: dict[tuple[str, str], float] = {
+            (name, over): found[0]
+            for name in ESTIMATORS
+            for over in OVERS
+            if (found := kept.mean_of(workspace, self.identity, name, over))
+        }
         relevance: Sequence[tuple[float | None, ...]] = ()
         if any(ARMS[arm].documents == "relevance" for arm in self.arms):
             relevance = encoder_scores(PoolView(workspace, settings, self.report, self.cancel), self.cases)
@@ -277,7 +283,9 @@ class Calibration:
             if not query_rounds.failure
         ]
         for over, mean in state.means.items():
-            kept.save_mean(self.workspace, self.identity, self.plan.estimator, over, mean, answered.count(over), run)
+            kept.save_mean(
+                self.workspace, self.identity, self.round_runner.estimator_name, over, mean, answered.count(over), run
+            )
 
     def _result(self, run: int, state: CalibrationState) -> QueryCalibration | SetCalibration:
         rows = []
@@ -296,7 +304,7 @@ class Calibration:
         shared: dict[str, Any] = {
             "run": run,
             "llm": self.llm.name,
-            "estimator": self.plan.estimator,
+            "estimator": self.round_runner.estimator_name,
             "task": self.task.kind,
             "split": self.plan.split,
             "usage": usage_of(self.asked.values()),
@@ -309,7 +317,9 @@ class Calibration:
                     f"icl-curate llm check --llm {self.llm.name}",
                 )
             [only] = told
-            return QueryCalibration(**shared, query=only, mean_known=only.over in self.stored_means)
+            return QueryCalibration(
+                **shared, query=only, mean_known=(self.round_runner.estimator_name, only.over) in self.stored_means
+            )
         figures = report_of(state.all_rounds, self.task, self.plan.rounds, self.settings.seed)
         return SetCalibration(**shared, figures=figures, queries=told)
 

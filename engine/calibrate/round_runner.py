@@ -12,12 +12,13 @@ from types import MappingProxyType
 
 from ..llm.asking import request_for
 from ..llm.types import Answer, Capabilities, Request, Result, Sampling
+from ..pool.answers import is_correct
 from ..pool.prompts import Prompt
 from ..settings import Settings
 from .documents import Choice
 from .prompts import Case, Frame, alone_prompt, first_prompt
 from .rounds import ARMS, Arm, QueryRounds, Round, arms_named, oracle_scores
-from .scores import NEUTRAL, answer_score, document_scores, estimator_named
+from .scores import AUTO, NEUTRAL, answer_score, document_scores, estimator_named, separating
 
 TEMPERATURE = 0.7
 """Of samples (paper 001, section 5.2)."""
@@ -34,16 +35,21 @@ class CalibrationPlan:
     """How to calibrate. ``split`` names the set that the queries are, empty for single ones.
 
     ``settle``: points that an unchanged answer's score may move for the rounds to stop early; None: all ``rounds``.
-    ``samples``: drawn for each prompt where the estimator needs them.
+    ``samples``: drawn for each prompt where the estimator needs them. ``above``: queries whose first answer has a lower
+    score are sure enough and take no further round (section 4.1: samples that require calibration).
+    ``until_correct``: a query ends with its first right answer (section 3.3), for fine-tuning sets: it needs reference
+    answers.
     """
 
     rounds: int = 5
     arms: tuple[str, ...] = ("full",)
-    estimator: str = "product"
+    estimator: str = AUTO
     over: Choice = "auto"
     settle: float | None = None
     samples: int = 5
     split: str = ""
+    above: float | None = None
+    until_correct: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +81,8 @@ After = Callable[["CalibrationState", int], None]
 
 class RoundRunner:
     """Walks cases the way a plan says. ``relevance``: external document scores of each case, where an arm shows them;
-    ``stored_means``: of sets walked before, by kind of case, for queries that are no set."""
+    ``stored_means``: of sets walked before, by estimator and kind of case, for queries that are no set.
+    ``estimator_name`` is, of ``auto``, the one chosen by the first answers."""
 
     def __init__(
         self,
@@ -85,11 +92,12 @@ class RoundRunner:
         settings: Settings,
         capabilities: Capabilities,
         relevance: Sequence[tuple[float | None, ...]] = (),
-        stored_means: Mapping[str, float] = MappingProxyType({}),
+        stored_means: Mapping[tuple[str, str], float] = MappingProxyType({}),
     ) -> None:
         self.cases, self.frame, self.plan, self.settings = cases, frame, plan, settings
         self.capabilities, self.relevance, self.stored_means = capabilities, relevance, stored_means
         self.arms, self.estimator = arms_named(plan.arms), estimator_named(plan.estimator)
+        self.estimator_name = plan.estimator
 
     def request(self, prompt: Prompt) -> Request:
         """How a prompt of a round is asked."""
@@ -103,7 +111,13 @@ class RoundRunner:
         cases = self.cases
         shows = any(ARMS[arm].documents == "uncertainty" for arm in self.arms)
         alone = [alone_prompt(case, self.frame, i) for case in cases for i in range(len(case.documents) * shows)]
-        answers = self._answers([*(first_prompt(case, self.frame) for case in cases), *alone], ask)
+        prompts = [*(first_prompt(case, self.frame) for case in cases), *alone]
+        results = self._results(prompts, ask)
+        if self.plan.estimator == AUTO:
+            first_results = [found[0] for found in results[: len(cases)]]
+            self.estimator_name = separating([found for found in first_results if isinstance(found, Answer)])
+            self.estimator = estimator_named(self.estimator_name)
+        answers = [self._judged(prompt, found) for prompt, found in zip(prompts, results, strict=True)]
         firsts, rest = answers[: len(cases)], iter(answers[len(cases) :])
         by_case = [[next(rest) for _ in case.documents] if alone else [] for case in cases]
         scores = [document_scores([s.uncertainty if s else None for s in spoken]) for spoken in by_case]
@@ -151,7 +165,17 @@ class RoundRunner:
 
     def _take(self, state: CalibrationState, query_rounds: QueryRounds, round_: Round) -> None:
         round_ = replace(round_, score=answer_score(round_.uncertainty, state.means[query_rounds.case.over]))
-        query_rounds.take(round_, self.frame.task, None if ARMS[query_rounds.arm].samples else self.plan.settle)
+        samples = ARMS[query_rounds.arm].samples
+        query_rounds.take(round_, self.frame.task, None if samples else self.plan.settle)
+        if not samples and self._enough(query_rounds, round_):
+            query_rounds.stopped = True
+
+    def _enough(self, query_rounds: QueryRounds, round_: Round) -> bool:
+        """Whether a query needs no further round: its first answer is sure, or this one is right."""
+        query = query_rounds.case.query
+        if self.plan.above is not None and round_.round == 0 and round_.score < self.plan.above:
+            return True
+        return self.plan.until_correct and is_correct(round_.answer, query.answers, self.frame.task.choices(query))
 
     def _begun(self, arm: str, i: int, first: ScoredAnswer | None, state: CalibrationState) -> QueryRounds:
         case, rules = self.cases[i], ARMS[arm]
@@ -176,7 +200,7 @@ class RoundRunner:
     def _means(self, firsts: Sequence[ScoredAnswer | None]) -> dict[str, float]:
         """The mean uncertainty of round 0 over the set; for single queries that of a set walked before."""
         if not self.plan.split:
-            return {case.over: self.stored_means.get(case.over, NEUTRAL) for case in self.cases}
+            return {case.over: self.stored_means.get((self.estimator_name, case.over), NEUTRAL) for case in self.cases}
         values: dict[str, list[float]] = {case.over: [] for case in self.cases}
         for case, spoken in zip(self.cases, firsts, strict=True):
             if spoken is not None and spoken.uncertainty is not None:
@@ -187,15 +211,17 @@ class RoundRunner:
 
     def _answers(self, prompts: Sequence[Prompt], ask: Ask, draws: Sequence[int] = ()) -> list[ScoredAnswer | None]:
         """One answer a prompt, with its uncertainty; a draw above 0 makes it the sample of that number."""
+        results = self._results(prompts, ask, draws)
+        return [self._judged(prompt, found) for prompt, found in zip(prompts, results, strict=True)]
+
+    def _results(self, prompts: Sequence[Prompt], ask: Ask, draws: Sequence[int] = ()) -> list[list[Result | None]]:
+        """The results of each prompt's requests: the answer, then samples where the estimator needs them."""
         wanted = [
             list(self._requests(prompt, draw))
             for prompt, draw in zip(prompts, draws or [0] * len(prompts), strict=True)
         ]
         results = iter(ask([request for requests in wanted for request in requests]))
-        return [
-            self._judged(prompt, [next(results) for _ in requests])
-            for prompt, requests in zip(prompts, wanted, strict=True)
-        ]
+        return [[next(results) for _ in requests] for requests in wanted]
 
     def _requests(self, prompt: Prompt, draw: int) -> Iterator[Request]:
         yield self._sample(prompt, draw) if draw else self.request(prompt)

@@ -88,13 +88,28 @@ ESTIMATORS: Mapping[str, Estimator] = {
 }
 
 
+AUTO = "auto"
+SATURATED = 0.99
+SEPARATES = 0.75
+"""Share of answers that must lie below `SATURATED` for `product` to tell them apart."""
+
+
+def separating(answers: Sequence[Answer]) -> str:
+    """``product``, or ``geometric`` where products no longer tell answers apart: of answers as long as a sentence
+    nearly all are 1. Scored options do not count: they saturate only where the LLM is unsure."""
+    drawn = [value for a in answers if not a.option_logprobs and (value := a.uncertainty) is not None]
+    return "product" if sum(value < SATURATED for value in drawn) >= SEPARATES * len(drawn) else "geometric"
+
+
 def estimator_named(name: str) -> Estimator:
-    """The estimator, or `UsageError` with the nearest name."""
+    """The estimator (of ``auto`` what it starts from), or `UsageError` with the nearest name."""
+    if name == AUTO:
+        return ESTIMATORS["product"]
     if name in ESTIMATORS:
         return ESTIMATORS[name]
     near = difflib.get_close_matches(name, ESTIMATORS, 1)
     hint = f", did you mean '{near[0]}'?" if near else ""
-    raise UsageError(f"unknown uncertainty '{name}'{hint}", f"use one of: {', '.join(ESTIMATORS)}")
+    raise UsageError(f"unknown uncertainty '{name}'{hint}", f"use one of: {AUTO}, {', '.join(ESTIMATORS)}")
 
 
 def answer_score(uncertainty: float, mean: float) -> float:
@@ -123,7 +138,8 @@ def shown(score: float | None) -> int | None:
 
 
 def _says_nothing(answer: Answer) -> bool:
-    return not answer.text.strip()
+    """Neither an empty answer nor one that repeats its prompt or was cut off may become the surest."""
+    return not answer.usable or not answer.text.strip()
 
 
 def _bounded(value: float | None) -> float | None:

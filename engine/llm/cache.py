@@ -74,7 +74,7 @@ def to_failed(key: bytes, llm: str, failure: Failure) -> FailedCall:
     return FailedCall(key, llm, failure.kind, failure.message)
 
 
-def to_answer(call: Call) -> Answer:
+def to_answer(call: Call, *, cached: bool = True) -> Answer:
     return Answer(
         text=call.text,
         tokens=call.tokens,
@@ -86,7 +86,7 @@ def to_answer(call: Call) -> Answer:
         latency=call.latency,
         attempts=call.attempts,
         model=call.model,
-        cached=True,
+        cached=cached,
         entropies=call.entropies,
     )
 

@@ -20,7 +20,6 @@ from .reading import read, read_all
 from .types import Answer, Backend, Capabilities, Request, Result
 from .usage import Usage, usage_of
 
-
 UNUSABLE = 0.05
 """Share of answers that may answer nothing without a word about it."""
 

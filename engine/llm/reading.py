@@ -17,8 +17,10 @@ from .types import Answer, Request, Result
 
 _SCORE = re.compile(r"\s*\(?\s*Uncertainty Score:\s*\d*\s*\)?", re.IGNORECASE)
 _HEADER = re.compile(
-    r"^\s*(?:(?:Document|Example|Round)\s*\[?\d+\]?\s*:?|Previous Generated Answers?:?)\s*", re.IGNORECASE
+    r"^\s*(?:(?:Document|Example|Round)\s*[\[(]*\d+[\])]*\s*:?|[\[(]*\d+[\])]+\s*:|Previous Generated Answers?:?)\s*",
+    re.IGNORECASE,
 )
+"""What opens documents, examples and rounds; the first word may be missing."""
 _CUE = re.compile(rf"^\s*(?:{CUE.rstrip(':')}|A)\s*:\s*", re.IGNORECASE)
 
 

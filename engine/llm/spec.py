@@ -11,11 +11,12 @@ from ..errors import UsageError
 from .settings import DEFAULTS, DTYPES, ENDPOINTS, LLMSettings
 from .types import Backend, Encode
 
-Kind = Literal["offline", "openai", "hf", "smollm2"]
-KINDS: tuple[Kind, ...] = ("offline", "openai", "hf", "smollm2")
-FORMS = "offline, openai:MODEL, hf:NAME_OR_PATH or smollm2"
+Kind = Literal["offline", "openai", "hf", "smollm2", "replay"]
+KINDS: tuple[Kind, ...] = ("offline", "openai", "hf", "smollm2", "replay")
+FORMS = "offline, openai:MODEL, hf:NAME_OR_PATH, smollm2 or replay:FILE"
 NAMELESS: tuple[Kind, ...] = ("offline", "smollm2")
 """Kinds that are one LLM each."""
+_NAMES = {"openai": "MODEL", "hf": "PATH", "replay": "FILE"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +53,9 @@ def parse(spec: str) -> Spec:
     kind, name = kind.strip().lower(), name.strip()
     if kind in NAMELESS and not name:
         return Spec(kind)
-    if kind in ("openai", "hf"):
+    if kind in _NAMES:
         if not name:
-            raise UsageError(
-                f"'{spec}' names no model", f"write --llm {kind}:{'MODEL' if kind == 'openai' else 'PATH'}"
-            )
+            raise UsageError(f"'{spec}' names no model", f"write --llm {kind}:{_NAMES[kind]}")
         return Spec(cast(Kind, kind), name)
     raise UsageError(f"unknown LLM '{spec}'", f"did you mean --llm {_nearest(text, kind, colon, name)}? ({FORMS})")
 
@@ -107,6 +106,10 @@ def open_backend(
         from .hf.model import LocalModel
 
         return LocalModel(chosen.name, settings)
+    if chosen.kind == "replay":
+        from .recorded import RecordedLLM
+
+        return RecordedLLM(chosen.name)
     if chosen.kind == "smollm2":
         from .hf import smollm2
         from .hf.model import LocalModel

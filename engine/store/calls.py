@@ -109,6 +109,18 @@ def _call(row: tuple[Any, ...]) -> Call:
     )
 
 
+def answers_of(workspace: Workspace, llm: str) -> pa.Table:
+    """All answers of one LLM, by key: the columns of `Call`."""
+    with workspace.read() as con:
+        return con.execute(f"SELECT {_COLUMNS} FROM llm_calls c WHERE llm = ? ORDER BY key", [llm]).to_arrow_table()
+
+
+def calls_in(table: pa.Table) -> dict[bytes, Call]:
+    """The rows of a table that `answers_of` made, by key."""
+    found = (_call(tuple(row[field.name] for field in fields(Call))) for row in table.to_pylist())
+    return {call.key: call for call in found}
+
+
 def record(workspace: Workspace, calls: Sequence[Call], failures: Sequence[FailedCall] = ()) -> None:
     """Commit answers and failures in one transaction. An answer already there stays as it is, so that writing a
     batch again after an unclear end does no harm."""

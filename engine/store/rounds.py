@@ -100,13 +100,12 @@ def append(workspace: Workspace, table: str, rows: Sequence[dict[str, Any]]) -> 
 
 
 def save_mean(workspace: Workspace, llm: str, estimator: str, over: str, mean: float, answers: int, run: int) -> None:
-    """Keep the mean uncertainty of a set, unless a set with more answers is kept already."""
+    """Keep the mean uncertainty of a set: the latest one is that of the pool and the prompts as they are now."""
     with workspace.write() as con:
         con.execute(
             """
             INSERT INTO uncertainty_means VALUES ($llm, $estimator, $over, $mean, $answers, $run)
                 ON CONFLICT DO UPDATE SET mean = excluded.mean, answers = excluded.answers, run = excluded.run
-                WHERE excluded.answers >= uncertainty_means.answers
             """,
             {"llm": llm, "estimator": estimator, "over": over, "mean": mean, "answers": answers, "run": run},
         )

@@ -75,7 +75,8 @@ def test_each_query_gives_the_input_of_the_round_that_came_right(workspace: Work
     assert examples["kept"][-1] == {"role": "assistant", "content": "yes"}  # its own words, not "yes indeed"
     assert examples["mended"][-1] == {"role": "assistant", "content": "yes indeed"}
     assert examples["mended"][1]["content"].endswith(
-        "Previous Generated Answer:\nRound 1: no (Uncertainty Score: 82)\nRound 2: maybe (Uncertainty Score: 73)"
+        "Previous Generated Answer:\n"
+        "Round 1: no (Uncertainty Score: 82)\nRound 2: maybe (Uncertainty Score: 73)\nAnswer:"
     )
 
 
@@ -83,7 +84,7 @@ def test_a_sure_answer_that_was_wrong_is_substituted(workspace: Workspace) -> No
     state(workspace)
     swapped = next(e for e in fine_tuning_set(workspace, "validation", Template()).examples if e.id == "swapped")
     assert swapped.messages[1]["content"].endswith(
-        "Previous Generated Answer:\nRound 1: yes indeed (Uncertainty Score: 6)"
+        "Previous Generated Answer:\nRound 1: yes indeed (Uncertainty Score: 6)\nAnswer:"
     )
     assert swapped.messages[-1]["content"] == "yes indeed"
 
@@ -122,6 +123,7 @@ def test_an_example_never_corrects_what_has_a_low_score(workspace: Workspace) ->
     state(workspace)
     for example in fine_tuning_set(workspace, "validation", Template()).examples:
         lines = example.messages[1]["content"].split("Previous Generated Answer:\n")[1].splitlines()
+        assert lines.pop() == "Answer:"
         for line in lines:
             answer, score = line.split(": ", 1)[1].removesuffix(")").split(" (Uncertainty Score: ")
             if int(score) < 50:

@@ -60,8 +60,8 @@ def direct(folder: Path, messages: list[dict[str, str]]) -> tuple[float, float, 
 def test_every_score_equals_a_direct_forward_pass(tmp_path: Path, estimator: str, which: int) -> None:
     folder = save_model(tmp_path / "model", "llama", CHAT)
     workspace = workspace_of(tmp_path / "w", QUERIES)
-    settings = Settings(llm=f"hf:{folder}", device="cpu", max_tokens=TOKENS)
-    backend = LocalModel(str(folder), LLMSettings(device="cpu"))
+    settings = Settings(llm=f"hf:{folder}", device="cpu", dtype="float32", max_tokens=TOKENS)
+    backend = LocalModel(str(folder), LLMSettings(device="cpu", dtype="float32"))
     plan = CalibrationPlan(rounds=2, split="validation", estimator=estimator)
     done = Calibration(LLMClient(workspace, backend, settings), queries_of(workspace, "validation"), plan).run(Budget())
     cases = kept.walked(workspace, done.run, "full")

@@ -57,8 +57,9 @@ def _stored(workspace: Workspace) -> int:
 
 @pytest.mark.parametrize("scored", [True, False])
 def test_an_interrupted_model_keeps_each_answer_that_was_finished(
-    workspace: Workspace, folder: Path, scored: bool
+    workspace: Workspace, folder: Path, scored: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("icl_curate.engine.llm.hf.scoring.TREE_TOKENS_CPU", 24)
     model = LocalModel(str(folder), LLMSettings(device="cpu", batch_size=64))
     loaded = model._ready()
     loaded.model.register_forward_pre_hook(lambda *_: time.sleep(0.02))  # a model of some size

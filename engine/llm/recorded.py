@@ -1,0 +1,119 @@
+"""``replay:FILE``: the answers of an LLM that were recorded before; nothing is asked and no model is loaded.
+
+A recording is one Parquet file: every answer under the key of its call (`cache.call_key`), and in the file's metadata
+which LLM gave them, its identity and its capabilities. Whoever has the file repeats an evaluation without the LLM, and
+a request that is not in it fails: a replay never guesses.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..errors import LLMError
+from ..files import replace_file
+from ..pool.prompts import Prompt
+from ..store import calls
+from ..store.workspace import Workspace
+from . import cache
+from .types import Answer, Backend, Capabilities, Failure, Request, Result
+
+_DETAILS = b"icl-curate"
+_DIGITS = 5
+"""Decimals of log-probabilities that are kept; ties in the sixth would be ties of the processor."""
+
+
+def record(workspace: Workspace, backend: Backend, path: Path) -> int:
+    """Write the answers of an LLM that the workspace has to ``path``; returns how many.
+
+    Latencies and counts of attempts, which differ every time, are left out. Raises `LLMError` where there are none or
+    the LLM was never probed there.
+    """
+    table = calls.answers_of(workspace, cache.label(backend))
+    identity = dict(backend.identity())
+    capabilities = calls.capabilities(workspace, cache.canonical(identity))
+    if not table.num_rows or capabilities is None:
+        raise LLMError(f"this workspace has no answers of {backend.spec}", f"icl-curate evaluate --llm {backend.spec}")
+    details = {"spec": backend.spec, "identity": identity, "capabilities": json.loads(capabilities)}
+    rounded = [_rounded(column) if pa.types.is_list(column.type) else column for column in table.columns]
+    table = pa.Table.from_arrays(rounded, table.column_names)
+    for name, value in (("latency", 0.0), ("attempts", 1)):
+        place = table.column_names.index(name)
+        constant = pa.array([value] * table.num_rows, table.schema.field(name).type)
+        table = table.set_column(place, name, constant)
+    table = table.replace_schema_metadata({_DETAILS: json.dumps(details).encode()})
+    replace_file(path, lambda file: pq.write_table(table, file, compression="zstd", compression_level=19))
+    return int(table.num_rows)
+
+
+def _rounded(column: pa.ChunkedArray) -> pa.Array:
+    def shorter(value: Any) -> Any:
+        if isinstance(value, list):
+            return [shorter(one) for one in value]
+        return round(value, _DIGITS) if isinstance(value, float) else value
+
+    return pa.array([shorter(value) for value in column.to_pylist()], column.type)
+
+
+class RecordedLLM:
+    """The backend behind ``replay:``. Raises `LLMError` where the file is none that `record` wrote."""
+
+    local = True
+    max_in_flight = 1
+    batch_size = 4096
+
+    def __init__(self, name: str) -> None:
+        self.spec = f"replay:{name}"
+        self.path = Path(name).expanduser()
+
+    def identity(self) -> Mapping[str, Any]:
+        """That of the LLM that was recorded: its answers are cached under the keys they had."""
+        identity: Mapping[str, Any] = self._details["identity"]
+        return identity
+
+    def count_tokens(self, prompt: Prompt) -> int:
+        """An estimate, four letters a token: the tokenizer is not in the file."""
+        return len(prompt.text) // 4
+
+    async def probe(self) -> Capabilities:
+        return cache.load_capabilities(cache.canonical(self._details["capabilities"]))
+
+    async def ask(self, requests: Sequence[Request]) -> list[Result]:
+        identity = self.identity()
+        return [self._answer(cache.call_key(identity, request)) for request in requests]
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    def _answer(self, key: bytes) -> Answer | Failure:
+        if key in self._calls:
+            return cache.to_answer(self._calls[key], cached=False)
+        return Failure("not_found", f"{self.path.name} has no answer to this prompt: it was recorded for other ones")
+
+    @cached_property
+    def _table(self) -> pa.Table:
+        try:
+            return pq.read_table(self.path)
+        except (OSError, pa.ArrowException) as error:
+            raise self._unreadable(" ".join(str(error).split())[:120]) from error
+
+    @cached_property
+    def _details(self) -> Mapping[str, Any]:
+        metadata = self._table.schema.metadata or {}
+        if _DETAILS not in metadata:
+            raise self._unreadable("it is no recording")
+        details: Mapping[str, Any] = json.loads(metadata[_DETAILS])
+        return details
+
+    @cached_property
+    def _calls(self) -> dict[bytes, calls.Call]:
+        return calls.calls_in(self._table)
+
+    def _unreadable(self, why: str) -> LLMError:
+        return LLMError(f"cannot replay {self.path}: {why}", "icl-curate llm record FILE --llm SPEC writes one")

@@ -1,0 +1,70 @@
+"""What is read out of what an LLM wrote; the texts are such as SmolLM2-135M-Instruct writes."""
+
+from __future__ import annotations
+
+import pytest
+from icl_curate.engine.llm.reading import read
+from icl_curate.engine.llm.types import Answer, Request
+from icl_curate.engine.pool.prompts import Message, Prompt, Said
+from icl_curate.engine.pool.records import Query
+
+LABELS = ("refund_request", "refund_status")
+PLAIN = Prompt((Message("user", "Question: q\nAnswer:"),), Query("q"), one_line=True)
+LINES = Prompt((Message("user", "Question: q\nAnswer:"),), Query("q"))
+CHOICES = Prompt((Message("user", "Question: q\nAnswer:"),), Query("q"), (), LABELS, one_line=True)
+ROUNDS = Prompt(
+    (Message("user", "Document [1] (Uncertainty Score: 3): d"),),
+    Query("q"),
+    document_scores=(3,),
+    earlier=(Said("x", 12),),
+    numbered=True,
+    one_line=True,
+)
+
+
+def _answer(text: str, finish: str = "stop") -> Answer:
+    """Each letter a token, so that what is kept can be counted."""
+    return Answer(text, tuple(text), tuple(-0.1 * (i + 1) for i in range(len(text))), finish=finish)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "text", "finish", "meant", "usable"),
+    [
+        (PLAIN, "Paris", "stop", "Paris", True),
+        (PLAIN, "Paris\nQuestion: and of Italy?\nAnswer: Rome", "length", "Paris", True),
+        (PLAIN, "\n\nAnswer: Paris\n", "stop", "Paris", True),
+        (PLAIN, "Answer:\nParis", "stop", "Paris", True),
+        (PLAIN, "The answer to this question is a long", "length", "The answer to this question is a long", False),
+        (PLAIN, "  \n ", "stop", "", False),
+        (PLAIN, "Document [3]: a title", "stop", "Document [3]: a title", True),  # the prompt has no such headers
+        (LINES, "def f():\n    return 1", "stop", "def f():\n    return 1", True),
+        (ROUNDS, "Nils Nevorrander (Uncertainty Score: 12)", "stop", "Nils Nevorrander", True),
+        (ROUNDS, "Round 2: Nils Nevorrander (Uncertainty Score: 12)", "stop", "Nils Nevorrander", False),
+        (ROUNDS, "Document [5]: Yarira dialect (overview)", "stop", "Yarira dialect (overview)", False),
+        (ROUNDS, "1]: Yarira dialect (overview)", "stop", "Yarira dialect (overview)", False),
+        (ROUNDS, "1984", "stop", "1984", True),
+        (ROUNDS, "(Uncertainty Score: 100)", "stop", "", False),
+        (CHOICES, "refund_status\nbecause", "length", "refund_status", True),
+        (CHOICES, "I cannot tell", "stop", "I cannot tell", False),
+        (CHOICES, "The answer is refund_request", "length", "The answer is refund_request", True),
+    ],
+)
+def test_the_answer_that_was_meant(prompt: Prompt, text: str, finish: str, meant: str, usable: bool) -> None:
+    found = read(Request(prompt), _answer(text, finish))
+    assert (found.text, found.usable) == (meant, usable)
+    assert found.finish == ("stop" if "\n" in text.strip() and prompt.one_line else finish)
+
+
+def test_only_the_tokens_of_the_answer_count_towards_its_uncertainty() -> None:
+    text = "Answer: Paris\nQuestion: next?"
+    found = read(Request(PLAIN), _answer(text))
+    start = text.index("Paris")
+    assert "".join(found.tokens) == "Paris"
+    assert found.logprobs == tuple(-0.1 * (i + 1) for i in range(start, start + 5))
+
+
+def test_scored_choices_and_texts_that_are_not_their_tokens_stay() -> None:
+    scored = Answer("refund_status", option_logprobs=((-3.0,), (-1.0,)))
+    assert read(Request(CHOICES, True), scored) == scored
+    odd = Answer("日本", ("\ufffd", "\ufffd", "本"), (-1.0, -2.0, -3.0))
+    assert read(Request(PLAIN), odd) == odd

@@ -1,0 +1,92 @@
+"""Answers written to a file and replayed from it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from factories.models import CHAT, save_model
+from icl_curate.engine.errors import LLMError
+from icl_curate.engine.llm import runner
+from icl_curate.engine.llm.budget import Budget
+from icl_curate.engine.llm.hf.model import LocalModel
+from icl_curate.engine.llm.probing import probe
+from icl_curate.engine.llm.recorded import RecordedLLM, record
+from icl_curate.engine.llm.settings import LLMSettings
+from icl_curate.engine.llm.types import Answer, Failure, Request, Sampling
+from icl_curate.engine.pool.prompts import Message, Prompt
+from icl_curate.engine.pool.records import Query
+from icl_curate.engine.store.workspace import Workspace
+
+
+def _request(question: str, choices: tuple[str, ...] = ()) -> Request:
+    prompt = Prompt((Message("user", question),), Query(question), (), choices)
+    return Request(prompt, bool(choices), Sampling(max_tokens=5))
+
+
+REQUESTS = [_request("Which animal barks?"), _request("Which colour?", ("blue", "the dog"))]
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Answer]]:
+    folder = tmp_path_factory.mktemp("recorded")
+    workspace = Workspace.create(folder / "w")
+    backend = LocalModel(str(save_model(folder / "model", "llama", CHAT)), LLMSettings(dtype="float32"))
+    with pytest.raises(LLMError, match="no answers"):
+        record(workspace, backend, folder / "none.parquet")
+    probe(workspace, backend)
+    given = runner.ask(workspace, backend, REQUESTS, LLMSettings(), Budget())
+    assert record(workspace, backend, folder / "answers.parquet") == 2
+    return folder / "answers.parquet", [answer for answer in given if isinstance(answer, Answer)]
+
+
+def test_a_replay_gives_the_answers_that_were_recorded_and_no_others(
+    recording: tuple[Path, list[Answer]], tmp_path: Path
+) -> None:
+    file, given = recording
+    backend = RecordedLLM(str(file))
+    workspace = Workspace.create(tmp_path / "w")
+    capabilities = probe(workspace, backend)
+    assert (capabilities.logprobs, capabilities.scoring, capabilities.context_tokens) == (True, True, 512)
+    replayed = runner.ask(workspace, backend, REQUESTS, LLMSettings(), Budget())
+    for was, now in zip(given, replayed, strict=True):
+        assert isinstance(now, Answer)
+        assert (now.text, now.tokens, now.finish, now.tokens_in) == (was.text, was.tokens, was.finish, was.tokens_in)
+        assert now.logprobs == pytest.approx(was.logprobs, abs=1e-5)
+        for a, b in zip(now.option_logprobs, was.option_logprobs, strict=True):
+            assert a == pytest.approx(b, abs=1e-5)
+        assert now.latency == 0.0  # nothing that differs from one recording to the next
+    (other,) = asyncio.run(backend.ask([_request("Which animal purrs?")]))
+    assert isinstance(other, Failure) and other.fatal
+
+
+def test_what_is_no_recording_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "x.parquet").write_text("no")
+    for name in ("x.parquet", "nowhere.parquet"):
+        with pytest.raises(LLMError) as caught:
+            asyncio.run(RecordedLLM(str(tmp_path / name)).probe())
+        assert "llm record" in caught.value.fix
+
+
+def test_the_command_writes_a_file_that_the_option_reads(tmp_path: Path) -> None:
+    from factories.commands import run_command
+
+    model = save_model(tmp_path / "model", "llama", CHAT)
+    rows = [{"input": f"what is {i}?", "output": ("odd" if i % 2 else "even")} for i in range(8)]
+    (tmp_path / "pool.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "val.jsonl").write_text(
+        "".join(json.dumps(row | {"input": "is it " + row["input"]}) + "\n" for row in rows)
+    )
+    ways = ["-w", str(tmp_path / "w")]
+    run_command(*["index", str(tmp_path / "pool.jsonl"), "--validation", str(tmp_path / "val.jsonl"), *ways])
+    asked = ["evaluate", "-m", "zero,bm25", "-k", "2", "--split", "validation", "--json", *ways]
+    live = json.loads(run_command(*[*asked, "--llm", f"hf:{model}"]).out)
+    file = tmp_path / "answers.parquet"
+    run_command(*["llm", "record", str(file), "--llm", f"hf:{model}", *ways])
+    fresh = ["-w", str(tmp_path / "fresh")]
+    run_command(*["index", str(tmp_path / "pool.jsonl"), "--validation", str(tmp_path / "val.jsonl"), *fresh])
+    again = json.loads(run_command(*[*asked[:-2], *fresh, "--llm", f"replay:{file}"]).out)
+    for name, figures in live["methods"].items():
+        assert again["methods"][name]["accuracy"] == figures["accuracy"]
