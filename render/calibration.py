@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     )
 
 STAND_IN = (
-    "the offline reader is not an LLM: it applies the scores by a fixed rule and cannot show whether an "
-    "LLM can read them it cannot show"
+    "the offline reader is not an LLM: it applies the scores by a fixed rule and cannot show whether an LLM would"
 )
 MOST = 10
 """Failed queries that are named."""
@@ -127,7 +126,7 @@ def _show_outcome(done: SetCalibration) -> None:
     if done.usage.unusable:
         cut = f", {done.usage.cut_off:,} of them cut off" if done.usage.cut_off else ""
         share = f"{done.usage.unusable:,} of {done.usage.calls:,} replies answer nothing{cut}"
-        show_text(f"{share}: they count as fully uncertain", style="yellow")
+        show_text(share, style="yellow")
 
 
 def _show_arms(arms: Mapping[str, ArmFigures], done: SetCalibration, is_open: bool) -> None:

@@ -138,8 +138,9 @@ def shown(score: float | None) -> int | None:
 
 
 def _says_nothing(answer: Answer) -> bool:
-    """Neither an empty answer nor one that repeats its prompt or was cut off may become the surest."""
-    return not answer.usable or not answer.text.strip()
+    """Neither an empty answer nor one that repeats its prompt may become the surest. One that was cut off keeps the
+    uncertainty of the tokens it has."""
+    return not answer.text.strip() or (not answer.usable and answer.finish != "length")
 
 
 def _bounded(value: float | None) -> float | None:

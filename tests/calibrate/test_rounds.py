@@ -16,6 +16,7 @@ from icl_curate.engine.calibrate.documents import queries_of, query_named
 from icl_curate.engine.calibrate.results import QueryCalibration, SetCalibration, calibration_from_json
 from icl_curate.engine.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.calibrate.rounds import ARMS
+from icl_curate.engine.calibrate.scores import geometric, product, separating
 from icl_curate.engine.errors import BudgetError, Cancelled, LLMError, UsageError
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
@@ -183,13 +184,13 @@ def test_a_single_query_is_scored_about_the_mean_of_a_set_walked_before(workspac
     assert calibration_from_json(json.loads(json.dumps(again.as_json()))) == again
 
 
-def test_a_mean_of_fewer_answers_does_not_displace_one_of_more(workspace: Workspace) -> None:
+def test_the_mean_of_the_latest_set_stands(workspace: Workspace) -> None:
     walked(workspace, Scripted(SCRIPT))
     one = Calibration(LLMClient(workspace, Scripted(SCRIPT), SETTINGS), queries_of(workspace, "validation", 1), ALL)
     assert one.run(Budget()).means == pytest.approx({"documents": 0.6})
     found = kept.mean_of(workspace, one.identity, "product", "documents")
     assert found is not None
-    assert found[:2] == (pytest.approx(0.4), 2)
+    assert found[:2] == (pytest.approx(0.6), 1)
 
 
 def test_demonstrations_are_scored_where_a_query_brings_no_documents(tmp_path: Path) -> None:
@@ -385,3 +386,44 @@ def test_options_are_scored_and_uncertainty_is_what_the_best_leaves(tmp_path: Pa
     # what was scored cannot be a sample among samples: the baseline is the samples alone
     assert [row.round for row in done.figures.arms["sampling"].rounds] == [1, 2]
     assert (done.figures.arms["full"].accuracy, done.figures.arms["sampling"].accuracy) == (1.0, 0.0)
+
+
+def test_auto_takes_the_estimator_that_tells_answers_apart() -> None:
+    short = [Answer("a", ("a",), (-0.1,)), Answer("b", ("b",), (-1.5,))]
+    long = [Answer("a b c", ("a",) * 30, (-0.3,) * 30), Answer("d e f", ("d",) * 40, (-0.2,) * 40)]
+    scored = [Answer("a", option_logprobs=((-40.0,), (-40.0,)))] * 9
+    assert separating(short) == "product"
+    assert separating(long) == "geometric"
+    assert separating([*short * 3, *long[:1], *scored]) == "product"
+    assert separating([]) == "product"
+    # products of long answers are all 1, their geometric means are not
+    assert all(value is not None and value > 0.999 for value in (product(a, (), ()) for a in long))
+    assert len({geometric(a, (), ()) for a in long}) == 2
+
+
+def test_auto_walks_as_the_estimator_it_chose(workspace: Workspace) -> None:
+    chosen = walked(workspace, Scripted(SCRIPT), replace(ALL, estimator="auto"))
+    named = walked(workspace, Scripted(SCRIPT), replace(ALL, estimator=chosen.estimator))
+    assert chosen.estimator in ("product", "geometric")
+    assert [q.rounds for q in chosen.queries] == [q.rounds for q in named.queries]
+
+
+def test_sure_first_answers_take_no_further_round_and_right_ones_end(workspace: Workspace) -> None:
+    everything = walked(workspace, Scripted(SCRIPT), ALL)
+    firsts = [query.rounds[0].score for query in everything.queries]
+    gate = (min(firsts) + max(firsts)) / 2
+    gated = walked(workspace, Scripted(SCRIPT), replace(ALL, above=gate))
+    for before, query in zip(everything.queries, gated.queries, strict=True):
+        assert len(query.rounds) == (1 if before.rounds[0].score < gate else len(before.rounds))
+    ended = walked(workspace, Scripted(SCRIPT), replace(ALL, until_correct=True))
+    for before, query in zip(everything.queries, ended.queries, strict=True):
+        marks = [round_.correct for round_ in before.rounds]
+        assert len(query.rounds) == (marks.index(True) + 1 if True in marks else len(marks))
+    assert ended.usage.calls <= everything.usage.calls
+
+
+def test_an_answer_that_repeats_its_prompt_is_never_the_surest() -> None:
+    echoed = Answer("Document", ("Document",), (-0.01,), usable=False)
+    assert product(echoed, (), ()) == geometric(echoed, (), ()) == 1.0
+    cut_off = replace(echoed, finish="length")
+    assert product(cut_off, (), ()) == pytest.approx(1 - math.exp(-0.01))

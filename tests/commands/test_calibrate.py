@@ -83,7 +83,7 @@ def test_a_question_of_ones_own_with_documents_on_the_terminal(run: Run, facts: 
     done = run("calibrate", "What is the capital of Italy?", "--context", documents, "-r", 1, "-w", facts)
     assert done.code == 0, done.err
     assert "final: Rome" in done.out
-    assert "stand-in" in done.out
+    assert "is not an LLM" in done.out
     assert "\x1b" not in done.out
     assert "[/bold]" in done.out
 

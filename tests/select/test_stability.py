@@ -53,7 +53,9 @@ class Scripted:
         """Nothing is held."""
 
     def _answer(self, prompt: Prompt) -> Result:
-        key = tuple(message.content.removeprefix("Question: ") for message in prompt.messages[1:-1:2])
+        key = tuple(
+            message.content.removeprefix("Question: ").removesuffix("\nAnswer:") for message in prompt.messages[1:-1:2]
+        )
         self.asked.append(key)
         found = self.script[key]
         if isinstance(found, str):
