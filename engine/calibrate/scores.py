@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from ..errors import UsageError
 from ..llm.types import Answer
 from ..pool.answers import meaning
@@ -89,16 +91,20 @@ ESTIMATORS: Mapping[str, Estimator] = {
 
 
 AUTO = "auto"
-SATURATED = 0.99
-SEPARATES = 0.75
-"""Share of answers that must lie below `SATURATED` for `product` to tell them apart."""
 
 
 def separating(answers: Sequence[Answer]) -> str:
-    """``product``, or ``geometric`` where products no longer tell answers apart: of answers as long as a sentence
-    nearly all are 1. Scored options do not count: they saturate only where the LLM is unsure."""
-    drawn = [value for a in answers if not a.option_logprobs and (value := a.uncertainty) is not None]
-    return "product" if sum(value < SATURATED for value in drawn) >= SEPARATES * len(drawn) else "geometric"
+    """``product`` or ``geometric``: the one that spreads the answers wider between their quartiles, the paper's own
+    where both do alike. Of answers as long as a sentence products are nearly all 1. Scored options and answers that
+    say nothing do not count."""
+    drawn = [a for a in answers if not a.option_logprobs and a.logprobs and not _says_nothing(a)]
+    if not drawn:
+        return "product"
+    spread = {
+        name: float(np.subtract(*np.quantile([ESTIMATORS[name].of(a, (), ()) or 0.0 for a in drawn], [0.75, 0.25])))
+        for name in ("product", "geometric")
+    }
+    return "geometric" if spread["geometric"] > spread["product"] else "product"
 
 
 def estimator_named(name: str) -> Estimator:
