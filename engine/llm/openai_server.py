@@ -45,7 +45,12 @@ _REFUSES = re.compile(
 )
 """A field the model does not take at all, as against a value out of range."""
 
-_OPTIONAL = ("logprobs", "temperature", "top_p", "seed", "stop", "max_tokens")
+_OPTIONAL = ("top_logprobs", "logprobs", "temperature", "top_p", "seed", "stop", "max_tokens")
+
+
+LIKELIEST = 5
+"""Likeliest tokens asked for at each place of a chat's answer, for its entropy; llama.cpp gives no log-probabilities
+without them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +270,7 @@ class OpenAIServer:
         return Capabilities(
             logprobs=logprobs,
             scoring=scoring,
+            entropies=bool(first.entropies),
             context_tokens=context,
             notes=tuple(notes),
             details={"dialect": asdict(self._dialect), "model": first.model, "latency": latency},
@@ -397,12 +403,13 @@ def _generation(model: str, request: Request, dialect: Dialect) -> tuple[str, di
         body["stop"] = stop[:4]  # the API's own limit
     if chat:
         body["messages"] = [{"role": m.role, "content": m.content} for m in request.prompt.messages]
-        body["logprobs"] = True
+        body["logprobs"], body["top_logprobs"] = True, LIKELIEST
     else:
         body["prompt"] = request.prompt.text
-        body["logprobs"] = 1
+        body["logprobs"] = 1  # some servers allow no more here
     if not dialect.asks_logprobs:
         del body["logprobs"]
+        body.pop("top_logprobs", None)
     for field in dialect.without:
         if field == "max_tokens":
             body["max_completion_tokens"] = sampling.max_tokens

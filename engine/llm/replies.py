@@ -12,7 +12,7 @@ import math
 import re
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from .types import Answer, Failure
 
@@ -210,6 +210,14 @@ def _is_number(choice: Mapping[str, Any], place: int) -> bool:
     return type(choice.get("index", place)) is int
 
 
+class Token(NamedTuple):
+    """A token of a reply, its log-probability, and the entropy in nats of the distribution it was taken from."""
+
+    text: str
+    logprob: float
+    entropy: float | None = None
+
+
 def chat_answer(body: Mapping[str, Any], want_logprobs: bool) -> Answer | Failure:
     """A chat completion's answer; raises `Malformed`."""
     choice = choices_of(body, 1)[0]
@@ -246,21 +254,23 @@ def _answer(
     body: Mapping[str, Any],
     text: str,
     finish: str,
-    pairs: list[tuple[str, float]],
+    tokens: list[Token],
     want_logprobs: bool,
 ) -> Answer:
-    if want_logprobs and text and not pairs:
+    if want_logprobs and text and not tokens:
         raise Malformed("the reply lacks the log-probabilities that were asked for")
-    pairs = within(pairs, text) if want_logprobs else []
+    tokens = within(tokens, text) if want_logprobs else []
+    entropies = [token.entropy for token in tokens if token.entropy is not None]
     tokens_in, tokens_out = usage_of(body)
     return Answer(
         text=text,
-        tokens=tuple(token for token, _ in pairs),
-        logprobs=tuple(value for _, value in pairs),
+        tokens=tuple(token.text for token in tokens),
+        logprobs=tuple(token.logprob for token in tokens),
         finish=finish,
         tokens_in=tokens_in,
-        tokens_out=tokens_out or len(pairs),
+        tokens_out=tokens_out or len(tokens),
         model=name_of(body.get("model")),
+        entropies=tuple(entropies) if len(entropies) == len(tokens) else (),
     )
 
 
@@ -284,7 +294,7 @@ def name_of(value: object) -> str:
     return shorten(value, 200) if isinstance(value, str) else ""
 
 
-def _token_logprobs(found: object) -> list[tuple[str, float]]:
+def _token_logprobs(found: object) -> list[Token]:
     """Tokens with their log-probabilities from either shape: chat's ``content`` list, completions' parallel arrays."""
     if not isinstance(found, Mapping):
         return []
@@ -292,13 +302,38 @@ def _token_logprobs(found: object) -> list[tuple[str, float]]:
     if isinstance(content, list):
         if not all(isinstance(entry, Mapping) for entry in content):
             raise Malformed("a token of the reply is no object")
-        return [(_token(entry.get("token", "")), _finite(entry.get("logprob"))) for entry in content]
+        return [
+            Token(_token(entry.get("token", "")), _finite(entry.get("logprob")), _entropy(_likeliest(entry)))
+            for entry in content
+        ]
     tokens, values = found.get("tokens"), found.get("token_logprobs")
     if tokens is None and values is None:
         return []
     if not isinstance(tokens, list) or not isinstance(values, list) or len(tokens) != len(values):
         raise Malformed("the reply's tokens and log-probabilities differ in number")
-    return [(_token(token), _finite(value)) for token, value in zip(tokens, values, strict=True)]
+    top = found.get("top_logprobs")
+    likeliest = top if isinstance(top, list) and len(top) == len(tokens) else [None] * len(tokens)
+    return [
+        Token(_token(token), _finite(value), _entropy(list(some.values()) if isinstance(some, Mapping) else []))
+        for token, value, some in zip(tokens, values, likeliest, strict=True)
+    ]
+
+
+def _likeliest(entry: Mapping[str, Any]) -> list[object]:
+    top = entry.get("top_logprobs")
+    return [other.get("logprob") for other in top if isinstance(other, Mapping)] if isinstance(top, list) else []
+
+
+def _entropy(logprobs: Sequence[object]) -> float | None:
+    """Entropy in nats of a distribution known by its likeliest tokens, all others counted as one: at most the true
+    one. None where fewer than two are known."""
+    known = [min(float(v), 0.0) for v in logprobs if isinstance(v, (int, float)) and not math.isnan(v)]
+    if len(known) < 2:
+        return None
+    shares = [math.exp(value) for value in known]
+    shares.append(max(1.0 - sum(shares), 0.0))
+    total = sum(shares)
+    return -sum(share / total * math.log(share / total) for share in shares if share > 0.0)
 
 
 def _token(value: object) -> str:
@@ -315,23 +350,22 @@ def _finite(value: object) -> float:
     return min(float(value), 0.0)
 
 
-def within(pairs: Sequence[tuple[str, float]], text: str) -> list[tuple[str, float]]:
+def within(tokens: Sequence[Token], text: str) -> list[Token]:
     """The tokens that make up ``text``: servers also list end-of-turn, stop and reasoning tokens.
 
     All of them are kept where ``text`` cannot be found in their concatenation (tokens that are part of a character).
     """
-    joined = "".join(token for token, _ in pairs)
-    start = joined.rfind(text)
+    texts = [token.text for token in tokens]
+    start = "".join(texts).rfind(text)
     if not text or start < 0:
-        return list(pairs)
-    return [
-        pair for pair, (low, high) in zip(pairs, _spans(pairs), strict=True) if low < start + len(text) and high > start
-    ]
+        return list(tokens)
+    end = start + len(text)
+    return [token for token, (low, high) in zip(tokens, _spans(texts), strict=True) if low < end and high > start]
 
 
-def _spans(pairs: Sequence[tuple[str, object]]) -> list[tuple[int, int]]:
+def _spans(texts: Sequence[str]) -> list[tuple[int, int]]:
     spans, at = [], 0
-    for token, _ in pairs:
+    for token in texts:
         spans.append((at, at + len(token)))
         at += len(token)
     return spans
@@ -358,7 +392,8 @@ def echoed_option(choice: Mapping[str, Any], prompt: str, option: str) -> tuple[
         raise Malformed("the server did not echo the prompt")
     start = base + len(tail)
     end = start + len(option)
-    chosen = [v for (_, v), (low, high) in zip(pairs, _spans(pairs), strict=True) if low < end and high > start]
+    spans = _spans([token for token, _ in pairs])
+    chosen = [v for (_, v), (low, high) in zip(pairs, spans, strict=True) if low < end and high > start]
     if not chosen:
         raise Malformed("no token of the option was echoed")
     return tuple(_finite(value) for value in chosen)

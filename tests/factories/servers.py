@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import math
 import threading
 import time
 from collections import Counter
@@ -37,6 +38,13 @@ def tokenise(text: str) -> list[str]:
         else:
             tokens.append(character)
     return tokens
+
+
+def likeliest(text: str, token: str) -> list[dict[str, Any]]:
+    """The token and another that takes half of what is left."""
+    own = logprob(text, token)
+    other = math.log(max((1.0 - math.exp(own)) / 2, 1e-9))
+    return [{"token": token, "logprob": own, "bytes": None}, {"token": "other", "logprob": other, "bytes": None}]
 
 
 def logprob(before: str, token: str) -> float:
@@ -200,7 +208,11 @@ class Server:
     def chat_reply(self, call: Call) -> dict[str, Any]:
         text = answer_to(call.text)
         pieces = tokenise(text)
-        content = [{"token": t, "logprob": logprob(text, t), "bytes": None, "top_logprobs": []} for t in pieces]
+        wanted = call.body.get("top_logprobs") or 0
+        content = [
+            {"token": t, "logprob": logprob(text, t), "bytes": None, "top_logprobs": likeliest(text, t)[:wanted]}
+            for t in pieces
+        ]
         with_logprobs = self.logprobs and call.body.get("logprobs")
         return {
             "model": "stub-1",

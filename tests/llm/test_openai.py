@@ -148,6 +148,31 @@ def test_a_reasoning_model_is_asked_without_what_it_refuses() -> None:
         assert server.calls[-1].body["max_completion_tokens"] == 9
 
 
+def test_entropies_come_from_the_likeliest_tokens_of_each_place() -> None:
+    with Server() as server:
+        backend = open_server(server)
+        assert probe(backend).entropies
+        (answer,) = ask(open_server(server), Request(prompt_of("what colour?")))
+    assert isinstance(answer, Answer)
+    assert len(answer.entropies) == len(answer.tokens) > 0
+    for value, entropy in zip(answer.logprobs, answer.entropies, strict=True):
+        own = math.exp(value)
+        shares = [own, (1 - own) / 2, (1 - own) / 2]  # what the stub leaves to no token counts as one more
+        assert entropy == pytest.approx(-sum(p * math.log(p) for p in shares if p > 0), abs=1e-6)
+
+
+def test_a_server_without_the_likeliest_tokens_keeps_its_logprobs() -> None:
+    def fault(server: Server, call: Call, seen: int) -> Any:
+        if "top_logprobs" in call.body:
+            return error(400, "Unrecognized request argument supplied: top_logprobs")
+        return None
+
+    with Server(fault=fault) as server:
+        found = probe(open_server(server))
+    assert found.logprobs and not found.entropies
+    assert found.details["dialect"]["without"] == ("top_logprobs",)
+
+
 def test_logprobs_missing_from_one_reply_do_not_condemn_the_server() -> None:
     def fault(server: Server, call: Call, seen: int) -> Any:
         reply = server.chat_reply(call)
@@ -399,11 +424,11 @@ def test_one_backend_works_on_one_loop_after_another() -> None:
 def test_within_keeps_exactly_the_tokens_of_the_text(pieces: list[str], start: int, length: int) -> None:
     joined = "".join(pieces)
     text = joined[start : start + length]
-    kept = replies.within([(piece, -1.0) for piece in pieces], text)
-    assert text in "".join(token for token, _ in kept)
+    kept = [token.text for token in replies.within([replies.Token(piece, -1.0) for piece in pieces], text)]
+    assert text in "".join(kept)
     if text and len(kept) > 1:  # no token at either end could be left out
-        assert text not in "".join(t for t, _ in kept[1:]) or joined.count(text) > 1
-        assert text not in "".join(t for t, _ in kept[:-1]) or joined.count(text) > 1
+        assert text not in "".join(kept[1:]) or joined.count(text) > 1
+        assert text not in "".join(kept[:-1]) or joined.count(text) > 1
 
 
 @pytest.mark.parametrize("leading", [[], ["<s>"], ["<s>", "bytes:\\xe6"]])
