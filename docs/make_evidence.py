@@ -61,6 +61,9 @@ class Workspace:
 def support(workspace: Workspace) -> dict[str, str]:
     """Methods on the pool as it came and without its worst sources; what `train sources` sees."""
     workspace.index("support")
+    for row in workspace.run("sources")["sources"]:
+        if not row["kept"]:  # by an earlier run that was stopped
+            workspace.run("restore", "--source", row["source"])
     names = ("-m", ",".join(METHODS), "-n", 60, "--seeds", 1)
     before = workspace.ask("evaluate", *names)
     trained = workspace.ask("train", "sources", "--depth", 10, "-n", 40)
@@ -74,7 +77,8 @@ def support(workspace: Workspace) -> dict[str, str]:
         [row["source"], f"{truth[row['source']]['wrong_share']:.0%}", f"{row['reliability']:.3f}", f"{row['hits']:,}"]
         for row in sorted(listed["sources"], key=lambda row: -row["reliability"])
     ]
-    calls = before["calls"] + trained["calls"] + after["calls"]
+    compared = [row["calls"] for run in (before, after) for row in run["methods"].values()]
+    calls = trained["calls"] + sum(compared)
     return {
         "methods": _table(
             ["method", "as it came", "95 %", "without the three worst sources", "95 %"],
@@ -148,13 +152,15 @@ def main() -> None:
     parser.add_argument("--only", choices=list(PARTS), help="one part of the tables")
     chosen = parser.parse_args()
     tables: dict[str, str] = {}
-    with tempfile.TemporaryDirectory() as folder:
+    live = chosen.live or chosen.record
+    with tempfile.TemporaryDirectory() as temporary:
+        # what an LLM was asked for minutes is kept: a run that was stopped goes on where it was
+        folder = HERE.parent / "build" / "evidence" if live else Path(temporary)
         for name, part in PARTS.items():
             if chosen.only not in (None, name):
                 continue
             recording = RECORDINGS / f"{name}.parquet"
-            live = chosen.live or chosen.record
-            workspace = Workspace(Path(folder), name, LLM if live else f"replay:{recording}")
+            workspace = Workspace(folder, name, LLM if live else f"replay:{recording}")
             tables |= part(workspace)
             if chosen.record:
                 recording.parent.mkdir(exist_ok=True)

@@ -25,14 +25,13 @@ from . import cache
 from .types import Answer, Backend, Capabilities, Failure, Request, Result
 
 _DETAILS = b"icl-curate"
-_DIGITS = 5
-"""Decimals of log-probabilities that are kept; ties in the sixth would be ties of the processor."""
 
 
 def record(workspace: Workspace, backend: Backend, path: Path) -> int:
     """Write the answers of an LLM that the workspace has to ``path``; returns how many.
 
-    Latencies and counts of attempts, which differ every time, are left out. Raises `LLMError` where there are none or
+    Log-probabilities stay as they are to the last digit: rounds show scores made of them. Latencies and counts of
+    attempts, which differ every time, are left out. Raises `LLMError` where there are none or
     the LLM was never probed there.
     """
     table = calls.answers_of(workspace, cache.label(backend))
@@ -41,8 +40,6 @@ def record(workspace: Workspace, backend: Backend, path: Path) -> int:
     if not table.num_rows or capabilities is None:
         raise LLMError(f"this workspace has no answers of {backend.spec}", f"icl-curate evaluate --llm {backend.spec}")
     details = {"spec": backend.spec, "identity": identity, "capabilities": json.loads(capabilities)}
-    rounded = [_rounded(column) if pa.types.is_list(column.type) else column for column in table.columns]
-    table = pa.Table.from_arrays(rounded, table.column_names)
     for name, value in (("latency", 0.0), ("attempts", 1)):
         place = table.column_names.index(name)
         constant = pa.array([value] * table.num_rows, table.schema.field(name).type)
@@ -50,15 +47,6 @@ def record(workspace: Workspace, backend: Backend, path: Path) -> int:
     table = table.replace_schema_metadata({_DETAILS: json.dumps(details).encode()})
     replace_file(path, lambda file: pq.write_table(table, file, compression="zstd", compression_level=19))
     return int(table.num_rows)
-
-
-def _rounded(column: pa.ChunkedArray) -> pa.Array:
-    def shorter(value: Any) -> Any:
-        if isinstance(value, list):
-            return [shorter(one) for one in value]
-        return round(value, _DIGITS) if isinstance(value, float) else value
-
-    return pa.array([shorter(value) for value in column.to_pylist()], column.type)
 
 
 class RecordedLLM:
@@ -94,7 +82,7 @@ class RecordedLLM:
     def _answer(self, key: bytes) -> Answer | Failure:
         if key in self._calls:
             return cache.to_answer(self._calls[key], cached=False)
-        return Failure("not_found", f"{self.path.name} has no answer to this prompt: it was recorded for other ones")
+        return Failure("capability", f"{self.path.name} has no answer to this prompt: it was recorded for other ones")
 
     @cached_property
     def _table(self) -> pa.Table:

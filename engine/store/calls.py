@@ -112,7 +112,8 @@ def _call(row: tuple[Any, ...]) -> Call:
 def answers_of(workspace: Workspace, llm: str) -> pa.Table:
     """All answers of one LLM, by key: the columns of `Call`."""
     with workspace.read() as con:
-        return con.execute(f"SELECT {_COLUMNS} FROM llm_calls c WHERE llm = ? ORDER BY key", [llm]).to_arrow_table()
+        query = f"SELECT {_COLUMNS} FROM llm_calls c WHERE llm = ? ORDER BY key"
+        return con.sql(query, params=[llm]).to_arrow_table()
 
 
 def calls_in(table: pa.Table) -> dict[bytes, Call]:
