@@ -14,7 +14,6 @@ import argparse
 import statistics
 import time
 from pathlib import Path
-from typing import Any
 
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.llm.asking import backend_for
@@ -22,6 +21,7 @@ from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.pool.records import Query
 from icl_curate.engine.ranker.ledger import ledger
+from icl_curate.engine.ranker.results import RankerRun
 from icl_curate.engine.ranker.train import RankerPlan, RankerTraining
 from icl_curate.engine.retrieval.artefacts import encode_for_reader
 from icl_curate.engine.select.selector import Selector
@@ -59,19 +59,19 @@ def main() -> None:
     print(f"one selection, warm: ranker {ranker * 1e3:.1f} ms, {ranker / bm25:.1f} x bm25 (query encoding included)")
 
 
-def _train(workspace: Workspace, settings: Settings, plan: RankerPlan) -> dict[str, Any]:
+def _train(workspace: Workspace, settings: Settings, plan: RankerPlan) -> RankerRun:
     with backend_for(settings, encode_for_reader(workspace, settings)) as backend:
         return RankerTraining(LLMClient(workspace, backend, settings), plan).run(Budget())
 
 
-def _report(method: str, seed: int, trained: dict[str, Any]) -> int:
-    metrics = trained["metrics"]
-    own = (metrics["seconds"] - metrics["seconds_asking"]) / trained["calls"] * 1000
-    epoch = sum(batch["shots"] for batch in metrics["batches"] if batch["epoch"] == 0)
-    held_out = " ".join(f"{judged['accuracy']:.3f}" for judged in metrics["epochs"])
+def _report(method: str, seed: int, trained: RankerRun) -> int:
+    metrics = trained.metrics
+    own = (metrics.seconds - metrics.seconds_asking) / trained.usage.calls * 1000
+    epoch = sum(batch.shots for batch in metrics.batches if batch.epoch == 0)
+    held_out = " ".join(f"{judged.judged.accuracy:.3f}" for judged in metrics.epochs)
     print(
-        f"{method} seed {seed}: {trained['calls']} prompts ({trained['cached_calls']} cached), "
-        f"{metrics['shots']} shots, first epoch {epoch}; held out {held_out}, kept epoch {metrics['best']['epoch']}; "
+        f"{method} seed {seed}: {trained.usage.calls} prompts ({trained.usage.cached_calls} cached), "
+        f"{metrics.shots} shots, first epoch {epoch}; held out {held_out}, kept epoch {metrics.best.epoch}; "
         f"{own:.2f} s per 1,000 prompts besides the LLM"
     )
     return epoch

@@ -113,10 +113,11 @@ class _Session:
 
     def prune_sources(self) -> None:
         with self._llm() as llm:
-            self.told["training"] = SourceTraining(llm).run(Budget())
+            trained = SourceTraining(llm).run(Budget())
+        self.told["training"] = trained.as_json()
         if self._step("learn which sources help", "train sources"):
             show_sources(source_summaries(self.store))
-            show_training(self.told["training"])
+            show_training(trained)
         tuned = tune(self.store, self.settings, report=self.report, cancel=self.cancel)
         self.told["tuned"] = tuned.as_json()
         if tuned.pruned:
@@ -126,9 +127,10 @@ class _Session:
 
     def learn_ranker(self) -> None:
         with self._llm() as llm:
-            self.told["ranker"] = RankerTraining(llm).run(Budget())
+            trained = RankerTraining(llm).run(Budget())
+        self.told["ranker"] = trained.as_json()
         if self._step("learn which demonstrations flip answers", "train ranker"):
-            show_ranker(self.told["ranker"])
+            show_ranker(trained)
         misleading = ledger(self.store, misleading=True, limit=LISTED)
         self.told["misleading"] = [entry.id for entry in misleading]
         if self._step("list demonstrations that turned right answers wrong", f"demos --misleading --limit {LISTED}"):
@@ -136,9 +138,10 @@ class _Session:
 
     def learn_topics(self) -> None:
         with self._llm() as llm:
-            self.told["topics"] = TopicTraining(llm).run(Budget())
+            trained = TopicTraining(llm).run(Budget())
+        self.told["topics"] = trained.as_json()
         if self._step("learn which topics queries need and the LLM lacks", "train topics"):
-            show_topic_training(self.told["topics"])
+            show_topic_training(trained)
         found = gaps(self.store, self.settings, LISTED)
         self.told["gaps"] = [gap.as_json() for gap in found]
         if self._step("list what to collect next", f"topics --gaps --limit {LISTED}"):

@@ -26,6 +26,7 @@ from .shared import open_workspace, settings_of
 
 if TYPE_CHECKING:
     from ..engine.llm.client import LLMClient, PaidWork
+    from ..engine.sources.results import SourceRun
 
 
 @grouped
@@ -47,7 +48,7 @@ def train_sources(
     store = open_workspace(workspace)
     plan = SourcePlan(depth, ranking, limit)
 
-    def show(done: dict[str, Any]) -> None:
+    def show(done: SourceRun) -> None:
         show_sources(source_summaries(store))
         show_training(done)
 
@@ -145,14 +146,18 @@ def train_all(
     if not done:
         return
     if paid.as_json:
-        print_json(done)
+        print_json({name: result.as_json() for name, result in done.items()})
         return
     from ..render.ranker import show_ranker
     from ..render.sources import show_training
     from ..render.tables import show_text
     from ..render.topics import show_topic_training
 
-    shown = {"sources": show_training, "ranker": show_ranker, "topics": show_topic_training}
+    shown: dict[str, Callable[[Any], None]] = {
+        "sources": show_training,
+        "ranker": show_ranker,
+        "topics": show_topic_training,
+    }
     for name, result in done.items():
         show_text(f"\n{name}", style="bold")
         shown[name](result)

@@ -13,6 +13,9 @@ from ..engine.calibrate.results import SetCalibration, calibration_from_json
 from ..engine.evaluate.results import EvaluationReport
 from ..engine.jobs.folder import Job, result
 from ..engine.jobs.follow import Live
+from ..engine.ranker.results import RankerRun
+from ..engine.sources.results import SourceRun
+from ..engine.topics.results import TopicRun
 from .calibration import show_calibrated
 from .costs import plan_rows
 from .evaluation import show_evaluation
@@ -22,7 +25,11 @@ from .sources import show_training
 from .tables import show_table, show_text
 from .topics import show_topic_training
 
-PARTS = {"sources": show_training, "ranker": show_ranker, "topics": show_topic_training}
+PARTS: dict[str, Callable[[Mapping[str, Any]], None]] = {
+    "sources": lambda done: show_training(SourceRun.from_json(done)),
+    "ranker": lambda done: show_ranker(RankerRun.from_json(done)),
+    "topics": lambda done: show_topic_training(TopicRun.from_json(done)),
+}
 """What is trained, and how the outcome is shown."""
 
 
@@ -105,12 +112,14 @@ def _in_short(done: Mapping[str, Any]) -> str:
         report = EvaluationReport.from_json(done)
         return f"best of {len(methods)}: {report.best} {report.methods[report.best].accuracy:.3f}"
     if isinstance(metrics, dict) and "gain" in metrics:
-        return f"best use gains {metrics['gain']:+.3f} ± {metrics['gain_error']:.3f}"
+        found = SourceRun.from_json(done).metrics
+        return f"best use gains {found.gain:+.3f} ± {found.gain_error:.3f}"
     if isinstance(metrics, dict) and "best" in metrics:
-        accuracy = metrics["best"].get("accuracy")
-        return f"best epoch {metrics['best']['epoch']}" + ("" if accuracy is None else f", held-out {accuracy:.3f}")
+        best = RankerRun.from_json(done).metrics.best
+        return f"best epoch {best.epoch}" + ("" if best.accuracy is None else f", held-out {best.accuracy:.3f}")
     if isinstance(metrics, dict) and "average_precision" in metrics:
-        return f"{metrics['topics']:,} topics, average precision {metrics['average_precision']:.3f}"
+        learnt = TopicRun.from_json(done).metrics
+        return f"{learnt.topics:,} topics, average precision {learnt.fit.quality.average_precision:.3f}"
     if done.get("arms"):
         calibrated = calibration_from_json(done)
         assert isinstance(calibrated, SetCalibration)

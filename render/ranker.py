@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from .tables import show_table, show_text
 
 if TYPE_CHECKING:
     from ..engine.ranker.ledger import LedgerEntry
+    from ..engine.ranker.results import RankerRun
     from ..engine.store.ledger import Flip
 
 
@@ -16,26 +17,26 @@ MOST_BATCHES = 12
 """Batches of a training run that are listed: the first and the last."""
 
 
-def show_ranker(done: Mapping[str, Any]) -> None:
+def show_ranker(done: RankerRun) -> None:
     """How training went, batch by batch in brief, and what the ranker is worth on held-out queries."""
-    metrics = done["metrics"]
-    batches = metrics["batches"]
+    metrics = done.metrics
+    batches = metrics.batches
     shown = batches if len(batches) <= MOST_BATCHES else [*batches[: MOST_BATCHES // 2], *batches[-MOST_BATCHES // 2 :]]
-    rows = [[b["batch"], b["loss"], b["sigma"], b["shots"], b["calls"], b["accuracy"]] for b in shown]
+    rows = [[b.batch, b.loss, b.sigma, b.shots, b.calls, b.accuracy] for b in shown]
     left = len(batches) - len(shown)
     show_table(
         ["batch", "loss", "σ", "shots", "calls", "accuracy"], rows, note=f"{left} batches between" if left else ""
     )
-    by_shots = "  ".join(f"{shots}: {value:.3f}" for shots, value in metrics["accuracy_by_shots"].items())
+    by_shots = "  ".join(f"{shots}: {value:.3f}" for shots, value in metrics.accuracy_by_shots.items())
     show_text(f"accuracy by shots  {by_shots}")
-    best = metrics["best"]
+    best = metrics.best
     show_text(
-        f"run {done['run']}: {done['calls']:,} answers of {done['llm']}, {done['cached_calls']:,} from the cache, "
-        f"{metrics['shots']:,} shots; best epoch {best['epoch']}, held-out accuracy {_share(best['accuracy'])}"
+        f"run {done.run}: {done.usage.calls:,} answers of {done.llm}, {done.usage.cached_calls:,} from the cache, "
+        f"{metrics.shots:,} shots; best epoch {best.epoch}, held-out accuracy {_share(best.accuracy)}"
     )
-    if metrics["collapsed"]:
+    if metrics.collapsed:
         show_text("the policy collapsed onto few demonstrations; the best earlier epoch is used")
-    show_text(f"next: icl-curate evaluate --methods bm25,{metrics['method']}; icl-curate demos --misleading")
+    show_text(f"next: icl-curate evaluate --methods bm25,{metrics.method}; icl-curate demos --misleading")
 
 
 def show_ledger(found: Sequence[LedgerEntry]) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
@@ -11,6 +11,7 @@ from .tables import bar, show_table, show_text
 
 if TYPE_CHECKING:
     from ..engine.sources.audit import AuditReport, Result
+    from ..engine.sources.results import SourceRun
     from ..engine.sources.train import Tuned
     from ..engine.store.trials import SourceSummary
 
@@ -42,15 +43,15 @@ def show_sources(found: Sequence[SourceSummary]) -> None:
     show_table(["source", *heads, "size", "pruned", "repeats", "kept"], rows, note=note)
 
 
-def show_training(done: Mapping[str, Any]) -> None:
+def show_training(done: SourceRun) -> None:
     """What a run of ``train sources`` found and what to do next."""
-    metrics = done["metrics"]
+    metrics = done.metrics
     show_text(
-        f"run {done['run']}: {done['calls']:,} answers of {done['llm']}, {done['cached_calls']:,} from the cache; "
-        f"vote of single answers right for {metrics['baseline']:.3f} of {metrics['queries']:,} validation queries; "
-        f"best use gains {metrics['gain']:+.3f} ± {metrics['gain_error']:.3f} (cross-fitted)"
+        f"run {done.run}: {done.usage.calls:,} answers of {done.llm}, {done.usage.cached_calls:,} from the cache; "
+        f"vote of single answers right for {metrics.baseline:.3f} of {metrics.queries:,} validation queries; "
+        f"best use gains {metrics.gain:+.3f} ± {metrics.gain_error:.3f} (cross-fitted)"
     )
-    show_text("next: icl-curate prune --tune" if metrics["worth_it"] else "no significant gain: prune nothing")
+    show_text("next: icl-curate prune --tune" if metrics.worth_it else "no significant gain: prune nothing")
 
 
 def show_tuned(tuned: Tuned) -> None:

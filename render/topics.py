@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
@@ -11,27 +11,26 @@ from .tables import bar, show_table, show_text
 
 if TYPE_CHECKING:
     from ..engine.topics.report import Gap, TopicStanding
+    from ..engine.topics.results import TopicRun
 
 
-def show_topic_training(done: Mapping[str, Any]) -> None:
+def show_topic_training(done: TopicRun) -> None:
     """What was learnt, how well the predictor does on held-out rows, and what to do next."""
-    metrics = done["metrics"]
-    by_name = metrics["by_name"]
+    metrics = done.metrics
+    fit = metrics.fit
     rows = [
-        [name, figures["average_precision"], figures["recall_at_10"]]
-        for name, figures in (("predictor", metrics), ("cosine with the names", by_name))
+        [name, figures.average_precision, figures.recall]
+        for name, figures in (("predictor", fit.quality), ("cosine with the names", fit.by_name))
     ]
-    show_table(
-        ["", "average precision", "recall@10"], rows, title=f"on {metrics['held_out']:,} held-out demonstrations"
-    )
-    accuracy = metrics["zero_shot_accuracy"]
-    knows = "not asked" if accuracy is None else f"{accuracy:.3f} of {metrics['questions']:,} questions"
+    show_table(["", "average precision", "recall@10"], rows, title=f"on {fit.held_out:,} held-out demonstrations")
+    accuracy = metrics.zero_shot_accuracy
+    knows = "not asked" if accuracy is None else f"{accuracy:.3f} of {metrics.questions:,} questions"
     show_text(
-        f"run {done['run']}: {metrics['topics']:,} topics ({metrics['added_by_llm']:,} added by the LLM), "
-        f"{metrics['core_per_example']:.1f} core topics each; {len(metrics['epochs'])} epochs; "
-        f"{done['llm']} right without shots: {knows}"
+        f"run {done.run}: {metrics.topics:,} topics ({metrics.added_by_llm:,} added by the LLM), "
+        f"{metrics.core_per_example:.1f} core topics each; {len(fit.epochs)} epochs; "
+        f"{done.llm} right without shots: {knows}"
     )
-    for note in metrics["notes"]:
+    for note in metrics.notes:
         show_text(f"note: {note}")
     show_text("next: icl-curate topics --gaps; icl-curate evaluate --methods dense,topick")
 

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from .. import contract
 from ..arrays import Bools, Float64s, Int64s
 from ..errors import UsageError
 from ..llm.asking import prompt_budget, prompt_for, request_for
@@ -37,6 +37,7 @@ from ..store.demonstrations import fetch, queries, task_of
 from ..version import VERSION
 from .inference import KINDS, PRESELECT, Method, candidates_for, keep
 from .policy import DIMENSION, Adam, Candidates, Policy, RankerMetadata, entropy
+from .results import Batch, Epoch, Judged, RankerMetrics, RankerRun
 from .rollout import (
     Positions,
     Rollout,
@@ -77,17 +78,6 @@ class RankerPlan:
     limit: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Judged:
-    """The held-out queries answered with the policy's best K: accuracy of all, of those right with no shots (easy)
-    and of the others (hard); None where there are none."""
-
-    epoch: int
-    accuracy: float | None
-    easy: float | None = None
-    hard: float | None = None
-
-
 @dataclass(slots=True)
 class _TrainingState:
     """Where training stands: everything a batch changes."""
@@ -95,12 +85,12 @@ class _TrainingState:
     policy: Policy
     adam: Adam
     threshold: float = 0.0
-    batches: list[dict[str, Any]] = field(default_factory=list)
-    epochs: list[dict[str, Any]] = field(default_factory=list)
+    batches: list[Batch] = field(default_factory=list)
+    epochs: list[Epoch] = field(default_factory=list)
     right: dict[tuple[str, int], list[int]] = field(default_factory=dict)
     """Right and all answers by (all, easy or hard; shots)."""
     best: Policy | None = None
-    judged: _Judged | None = None
+    judged: Judged | None = None
     stale: int = 0
     """Epochs since the last gain."""
     collapsed: bool = False
@@ -164,7 +154,7 @@ class RankerTraining:
             cost=(plan.cost[0], plan.cost[1] * grow) if plan.cost else None,
         )
 
-    def run(self, budget: Budget) -> dict[str, Any]:
+    def run(self, budget: Budget) -> RankerRun:
         """Train, keep the policy, the figures and every step; returns the ``train --json`` contract."""
         plan = self.plan
         described = asdict(plan) | {
@@ -190,8 +180,9 @@ class RankerTraining:
                 described,
             )
             keep(self.workspace, record.run, state.best, metadata)
-            record.summary = summary = self._summary(record.run, state, time.perf_counter() - started)
-        return summary
+            done = self._result(record.run, state, time.perf_counter() - started)
+            record.summary = done.as_json()
+        return done
 
     # what is learnt on, and what judges
 
@@ -268,25 +259,27 @@ class RankerTraining:
             state.threshold = threshold_after(threshold, rollouts)
         self._count(state, rollouts, stepwise)
         final = [rollout.rewards[-1] for rollout in rollouts]
-        figures = {
-            "batch": len(state.batches),
-            "epoch": epoch,
-            "loss": loss,
-            "sigma": threshold,
-            "shots": sum(len(r.prompt.demonstrations) for _, asked in plans for r in asked),
-            "calls": spent.calls,
-            "cached_calls": spent.cached_calls,
-            "tokens_in": spent.tokens_in,
-            "tokens_out": spent.tokens_out,
-            "accuracy": sum(reward == 1 for reward in final) / len(final),
-            "entropy": float(entropy(scores).mean()),
-        } | (_flips(rollouts) if stepwise else {})
-        steps = self._steps(run, len(state.batches), which, rollouts, answered) if stepwise else None
-        ledger.save_batch(
-            self.workspace, run, len(state.batches), {k: v for k, v in figures.items() if k != "batch"}, steps
+        helped, hurt = _flips(rollouts) if stepwise else (None, None)
+        batch = Batch(
+            batch=len(state.batches),
+            epoch=epoch,
+            loss=loss,
+            sigma=threshold,
+            shots=sum(len(r.prompt.demonstrations) for _, asked in plans for r in asked),
+            calls=spent.calls,
+            cached_calls=spent.cached_calls,
+            tokens_in=spent.tokens_in,
+            tokens_out=spent.tokens_out,
+            accuracy=sum(reward == 1 for reward in final) / len(final),
+            entropy=float(entropy(scores).mean()),
+            helped=helped,
+            hurt=hurt,
         )
-        state.batches.append(figures)
-        if not state.collapsed and np.exp(figures["entropy"]) < COLLAPSED < candidates.present.sum(axis=1).mean():
+        figures = {name: value for name, value in contract.to_json(batch).items() if name != "batch"}
+        steps = self._steps(run, len(state.batches), which, rollouts, answered) if stepwise else None
+        ledger.save_batch(self.workspace, run, batch.batch, figures, steps)
+        state.batches.append(batch)
+        if not state.collapsed and np.exp(batch.entropy) < COLLAPSED < candidates.present.sum(axis=1).mean():
             state.collapsed = True
             note = "the policy collapsed onto one candidate per query"
             self.llm.report(Event(TASK, len(state.batches), note=note))
@@ -359,7 +352,7 @@ class RankerTraining:
         ]
 
     def _judge(
-        self, run: int, state: _TrainingState, epoch: int, budget: Budget, batches: Sequence[Mapping[str, Any]] = ()
+        self, run: int, state: _TrainingState, epoch: int, budget: Budget, batches: Sequence[Batch] = ()
     ) -> None:
         """Compare the policy with the best so far; without held-out queries, by the accuracy while it trained."""
         if self.held_out.size:
@@ -367,15 +360,15 @@ class RankerTraining:
             right = np.array(
                 [self._reward(self.queries[i], r) == 1 for i, r in zip([*self.held_out] * 2, results, strict=True)]
             ).reshape(2, -1)
-            judged = _Judged(epoch, float(right[1].mean()), _share(right[1][right[0]]), _share(right[1][~right[0]]))
+            judged = Judged(epoch, float(right[1].mean()), _share(right[1][right[0]]), _share(right[1][~right[0]]))
         else:
-            judged = _Judged(epoch, float(np.mean([batch["accuracy"] for batch in batches])))
+            judged = Judged(epoch, float(np.mean([batch.accuracy for batch in batches])))
         assert judged.accuracy is not None
         known = state.judged.accuracy if state.judged else None
         if known is None or judged.accuracy >= known:  # of equals the one trained longer
             state.best, state.judged = state.policy, judged
         state.stale = 0 if known is None or judged.accuracy > known else state.stale + 1
-        state.epochs.append(asdict(judged) | {"held_out": bool(self.held_out.size)})
+        state.epochs.append(Epoch(judged, bool(self.held_out.size)))
         ledger.save_batch(self.workspace, run, len(state.batches), {"held_out_accuracy": judged.accuracy}, None)
 
     # what is kept
@@ -424,35 +417,34 @@ class RankerTraining:
                 )
         return pa.Table.from_pylist(steps, schema=ledger.STEP_COLUMNS)
 
-    def _summary(self, run: int, state: _TrainingState, seconds: float) -> dict[str, Any]:
+    def _result(self, run: int, state: _TrainingState, seconds: float) -> RankerRun:
         assert state.judged is not None
 
-        def by_shots(kind: str, of: int | None = None) -> dict[str, Any]:
-            found = sorted((shots, count) for (k, shots), count in state.right.items() if k == kind)
-            return {str(shots): count[1] if of else count[0] / count[1] for shots, count in found}
+        def counted(kind: str) -> dict[str, list[int]]:
+            """Right and all answers by shots."""
+            return {str(shots): count for (k, shots), count in sorted(state.right.items()) if k == kind}
 
-        return {
-            "run": run,
-            "llm": self.llm.name,
-            **asdict(self.spent),
-            "metrics": {
-                "method": self.plan.method,
-                "batches": state.batches,
-                "accuracy_by_shots": by_shots("all"),
-                "easy_by_shots": by_shots("easy"),
-                "hard_by_shots": by_shots("hard"),
-                "prompts_by_shots": by_shots("all", 1),
-                "epochs": state.epochs,
-                "best": asdict(state.judged),
-                "shots": sum(batch["shots"] for batch in state.batches),
-                "sigma": state.threshold,
-                "queries": len(self.train),
-                "held_out_queries": len(self.held_out),
-                "collapsed": state.collapsed,
-                "seconds": seconds,
-                "seconds_asking": self.seconds_asking,
-            },
-        }
+        def shares(kind: str) -> dict[str, float]:
+            return {shots: right / every for shots, (right, every) in counted(kind).items()}
+
+        metrics = RankerMetrics(
+            method=self.plan.method,
+            batches=tuple(state.batches),
+            accuracy_by_shots=shares("all"),
+            easy_by_shots=shares("easy"),
+            hard_by_shots=shares("hard"),
+            prompts_by_shots={shots: every for shots, (_, every) in counted("all").items()},
+            epochs=tuple(state.epochs),
+            best=state.judged,
+            shots=sum(batch.shots for batch in state.batches),
+            sigma=state.threshold,
+            queries=len(self.train),
+            held_out_queries=len(self.held_out),
+            collapsed=state.collapsed,
+            seconds=seconds,
+            seconds_asking=self.seconds_asking,
+        )
+        return RankerRun(run, self.llm.name, self.spent, metrics)
 
 
 def _key(query: Query) -> str:
@@ -464,14 +456,15 @@ def _cut(results: Sequence[Result], lengths: Sequence[int]) -> list[list[Result]
     return [list(results[end - n : end]) for end, n in zip(ends, lengths, strict=True)]
 
 
-def _flips(rollouts: Sequence[Rollout]) -> dict[str, int]:
+def _flips(rollouts: Sequence[Rollout]) -> tuple[int, int]:
+    """Answers that turned right, and those that turned wrong."""
     turns = [pair for rollout in rollouts for pair in zip(rollout.rewards, rollout.rewards[1:], strict=False)]
-    return {"helped": turns.count((-1, 1)), "hurt": turns.count((1, -1))}
+    return turns.count((-1, 1)), turns.count((1, -1))
 
 
 def _share(right: Bools) -> float | None:
     return float(right.mean()) if right.size else None
 
 
-def _live(batch: Mapping[str, Any]) -> dict[str, float]:
-    return {name: float(batch[name]) for name in ("loss", "sigma", "shots", "accuracy")}
+def _live(batch: Batch) -> dict[str, float]:
+    return {"loss": batch.loss, "sigma": batch.sigma, "shots": float(batch.shots), "accuracy": batch.accuracy}

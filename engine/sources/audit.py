@@ -26,7 +26,8 @@ from ..progress import CancelToken, Report, silent
 from .domains import registered_domain
 from .learn import reliability, reliability_error
 from .lists import RankedLists, ranked_lists
-from .use import DEFAULT_ESTIMATORS, NOISE, Applied, Choice, Setting, Use, choose, outcomes
+from .results import Setting, Use
+from .use import DEFAULT_ESTIMATORS, NOISE, Applied, Choice, choose, outcomes
 from .votes import vote
 
 GroupBy = Literal["auto", "source", "domain"]

@@ -33,6 +33,7 @@ from ..store.workspace import Workspace
 from ..version import VERSION
 from .learn import ESTIMATORS
 from .lists import RankedLists, ranked_lists
+from .results import ChosenSetting, SourceMetrics, SourceRun
 from .use import DEFAULT_ESTIMATORS, NOISE, Choice, choose, pruning_curve
 
 DEPTH = 50
@@ -77,7 +78,7 @@ class SourceTraining:
         """Prompts, cached answers, tokens and price."""
         return self.llm.plan(self.requests)
 
-    def run(self, budget: Budget) -> dict[str, Any]:
+    def run(self, budget: Budget) -> SourceRun:
         """Ask what is not cached, learn, keep trials and scores; returns the ``train --json`` contract."""
         described = asdict(self.plan) | {"k": self.settings.k, "version": VERSION, "queries": len(self.queries)}
         with runs.recorded(self.workspace, trials.KIND, self.llm.name, described) as record:
@@ -92,8 +93,9 @@ class SourceTraining:
                 for name in DEFAULT_ESTIMATORS
             }
             trials.save(self.workspace, found, scores)
-            record.summary = summary = self._summary(record.run, results, lists, choice, scores)
-        return summary
+            done = self._result(record.run, results, lists, choice, scores)
+            record.summary = done.as_json()
+        return done
 
     def _rank(self) -> list[RankedRows]:
         view = PoolView(self.workspace, self.settings, self.llm.report, self.llm.cancel)
@@ -134,30 +136,25 @@ class SourceTraining:
             ),
         )
 
-    def _summary(
+    def _result(
         self,
         run: int,
         results: Sequence[Result],
         lists: RankedLists,
         choice: Choice,
         scores: Mapping[str, Mapping[str, float]],
-    ) -> dict[str, Any]:
-        setting = choice.best.setting
-        return {
-            "run": run,
-            "llm": self.llm.name,
-            **asdict(usage_of(results)),
-            "metrics": {
-                "queries": len(lists),
-                "sources": {name: {kind: scores[kind][name] for kind in scores} for name in lists.names},
-                "baseline": choice.baseline,
-                "gain": choice.gain,
-                "gain_error": choice.gain_error,
-                "worth_it": choice.passed,
-                "chosen": asdict(setting)
-                | {"dropped": [n for n, kept in zip(lists.names, choice.best.kept, strict=True) if not kept]},
-            },
-        }
+    ) -> SourceRun:
+        dropped = tuple(name for name, kept in zip(lists.names, choice.best.kept, strict=True) if not kept)
+        metrics = SourceMetrics(
+            queries=len(lists),
+            sources={name: {kind: scores[kind][name] for kind in scores} for name in lists.names},
+            baseline=choice.baseline,
+            gain=choice.gain,
+            gain_error=choice.gain_error,
+            worth_it=choice.passed,
+            chosen=ChosenSetting(choice.best.setting, dropped),
+        )
+        return SourceRun(run, self.llm.name, usage_of(results), metrics)
 
 
 def comparable(text: str, query: Query, task: Task) -> str:

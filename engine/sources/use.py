@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 
@@ -19,9 +18,9 @@ from ..errors import UsageError
 from ..progress import CancelToken, Event, Report, silent
 from .learn import ESTIMATORS, Estimator
 from .lists import RankedLists
+from .results import Setting, Use
 from .votes import Kept, vote, vote_curve
 
-Use = Literal["prune", "vote", "reweight"]
 _Key = tuple[str, Use, float]  # estimator, use, decay
 
 DEFAULT_ESTIMATORS = ("multilinear", "leave-one-out", "reliability")
@@ -31,17 +30,6 @@ DECAYS = (1.0, 0.95, 0.85, 0.7)
 MOST_THRESHOLDS = 256  # one a source up to here, evenly spaced beyond
 SAMPLES = 32  # corpora drawn for the expectation of `reweight`, as in the paper
 NOISE = 1.645  # one-sided 5 %: a gain of fewer standard errors is taken for noise
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """How votes are taken: everything but the scores. ``fraction`` is the share of known sources to drop."""
-
-    estimator: str
-    use: Use
-    fraction: float
-    voters: int
-    decay: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from ..arrays import Bools, Float32s, Int64s
 from ..progress import CancelToken, Event, Report, silent
 from ..retrieval.threads import one_blas_thread
 from .match import Links
+from .results import FitEpoch, RankingQuality
 
 if TYPE_CHECKING:
     import torch
@@ -119,11 +120,11 @@ def fit(
     device: str = "cpu",
     report: Report = silent,
     cancel: CancelToken | None = None,
-) -> tuple[Predictor, list[dict[str, float]]]:
+) -> tuple[Predictor, list[FitEpoch]]:
     """Train by eq. 4 on the texts that are not ``held_out`` (n,), keep the epoch with the lowest held-out loss.
 
-    ``vectors`` (n, d), ``targets`` the soft targets of the n texts. Returns the predictor and for each epoch ``loss``
-    and ``held_out_loss`` (per text). The loss matrix exists for one batch at a time.
+    ``vectors`` (n, d), ``targets`` the soft targets of the n texts. Returns the predictor and every epoch's losses.
+    The loss matrix exists for one batch at a time.
     """
     import torch
 
@@ -134,7 +135,7 @@ def fit(
     batch = max(1, min(options.batch, len(train) // STEPS))
     rng = np.random.default_rng([seed, 4])
     best, lowest, stale = predictor, np.inf, 0
-    history: list[dict[str, float]] = []
+    history: list[FitEpoch] = []
 
     def loss_on(which: Int64s) -> torch.Tensor:
         e = torch.from_numpy(np.ascontiguousarray(vectors[which])).to(place)
@@ -157,13 +158,13 @@ def fit(
                 total += float(loss.detach())
             with torch.no_grad():
                 judged = sum(float(loss_on(judge[i : i + options.batch])) for i in range(0, len(judge), options.batch))
-            figures = {"epoch": float(epoch), "loss": total / max(len(train), 1)}
-            figures["held_out_loss"] = judged / len(judge) if len(judge) else figures["loss"]
+            trained = total / max(len(train), 1)
+            figures = FitEpoch(epoch, trained, judged / len(judge) if len(judge) else trained)
             history.append(figures)
-            report(Event(TASK, epoch + 1, options.epochs, fields=figures))
-            stale = 0 if figures["held_out_loss"] < lowest else stale + 1
+            report(Event(TASK, epoch + 1, options.epochs, fields=asdict(figures)))
+            stale = 0 if figures.held_out_loss < lowest else stale + 1
             if not stale:
-                lowest = figures["held_out_loss"]
+                lowest = figures.held_out_loss
                 best = replace(
                     predictor,
                     **{
@@ -187,15 +188,13 @@ def eq4(logits: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor, weights
     return softplus(logits).sum() + (weights * softplus(-core) - softplus(core)).sum()
 
 
-def quality(predictor: Predictor, vectors: Float32s, core: Links, which: Int64s) -> dict[str, float]:
+def quality(predictor: Predictor, vectors: Float32s, core: Links, which: Int64s) -> RankingQuality:
     """Mean average precision of all topics ranked by t̂ against the core topics, and recall among the first ten,
     over the texts ``which`` that have core topics."""
     return ranking_quality(lambda at: predictor.logits(np.asarray(vectors[at])), core, which)
 
 
-def ranking_quality(
-    score: Callable[[Int64s], Float32s], core: Links, which: Int64s, first: int = 10
-) -> dict[str, float]:
+def ranking_quality(score: Callable[[Int64s], Float32s], core: Links, which: Int64s, first: int = 10) -> RankingQuality:
     """As `quality` for any ``score`` from text numbers (n,) to topic scores (n, t)."""
     precisions, recalls = [], []
     for start in range(0, len(which), 512):
@@ -210,11 +209,9 @@ def ranking_quality(
             ranks = np.sort([(row > s).sum() + (row[:t] == s).sum() for t, s in zip(wanted.tolist(), own, strict=True)])
             precisions.append(float((np.arange(1, len(ranks) + 1) / (ranks + 1)).mean()))
             recalls.append(float((ranks < first).mean()))
-    count = len(precisions)
-    return {
-        "average_precision": float(np.mean(precisions)) if count else 0.0,
-        f"recall_at_{first}": float(np.mean(recalls)) if count else 0.0,
-    }
+    if not precisions:
+        return RankingQuality(0.0, 0.0)
+    return RankingQuality(float(np.mean(precisions)), float(np.mean(recalls)))
 
 
 FIELDS = ("first", "first_bias", "second", "second_bias", "last", "last_bias")

@@ -35,6 +35,7 @@ from .match import Links, core_request, core_topics, lexical_candidates, links_o
 from .mining import label_topics, mine, read_list
 from .model_file import TopicModel, save, strongest
 from .predictor import FitOptions, Predictor, fit, quality, ranking_quality, started
+from .results import FitFigures, TopicMetrics, TopicRun
 from .targets import distinctiveness, neighbours
 from .words import fold
 
@@ -93,7 +94,7 @@ class TopicTraining:
         """Prompts, cached answers, tokens and price."""
         return self.llm.plan([*self.core_requests, *self.question_requests])
 
-    def run(self, budget: Budget) -> dict[str, Any]:
+    def run(self, budget: Budget) -> TopicRun:
         """Ask what is not cached, learn, keep the model; returns the ``train --json`` contract."""
         described = asdict(self.plan) | {
             "seed": self.settings.seed,
@@ -104,8 +105,9 @@ class TopicTraining:
             "version": VERSION,
         }
         with runs.recorded(self.workspace, store.KIND, self.llm.name, described) as record:
-            record.summary = summary = self._learn(record.run, budget, described)
-        return summary
+            done = self._learn(record.run, budget, described)
+            record.summary = done.as_json()
+        return done
 
     # made ready
 
@@ -183,7 +185,7 @@ class TopicTraining:
 
     # learnt
 
-    def _learn(self, run: int, budget: Budget, described: dict[str, Any]) -> dict[str, Any]:
+    def _learn(self, run: int, budget: Budget, described: dict[str, Any]) -> TopicRun:
         for note in self.notes:
             self.report(Event(TASK, note=note))
         replies = self.llm.ask(self.core_requests, budget)
@@ -206,19 +208,20 @@ class TopicTraining:
         )
         save(self.workspace, model, described)
         store.save(self.workspace, run, names, knowledge.share, knowledge.observations, self._linked(core))
-        metrics = figures | {
-            "topics": len(names),
-            "added_by_llm": len(names) - len(self.names),
-            "core_by_llm": self.by_llm,
-            "demonstrations": len(rows),
-            "examples": len(self.places),
-            "core_per_example": len(core.topics) / max(len(core), 1),
-            "questions": int(usable.sum()),
-            "zero_shot_accuracy": float(right[usable].mean()) if usable.any() else None,
-            "notes": list(self.notes),
-            "seconds": time.perf_counter() - self.started,
-        }
-        return self._summary(run, [*replies, *answers], metrics)
+        metrics = TopicMetrics(
+            fit=figures,
+            topics=len(names),
+            added_by_llm=len(names) - len(self.names),
+            core_by_llm=self.by_llm,
+            demonstrations=len(rows),
+            examples=len(self.places),
+            core_per_example=len(core.topics) / max(len(core), 1),
+            questions=int(usable.sum()),
+            zero_shot_accuracy=float(right[usable].mean()) if usable.any() else None,
+            notes=self.notes,
+            seconds=time.perf_counter() - self.started,
+        )
+        return TopicRun(run, self.llm.name, usage_of([*replies, *answers]), metrics)
 
     def _core(self, replies: Sequence[Result]) -> tuple[list[str], Float32s, Links]:
         """The topics, with those the LLM added, their vectors, and the core topics of the examples."""
@@ -232,7 +235,7 @@ class TopicTraining:
         fresh = self.view.encoder.encode(added, self.report, self.cancel)
         return names, np.concatenate([self.name_vectors, fresh]), core
 
-    def _train(self, names: Sequence[str], name_vectors: Float32s, core: Links) -> tuple[Predictor, dict[str, Any]]:
+    def _train(self, names: Sequence[str], name_vectors: Float32s, core: Links) -> tuple[Predictor, FitFigures]:
         seed, vectors = self.settings.seed, self.vectors[self.places]
         if self.plan.soft:
             own = np.where(self.places < len(self.shots), self.places, -1)
@@ -255,11 +258,8 @@ class TopicTraining:
         )
         judged = np.flatnonzero(self.held_out)
         by_name = ranking_quality(lambda at: vectors[at] @ name_vectors.T, core, judged)
-        return predictor, quality(predictor, vectors, core, judged) | {
-            "held_out": len(judged),
-            "by_name": by_name,
-            "epochs": history,
-        }
+        by_topics = quality(predictor, vectors, core, judged)
+        return predictor, FitFigures(by_topics, len(judged), by_name, tuple(history))
 
     def _right(self, answers: Sequence[Result]) -> Bools:
         return np.array(
@@ -275,14 +275,6 @@ class TopicTraining:
         places = self.places[core.texts()]
         pool = places < len(self.shots)
         return self.view.rows[places[pool]], core.topics[pool], self.targets.weights[pool]
-
-    def _summary(self, run: int, results: Sequence[Result], metrics: dict[str, Any]) -> dict[str, Any]:
-        return {
-            "run": run,
-            "llm": self.llm.name,
-            **asdict(usage_of(results)),
-            "metrics": metrics,
-        }
 
 
 def text_of(input: str, options: Sequence[str], output: str = "") -> str:

@@ -21,6 +21,7 @@ from icl_curate.engine.retrieval.view import PoolView
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.store.demonstrations import content_keys
 from icl_curate.engine.store.workspace import Workspace
+from icl_curate.engine.topics.results import TopicRun
 from icl_curate.engine.topics.train import TopicPlan, TopicTraining
 
 from factories.copies import copied
@@ -138,5 +139,5 @@ def _make(path: Path, lost: Sequence[str]) -> Workspace:
     return workspace
 
 
-def train(workspace: Workspace, backend: Scripted | None = None, plan: TopicPlan = PLAN) -> dict[str, Any]:
+def train(workspace: Workspace, backend: Scripted | None = None, plan: TopicPlan = PLAN) -> TopicRun:
     return TopicTraining(LLMClient(workspace, backend or Scripted(), SETTINGS), plan).run(Budget())

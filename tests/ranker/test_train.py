@@ -23,6 +23,7 @@ from icl_curate.engine.pool.records import Query
 from icl_curate.engine.progress import CancelToken, Event
 from icl_curate.engine.ranker.inference import folder_of, import_ranker, latest
 from icl_curate.engine.ranker.policy import load
+from icl_curate.engine.ranker.results import RankerMetrics, RankerRun
 from icl_curate.engine.ranker.train import RankerPlan, RankerTraining
 from icl_curate.engine.select.selector import Selector
 from icl_curate.engine.store import runs
@@ -38,7 +39,7 @@ def world(tmp_path: Path) -> Workspace:
 
 def train(
     world: Workspace, plan: RankerPlan = SHORT, backend: Scripted | None = None, seed: int = 0, **changes: Any
-) -> dict[str, Any]:
+) -> RankerRun:
     settings = with_k(5, seed=seed, **changes)
     return RankerTraining(LLMClient(world, backend or Scripted(), settings), plan).run(Budget())
 
@@ -49,18 +50,18 @@ def weights(world: Workspace, run: int) -> bytes:
 
 
 def test_the_first_batch_takes_300_shots_and_promptpg_100_a_batch(world: Workspace) -> None:
-    batches = train(world)["metrics"]["batches"]
-    assert (batches[0]["shots"], batches[0]["calls"], batches[0]["sigma"]) == (300, 120, 0.0)
-    other = train(world, replace(SHORT, method="promptpg"))["metrics"]["batches"]
-    assert [batch["shots"] for batch in other[:2]] == [100, 100]
-    assert [batch["calls"] for batch in other[:2]] == [20, 20]
+    batches = train(world).metrics.batches
+    assert (batches[0].shots, batches[0].calls, batches[0].sigma) == (300, 120, 0.0)
+    other = train(world, replace(SHORT, method="promptpg")).metrics.batches
+    assert [batch.shots for batch in other[:2]] == [100, 100]
+    assert [batch.calls for batch in other[:2]] == [20, 20]
 
 
 def test_the_first_batch_is_full_even_with_few_queries(tmp_path: Path) -> None:
     world = make_world(tmp_path / "few", pool=100, validation=20, test=1)
-    metrics = train(world)["metrics"]
-    assert metrics["batches"][0]["shots"] == 300
-    assert metrics["held_out_queries"] == 0
+    metrics = train(world).metrics
+    assert metrics.batches[0].shots == 300
+    assert metrics.held_out_queries == 0
 
 
 def test_threshold_and_shots_traced_from_the_steps(world: Workspace) -> None:
@@ -68,19 +69,19 @@ def test_threshold_and_shots_traced_from_the_steps(world: Workspace) -> None:
     out = train(world, replace(SHORT, batch=8))
     with world.read() as con:
         steps = con.execute(
-            "SELECT batch, query, place, score, before, after FROM ranker_steps WHERE run = ?", [out["run"]]
+            "SELECT batch, query, place, score, before, after FROM ranker_steps WHERE run = ?", [out.run]
         ).fetchall()
-    batches = out["metrics"]["batches"]
+    batches = out.metrics.batches
     assert len(batches) > 3
     sigma = 0.0
     turned = 0
     for batch in batches:
-        assert batch["sigma"] == sigma
-        mine = [step for step in steps if step[0] == batch["batch"]]
+        assert batch.sigma == sigma
+        mine = [step for step in steps if step[0] == batch.batch]
         assert all(score > sigma for *_, score, _, _ in mine)
-        assert batch["shots"] == sum(place for _, _, place, *_ in mine)
-        assert batch["helped"] == sum(not before and after for *_, before, after in mine)
-        assert batch["hurt"] == sum(before and not after for *_, before, after in mine)
+        assert batch.shots == sum(place for _, _, place, *_ in mine)
+        assert batch.helped == sum(not before and after for *_, before, after in mine)
+        assert batch.hurt == sum(before and not after for *_, before, after in mine)
         for *_, score, before, after in mine:  # stored in the order of queries and shots
             if before and not after:
                 sigma = score
@@ -93,28 +94,29 @@ def test_concurrency_changes_nothing(tmp_path: Path) -> None:
     for in_flight in (1, 64):
         world = make_world(tmp_path / f"w{in_flight}", pool=120, validation=16, test=1)
         out = train(world, replace(SHORT, batch=8), Scripted(in_flight))
-        found.append(weights(world, out["run"]))
+        found.append(weights(world, out.run))
     assert found[0] == found[1]
 
 
 def test_the_same_seed_walks_the_same_way_for_free(world: Workspace) -> None:
     first, again, other = train(world), train(world), train(world, seed=1)
-    assert again["cached_calls"] == again["calls"] == first["calls"]
-    assert weights(world, again["run"]) == weights(world, first["run"])
-    assert weights(world, other["run"]) != weights(world, first["run"])
+    assert RankerRun.from_json(runs.runs(world, "train-ranker")[0].summary) == other
+    assert again.usage.cached_calls == again.usage.calls == first.usage.calls
+    assert weights(world, again.run) == weights(world, first.run)
+    assert weights(world, other.run) != weights(world, first.run)
 
 
 def test_a_cancelled_training_goes_on_where_it_stopped(world: Workspace, tmp_path: Path) -> None:
     whole = make_world(tmp_path / "whole", pool=240, validation=60, test=40)
     reference = Scripted()
-    expected = weights(whole, train(whole, SHORT, reference)["run"])
+    expected = weights(whole, train(whole, SHORT, reference).run)
     cancel = CancelToken()
     stopping = Scripted(4, cancel, stop_after=150)
     with pytest.raises(Cancelled):
         RankerTraining(LLMClient(world, stopping, with_k(5), cancel=cancel), SHORT).run(Budget())
     assert runs.runs(world)[0].status == "interrupted"
     rest = Scripted()
-    assert weights(world, train(world, SHORT, rest)["run"]) == expected
+    assert weights(world, train(world, SHORT, rest).run) == expected
     assert len(stopping.asked) + len(rest.asked) == len(reference.asked)
 
 
@@ -123,6 +125,7 @@ import os, signal, sys
 from pathlib import Path
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
+from icl_curate.engine.ranker.results import RankerMetrics, RankerRun
 from icl_curate.engine.ranker.train import RankerPlan, RankerTraining
 from icl_curate.engine.store.workspace import Workspace
 from factories.ranker_world import Scripted, with_k
@@ -143,12 +146,12 @@ RankerTraining(llm, RankerPlan(epochs=1)).run(Budget())
 def test_a_killed_training_pays_again_only_what_was_in_flight(world: Workspace, tmp_path: Path) -> None:
     whole = make_world(tmp_path / "whole", pool=240, validation=60, test=40)
     reference = Scripted()
-    expected = weights(whole, train(whole, SHORT, reference)["run"])
+    expected = weights(whole, train(whole, SHORT, reference).run)
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
     child = subprocess.run([sys.executable, "-c", CHILD, str(world.path)], env=environment, check=False)
     assert child.returncode == -signal.SIGKILL
     rest = Scripted()
-    assert weights(world, train(world, SHORT, rest)["run"]) == expected
+    assert weights(world, train(world, SHORT, rest).run) == expected
     assert len(reference.asked) - 150 <= len(rest.asked) <= len(reference.asked) - 150 + 2 * 4
 
 
@@ -183,12 +186,12 @@ class _Flaky(Scripted):
 
 def test_nothing_is_learnt_from_a_call_that_failed(world: Workspace) -> None:
     out = train(world, SHORT, _Flaky())
-    assert out["failures"] > 0
+    assert out.usage.failures > 0
     with world.read() as con:
         places = {place for (place,) in con.execute("SELECT DISTINCT place FROM ranker_steps").fetchall()}
     assert 1 in places
     assert not places & {2, 3}
-    assert "2" not in out["metrics"]["accuracy_by_shots"]
+    assert "2" not in out.metrics.accuracy_by_shots
 
 
 def test_errors_come_before_the_first_call(world: Workspace, tmp_path: Path) -> None:
@@ -212,14 +215,14 @@ def test_events_tell_where_it_stands(world: Workspace) -> None:
 
 
 @pytest.fixture(scope="module")
-def learnt(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, dict[str, list[dict[str, Any]]]]:
+def learnt(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, dict[str, list[RankerMetrics]]]:
     """A bigger world, trained with three seeds by both methods."""
     world = make_world(tmp_path_factory.mktemp("world") / "w", pool=360, validation=150, test=160, seed=1)
-    metrics: dict[str, list[dict[str, Any]]] = {"ranker": [], "promptpg": []}
+    metrics: dict[str, list[RankerMetrics]] = {"ranker": [], "promptpg": []}
     for seed in range(3):
         for method in metrics:
             plan = RankerPlan(method=method, epochs=5 if method == "ranker" else 1)  # type: ignore[arg-type]
-            metrics[method].append(train(world, plan, seed=seed)["metrics"])
+            metrics[method].append(train(world, plan, seed=seed).metrics)
     return world, metrics
 
 
@@ -237,7 +240,7 @@ def test_a_pass_takes_fewer_shots_than_promptpgs(learnt: tuple[Workspace, Any]) 
     """The paper's figure 8 counts one epoch; over all seeds here."""
     _, metrics = learnt
     own, other = (
-        sum(batch["shots"] for run in metrics[method] for batch in run["batches"] if batch["epoch"] == 0)
+        sum(batch.shots for run in metrics[method] for batch in run.batches if batch.epoch == 0)
         for method in ("ranker", "promptpg")
     )
     assert own < other

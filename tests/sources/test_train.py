@@ -26,6 +26,7 @@ from icl_curate.engine.retrieval.view import PoolView
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.sources.learn import ESTIMATORS
 from icl_curate.engine.sources.lists import ranked_lists
+from icl_curate.engine.sources.results import SourceRun
 from icl_curate.engine.sources.train import SourcePlan, SourceTraining, comparable, sources_below, tune
 from icl_curate.engine.sources.use import DEFAULT_ESTIMATORS
 from icl_curate.engine.store import runs, trials
@@ -54,7 +55,7 @@ class Trained:
     """The sample pool after ``train sources``: what the run said, and its trials by query, best rank first."""
 
     workspace: Workspace
-    said: dict[str, Any]
+    said: SourceRun
     lists: list[list[Trial]]
 
 
@@ -64,10 +65,10 @@ def trained(_indexed_support: Path, tmp_path_factory: pytest.TempPathFactory) ->
     shutil.copytree(_indexed_support, path)
     workspace = Workspace.open(path)
     said = _train(workspace, SourcePlan(DEPTH))
-    return Trained(workspace, said, _lists(workspace, said["run"]))
+    return Trained(workspace, said, _lists(workspace, said.run))
 
 
-def _train(workspace: Workspace, plan: SourcePlan, settings: Settings = SETTINGS) -> dict[str, Any]:
+def _train(workspace: Workspace, plan: SourcePlan, settings: Settings = SETTINGS) -> SourceRun:
     with backend_for(settings, encode_for_reader(workspace, settings)) as backend:
         return SourceTraining(LLMClient(workspace, backend, settings), plan).run(Budget())
 
@@ -106,15 +107,16 @@ def test_trials_stand_in_the_order_of_the_ranking_each_with_its_source(trained: 
     assert [items[0].query for items in trained.lists] == [query.row for query in asked]
     items = [item for found in trained.lists for item in found]
     assert [item.source for item in items] == [d.source for d in fetch(trained.workspace, [item.row for item in items])]
-    assert trained.said["calls"] == len(items) == 200 * DEPTH
-    assert trained.said["metrics"]["queries"] == 200
+    assert trained.said.usage.calls == len(items) == 200 * DEPTH
+    assert trained.said.metrics.queries == 200
+    assert SourceRun.from_json(runs.runs(trained.workspace, trials.KIND)[0].summary) == trained.said
 
 
 def test_the_lexical_ranking_is_the_pools_own(support: Path) -> None:
     workspace = Workspace.open(support)
     said = _train(workspace, SourcePlan(7, "bm25", limit=12))
     ranked = PoolView(workspace, SETTINGS).bm25_top(queries(workspace, "validation", 12), 7)
-    found = _lists(workspace, said["run"])
+    found = _lists(workspace, said.run)
     assert [[item.row for item in items] for items in found] == [rows.tolist() for rows, _ in ranked]
 
 
@@ -135,12 +137,12 @@ def test_scores_are_the_estimators_on_lists_rebuilt_from_the_table(trained: Trai
     for name in DEFAULT_ESTIMATORS:
         wanted = dict(zip(lists.names, ESTIMATORS[name](lists, SETTINGS.k), strict=True))
         assert trials.weights(trained.workspace, name) == pytest.approx(wanted)
-        assert {s: by[name] for s, by in trained.said["metrics"]["sources"].items()} == pytest.approx(wanted)
+        assert {s: by[name] for s, by in trained.said.metrics.sources.items()} == pytest.approx(wanted)
 
 
 def test_leave_one_out_is_the_votes_loss_without_the_source(trained: Trained) -> None:
     everything = _accuracy(trained.lists, SETTINGS.k, set())
-    assert trained.said["metrics"]["baseline"] == pytest.approx(everything)
+    assert trained.said.metrics.baseline == pytest.approx(everything)
     for source, score in trials.weights(trained.workspace, "leave-one-out").items():
         assert score == pytest.approx(everything - _accuracy(trained.lists, SETTINGS.k, {source}))
 
@@ -252,14 +254,14 @@ def test_a_run_that_was_stopped_does_not_count_and_is_not_paid_again(support: Pa
     kept = _counts(workspace)["llm_calls"]
     assert 0 < kept < 400
     done = _train(workspace, plan)
-    assert done["cached_calls"] >= kept
+    assert done.usage.cached_calls >= kept
     assert [run.status for run in runs.runs(workspace, KIND)] == ["done", "interrupted"]
 
 
 def test_a_failed_answer_leaves_a_gap_and_the_others_their_order(support: Path) -> None:
     workspace = Workspace.open(support)
     plan = SourcePlan(8, limit=20)
-    whole = _lists(workspace, _train(workspace, plan)["run"])
+    whole = _lists(workspace, _train(workspace, plan).run)
     again = replace(SETTINGS, seed=1)  # another seed makes other calls
     with backend_for(again, encode_for_reader(workspace, again)) as backend:
         done = SourceTraining(LLMClient(workspace, _refusing(backend, "refund"), again), plan).run(Budget())
@@ -269,9 +271,9 @@ def test_a_failed_answer_leaves_a_gap_and_the_others_their_order(support: Path) 
     asked = {query.row: "refund" in query.input for query in queries(workspace, "validation", 20)}
     expected = [left for items in whole if (left := [i for i in items if i.row not in gone and not asked[i.query]])]
     assert expected != whole
-    assert _lists(workspace, done["run"]) == expected
-    assert done["failures"] == done["calls"] - sum(map(len, expected)) > 0
-    assert done["metrics"]["queries"] == len(expected)
+    assert _lists(workspace, done.run) == expected
+    assert done.usage.failures == done.usage.calls - sum(map(len, expected)) > 0
+    assert done.metrics.queries == len(expected)
 
 
 def test_answers_are_compared_as_the_option_they_name_or_normalised() -> None:

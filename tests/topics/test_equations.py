@@ -207,9 +207,9 @@ def test_training_learns_what_the_names_do_not_tell() -> None:
     after, history = fit(before, vectors, links, held_out)
     first = ranking_quality(lambda at: before.logits(vectors[at]), links, judged, 2)
     last = ranking_quality(lambda at: after.logits(vectors[at]), links, judged, 2)
-    assert last["average_precision"] > max(0.9, first["average_precision"] + 0.2)
-    assert last["recall_at_2"] > first["recall_at_2"]
-    losses = [epoch["held_out_loss"] for epoch in history]
+    assert last.average_precision > max(0.9, first.average_precision + 0.2)
+    assert last.recall > first.recall
+    losses = [epoch.held_out_loss for epoch in history]
     assert min(losses) < losses[0]
     again, _ = fit(before, vectors, links, held_out)
     assert (again.last == after.last).all()
@@ -222,7 +222,7 @@ def test_training_stops_early_and_keeps_the_best_epoch() -> None:
     links = links_of(len(links), links.texts()[unique], links.topics[unique], links.weights[unique])
     before = started(names, np.full(10, 0.2, np.float32))
     after, history = fit(before, vectors, links, held_out)
-    losses = [epoch["held_out_loss"] for epoch in history]
+    losses = [epoch.held_out_loss for epoch in history]
     assert len(history) < 30 and losses.index(min(losses)) == len(losses) - 3
     z = after.logits(vectors[held_out]).astype(np.float64)
     cells = np.zeros_like(z, bool)
@@ -243,7 +243,7 @@ def test_average_precision_and_recall_against_the_definition() -> None:
         precisions.append(sum(sum(hits[: i + 1]) / (i + 1) for i in range(15) if hits[i]) / 3)
         recalls.append(sum(hits[:4]) / 3)
     found = ranking_quality(lambda at: scores[at], links, np.arange(20), 4)
-    assert found == pytest.approx({"average_precision": np.mean(precisions), "recall_at_4": np.mean(recalls)})
+    assert (found.average_precision, found.recall) == pytest.approx((np.mean(precisions), np.mean(recalls)))
 
 
 # equation 5

@@ -29,6 +29,7 @@ from icl_curate.engine.pool.records import Query
 from icl_curate.engine.retrieval.vectors import Vectors, folder_of
 from icl_curate.engine.retrieval.view import PoolView
 from icl_curate.engine.select.methods import METHODS
+from icl_curate.engine.store import runs
 from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.demonstrations import active_rows, content_keys, fetch, queries
 from icl_curate.engine.topics import mining, selection
@@ -36,6 +37,7 @@ from icl_curate.engine.topics import model_file as kept
 from icl_curate.engine.topics.coverage import coverage_curves, required_topics
 from icl_curate.engine.topics.match import core_request, topics_in
 from icl_curate.engine.topics.report import FLOOR, TOP, Survey, gaps, topics
+from icl_curate.engine.topics.results import TopicRun
 from icl_curate.engine.topics.train import TopicTraining
 
 # mining
@@ -91,10 +93,10 @@ def test_training_learns_topics_and_what_the_llm_knows(tmp_path: Path, monkeypat
     workspace = make_world(tmp_path / "w", monkeypatch)
     backend = Scripted()
     summary = train(workspace, backend)
-    metrics = summary["metrics"]
-    assert metrics["average_precision"] > metrics["by_name"]["average_precision"]
-    assert summary["calls"] == 260 == len(backend.asked) and metrics["core_by_llm"] is False
-    assert metrics["notes"] and "word overlap" in metrics["notes"][0]
+    metrics = summary.metrics
+    assert metrics.fit.quality.average_precision > metrics.fit.by_name.average_precision
+    assert summary.usage.calls == 260 == len(backend.asked) and metrics.core_by_llm is False
+    assert metrics.notes and "word overlap" in metrics.notes[0]
     listed = {topic.topic: topic for topic in topics(workspace, SETTINGS)}
     shots = fetch(workspace, active_rows(workspace))
     for subject, phrases in SUBJECTS.items():
@@ -105,8 +107,9 @@ def test_training_learns_topics_and_what_the_llm_knows(tmp_path: Path, monkeypat
             assert (topic.knowledge < 0.5) == (subject in (*LOST, "kitchen"))
             assert topic.observations > 5
     again = train(workspace, backend)
-    assert again["cached_calls"] == again["calls"] and len(backend.asked) == 260
-    assert again["metrics"]["average_precision"] == metrics["average_precision"]
+    assert again.usage.cached_calls == again.usage.calls and len(backend.asked) == 260
+    assert again.metrics.fit.quality == metrics.fit.quality
+    assert TopicRun.from_json(runs.runs(workspace, "train-topics")[0].summary) == again
 
 
 def test_a_dry_run_asks_nothing_and_counts_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,8 +124,8 @@ def test_the_llm_picks_core_topics_and_adds_some(tmp_path: Path, monkeypatch: py
     backend = Scripted(instructs=True)
     summary = train(workspace, backend)
     prompts = [text for text in backend.asked if "Candidate topics:" in text]
-    assert len(prompts) == 300 and summary["metrics"]["core_by_llm"]
-    assert summary["metrics"]["added_by_llm"] == len(SUBJECTS)  # named for many; what was named once is left out
+    assert len(prompts) == 300 and summary.metrics.core_by_llm
+    assert summary.metrics.added_by_llm == len(SUBJECTS)  # named for many; what was named once is left out
     listed = {topic.topic: topic for topic in topics(workspace, SETTINGS)}
     assert listed["garden matters"].demonstrations == 48
     pool_and_validation = {query.input for query in queries(workspace, "validation")}
@@ -241,7 +244,7 @@ def test_without_a_model_the_user_is_told(tmp_path: Path, monkeypatch: pytest.Mo
             ask()
         assert "train topics" in raised.value.fix
     summary = train(workspace)
-    weights = kept.folder_of(workspace, summary["run"]) / kept.WEIGHTS
+    weights = kept.folder_of(workspace, summary.run) / kept.WEIGHTS
     weights.write_bytes(weights.read_bytes()[:-100])
     with pytest.raises(WorkspaceError, match=r"topics.safetensors is not what was written") as damaged:
         gaps(workspace, SETTINGS)

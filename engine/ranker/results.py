@@ -1,0 +1,90 @@
+"""What training the ranker found: the object of ``train ranker --json``, which is also what the run keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .. import contract
+from ..contract import OPTIONAL, SPREAD
+from ..llm.usage import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A step of training. ``sigma``: the threshold that it began with; ``accuracy``: of the last prompt of each query.
+    ``helped`` and ``hurt``: answers that a shot turned right or wrong, where shots are added one by one."""
+
+    batch: int
+    epoch: int
+    loss: float
+    sigma: float
+    shots: int
+    calls: int
+    cached_calls: int
+    tokens_in: int
+    tokens_out: int
+    accuracy: float
+    entropy: float
+    helped: int | None = field(default=None, metadata=OPTIONAL)
+    hurt: int | None = field(default=None, metadata=OPTIONAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The held-out queries answered with the policy's best K: accuracy of all, of those right with no shots (easy)
+    and of the others (hard); None where there are none. Without held-out queries the accuracy while it trained."""
+
+    epoch: int
+    accuracy: float | None
+    easy: float | None = None
+    hard: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """An epoch judged; ``held_out``: by held-out queries."""
+
+    judged: Judged = field(metadata=SPREAD)
+    held_out: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RankerMetrics:
+    """How training went. The figures by shots have numbers of shots as their keys, written as text."""
+
+    method: str
+    batches: tuple[Batch, ...]
+    accuracy_by_shots: Mapping[str, float]
+    easy_by_shots: Mapping[str, float]
+    hard_by_shots: Mapping[str, float]
+    prompts_by_shots: Mapping[str, int]
+    epochs: tuple[Epoch, ...]
+    best: Judged
+    shots: int
+    sigma: float
+    queries: int
+    held_out_queries: int
+    collapsed: bool
+    seconds: float
+    seconds_asking: float
+
+
+@dataclass(frozen=True, slots=True)
+class RankerRun:
+    """A finished run of ``train ranker``."""
+
+    run: int
+    llm: str
+    usage: Usage = field(metadata=SPREAD)
+    metrics: RankerMetrics
+
+    def as_json(self) -> dict[str, Any]:
+        """The ``train --json`` contract."""
+        return contract.to_json(self)
+
+    @classmethod
+    def from_json(cls, told: object) -> RankerRun:
+        """From what `as_json` gave. Raises `ValueError` for anything else."""
+        return contract.from_json(cls, told)

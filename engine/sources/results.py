@@ -1,0 +1,65 @@
+"""What training on sources found: the object of ``train sources --json``, which is also what the run keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from .. import contract
+from ..contract import SPREAD
+from ..llm.usage import Usage
+
+Use = Literal["prune", "vote", "reweight"]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How votes are taken: everything but the scores. ``fraction`` is the share of known sources to drop."""
+
+    estimator: str
+    use: Use
+    fraction: float
+    voters: int
+    decay: float
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenSetting:
+    """The best setting found, whether or not it is worth it, and the sources it drops."""
+
+    setting: Setting = field(metadata=SPREAD)
+    dropped: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceMetrics:
+    """What the lists of ``queries`` say. ``sources``: scores by source and estimator. The others are those of
+    `use.Choice`."""
+
+    queries: int
+    sources: Mapping[str, Mapping[str, float]]
+    baseline: float
+    gain: float
+    gain_error: float
+    worth_it: bool
+    chosen: ChosenSetting
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRun:
+    """A finished run of ``train sources``."""
+
+    run: int
+    llm: str
+    usage: Usage = field(metadata=SPREAD)
+    metrics: SourceMetrics
+
+    def as_json(self) -> dict[str, Any]:
+        """The ``train --json`` contract."""
+        return contract.to_json(self)
+
+    @classmethod
+    def from_json(cls, told: object) -> SourceRun:
+        """From what `as_json` gave. Raises `ValueError` for anything else."""
+        return contract.from_json(cls, told)

@@ -1,0 +1,74 @@
+"""What training on topics found: the object of ``train topics --json``, which is also what the run keeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from .. import contract
+from ..contract import SPREAD, named
+from ..llm.usage import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class RankingQuality:
+    """Topics ranked for texts whose core topics are known: mean average precision, and recall among the first ten."""
+
+    average_precision: float
+    recall: float = field(metadata=named("recall_at_10"))
+
+
+@dataclass(frozen=True, slots=True)
+class FitEpoch:
+    """An epoch of the predictor's training; losses per text."""
+
+    epoch: int
+    loss: float
+    held_out_loss: float
+
+
+@dataclass(frozen=True, slots=True)
+class FitFigures:
+    """How well the predictor does on ``held_out`` texts, and ``by_name`` how well the cosine with the topics' names."""
+
+    quality: RankingQuality = field(metadata=SPREAD)
+    held_out: int
+    by_name: RankingQuality
+    epochs: tuple[FitEpoch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMetrics:
+    """What was learnt of ``topics`` topics on ``examples`` texts. ``zero_shot_accuracy``: of the ``questions`` that had
+    an answer, None where none had."""
+
+    fit: FitFigures = field(metadata=SPREAD)
+    topics: int
+    added_by_llm: int
+    core_by_llm: bool
+    demonstrations: int
+    examples: int
+    core_per_example: float
+    questions: int
+    zero_shot_accuracy: float | None
+    notes: tuple[str, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRun:
+    """A finished run of ``train topics``."""
+
+    run: int
+    llm: str
+    usage: Usage = field(metadata=SPREAD)
+    metrics: TopicMetrics
+
+    def as_json(self) -> dict[str, Any]:
+        """The ``train --json`` contract."""
+        return contract.to_json(self)
+
+    @classmethod
+    def from_json(cls, told: object) -> TopicRun:
+        """From what `as_json` gave. Raises `ValueError` for anything else."""
+        return contract.from_json(cls, told)
