@@ -125,7 +125,6 @@ import os, signal, sys
 from pathlib import Path
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
-from icl_curate.engine.ranker.results import RankerMetrics, RankerRun
 from icl_curate.engine.ranker.train import RankerPlan, RankerTraining
 from icl_curate.engine.store.workspace import Workspace
 from factories.ranker_world import Scripted, with_k
@@ -160,7 +159,7 @@ def test_a_budget_ends_it_and_what_was_answered_is_kept(world: Workspace) -> Non
     with pytest.raises(BudgetError):
         training.run(Budget(max_calls=60))
     assert runs.runs(world)[0].status == "failed"
-    assert train(world)["cached_calls"] >= 60
+    assert train(world).usage.cached_calls >= 60
 
 
 def test_the_dry_run_asks_nothing_and_bounds_the_run(world: Workspace) -> None:
