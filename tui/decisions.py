@@ -19,6 +19,8 @@ SMALL_CHANGE = 20
 """A decision that touches at most so many demonstrations is taken at once: one key undoes it."""
 
 Work = Callable[["Workspace"], "tuple[Change, bool]"]
+Targets = Sequence[str] | Callable[["Workspace"], Sequence[str]]
+"""Ids or names, or what looks them up."""
 
 
 class DecisionQueue(BackgroundWork):
@@ -36,7 +38,7 @@ class DecisionQueue(BackgroundWork):
         self,
         verb: Verb,
         scope: Scope,
-        targets: Sequence[str],
+        targets: Targets,
         reason: str = "",
         then: Callable[[], None] | None = None,
     ) -> None:
@@ -46,9 +48,10 @@ class DecisionQueue(BackgroundWork):
             """The change, and whether it was made; a large one waits until the user is ``sure``."""
             from ..engine.store.decisions import decide
 
-            change = decide(workspace, verb, scope, targets, reason, dry_run=not sure)
+            names = targets(workspace) if callable(targets) else targets
+            change = decide(workspace, verb, scope, names, reason, dry_run=not sure)
             if not sure and abs(change.active_before - change.active_after) <= SMALL_CHANGE:
-                return decide(workspace, verb, scope, targets, reason), True
+                return decide(workspace, verb, scope, names, reason), True
             return change, sure
 
         def made(change: Change, done: bool) -> None:

@@ -36,6 +36,7 @@ from ..engine.store.decisions import Action as Verb
 from ..engine.store.decisions import Scope
 from ..engine.store.workspace import Workspace
 from .actions import Action
+from .decisions import Targets
 from .model import READING, Empty, TabModel
 from .workers import BackgroundWork
 
@@ -69,12 +70,13 @@ class ReviewSession(Protocol):
         self,
         verb: Verb,
         scope: Scope,
-        targets: Sequence[str],
+        targets: Targets,
         reason: str = "",
         then: Callable[[], None] | None = None,
     ) -> None:
         """Take a decision; where it touches much, the user sees the counts and confirms first. ``then`` is called once
-        it is taken."""
+        it is taken. ``targets`` that must be looked up first are a function, called in a thread when the decision's
+        turn has come: so decisions keep the order of the keys."""
 
     def take_back(self, then: Callable[[], None] | None = None) -> None:
         """Undo the latest decision of any user."""

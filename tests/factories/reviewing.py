@@ -18,6 +18,8 @@ from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
 from textual.pilot import Pilot
 
+from factories.waiting import settled
+
 HOSTILE = [
     "label [/foo] [bold]not bold[/bold] [@click=app.exit]click[/]",
     "\x1b[31mred\x1b[0m \x1b]0;title\x07 \x9b31m \x07bell \x7f",
@@ -138,7 +140,7 @@ async def until(pilot: Pilot[Any], condition: Callable[[], object], what: str = 
             return
         if time.monotonic() > deadline:
             raise AssertionError(f"{what} did not come about; the screen shows:\n{text_of(pilot.app)}")
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.01)
 
 
 def said(app: ReviewApp) -> str:
@@ -149,16 +151,6 @@ def said(app: ReviewApp) -> str:
 def is_safe(text: str) -> bool:
     """Does nothing in it move a cursor or turn the writing round?"""
     return not any(c in text for c in "\x1b\x07\x9b\u202e\u2066")
-
-
-async def settled(pilot: Pilot[Any], seconds: float = 0.14) -> None:
-    """Wait until no work has been under way for a while, longer than any pause the tabs make before they begin."""
-    quiet = 0.0
-    while quiet < seconds:
-        await pilot.pause()
-        busy = any(worker.is_running for worker in pilot.app.workers)
-        quiet = 0.0 if busy else quiet + 0.02
-        await asyncio.sleep(0.02)
 
 
 async def go(app: ReviewApp, pilot: Pilot[None], tab: str) -> Any:

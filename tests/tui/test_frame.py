@@ -36,6 +36,7 @@ from icl_curate.tui.actions import keymap
 from icl_curate.tui.app import FRAME, TABS, ReviewApp, import_tabs
 from icl_curate.tui.dialogs.help import Help
 from icl_curate.tui.widgets.detail import Detail
+from icl_curate.tui.widgets.keybar import KeyBar
 from icl_curate.tui.widgets.table import LineTable
 
 
@@ -72,6 +73,28 @@ def test_tabs_are_walked_by_keys_and_by_mouse(taught: Path) -> None:
         assert app.tab.NAME == "evaluate"
         await pilot.click("TabBar", offset=(lines_of(app)[0].index("Sources") + 1, 0))
         assert app.tab.NAME == "sources"
+
+    session(taught, script)
+
+
+def test_a_key_of_the_footer_is_pressed_by_the_mouse_and_those_that_do_not_fit_are_left_out(taught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await go(app, pilot, "demos")
+        footer = lines_of(app)[-1]
+        shown = " / Search  f Filter  space Mark  x Prune  r Keep  m Misleading  u Undo  ? Help  : Commands  q Quit"
+        assert footer.rstrip() == shown
+        bar = app.query_one(KeyBar)
+        await pilot.hover("KeyBar", offset=(footer.index("x Prune") + 2, 0))
+        assert "out of the pool" in str(bar.tooltip)
+        await pilot.click("KeyBar", offset=(footer.index("? Help") - 1, 0))
+        assert isinstance(app.screen, Help)
+        await pilot.press("escape")
+        await pilot.click("KeyBar", offset=(footer.index("q Quit") + len("q Quit") + 2, 0))
+        assert app.is_running and app.screen is bar.screen  # beyond the last key there is none
+        await pilot.resize_terminal(60, 20)
+        assert lines_of(app)[-1].rstrip() == " / Search  f Filter  u Undo  ? Help  : Commands  q Quit"
+        await pilot.press("slash")
+        assert lines_of(app)[-1].rstrip() == " esc Back  f1 Help"
 
     session(taught, script)
 

@@ -351,8 +351,4 @@ class DemosTab(Tab):
             self.model.marks.clear()
             self._show_marks()
 
-        self.in_thread(
-            "ids",
-            lambda: ids_of(self.review.opened(), rows),
-            lambda ids: self.review.decide(verb, "demonstration", ids, reason, clear),
-        )
+        self.review.decide(verb, "demonstration", lambda workspace: ids_of(workspace, rows), reason, clear)

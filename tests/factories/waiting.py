@@ -1,0 +1,116 @@
+"""Waiting until a screen has nothing left to do.
+
+Textual's own `Pilot` waits until the processor is idle: 40 ms for each key, and a second while any thread computes.
+Here each part of the screen is asked what it has left to do, which takes a millisecond and is no guess.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import textual.app
+import textual.pilot
+from textual._context import active_app
+from textual.app import App
+from textual.message_pump import MessagePump
+from textual.pilot import Pilot
+
+BRIEF = 0.3
+"""Seconds: a timer of up to this length is a pause before work begins, such as that after a typed letter."""
+
+AT_ONCE = 0.02
+"""Seconds: a timer of up to this length is Textual's way to say afterwards."""
+
+PATIENCE = 60.0
+
+
+def use_own_waits(patch: Callable[[object, str, object], None]) -> None:
+    """Have `Pilot` wait with `handled`, after a key and in `pause`; ``patch`` replaces an attribute."""
+
+    async def wait_for_idle(*_: float) -> None:
+        await handled(active_app.get())
+
+    async def wait_for_screen(pilot: Pilot[Any]) -> bool:
+        await handled(pilot.app)
+        return True
+
+    patch(textual.app, "wait_for_idle", wait_for_idle)
+    patch(textual.pilot, "wait_for_idle", wait_for_idle)
+    patch(Pilot, "_wait_for_screen", wait_for_screen)
+
+
+async def handled(app: App[Any]) -> None:
+    """All messages have been handled, and what follows from them is laid out and drawn. Threads may still be at work,
+    and timers may be under way."""
+    await _until_nothing(app, lambda: _pauses(app, AT_ONCE))
+
+
+async def settled(pilot: Pilot[Any]) -> None:
+    """The same, and no thread works nor is any pause under way before one will."""
+    app = pilot.app
+    await _until_nothing(app, lambda: _pauses(app, BRIEF) or any(not worker.is_finished for worker in app.workers))
+
+
+async def _until_nothing(app: App[Any], more: Callable[[], bool]) -> None:
+    """Wait until nothing is left to do, seen twice, nor is there ``more``."""
+    for _ in range(3):
+        await asyncio.sleep(0)  # a key reaches the app by way of another task
+    deadline = time.monotonic() + PATIENCE
+    seen = 0
+    while seen < 2 and not app._exit and not app._exception_event.is_set():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"busy for {PATIENCE:g} s: {[pump for pump in _pumps(app) if _is_busy(pump)]}")
+        if any(map(_is_busy, _pumps(app))):
+            seen = 0
+            await asyncio.sleep(0.001)
+        elif _awaits_drawing(app):
+            seen = 0
+            app.screen._on_timer_update()
+            await asyncio.sleep(0)
+        elif more():
+            seen = 0
+            await asyncio.sleep(0.002)
+        else:
+            seen += 1
+            await asyncio.sleep(0)
+
+
+def _pumps(app: App[Any]) -> Iterator[MessagePump]:
+    yield app
+    for screen in app.screen_stack:
+        yield from screen.walk_children(with_self=True)
+
+
+def _is_busy(pump: MessagePump) -> bool:
+    """Does it anything but wait for the next message?"""
+    queue = pump._message_queue
+    waits = any(not waiter.done() for waiter in queue.ready_event._waiters)
+    return bool(not queue.empty() or pump._next_callbacks or not waits)
+
+
+def _awaits_drawing(app: App[Any]) -> bool:
+    if not app.screen_stack:
+        return False
+    screen = app.screen_stack[-1]
+    if screen._callbacks:
+        return True
+    shown = screen.is_current and not app._batch_count
+    return shown and bool(
+        screen._layout_required
+        or screen._scroll_required
+        or screen._repaint_required
+        or screen._recompose_required
+        or screen._dirty_widgets
+    )
+
+
+def _pauses(app: App[Any], longest: float) -> bool:
+    """Is a timer under way that fires once?"""
+    return any(
+        timer._repeat == 0 and timer._interval <= longest and timer._task is not None and not timer._task.done()
+        for pump in _pumps(app)
+        for timer in list(pump._timers)
+    )
