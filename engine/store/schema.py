@@ -235,10 +235,10 @@ VERSION = len(MIGRATIONS)
 
 def version_of(con: duckdb.DuckDBPyConnection) -> int:
     """The schema version the file was written with; 0 for an empty file."""
-    known = con.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = 'meta'").fetchone()
-    if not known:
+    try:  # asking whether there is such a table takes thirty times as long
+        found = con.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
+    except duckdb.CatalogException:
         return 0
-    found = con.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
     return int(found[0]) if found else 0
 
 

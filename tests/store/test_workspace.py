@@ -13,7 +13,7 @@ from pathlib import Path
 import duckdb
 import pytest
 from icl_curate.engine.errors import WorkspaceError
-from icl_curate.engine.store import schema, workspace
+from icl_curate.engine.store import locks, schema, workspace
 from icl_curate.engine.store.workspace import FILE, Workspace
 
 
@@ -146,6 +146,64 @@ def test_another_processs_lock_is_waited_for_then_named(tmp_path: Path, monkeypa
     finally:
         child.kill()
         child.wait()
+
+
+_WRITE = """
+import sys
+from pathlib import Path
+from icl_curate.engine.store.workspace import Workspace
+with Workspace(Path(sys.argv[1])).write() as con:
+    con.execute("INSERT INTO metrics VALUES (8, 8, 'other', 8)")
+"""
+
+
+def _write_elsewhere(path: Path) -> None:
+    subprocess.run([sys.executable, "-c", _WRITE, str(path)], env={**os.environ, locks.VARIABLE: "0.2"}, check=True)
+
+
+def test_the_file_is_let_go_of_after_every_block_and_read_anew(tmp_path: Path) -> None:
+    store, other = Workspace.create(tmp_path / "it's one"), Workspace.create(tmp_path / "two")
+    with store.read() as con:
+        left = con.sql("SELECT * FROM metrics")  # a result that is still held
+        unread = con.execute("SELECT * FROM range(100000), metrics")
+    _write_elsewhere(store.path)
+    assert _count(store) == 1
+    with pytest.raises(ZeroDivisionError), store.write() as con:
+        con.execute("INSERT INTO metrics VALUES (9, 9, 'lost', 9)")
+        raise ZeroDivisionError
+    _write_elsewhere(store.path)
+    assert (_count(store), _count(other), _count(store)) == (2, 0, 2)
+    assert len(workspace._spare) == 1  # of all that were opened one DuckDB is kept
+    del left, unread
+
+
+_FORK = """
+import os, sys
+from pathlib import Path
+from icl_curate.engine.store.workspace import Workspace
+store = Workspace(Path(sys.argv[1]))
+with store.write() as con:
+    con.execute("INSERT INTO metrics VALUES (1, 1, 'before', 1)")
+if os.fork() == 0:
+    with store.write() as con:
+        con.execute("INSERT INTO metrics SELECT i, i, 'child', 1 FROM range(100000) AS t(i)")
+    other = Workspace.create(Path(sys.argv[1]) / "other")  # of which another DuckDB is kept from now on
+    with other.read():
+        pass
+    os._exit(0)
+assert os.wait()[1] == 0
+with store.read() as con:
+    print(con.execute("SELECT count(*) FROM metrics").fetchone()[0])
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_process_leaves_alone_what_its_parent_kept(tmp_path: Path) -> None:
+    """The threads of that DuckDB are not there."""
+    Workspace.create(tmp_path)
+    command = [sys.executable, "-c", _FORK, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "100001\n"
 
 
 def test_kill_9_in_a_transaction_loses_only_that_transaction(tmp_path: Path) -> None:
