@@ -16,6 +16,7 @@ from icl_curate.engine.store import ledger, runs, trials
 from icl_curate.engine.store.trials import Trials
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
+from textual.notifications import Notification, Notifications
 from textual.pilot import Pilot
 
 from factories.waiting import settled
@@ -122,6 +123,7 @@ def session(folder: Path, script: Script, size: tuple[int, int] = (120, 40), lim
 
     async def run() -> ReviewApp:
         app = ReviewApp(folder, limited)
+        app._notifications = Told()
         async with app.run_test(size=size) as pilot:
             await until(pilot, lambda: bool(app.tabs) and app.tab is not None)
             await settled(pilot)
@@ -143,9 +145,26 @@ async def until(pilot: Pilot[Any], condition: Callable[[], object], what: str = 
         await asyncio.sleep(0.01)
 
 
+class Told(Notifications):
+    """Keeps what has left the screen again: on a busy machine that is soon."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: list[str] = []
+
+    def add(self, notification: Notification) -> Notifications:
+        self.messages.append(notification.message)
+        return super().add(notification)
+
+    def clear(self) -> Notifications:
+        self.messages.clear()
+        return super().clear()
+
+
 def said(app: ReviewApp) -> str:
-    """The notifications on the screen."""
-    return "\n".join(notification.message for notification in app._notifications)
+    """All notifications of the session since they were last cleared."""
+    assert isinstance(app._notifications, Told)
+    return "\n".join(app._notifications.messages)
 
 
 def is_safe(text: str) -> bool:

@@ -212,7 +212,7 @@ def test_without_evaluations_n_proposes_the_first(tmp_path: Path) -> None:
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         await pilot.press("7")
         tab = app.query_one(EvaluateTab)
-        await until(pilot, lambda: tab.nothing and tab in (app.focused or app).ancestors)
+        await until(pilot, lambda: tab.to_copy() and tab in (app.focused or app).ancestors)
         assert tab.to_copy() == "icl-curate evaluate --methods zero,random,bm25,dense"
         await pilot.press("n")
         assert isinstance(app.screen, Start)

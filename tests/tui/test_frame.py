@@ -22,6 +22,7 @@ from factories.reviewing import (
     go,
     lines_of,
     numbers,
+    said,
     session,
     settled,
     text_of,
@@ -135,9 +136,8 @@ def test_keys_can_be_changed_and_mistakes_in_the_file_are_told(taught: Path, mon
         assert tab.model.descending is before
         await pilot.press("z")
         assert tab.model.descending is not before
-        told = " ".join(notification.message for notification in app._notifications)
-        assert "no action 'sources.prun'; did you mean 'sources.prune'?" in told
-        assert "sources.tune must be a text" in told
+        assert "no action 'sources.prun'; did you mean 'sources.prune'?" in said(app)
+        assert "sources.tune must be a text" in said(app)
 
     session(taught, script)
     assert keymap(["a.b"], taught / "none.toml") == ({}, [])
@@ -357,7 +357,7 @@ def test_decisions_keep_their_order_however_fast_the_keys(taught: Path) -> None:
         await pilot.press("u", "u")
         await until(pilot, lambda: len(demos.model.known.pruned) == 0)
         await pilot.press("u")
-        await until(pilot, lambda: any("no decision left" in n.message for n in app._notifications))
+        await until(pilot, lambda: "no decision left" in said(app))
 
     session(taught, script)
 

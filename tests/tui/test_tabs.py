@@ -17,6 +17,7 @@ from factories.reviewing import (
     go,
     lines_of,
     numbers,
+    said,
     session,
     settled,
     text_of,
@@ -222,7 +223,7 @@ def test_demos_search_filter_and_sort_like_brute_force(taught: Path) -> None:
         assert demos.model.asked.filter.split == "validation" and len(demos.model.rows) == 24
         await pilot.press("x")
         await settled(pilot)
-        assert any("only demonstrations can be pruned" in n.message for n in app._notifications)
+        assert "only demonstrations can be pruned" in said(app)
 
     session(taught, script)
 
