@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 
-@pytest.mark.parametrize("part", ["facts"])
+@pytest.mark.parametrize("part", ["facts", "support"])
 def test_the_tables_are_those_of_a_replay(part: str) -> None:
     script = ROOT / "docs" / "make_evidence.py"
     done = subprocess.run(
