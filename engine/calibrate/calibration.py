@@ -42,7 +42,7 @@ from .results import (
 )
 from .round_runner import CalibrationPlan, CalibrationState, RoundRunner
 from .rounds import ARMS, QueryRounds, Round, arms_named
-from .scores import ESTIMATORS, estimator_named
+from .scores import AUTO, ESTIMATORS, estimator_named
 
 TASK = "calibrate"
 SCORE_TOKENS = 16
@@ -68,6 +68,15 @@ class Calibration:
         self.llm, self.plan = llm, plan
         self.workspace, self.settings = workspace, settings = llm.workspace, llm.settings
         self.report, self.cancel = llm.report, llm.cancel
+        self.identity = canonical(llm.backend.identity())
+        known = {
+            (name, over): kept.mean_of(workspace, self.identity, name, over) for name in ESTIMATORS for over in OVERS
+        }
+        means = {key: found for key, found in known.items() if found}
+        self.stored_means: dict[tuple[str, str], float] = {key: found[0] for key, found in means.items()}
+        if plan.estimator == AUTO and not plan.split and means:  # a single query is scored as the latest set was
+            (name, _), _ = max(means.items(), key=lambda item: item[1][2])
+            plan = self.plan = replace(plan, estimator=name)
         self.arms = arms_named(plan.arms)
         self.estimator = estimator_named(plan.estimator)
         if not queries:
@@ -86,13 +95,6 @@ class Calibration:
         self.capabilities = llm.capabilities
         cases = cases_for(workspace, queries, self.task, settings, plan.over, self.report, self.cancel, selector)
         self.cases = self._fitted(cases)
-        self.identity = canonical(llm.backend.identity())
-        self.stored_means: dict[tuple[str, str], float] = {
-            (name, over): found[0]
-            for name in ESTIMATORS
-            for over in OVERS
-            if (found := kept.mean_of(workspace, self.identity, name, over))
-        }
         relevance: Sequence[tuple[float | None, ...]] = ()
         if any(ARMS[arm].documents == "relevance" for arm in self.arms):
             relevance = encoder_scores(PoolView(workspace, settings, self.report, self.cancel), self.cases)

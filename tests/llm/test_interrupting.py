@@ -243,7 +243,7 @@ def test_a_second_ctrl_c_does_not_wait_for_calls_in_flight(workspace: Workspace)
         presser = threading.Thread(target=press)
 
         def report(event: Event) -> None:
-            if event.fields["in_flight"] and not presser.is_alive():
+            if event.fields["in_flight"] and presser.ident is None:
                 presser.start()
 
         try:

@@ -246,7 +246,7 @@ def test_without_a_model_the_user_is_told(tmp_path: Path, monkeypatch: pytest.Mo
     summary = train(workspace)
     weights = kept.folder_of(workspace, summary.run) / kept.WEIGHTS
     weights.write_bytes(weights.read_bytes()[:-100])
-    with pytest.raises(WorkspaceError, match=r"topics.safetensors is not what was written") as damaged:
+    with pytest.raises(WorkspaceError, match=r"checksum mismatch in topics.safetensors") as damaged:
         gaps(workspace, SETTINGS)
     assert "train topics" in damaged.value.fix
 

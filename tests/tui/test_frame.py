@@ -86,7 +86,7 @@ def test_a_key_of_the_footer_is_pressed_by_the_mouse_and_those_that_do_not_fit_a
         assert footer.rstrip() == shown
         bar = app.query_one(KeyBar)
         await pilot.hover("KeyBar", offset=(footer.index("x Prune") + 2, 0))
-        assert "out of the pool" in str(bar.tooltip)
+        assert "Prune the marked rows" in str(bar.tooltip)
         await pilot.click("KeyBar", offset=(footer.index("? Help") - 1, 0))
         assert isinstance(app.screen, Help)
         await pilot.press("escape")
@@ -199,6 +199,7 @@ def test_a_damaged_memory_counts_as_none(taught: Path, kept: str) -> None:
         assert app.tab is not None and app.tab.NAME == "overview"
         demos: Any = await go(app, pilot, "demos")
         assert demos.model.asked.sort == "row" and demos.model.rows.size
+        await until(pilot, lambda: '"tab": "demos"' in (taught / "review.json").read_text())  # every few seconds
 
     session(taught, script)
     assert json.loads((taught / "review.json").read_text())["tab"] == "demos"

@@ -175,7 +175,7 @@ def test_it_listens_on_one_address_alone(served: Served) -> None:
 
 
 def test_commands_are_off_in_a_served_session(served: Served) -> None:
-    asyncio.run(opened(served, f"{served.url}ws", "!", "commands are disabled in a served session", Origin=served.base))
+    asyncio.run(opened(served, f"{served.url}ws", "!", "commands are disabled", Origin=served.base))
 
 
 def test_commands_are_on_where_the_owner_said_so(folder: Path, tmp_path: Path) -> None:
