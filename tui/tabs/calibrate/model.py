@@ -147,6 +147,9 @@ class CalibrateModel(TabModel):
         """The query that the session before was at."""
         self._said: list[tuple[int, Review | None]] = []
         """What stood on a query before each word on it in this session, the latest last."""
+        self.words = 0
+        """Words put down in this session; `written` of them have reached the file, or failed to."""
+        self.written = 0
 
     def remember(self) -> dict[str, Any]:
         """What the next session should find as it is now; the tab adds the row it is at."""
@@ -291,4 +294,11 @@ class CalibrateModel(TabModel):
             moment = datetime.now(UTC).replace(tzinfo=None)
             now[word.row] = Review(word.row, word.round, word.answer, word.note, me(), moment)
         self.found = replace(self.found, reviews=now)
+        self.words += 1
         return word
+
+    def refresh(self, found: Found, written: int) -> None:
+        """What was read when ``written`` words had been written. Words said since hold, whatever the file said then."""
+        if self.found is not None and written < self.words:
+            found = replace(found, reviews=self.found.reviews)
+        self.found = found

@@ -116,11 +116,13 @@ class CalibrateTab(LLMTab):
 
     # The queue.
 
-    def read(self, workspace: Workspace) -> Found | Empty:
-        return read(workspace, self.review.settings())
+    def read(self, workspace: Workspace) -> tuple[Found, int] | Empty:
+        written = self.model.written
+        found = read(workspace, self.review.settings())
+        return found if isinstance(found, Empty) else (found, written)
 
-    def show(self, found: Found) -> None:
-        self.model.found = found
+    def show(self, found: tuple[Found, int]) -> None:
+        self.model.refresh(*found)
         self._arrange()
 
     def _arrange(self) -> None:
@@ -310,4 +312,10 @@ class CalibrateTab(LLMTab):
             self.notify(word.message, markup=False, timeout=3)
             self.reload()
 
-        self.in_turn("say", lambda: word.write(self.review.opened(), llm), done)
+        def write() -> None:
+            try:
+                word.write(self.review.opened(), llm)
+            finally:
+                self.model.written += 1
+
+        self.in_turn("say", write, done)
