@@ -269,9 +269,9 @@ def test_pruning_here_selects_anew_and_undo_brings_it_back(tmp_path: Path) -> No
         await until(pilot, lambda: ids(tab.model.sides[0]))
         before = ids(tab.model.sides[0])
         await pilot.press("j", "x")
+        await until(pilot, lambda: "prune" in said(app))
         await until(pilot, lambda: ids(tab.model.sides[0]) != before and len(ids(tab.model.sides[0])) == SHOTS)
         assert before[1] not in ids(tab.model.sides[0])
-        assert "prune" in said(app)
         await pilot.press("u")
         await until(pilot, lambda: ids(tab.model.sides[0]) == before)
 
