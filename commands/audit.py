@@ -30,7 +30,7 @@ def audit(
     with narrated() as (report, cancel):
         found = run_audit(log, test, k, group_by=group_by, noise=noise, seed=seed, report=report, cancel=cancel)
     if as_json:
-        print_json(found.to_json())
+        print_json(found.as_json())
         return
     from ..render.sources import show_audit
 

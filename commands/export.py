@@ -43,7 +43,7 @@ def export(
 ) -> None:
     """Export the active pool with a manifest of what was pruned and why, or a fine-tuning set from calibration."""
     from ..engine.export.calibration import FORMAT, export_calibration
-    from ..engine.export.corpus import ExportPlan, format_of, manifest_path
+    from ..engine.export.corpus import ExportPlan, format_of
     from ..engine.export.corpus import export as write
 
     settings = settings_of(workspace)
@@ -64,13 +64,12 @@ def export(
         return
     with narrated() as (report, cancel):
         if format == FORMAT:
-            manifest = export_calibration(open_workspace(workspace), plan, settings.order)
+            done = export_calibration(open_workspace(workspace), plan, settings.order)
         else:
-            manifest = write(open_workspace(workspace), plan, report, cancel)
-    told = {"out": str(out), "manifest": str(manifest_path(plan)), **manifest}
+            done = write(open_workspace(workspace), plan, report, cancel)
     if as_json:
-        print_json(told)
+        print_json(done.as_json())
         return
     from ..render.pool import show_export
 
-    show_export(told)
+    show_export(done)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -46,7 +45,7 @@ def llm_check(
     if not found.reachable:
         fail(found.error, found.fix, LLMError.exit_code)
     if as_json:
-        print_json(asdict(found))
+        print_json(found.as_json())
         return
     from ..render.costs import show_check
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
@@ -17,17 +16,14 @@ from .options import PaidOptions
 from .shared import narrated, state
 
 if TYPE_CHECKING:
+    from ..engine.contract import Reported
     from ..engine.llm.client import LLMClient, PaidWork
-    from ..engine.llm.planning import Plan
+    from ..engine.llm.cost import Plan
     from ..engine.settings import Settings
     from ..engine.store.workspace import Workspace
 
 
-R = TypeVar("R")
-
-
-def as_json(done: Any) -> dict[str, Any]:
-    return done if isinstance(done, dict) else done.as_json()
+R = TypeVar("R", bound="Reported")
 
 
 def carry_out(
@@ -40,7 +36,7 @@ def carry_out(
     """Run one piece of work within the budget and ``show`` its result; see `carry_out_all`."""
     done = carry_out_all({"": ready}, workspace, settings, paid)
     if done:
-        print_json(as_json(done[""])) if paid.as_json else show(done[""])
+        print_json(done[""].as_json()) if paid.as_json else show(done[""])
 
 
 def carry_out_all(
@@ -90,14 +86,17 @@ def carry_out_all(
 
 
 def _show_costs(costs: Mapping[str, Plan], destination: str, as_json: bool) -> None:
-    told = {name: asdict(plan) | {"destination": destination} for name, plan in costs.items()}
+    from ..engine.llm.cost import DryRun
+
+    told = {name: DryRun(plan, destination) for name, plan in costs.items()}
     if as_json:
-        print_json({"dry_run": True, **told.get("", told)})
+        parts = {name: dry_run.as_json() for name, dry_run in told.items()}
+        print_json({"dry_run": True, **parts.get("", parts)})
         return
     from ..render.costs import show_plan
 
-    for name, plan in told.items():
-        show_plan(plan, name)
+    for name, dry_run in told.items():
+        show_plan(dry_run, name)
 
 
 def confirm_server(settings: Settings) -> None:

@@ -71,13 +71,12 @@ def index(
             done = dry_run_index(workspace, plan, report, cancel)
         else:
             done = index_pool(Workspace.create(workspace), plan, report, cancel)
-    told = {"dry_run": dry_run, **done.as_json()}
     if as_json:
-        print_json(told)
+        print_json(done.as_json())
         return
     from ..render.pool import show_index
 
-    show_index(told)
+    show_index(done)
 
 
 def status(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:

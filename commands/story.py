@@ -93,7 +93,7 @@ class _Session:
         indexed = index_pool(self.store, plan, self.report, self.cancel)
         self.told["index"] = indexed.as_json()
         if self._step("index the pool", "index pool/*.jsonl --validation validation.jsonl --test test.jsonl"):
-            show_table(["", ""], index_rows(self.told["index"]))
+            show_table(["", ""], index_rows(indexed))
             rows = [[s.source, s.demonstrations, s.duplicates] for s in source_summaries(self.store)]
             show_table(["source", "demonstrations", "duplicates"], rows)
 
@@ -148,7 +148,9 @@ class _Session:
             show_gaps(found)
 
     def export(self, out: Path, keep: bool) -> None:
-        self.told["export"] = export(self.store, ExportPlan(out, force=True), self.report, self.cancel)["counts"]
+        done = export(self.store, ExportPlan(out, force=True), self.report, self.cancel)
+        assert done.written is not None
+        self.told["export"] = done.written["counts"]
         if self._step("export the curated pool", "export curated.jsonl"):
             show_text(_closing(self.told, out if keep else None))
 

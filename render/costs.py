@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from .tables import show_table
 
 if TYPE_CHECKING:
+    from ..engine.llm.cost import DryRun
     from ..engine.llm.probing import Check
 
 
-def show_plan(plan: Mapping[str, Any], name: str = "") -> None:
+def show_plan(dry_run: DryRun, name: str = "") -> None:
     """What a run would ask and cost."""
-    show_table(["", ""], plan_rows(plan), title=name)
+    show_table(["", ""], plan_rows(dry_run), title=name)
 
 
-def plan_rows(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What a run would ask and cost, by name, from the fields of a `Plan` and its ``destination``, if prompts leave
-    this machine."""
-    cost, tokens_in, tokens_out = plan["cost"], plan["tokens_in"], plan["tokens_out"]
-    price = "unknown: set price_in and price_out" if cost is None else f"${cost[0]:.4f} to ${cost[1]:.4f}"
-    if cost is not None and cost[1] == 0.0:
-        price = "nothing"
+def plan_rows(dry_run: DryRun) -> list[tuple[str, str]]:
+    """What a run would ask and cost, by name, and where prompts would go if they leave this machine."""
+    plan = dry_run.plan
+    price = "unknown: set price_in and price_out"
+    if plan.cost is not None:
+        price = f"${plan.cost[0]:.4f} to ${plan.cost[1]:.4f}" if plan.cost[1] else "nothing"
     return [
-        ("prompts", f"{plan['requests']:,}, {plan['distinct']:,} of them different"),
-        ("cached", f"{plan['cached']:,}"),
-        ("to ask", f"{plan['to_ask']:,}"),
-        ("tokens in", f"{tokens_in[0]:,} to {tokens_in[1]:,}"),
-        ("tokens out", f"{tokens_out[0]:,} to {tokens_out[1]:,}"),
+        ("prompts", f"{plan.requests:,}, {plan.distinct:,} of them different"),
+        ("cached", f"{plan.cached:,}"),
+        ("to ask", f"{plan.to_ask:,}"),
+        ("tokens in", f"{plan.tokens_in[0]:,} to {plan.tokens_in[1]:,}"),
+        ("tokens out", f"{plan.tokens_out[0]:,} to {plan.tokens_out[1]:,}"),
         ("cost", price),
-        *([("prompts go to", plan["destination"])] if plan.get("destination") else []),
+        *([("prompts go to", dry_run.destination)] if dry_run.destination else []),
     ]
 
 

@@ -6,13 +6,17 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import dropwhile
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from ..engine.calibrate.results import SetCalibration, calibration_from_json
+from ..engine.calibrate.results import QueryCalibration, SetCalibration, calibration_from_json
 from ..engine.evaluate.results import EvaluationReport
+from ..engine.export.results import ExportReport
+from ..engine.index.results import IndexReport
 from ..engine.jobs.folder import Job, result
 from ..engine.jobs.follow import Live
+from ..engine.llm.cost import DryRun
 from ..engine.ranker.results import RankerRun
 from ..engine.sources.results import SourceRun
 from ..engine.topics.results import TopicRun
@@ -25,44 +29,106 @@ from .sources import show_training
 from .tables import show_table, show_text
 from .topics import show_topic_training
 
-PARTS: dict[str, Callable[[Mapping[str, Any]], None]] = {
-    "sources": lambda done: show_training(SourceRun.from_json(done)),
-    "ranker": lambda done: show_ranker(RankerRun.from_json(done)),
-    "topics": lambda done: show_topic_training(TopicRun.from_json(done)),
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[R]):
+    """What a command that can be a job finds: how its object is read, shown, and told in the one figure that says
+    most. ``read`` raises `ValueError` for an object of another kind."""
+
+    read: Callable[[Any], R]
+    show: Callable[[R], None]
+    brief: Callable[[R], str]
+
+
+def _best_method(report: EvaluationReport) -> str:
+    return f"best of {len(report.methods)}: {report.best} {report.methods[report.best].accuracy:.3f}"
+
+
+def _gain(done: SourceRun) -> str:
+    return f"best use gains {done.metrics.gain:+.3f} ± {done.metrics.gain_error:.3f}"
+
+
+def _best_epoch(done: RankerRun) -> str:
+    best = done.metrics.best
+    return f"best epoch {best.epoch}" + ("" if best.accuracy is None else f", held-out {best.accuracy:.3f}")
+
+
+def _precision(done: TopicRun) -> str:
+    metrics = done.metrics
+    return f"{metrics.topics:,} topics, average precision {metrics.fit.quality.average_precision:.3f}"
+
+
+def _first_to_last(done: QueryCalibration | SetCalibration) -> str:
+    if isinstance(done, QueryCalibration) or not done.figures.arms:
+        return f"run {done.run}"
+    name, arm = next(iter(done.figures.arms.items()))
+    return f"{name}: " + (f"{arm.rounds[0].accuracy:.3f} → " if arm.rounds else "") + f"{arm.accuracy:.3f}"
+
+
+def _changed(done: IndexReport) -> str:
+    figures = f"{done.demonstrations:,} demonstrations, {done.added:,} added, {done.retired:,} retired"
+    return figures + (f", {len(done.skipped):,} skipped" if done.skipped else "")
+
+
+def _written(done: ExportReport) -> str:
+    return f"wrote {done.out}: {exported(done)}"
+
+
+PARTS: dict[str, Kind[Any]] = {
+    "sources": Kind(SourceRun.from_json, show_training, _gain),
+    "ranker": Kind(RankerRun.from_json, show_ranker, _best_epoch),
+    "topics": Kind(TopicRun.from_json, show_topic_training, _precision),
 }
-"""What is trained, and how the outcome is shown."""
+"""What is trained, by name."""
+
+
+def _read_parts(told: Any) -> dict[str, Any]:
+    found = {name: kind.read(told[name]) for name, kind in PARTS.items() if isinstance(told, dict) and name in told}
+    if not found:
+        raise ValueError("nothing was trained")
+    return found
 
 
 def _show_parts(done: Mapping[str, Any]) -> None:
-    for name, show in PARTS.items():
-        if name in done:
-            show(done[name])
+    for name, part in done.items():
+        PARTS[name].show(part)
 
 
-RESULTS: dict[tuple[str, ...], Callable[[Mapping[str, Any]], None]] = {
-    ("evaluate",): lambda done: show_evaluation(EvaluationReport.from_json(done)),
-    **{("train", name): show for name, show in PARTS.items()},
-    ("train", "all"): _show_parts,
-    ("calibrate",): lambda done: show_calibrated(calibration_from_json(done)),
-    ("index",): show_index,
-    ("export",): show_export,
+def _brief_parts(done: Mapping[str, Any]) -> str:
+    return "; ".join(PARTS[name].brief(part) for name, part in done.items())
+
+
+KINDS: dict[tuple[str, ...], Kind[Any]] = {
+    ("evaluate",): Kind(EvaluationReport.from_json, show_evaluation, _best_method),
+    **{("train", name): kind for name, kind in PARTS.items()},
+    ("train", "all"): Kind(_read_parts, _show_parts, _brief_parts),
+    ("calibrate",): Kind(calibration_from_json, show_calibrated, _first_to_last),
+    ("index",): Kind(IndexReport.from_json, show_index, _changed),
+    ("export",): Kind(ExportReport.from_json, show_export, _written),
 }
-"""How the commands that can be jobs show what came out."""
+"""The commands that can be jobs."""
 
-
-ODD = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
+ODD = (ValueError, LookupError, ArithmeticError)
 """What becomes of a result that no command wrote: a folder may have come from elsewhere."""
+
+
+def _kind_of(job: Job) -> Kind[Any] | None:
+    words = tuple(dropwhile(_is_option, job.arguments))
+    return next((kind for command, kind in KINDS.items() if words[: len(command)] == command), None)
 
 
 def dry_run_rows(told: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What a command that can be a job would do and cost, by name, from what its ``--dry-run --json`` told."""
     if "to_ask" in told:
-        return plan_rows(told)
+        return plan_rows(DryRun.from_json(told))
     if "counts" in told:
-        return export_rows(told)
+        return export_rows(ExportReport.from_json(told))
     if "added" in told:
-        return index_rows(told)
-    return [(f"{part}: {name}", value) for part in PARTS if part in told for name, value in plan_rows(told[part])]
+        return index_rows(IndexReport.from_json(told))
+    parts = {part: DryRun.from_json(told[part]) for part in PARTS if part in told}
+    return [(f"{part}: {name}", value) for part, dry_run in parts.items() for name, value in plan_rows(dry_run)]
 
 
 def show_jobs(found: Sequence[Job]) -> None:
@@ -88,9 +154,10 @@ def outcome(job: Job, live: Live) -> str:
     if job.state == "failed":
         return job.error
     done = result(job) if job.state == "done" else None
-    if done is not None:
+    kind = _kind_of(job)
+    if done is not None and kind is not None:
         try:
-            return _in_short(done)
+            return kind.brief(kind.read(done))
         except ODD:
             return "its result.json is damaged"
     latest = live.latest
@@ -98,35 +165,6 @@ def outcome(job: Job, live: Live) -> str:
         return ""
     event = latest.event
     return f"{event.task} {event.done:,}" + (f" of {event.total:,}" if event.total is not None else "")
-
-
-def _in_short(done: Mapping[str, Any]) -> str:
-    """The one figure of a result that says most."""
-    methods, metrics = done.get("methods"), done.get("metrics")
-    if "counts" in done:
-        return f"wrote {done['out']}: {exported(done)}"
-    if "added" in done:
-        figures = f"{done['demonstrations']:,} demonstrations, {done['added']:,} added, {done['retired']:,} retired"
-        return figures + (f", {len(done['skipped']):,} skipped" if done["skipped"] else "")
-    if isinstance(methods, dict) and methods:
-        report = EvaluationReport.from_json(done)
-        return f"best of {len(methods)}: {report.best} {report.methods[report.best].accuracy:.3f}"
-    if isinstance(metrics, dict) and "gain" in metrics:
-        found = SourceRun.from_json(done).metrics
-        return f"best use gains {found.gain:+.3f} ± {found.gain_error:.3f}"
-    if isinstance(metrics, dict) and "best" in metrics:
-        best = RankerRun.from_json(done).metrics.best
-        return f"best epoch {best.epoch}" + ("" if best.accuracy is None else f", held-out {best.accuracy:.3f}")
-    if isinstance(metrics, dict) and "average_precision" in metrics:
-        learnt = TopicRun.from_json(done).metrics
-        return f"{learnt.topics:,} topics, average precision {learnt.fit.quality.average_precision:.3f}"
-    if done.get("arms"):
-        calibrated = calibration_from_json(done)
-        assert isinstance(calibrated, SetCalibration)
-        name, arm = next(iter(calibrated.figures.arms.items()))
-        return f"{name}: " + (f"{arm.rounds[0].accuracy:.3f} → " if arm.rounds else "") + f"{arm.accuracy:.3f}"
-    parts = [_in_short(done[name]) for name in PARTS if isinstance(done.get(name), dict)]
-    return "; ".join(parts) or (f"run {done['run']}" if "run" in done else "")
 
 
 def took(job: Job, now: float | None = None) -> str:
@@ -145,11 +183,10 @@ def duration(seconds: float) -> str:
 
 def show_result(job: Job, done: Mapping[str, Any]) -> None:
     """What a finished job printed, as its command shows it in the foreground."""
-    for command, show in RESULTS.items():
-        if tuple(dropwhile(_is_option, job.arguments))[: len(command)] == command:
-            with suppress(*ODD):
-                show(done)
-                return
+    if kind := _kind_of(job):
+        with suppress(*ODD):
+            kind.show(kind.read(done))
+            return
     show_text(json.dumps(done, ensure_ascii=False, indent=2, default=str))
 
 

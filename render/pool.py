@@ -2,53 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from .tables import show_table, show_text
+
+if TYPE_CHECKING:
+    from ..engine.export.results import ExportReport
+    from ..engine.index.results import IndexReport
 
 MOST_SKIPPED = 20
 
 
-def show_index(told: Mapping[str, Any]) -> None:
-    """What ``index --json`` tells, and the first bad rows by file and line."""
-    show_table(["", ""], index_rows(told))
-    skipped = told["skipped"]
-    if skipped:
-        rows = [[one["file"], one["line"], one["reason"]] for one in skipped[:MOST_SKIPPED]]
-        more = len(skipped) - MOST_SKIPPED
+def show_index(done: IndexReport) -> None:
+    """What an index run did, and the first bad rows by file and line."""
+    show_table(["", ""], index_rows(done))
+    if done.skipped:
+        rows = [[one.file, one.line, one.reason] for one in done.skipped[:MOST_SKIPPED]]
+        more = len(done.skipped) - MOST_SKIPPED
         note = f" … and {more:,} more: icl-curate index --json" if more > 0 else ""
         show_table(["skipped in", "line", "why>"], rows, note=note)
 
 
-def index_rows(told: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Label and value; a rehearsal knows nothing of repeats and leaks."""
+def index_rows(done: IndexReport) -> list[tuple[str, str]]:
+    """Label and value; a dry run knows nothing of repeats and leaks."""
     found = [
-        ("pool", f"{told['demonstrations']:,} demonstrations from {told['sources']:,} source(s), task: {told['task']}"),
-        ("queries", f"{told['validation']:,} validation, {told['test']:,} test"),
-        ("changed", f"{told['added']:,} added, {told['retired']:,} retired, {told['revived']:,} revived"),
-        ("skipped", f"{len(told['skipped']):,} bad row(s)"),
+        ("pool", f"{done.demonstrations:,} demonstrations from {done.sources:,} source(s), task: {done.task}"),
+        ("queries", f"{done.validation:,} validation, {done.test:,} test"),
+        ("changed", f"{done.added:,} added, {done.retired:,} retired, {done.revived:,} revived"),
+        ("skipped", f"{len(done.skipped):,} bad row(s)"),
     ]
-    kinds = told["duplicates_by_kind"]
-    if kinds is not None:
-        found.append(("repeats", ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items())) or "none"))
-    if told["leaks"]:
-        found.append(("leaks", f"{told['leaks']:,} queries are also in the pool; a query is never shown to itself"))
-    verb = "to encode" if told.get("dry_run") else "encoded"
-    return [*found, (verb, f"{told['encoded']:,} new with {told['encoder']}" if told["encoder"] else "nothing")]
+    if done.duplicates is not None:
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(done.duplicates.items()))
+        found.append(("repeats", kinds or "none"))
+    if done.leaking:
+        found.append(("leaks", f"{len(done.leaking):,} queries are also in the pool; a query is never shown to itself"))
+    verb = "to encode" if done.dry_run else "encoded"
+    return [*found, (verb, f"{done.encoded:,} new with {done.encoder}" if done.encoder else "nothing")]
 
 
-def show_export(told: Mapping[str, Any]) -> None:
-    """What ``export --json`` tells, on one line."""
-    verb = "would write" if told.get("dry_run") else "wrote"
-    show_text(f"{verb} {told['out']} ({exported(told)}); manifest: {told['manifest']}")
+def show_export(done: ExportReport) -> None:
+    """What was written, or would be, on one line."""
+    verb = "would write" if done.written is None else "wrote"
+    show_text(f"{verb} {done.out} ({exported(done)}); manifest: {done.manifest}")
 
 
-def export_rows(told: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Label and value of a rehearsed export."""
-    return [("writes", exported(told)), ("to", told["out"]), ("as", told["format"]), ("manifest", told["manifest"])]
+def export_rows(done: ExportReport) -> list[tuple[str, str]]:
+    """Label and value of an export's dry run."""
+    return [("writes", exported(done)), ("to", done.out), ("as", done.format), ("manifest", done.manifest)]
 
 
-def exported(told: Mapping[str, Any]) -> str:
+def exported(done: ExportReport) -> str:
     """How many rows of which split."""
-    return ", ".join(f"{count:,} {split}" for split, count in told["counts"]["exported"].items() if count)
+    return ", ".join(f"{count:,} {split}" for split, count in done.exported.items() if count)

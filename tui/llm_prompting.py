@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 from ..engine.errors import CurateError
 from ..engine.llm.asking import destination
-from ..engine.llm.planning import Plan
+from ..engine.llm.cost import DryRun, Plan
 from ..engine.pool.display import display_line
 from ..engine.progress import CancelToken
 from ..engine.settings import Settings
@@ -63,7 +62,7 @@ class LLMTab(Tab):
                     self.notify(f"prompts go to {display_line(where)}", markup=False, timeout=4)
                 go()
                 return
-            lines = [f"{name}: {value}" for name, value in plan_rows(asdict(plan) | {"destination": where})]
+            lines = [f"{name}: {value}" for name, value in plan_rows(DryRun(plan, where))]
             self.app.push_screen(Confirm(f"Ask {settings.llm}?", lines), lambda yes: go() if yes else None)
 
         self.in_thread("cost", lambda: (cost(), destination(settings)), costed)

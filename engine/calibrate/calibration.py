@@ -16,7 +16,7 @@ from ..llm.asking import prompt_budget
 from ..llm.budget import Budget
 from ..llm.cache import call_key, canonical
 from ..llm.client import LLMClient
-from ..llm.planning import Plan
+from ..llm.cost import Plan
 from ..llm.types import Request, Result
 from ..llm.usage import usage_of
 from ..pool.answers import is_correct, token_f1

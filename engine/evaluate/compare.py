@@ -21,7 +21,7 @@ from ..arrays import Bools, Float32s, Float64s
 from ..errors import UsageError
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
-from ..llm.planning import Plan
+from ..llm.cost import Plan
 from ..llm.types import Answer, Request, Result
 from ..llm.usage import usage_of
 from ..pool.answers import is_correct, token_f1

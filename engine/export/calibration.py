@@ -12,37 +12,39 @@ from ..pool.prompts import Order
 from ..store.workspace import Workspace
 from ..version import VERSION
 from .corpus import ExportPlan, check_target, foreseen, publish, settled_digest
+from .results import MANIFEST_VERSION, ExportReport
 
 FORMAT = "calibration"
 
 
-def export_calibration(workspace: Workspace, plan: ExportPlan, order: Order = "best-last") -> dict[str, Any]:
-    """Write what the latest calibration of ``plan.split`` teaches; returns the manifest, of a dry run the part that is
-    known beforehand.
+def export_calibration(workspace: Workspace, plan: ExportPlan, order: Order = "best-last") -> ExportReport:
+    """Write what the latest calibration of ``plan.split`` teaches; in a dry run look what would be
+    written.
 
     Lines hold ``messages`` (system, user, assistant) and nothing else, as OpenAI demands; TRL and LLaMA-Factory read
     the same. Raises what `fine_tuning_set` and `check_target` raise.
     """
     check_target(plan)
     found = fine_tuning_set(workspace, plan.split, plan.template, order)
+    exported: dict[str, int] = {plan.split: len(found.examples)}
     if plan.dry_run:
-        return foreseen(plan, {plan.split: len(found.examples)})
+        return foreseen(plan, exported)
 
     def write(temporary: Path) -> dict[str, Any]:
         with temporary.open("w", encoding="utf-8") as file:
             for example in found.examples:
                 file.write(json.dumps({"messages": list(example.messages)}, ensure_ascii=False) + "\n")
         return {
-            "schema_version": 1,
+            "schema_version": MANIFEST_VERSION,
             "tool": "icl-curate",
             "version": VERSION,
             "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "format": FORMAT,
             "files": {plan.out.name: settled_digest(temporary)},
             "run": found.run,
-            "counts": {"exported": {plan.split: len(found.examples)}, **found.counts},
+            "counts": {"exported": exported, **found.counts},
             "ids": [example.id for example in found.examples],
             "llama_factory": {plan.out.stem: {"file_name": plan.out.name, **columns()}},
         }
 
-    return publish(plan, write)
+    return publish(plan, exported, write)

@@ -34,6 +34,7 @@ from ..store import decisions
 from ..store.demonstrations import fetch, task_of
 from ..store.workspace import Workspace
 from ..version import VERSION
+from .results import MANIFEST_VERSION, ExportReport
 from .writers import FILE_WRITERS, INPUT_KEYS, Writer, write_csv, write_parquet
 
 FORMATS = (*FILE_WRITERS, "hf")
@@ -71,8 +72,8 @@ def format_of(out: Path) -> str:
 
 def export(
     workspace: Workspace, plan: ExportPlan, report: Report = silent, cancel: CancelToken | None = None
-) -> dict[str, Any]:
-    """Write the corpus and its manifest; returns the manifest, of a dry run the part that is known beforehand.
+) -> ExportReport:
+    """Write the corpus and its manifest; in a dry run look what would be written.
 
     Everything is written beside the target and renamed at the end, so a full disk, a kill or a cancel leaves what
     stood there before. Raises `UsageError` for an unknown format, a target that exists without ``force``, or
@@ -84,8 +85,9 @@ def export(
     chosen = {split: _rows(workspace, plan, split) for split in (HF_SPLITS if plan.format == "hf" else (plan.split,))}
     if not any(rows.size for rows in chosen.values()):
         raise UsageError("nothing to export: no row passes the filters", "icl-curate sources")
+    exported: dict[str, int] = {split: int(rows.size) for split, rows in chosen.items()}
     if plan.dry_run:
-        return foreseen(plan, {split: int(rows.size) for split, rows in chosen.items()})
+        return foreseen(plan, exported)
     token = cancel or CancelToken()
 
     def write(temporary: Path) -> dict[str, Any]:
@@ -97,9 +99,9 @@ def export(
                 writer = partial(write_csv, write=str)
             written = _write_file(workspace, plan, chosen[plan.split], writer, temporary, report, token)
             digests = {plan.out.name: written}
-        return _manifest(workspace, plan, chosen, digests)
+        return _manifest(workspace, plan, chosen, digests, exported)
 
-    return publish(plan, write)
+    return publish(plan, exported, write)
 
 
 def check_target(plan: ExportPlan) -> None:
@@ -116,12 +118,12 @@ def check_target(plan: ExportPlan) -> None:
         raise UsageError(f"{plan.out} is {'a folder' if plan.out.is_dir() else 'a file'}", "choose another name")
 
 
-def foreseen(plan: ExportPlan, counts: Mapping[str, int]) -> dict[str, Any]:
+def foreseen(plan: ExportPlan, counts: Mapping[str, int]) -> ExportReport:
     """What a dry run tells: rows to be written, by split."""
-    return {"dry_run": True, "format": plan.format, "counts": {"exported": dict(counts)}}
+    return ExportReport(str(plan.out), str(manifest_path(plan)), plan.format, counts)
 
 
-def publish(plan: ExportPlan, write: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
+def publish(plan: ExportPlan, exported: Mapping[str, int], write: Callable[[Path], dict[str, Any]]) -> ExportReport:
     """Let ``write`` leave its work at a temporary path and return the manifest; then move both into place, whole."""
     temporary = plan.out.with_name(f".{plan.out.name}.{os.getpid()}{PART}")
     try:
@@ -135,7 +137,7 @@ def publish(plan: ExportPlan, write: Callable[[Path], dict[str, Any]]) -> dict[s
         ) from error
     finally:
         _remove(temporary)
-    return manifest
+    return ExportReport(str(plan.out), str(manifest_path(plan)), plan.format, exported, manifest)
 
 
 def manifest_path(plan: ExportPlan) -> Path:
@@ -227,7 +229,11 @@ def _card(plan: ExportPlan, chosen: dict[Split, Int64s]) -> str:
 
 
 def _manifest(
-    workspace: Workspace, plan: ExportPlan, chosen: dict[Split, Int64s], digests: dict[str, str]
+    workspace: Workspace,
+    plan: ExportPlan,
+    chosen: dict[Split, Int64s],
+    digests: dict[str, str],
+    exported: Mapping[str, int],
 ) -> dict[str, Any]:
     with workspace.read() as con:
 
@@ -239,7 +245,7 @@ def _manifest(
             "pool": one("SELECT count(*) FROM pool"),
             "active": one("SELECT count(*) FROM active"),
             "retired": one("SELECT count(*) FROM demonstrations WHERE retired_at IS NOT NULL"),
-            "exported": {split: int(rows.size) for split, rows in chosen.items()},
+            "exported": exported,
         }
         con.execute("CREATE TEMP TABLE chosen AS SELECT unnest(CAST(? AS BIGINT[])) AS row", [_all(chosen).tolist()])
         sources = con.execute(
@@ -256,7 +262,7 @@ def _manifest(
         meta = dict(con.execute("SELECT key, value FROM meta").fetchall())
     filters = {"split": plan.split, "sources": list(plan.sources), "deduplicate": plan.deduplicate}
     return {
-        "schema_version": 1,
+        "schema_version": MANIFEST_VERSION,
         "tool": "icl-curate",
         "version": VERSION,
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),

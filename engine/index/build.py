@@ -31,6 +31,7 @@ from ..store.demonstrations import LEAKS, live_keys, next_row, retire, revive
 from ..store.locks import exclusive
 from ..store.workspace import Workspace
 from .readers import STDIN, Bad, expand, opened, records
+from .results import IndexReport, Skipped
 from .rows import Mapper, Row, check_mapping
 
 BATCH = 20_000
@@ -78,44 +79,6 @@ class IndexPlan:
     near_duplicate: float = 0.8
     encoder: str | None = None
     device: str = "auto"
-
-
-@dataclass(frozen=True, slots=True)
-class Skipped:
-    """A record that could not be used."""
-
-    file: str
-    line: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class IndexReport:
-    """What stands in the workspace now and what this run changed; counts are rows. A rehearsal looks for no repeats
-    and no leaks: None."""
-
-    demonstrations: int
-    sources: int
-    validation: int
-    test: int
-    skipped: list[Skipped]
-    duplicates: dict[str, int] | None
-    leaking: list[str] | None
-    added: int
-    retired: int
-    revived: int
-    unchanged_files: int
-    task: str
-    encoded: int
-    encoder: str | None
-
-    def as_json(self) -> dict[str, Any]:
-        """The ``index --json`` contract; ``duplicates`` and ``leaks`` are counts, the details stand beside them."""
-        return asdict(self) | {
-            "duplicates": None if self.duplicates is None else sum(self.duplicates.values()),
-            "duplicates_by_kind": self.duplicates,
-            "leaks": None if self.leaking is None else len(self.leaking),
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +131,8 @@ def index_pool(
     with workspace.read() as con:
         told = _report(con, files, len(files) - len(changed), counts)
         found = dict(con.execute("SELECT kind, count(*) FROM duplicates GROUP BY kind").fetchall())
-        leaking = [name for (name,) in con.execute(LEAKS).fetchall()]
-    skips = [*passed, *told.skipped]
+        leaking = tuple(name for (name,) in con.execute(LEAKS).fetchall())
+    skips = (*passed, *told.skipped)
     return replace(told, skipped=skips, duplicates=found, leaking=leaking, encoded=encoded, encoder=plan.encoder)
 
 
@@ -201,7 +164,7 @@ def dry_run_index(
             except _DryRunEndsError:
                 pass
         missing = artefacts.missing(workspace, plan.encoder, live, keys).size if plan.encoder else 0
-    return replace(told, skipped=[*passed, *told.skipped], encoded=missing, encoder=plan.encoder)
+    return replace(told, skipped=(*passed, *told.skipped), encoded=missing, encoder=plan.encoder, dry_run=True)
 
 
 class _DryRunEndsError(Exception):
@@ -550,7 +513,7 @@ def _report(
         sources=sources[0] if sources else 0,
         validation=splits.get("validation", 0),
         test=splits.get("test", 0),
-        skipped=[Skipped(*row) for row in skipped],
+        skipped=tuple(Skipped(*row) for row in skipped),
         duplicates=None,
         leaking=None,
         added=added,

@@ -15,7 +15,7 @@ from ..store.workspace import Workspace
 from . import planning, probing, runner
 from .asking import backend_for, llm_settings, price_set
 from .budget import FREE, Budget, Price
-from .planning import Plan
+from .cost import Plan
 from .reading import read, read_all
 from .types import Answer, Backend, Capabilities, Request, Result
 from .usage import Usage, usage_of

@@ -3,32 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from ..store import calls
 from ..store.workspace import Workspace
 from . import cache
 from .budget import FREE, SPREAD, Price
+from .cost import Plan
 from .probing import adopt_stored
 from .types import Backend, Request
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What `ask` would do with a list of requests.
-
-    ``distinct`` of the ``requests`` differ; ``cached`` of these are answered, ``to_ask`` are left. The token
-    counts and the ``cost`` in US dollars are ranges (low, high) for those left; the cost is None where the price
-    is not known. A local model counts its prompt tokens exactly and costs nothing.
-    """
-
-    requests: int
-    distinct: int
-    cached: int
-    to_ask: int
-    tokens_in: tuple[int, int]
-    tokens_out: tuple[int, int]
-    cost: tuple[float, float] | None
 
 
 def plan(workspace: Workspace, backend: Backend, requests: Sequence[Request], price: Price | None = None) -> Plan:

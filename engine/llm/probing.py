@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from .. import contract
 from ..errors import Cancelled, LLMError
 from ..pool.prompts import build_prompt
 from ..pool.records import Demonstration, Query, Task
@@ -159,6 +160,10 @@ class Check:
     error: str = ""
     fix: str = ""
     samples: tuple[Sample, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """The ``llm check --json`` contract."""
+        return contract.to_json(self)
 
 
 def check(workspace: Workspace, backend: Backend, price: Price | None = None) -> Check:

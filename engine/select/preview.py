@@ -9,7 +9,7 @@ from ..errors import LLMError, UsageError
 from ..llm.asking import prompt_for
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
-from ..llm.planning import Plan
+from ..llm.cost import Plan
 from ..llm.types import Answer
 from ..pool.prompts import Prompt
 from ..pool.records import Query

@@ -14,7 +14,7 @@ from typing import Any
 from ..llm.asking import prompt_budget, prompt_for, request_for
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
-from ..llm.planning import Plan
+from ..llm.cost import Plan
 from ..llm.types import Answer, Request, Result
 from ..pool.answers import is_correct, meaning
 from ..pool.prompts import ORDERS, Prompt

@@ -60,7 +60,7 @@ class Result:
     pruned: list[str]
     test_gain: tuple[float, float, float] | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         out: dict[str, Any] = {
             "validation_accuracy": self.validation_accuracy,
             "test_accuracy": self.test_accuracy,
@@ -92,7 +92,7 @@ class SourceRow:
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """What an audit found; `to_json` is the contract of ``audit --json``.
+    """What an audit found; `as_json` is the contract of ``audit --json``.
 
     validation, test: numbers of questions (test None without a test log). baseline: every source kept, k voters.
     chosen: the setting picked on validation alone; equal to the baseline when none beat it beyond noise, and
@@ -110,16 +110,15 @@ class AuditReport:
     sources: list[SourceRow]
     notes: list[str]
 
-    def to_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """Plain data, ready for `json.dumps`."""
         return {
-            "schema_version": 1,
             "k": self.k,
             "validation": self.validation,
             "test": self.test,
-            "baseline": self.baseline.to_json(),
-            "estimators": {name: result.to_json() for name, result in self.estimators.items()},
-            "chosen": self.chosen.to_json(),
+            "baseline": self.baseline.as_json(),
+            "estimators": {name: result.as_json() for name, result in self.estimators.items()},
+            "chosen": self.chosen.as_json(),
             "gain": self.gain,
             "gain_error": self.gain_error,
             "sources": [

@@ -18,7 +18,7 @@ from ..errors import UsageError
 from ..llm.asking import prompt_for, request_for
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
-from ..llm.planning import Plan
+from ..llm.cost import Plan
 from ..llm.types import Answer, Request, Result
 from ..llm.usage import usage_of
 from ..pool.answers import choice_of, is_correct, normalise

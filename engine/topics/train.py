@@ -18,7 +18,7 @@ from ..arrays import Bools, Float32s, Int64s
 from ..llm.asking import prompt_for, request_for
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
-from ..llm.planning import Plan
+from ..llm.cost import Plan
 from ..llm.types import Answer, Request, Result
 from ..llm.usage import usage_of
 from ..pool.answers import is_correct

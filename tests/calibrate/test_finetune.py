@@ -159,7 +159,7 @@ def test_demonstrations_come_back_as_examples(tmp_path: Path) -> None:
 def test_the_file_is_chat_jsonl_with_a_manifest(workspace: Workspace, tmp_path: Path) -> None:
     state(workspace)
     plan = ExportPlan(tmp_path / "tuning.jsonl", "calibration", "validation")
-    manifest = export_calibration(workspace, plan)
+    manifest = export_calibration(workspace, plan).written
     lines = [json.loads(line) for line in plan.out.read_text(encoding="utf-8").splitlines()]
     assert len(lines) == manifest["counts"]["exported"]["validation"] == 3
     for line in lines:  # what OpenAI's fine-tuning and TRL's conversational format ask for
@@ -175,7 +175,7 @@ def test_the_file_is_chat_jsonl_with_a_manifest(workspace: Workspace, tmp_path: 
     )
     with pytest.raises(UsageError, match="exists"):
         export_calibration(workspace, plan)
-    assert export_calibration(workspace, replace(plan, force=True))["files"] == manifest["files"]
+    assert export_calibration(workspace, replace(plan, force=True)).written["files"] == manifest["files"]
 
 
 def test_the_pool_can_be_walked_for_training(workspace: Workspace) -> None:

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from icl_curate.engine.errors import CurateError, UsageError
 from icl_curate.engine.export import corpus
 from icl_curate.engine.export.corpus import ExportPlan, export, format_of
+from icl_curate.engine.export.results import ExportReport
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.index.formulas import escaped, plain
 from icl_curate.engine.progress import CancelToken
@@ -53,7 +54,7 @@ def test_an_export_indexed_again_is_the_same_pool(store: Workspace, tmp_path: Pa
     export(store, ExportPlan(out, format))
     again = Workspace.create(tmp_path / "again")
     report = index_pool(again, IndexPlan(paths=(str(out),), encoder=None))
-    assert report.skipped == []
+    assert report.skipped == ()
     before = [replace(d, row=0, metadata={}) for d in fetch(store, active_rows(store))]
     after = [replace(d, row=0, metadata={}) for d in fetch(again, active_rows(again))]
     assert after == before
@@ -122,7 +123,7 @@ def test_chat_lines_are_what_trainers_read(store: Workspace, tmp_path: Path) -> 
 
 def test_dspy_examples_are_flat_and_name_their_inputs(store: Workspace, tmp_path: Path) -> None:
     out = tmp_path / "demos.json"
-    manifest = export(store, ExportPlan(out, "dspy"))
+    manifest = export(store, ExportPlan(out, "dspy")).written
     examples = json.loads(out.read_text(encoding="utf-8"))
     assert [e["output"] for e in examples] == [r["output"] for r in ROWS]
     assert set(manifest["input_keys"]) <= {"input", "options", "context"}
@@ -140,7 +141,7 @@ def test_the_hf_folder_names_its_files_in_the_card(store: Workspace, tmp_path: P
 def test_the_manifest_tells_what_was_taken_out(store: Workspace, tmp_path: Path) -> None:
     decide(store, "prune", "source", ["s1"], "wrong labels", "ada")
     out = tmp_path / "out.jsonl"
-    manifest = export(store, ExportPlan(out, deduplicate=True))
+    manifest = export(store, ExportPlan(out, deduplicate=True)).written
     assert manifest["counts"] == {"pool": 4, "active": 2, "retired": 0, "exported": {"pool": 1}}
     assert manifest["files"] == {"out.jsonl": hashlib.sha256(out.read_bytes()).hexdigest()}
     assert manifest["sources"][0] == {"source": "s1", "demonstrations": 2, "active": 0, "exported": 0}
@@ -166,8 +167,10 @@ def test_a_dry_run_counts_what_would_be_written_and_writes_nothing(
     told = export(store, replace(plan, dry_run=True))
     assert set(tmp_path.iterdir()) == before
     written = export(store, plan)
-    assert told["counts"]["exported"] == written["counts"]["exported"]
-    assert told["counts"]["exported"]["pool"] == 2
+    assert told.exported == written.exported
+    assert told.exported["pool"] == 2
+    for report in (told, written):
+        assert ExportReport.from_json(report.as_json()).as_json() == report.as_json()
     with pytest.raises(UsageError, match="exists"):
         export(store, replace(plan, dry_run=True))
 
@@ -228,7 +231,7 @@ def publish_text(out: Path, format: str, text: str) -> None:
         return {"files": {"data.txt": corpus.settled_digest(file)}}
 
     corpus.check_target(plan)
-    corpus.publish(plan, write)
+    corpus.publish(plan, {}, write)
 
 
 @pytest.mark.parametrize("format", ["jsonl", "hf"])
@@ -289,7 +292,7 @@ def test_a_csv_runs_nothing_in_a_spreadsheet_and_reads_back_the_same(tmp_path: P
     pool.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     store = Workspace.create(tmp_path / "w")
     index_pool(store, IndexPlan((str(pool),), encoder=None))
-    manifest = export(store, ExportPlan(tmp_path / "out.csv", "csv"))
+    manifest = export(store, ExportPlan(tmp_path / "out.csv", "csv")).written
     assert manifest["formulas_escaped"] is True
     with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
         cells = [cell for row in csv.reader(file) for cell in row]
@@ -299,7 +302,7 @@ def test_a_csv_runs_nothing_in_a_spreadsheet_and_reads_back_the_same(tmp_path: P
     assert [(d.id, d.input, d.output, d.source) for d in fetch(again, active_rows(again))] == [
         (row["id"], row["input"], row["output"], row["source"]) for row in rows
     ]
-    kept = export(store, ExportPlan(tmp_path / "raw.csv", "csv", escape_formulas=False))
+    kept = export(store, ExportPlan(tmp_path / "raw.csv", "csv", escape_formulas=False)).written
     assert kept["formulas_escaped"] is False
     with (tmp_path / "raw.csv").open(encoding="utf-8", newline="") as file:
         assert [row["output"] for row in csv.DictReader(file)] == FORMULAS

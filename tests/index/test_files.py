@@ -205,7 +205,7 @@ def test_columns_of_every_type_are_kept_beside_a_row(tmp_path: Path) -> None:
     pq.write_table(pa.table({"input": ["a", "b"], "output": ["x", "y"], **EXOTIC}), path)
     store = Workspace.create(tmp_path / "w")
     report = index_pool(store, IndexPlan((str(path),), encoder=None))
-    assert report.skipped == []
+    assert report.skipped == ()
     kept = fetch(store, active_rows(store))[0].metadata
     assert set(kept) == set(EXOTIC) - {"null"}
     for kind in ("nanoseconds", "nanoseconds of a zone", "map of moments", "struct of moments"):

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 from icl_curate.engine.errors import Cancelled, UsageError
-from icl_curate.engine.index.build import IndexPlan, IndexReport, dry_run_index, index_pool
+from icl_curate.engine.index.build import IndexPlan, dry_run_index, index_pool
+from icl_curate.engine.index.results import IndexReport
 from icl_curate.engine.progress import CancelToken, Event
 from icl_curate.engine.store.demonstrations import active_rows, fetch, find, groups, queries, task_of
 from icl_curate.engine.store.workspace import Workspace
@@ -164,8 +165,8 @@ def test_a_rehearsal_tells_what_the_run_then_does_and_changes_nothing(tmp_path: 
         assert (state(Workspace.open(path)) if path.exists() else None) == before
         done = index_pool(Workspace.create(path), plan)
         assert done.duplicates is not None
-        found = replace(done, duplicates=None, leaking=None, skipped=[])
-        assert replace(told, skipped=[]) == found
+        found = replace(done, duplicates=None, leaking=None, skipped=(), dry_run=True)
+        assert replace(told, skipped=()) == found
         assert [(Path(s.file).name, s.line) for s in told.skipped] == [(s.file, s.line) for s in done.skipped]
         again = dry_run_index(path, plan)
         assert (again.added, again.retired, again.revived, again.encoded, again.unchanged_files) == (0, 0, 0, 0, 2)
@@ -244,7 +245,7 @@ def test_leaks_are_told(store: Workspace, tmp_path: Path) -> None:
         store, put(tmp_path / "p.jsonl", pool), validation=(put(tmp_path / "v.jsonl", [leaked[0], *made(5, 1)]),),
         test=(put(tmp_path / "t.jsonl", [*made(5, 2), leaked[1]]),),
     )  # fmt: skip
-    assert report.leaking == ["l1", "l2"]
+    assert report.leaking == ("l1", "l2")
     assert report.as_json()["leaks"] == 2
 
 

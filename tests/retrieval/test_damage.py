@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 from icl_curate.engine.errors import CurateError
-from icl_curate.engine.index.build import IndexPlan, IndexReport, dry_run_index, index_pool
+from icl_curate.engine.index.build import IndexPlan, dry_run_index, index_pool
+from icl_curate.engine.index.results import IndexReport
 from icl_curate.engine.pool.records import Query
 from icl_curate.engine.ranker import policy
 from icl_curate.engine.ranker.inference import import_ranker

@@ -20,7 +20,7 @@ from ....engine.calibrate.results import SteppedQuery
 from ....engine.calibrate.round_runner import CalibrationPlan
 from ....engine.llm.asking import price_of
 from ....engine.llm.budget import Budget
-from ....engine.llm.planning import Plan
+from ....engine.llm.cost import Plan
 from ....engine.pool.display import display_line
 from ....engine.pool.records import Query
 from ....engine.progress import CancelToken

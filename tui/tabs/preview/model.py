@@ -18,7 +18,7 @@ from ....engine.arrays import Int64s
 from ....engine.errors import CurateError
 from ....engine.llm.asking import price_of
 from ....engine.llm.budget import Budget
-from ....engine.llm.planning import Plan
+from ....engine.llm.cost import Plan
 from ....engine.pool.display import display_line
 from ....engine.pool.prompts import Prompt
 from ....engine.pool.records import Demonstration, Query

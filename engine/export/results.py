@@ -1,0 +1,54 @@
+"""What an export wrote: the object of ``export --json``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .. import contract
+
+MANIFEST_VERSION = 1
+"""The ``schema_version`` of the manifest file, which is not that of ``--json``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportReport:
+    """A file or folder and its manifest. ``exported``: rows by split. ``written``: the manifest as it was written, a
+    file format of its own that other tools read, so it stays plain data; None in a dry run, which writes nothing."""
+
+    out: str
+    manifest: str
+    format: str
+    exported: Mapping[str, int]
+    written: Mapping[str, Any] | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The ``export --json`` contract: where things stand, and the manifest's own keys as far as they are known."""
+        known: Mapping[str, Any]
+        if self.written is None:
+            known = {"dry_run": True, "format": self.format, "counts": {"exported": dict(self.exported)}}
+        else:
+            known = {key: value for key, value in self.written.items() if key != "schema_version"}
+        return {"out": self.out, "manifest": self.manifest, **known}
+
+    @classmethod
+    def from_json(cls, told: Any) -> ExportReport:
+        """From what `as_json` gave. Raises `ValueError` for anything else."""
+        found = contract.from_json(_Told, told)
+        written = None if found.dry_run else {key: told[key] for key in told if key not in ("out", "manifest")}
+        return cls(found.out, found.manifest, found.format, found.counts.exported, written)
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    exported: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    out: str
+    manifest: str
+    format: str
+    counts: _Counts
+    dry_run: bool = False

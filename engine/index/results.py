@@ -1,0 +1,55 @@
+"""What an index run did: the object of ``index --json``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .. import contract
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A record that could not be used."""
+
+    file: str
+    line: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class IndexReport:
+    """What stands in the workspace now and what this run changed; counts are rows. ``duplicates``: by kind. A dry run
+    looks for no repeats and no leaks: None."""
+
+    demonstrations: int
+    sources: int
+    validation: int
+    test: int
+    skipped: tuple[Skipped, ...]
+    duplicates: Mapping[str, int] | None
+    leaking: tuple[str, ...] | None
+    added: int
+    retired: int
+    revived: int
+    unchanged_files: int
+    task: str
+    encoded: int
+    encoder: str | None
+    dry_run: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """The ``index --json`` contract; ``duplicates`` and ``leaks`` are counts, the details stand beside them."""
+        return contract.to_json(self) | {
+            "duplicates": None if self.duplicates is None else sum(self.duplicates.values()),
+            "duplicates_by_kind": self.duplicates,
+            "leaks": None if self.leaking is None else len(self.leaking),
+        }
+
+    @classmethod
+    def from_json(cls, told: Any) -> IndexReport:
+        """From what `as_json` gave. Raises `ValueError` for anything else."""
+        if not isinstance(told, Mapping):
+            raise ValueError("IndexReport is not an object")
+        return contract.from_json(cls, {**told, "duplicates": told.get("duplicates_by_kind")})

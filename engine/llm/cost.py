@@ -1,0 +1,45 @@
+"""What asking would take: counted beforehand, and the object of ``--dry-run --json``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from .. import contract
+from ..contract import SPREAD
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What `ask` would do with a list of requests.
+
+    ``distinct`` of the ``requests`` differ; ``cached`` of these are answered, ``to_ask`` are left. The token
+    counts and the ``cost`` in US dollars are ranges (low, high) for those left; the cost is None where the price
+    is not known. A local model counts its prompt tokens exactly and costs nothing.
+    """
+
+    requests: int
+    distinct: int
+    cached: int
+    to_ask: int
+    tokens_in: tuple[int, int]
+    tokens_out: tuple[int, int]
+    cost: tuple[float, float] | None
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """What a piece of work would ask; ``destination`` says where its prompts would go, empty where they would stay on
+    this machine."""
+
+    plan: Plan = field(metadata=SPREAD)
+    destination: str
+
+    def as_json(self) -> dict[str, Any]:
+        """The contract of ``--dry-run --json``, for one of several pieces."""
+        return contract.to_json(self)
+
+    @classmethod
+    def from_json(cls, told: object) -> DryRun:
+        """From what `as_json` gave. Raises `ValueError` for anything else."""
+        return contract.from_json(cls, told)
