@@ -143,21 +143,7 @@ def _prune_tuned(workspace: Path, settings: Settings, noise: float, reason: str,
 
 def _show_change(change: Change, dry_run: bool, as_json: bool) -> None:
     if as_json:
-        print_json(
-            {
-                "dry_run": dry_run,
-                "batch": change.batch,
-                "action": change.action,
-                "targets": list(change.targets),
-                "pruned": list(change.pruned_sources),
-                "kept": list(change.kept_sources),
-                "active_before": change.active_before,
-                "active_after": change.active_after,
-                "validation_before": None,  # filled by --tune, which learns source weights
-                "validation_after": None,
-                "curve": [],
-            }
-        )
+        print_json({"dry_run": dry_run, **change.as_json()})
         return
     verb = "would leave" if dry_run else "leaves"
     what = "undo of decision" if change.action == "undo" else f"{change.action} {change.scope}"

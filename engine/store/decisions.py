@@ -11,7 +11,7 @@ import getpass
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Literal
 
 import duckdb
 
@@ -36,6 +36,21 @@ class Change:
     pruned_sources: tuple[str, ...]
     """Sources with no active demonstration left."""
     kept_sources: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """The contract of ``prune --json`` and ``restore --json``; what only ``--tune`` measures is null."""
+        return {
+            "batch": self.batch,
+            "action": self.action,
+            "targets": list(self.targets),
+            "pruned": list(self.pruned_sources),
+            "kept": list(self.kept_sources),
+            "active_before": self.active_before,
+            "active_after": self.active_after,
+            "validation_before": None,
+            "validation_after": None,
+            "curve": [],
+        }
 
 
 @dataclass(frozen=True, slots=True)
