@@ -21,6 +21,7 @@ from typer.core import TyperGroup
 
 from .commands.audit import audit
 from .commands.calibrate import calibrate
+from .commands.check import check
 from .commands.config import config
 from .commands.decide import history, prune, restore
 from .commands.demo import demo
@@ -77,8 +78,8 @@ app.add_typer(jobs_app, name="jobs")
 
 # in the order of a typical session
 for command in (
-    index, status, sources, demos, prune, restore, history, preview, evaluate, calibrate, export, config, demo, topics,
-    review, audit,
+    index, status, check, sources, demos, prune, restore, history, preview, evaluate, calibrate, export, config, demo,
+    topics, review, audit,
 ):  # fmt: skip
     app.command()(command)
 for command in (llm_check, llm_record, llm_trust):

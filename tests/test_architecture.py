@@ -21,14 +21,24 @@ FLOORS = [  # from the ground up; parts on one floor do not import each other
     {"trust"},
     {"retrieval"},
     {"index", "llm"},
-    {"sources", "ranker", "topics"},
+    {"checks", "sources", "ranker", "topics"},
     {"select"},
     {"evaluate"},
     {"calibrate"},
     {"export", "jobs"},
 ]
 LEVEL = {name: level for level, names in enumerate(FLOORS) for name in names}
-HEAVY = {"torch", "sentence_transformers", "transformers", "openai", "textual", "scipy", "sklearn"}
+HEAVY = {
+    "torch",
+    "sentence_transformers",
+    "transformers",
+    "openai",
+    "textual",
+    "scipy",
+    "sklearn",
+    "cleanlab",
+    "pandas",
+}
 
 
 def _imports(path: Path) -> set[str]:

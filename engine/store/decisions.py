@@ -76,12 +76,13 @@ def decide(
     action: Action,
     scope: Scope,
     targets: Sequence[str],
-    reason: str = "",
+    reason: str | Sequence[str] = "",
     who: str = "",
     *,
     dry_run: bool = False,
 ) -> Change:
-    """Prune, restore or keep sources (by name) or demonstrations (by id), as one batch.
+    """Prune, restore or keep sources (by name) or demonstrations (by id), as one batch; ``reason`` is one for all of
+    them, or one for each.
 
     With ``dry_run`` the same steps are taken and rolled back. Raises `UsageError` for a target that does not exist.
     """
@@ -116,7 +117,9 @@ def history(workspace: Workspace, limit: int | None = None) -> list[Entry]:
         rows = con.execute(
             """
             SELECT batch, any_value(decided_at), any_value(who), any_value(action), any_value(scope),
-                   list(target ORDER BY seq), any_value(reason), batch IN (FROM undone)
+                   list(target ORDER BY seq),
+                   arg_min(reason, seq) || CASE WHEN count(DISTINCT reason) > 1 THEN ' …' ELSE '' END,
+                   batch IN (FROM undone)
               FROM decisions GROUP BY batch ORDER BY batch DESC LIMIT ?
             """,
             [limit if limit is not None else 1 << 60],
@@ -163,15 +166,24 @@ def _apply(workspace: Workspace, append: _Append, action: str, scope: str, dry_r
 
 
 def _append(
-    con: duckdb.DuckDBPyConnection, batch: int, action: str, scope: str, targets: Sequence[str], reason: str, who: str
+    con: duckdb.DuckDBPyConnection,
+    batch: int,
+    action: str,
+    scope: str,
+    targets: Sequence[str],
+    reason: str | Sequence[str],
+    who: str,
 ) -> None:
+    reasons = [reason] * len(targets) if isinstance(reason, str) else list(reason)
+    if len(reasons) != len(targets):
+        raise ValueError(f"{len(reasons)} reasons for {len(targets)} targets")
     con.execute(
         """
         INSERT INTO decisions
-        SELECT ? + generate_subscripts(targets, 1) - 1, ?, ?, ?, ?, ?, unnest(targets), ?
-          FROM (SELECT CAST(? AS VARCHAR[]) AS targets)
+        SELECT ? + generate_subscripts(targets, 1) - 1, ?, ?, ?, ?, ?, unnest(targets), unnest(reasons)
+          FROM (SELECT CAST(? AS VARCHAR[]) AS targets, CAST(? AS VARCHAR[]) AS reasons)
         """,
-        [_next(con, "seq"), batch, _now(), who or me(), action, scope, reason, list(targets)],
+        [_next(con, "seq"), batch, _now(), who or me(), action, scope, list(targets), reasons],
     )
 
 

@@ -288,6 +288,39 @@ LEAKS = """
 """Ids of validation and test queries that are also in the pool, exactly or nearly."""
 
 
+@dataclass(frozen=True, slots=True)
+class Leak:
+    """A row of the active pool, and a validation or test query of its duplicate group."""
+
+    row: int
+    id: str
+    split: str
+    input: str
+
+
+def leaks(workspace: Workspace) -> list[Leak]:
+    """Rows of the active pool that queries repeat, exactly or nearly, as the index found them; ``id`` and ``input`` are
+    the query's."""
+    with workspace.read() as con:
+        found = con.execute(
+            """
+            WITH grouped AS (
+                SELECT t.*, coalesce(d.of, t.row) AS of FROM demonstrations t LEFT JOIN duplicates d USING (row)
+            )
+            SELECT p.row, q.id, q.split, q.input FROM grouped p JOIN grouped q USING (of)
+             WHERE p.row IN (SELECT row FROM active) AND q.split <> 'pool' AND q.retired_at IS NULL
+             ORDER BY p.row, q.row
+            """
+        ).fetchall()
+    return [Leak(*row) for row in found]
+
+
+def similarities(workspace: Workspace) -> dict[int, float]:
+    """By row number the similarity of repeats with the first row of their group."""
+    with workspace.read() as con:
+        return dict(con.execute("SELECT row, similarity FROM duplicates").fetchall())
+
+
 def next_row(con: duckdb.DuckDBPyConnection) -> int:
     """The number the next new row gets."""
     row = con.execute("SELECT coalesce(max(row), -1) + 1 FROM demonstrations").fetchone()

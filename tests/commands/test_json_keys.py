@@ -23,8 +23,8 @@ KEYS = Path(__file__).with_name("json_keys.json")
 
 NAMED = {
     "accuracy_by_shots", "arms", "calls", "counts.exported", "duplicates", "duplicates_by_kind", "easy_by_shots",
-    "estimators", "files", "hard_by_shots", "llama_factory", "means", "methods", "metrics.sources", "origins", "parts",
-    "prompts_by_shots", "runs", "scores", "settings",
+    "estimators", "files", "hard_by_shots", "kinds", "llama_factory", "means", "methods", "metrics.sources",
+    "numbers", "origins", "parts", "prompts_by_shots", "runs", "scores", "settings",
 }  # fmt: skip
 """Objects whose own keys are names from the data, by the end of their path."""
 
@@ -37,6 +37,8 @@ TRAINED = ("-m", "zero,random,bm25,dense,ranker,topick", "-n", "8", "-k", "3", "
 COMMANDS: dict[str, tuple[str, ...]] = {
     "index": ("index", "pool/*.jsonl", "--validation", "validation.jsonl", "--test", "test.jsonl"),
     "index --dry-run": ("index", "--dry-run"),
+    "check": ("check",),
+    "check --accept": ("check", "--accept", "duplicate", "--dry-run"),
     "sources, untrained": ("sources",),
     "evaluate --dry-run": ("evaluate", "--dry-run"),
     "train all --dry-run": ("train", "all", "--dry-run"),

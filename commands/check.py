@@ -1,0 +1,81 @@
+"""What is wrong with the pool before any LLM is asked: `check`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..engine.errors import UsageError
+from ..render.terminal import print_json, say
+from .options import DEFAULT_WORKSPACE, DryRunOption, JsonOption, ShotsOption, WorkspaceOption
+from .shared import narrated, open_workspace, settings_of
+
+if TYPE_CHECKING:
+    from ..engine.checks.results import Kind
+
+
+def check(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            help="Kinds to look for, separated by commas: label, conflict, duplicate, leak, outlier, class, empty, "
+            "cut, mojibake, refusal (default: all)."
+        ),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Maximum number of findings to show.")] = 20,
+    accept: Annotated[
+        str | None, typer.Option(help="Prune the rows found of these kinds, separated by commas.")
+    ] = None,
+    k: ShotsOption = None,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Find wrong labels, conflicts, duplicates, leaks, outliers and broken texts. No LLM is asked."""
+    from ..engine.checks.check import check_pool
+    from ..engine.checks.results import KINDS
+
+    accepted = _kinds(accept) if accept is not None else ()
+    wanted = _kinds(kind) if kind is not None else KINDS
+    if set(accepted) - set(wanted):
+        raise UsageError("--accept names a kind that --kind leaves out", "icl-curate check --help")
+    store = open_workspace(workspace)
+    with narrated() as (report, cancel):
+        found = check_pool(store, settings_of(workspace, k=k), wanted, report, cancel)
+    reasons = found.accepted(accepted)
+    change = None
+    if reasons:
+        from ..engine.store.decisions import decide
+
+        change = decide(store, "prune", "demonstration", list(reasons), list(reasons.values()), dry_run=dry_run)
+    if as_json:
+        print_json(
+            found.as_json()
+            | {
+                "dry_run": dry_run,
+                "pruned": list(reasons),
+                "batch": change.batch if change else None,
+                "active_after": change.active_after if change else found.checked,
+            }
+        )
+        return
+    from ..render.checks import show_checks
+
+    show_checks(found, limit)
+    if accepted and change is None:
+        say("nothing to prune of these kinds")
+    elif change:
+        verb = "would leave" if dry_run else "leaves"
+        say(f"prune {len(reasons):,} demonstrations: {verb} {change.active_after:,} of {change.active_before:,} active")
+        if not dry_run:
+            say("undo with: icl-curate prune --undo")
+
+
+def _kinds(named: str) -> tuple[Kind, ...]:
+    from ..engine.checks.results import KINDS
+
+    names = {name.strip() for name in named.split(",")}
+    if unknown := sorted(names - set(KINDS)):
+        raise UsageError(f"unknown kind '{unknown[0]}'", f"use some of: {', '.join(KINDS)}")
+    return tuple(kind for kind in KINDS if kind in names)

@@ -1,0 +1,126 @@
+"""All checks over the active pool of a workspace."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+
+import numpy as np
+
+from ..arrays import Float32s, Int64s
+from ..errors import UsageError
+from ..pool.records import Demonstration
+from ..progress import CancelToken, Report, silent
+from ..retrieval.view import PoolView
+from ..settings import Settings
+from ..store.demonstrations import fetch, groups, leaks, similarities
+from ..store.workspace import Workspace
+from .labels import FOLDS, Judged, judge_labels
+from .outliers import far_rows
+from .repeats import leak_findings, repeat_findings
+from .results import KINDS, REVIEW, CheckReport, Finding, Kind, finding
+from .texts import text_findings
+
+
+def check_pool(
+    workspace: Workspace,
+    settings: Settings,
+    kinds: Collection[Kind] = KINDS,
+    report: Report = silent,
+    cancel: CancelToken | None = None,
+) -> CheckReport:
+    """Look for ``kinds`` of faults in the active pool; no LLM is asked and nothing is encoded. Raises `UsageError`
+    where the pool is empty, `Cancelled` between steps."""
+    view = PoolView(workspace, settings, report, cancel)
+    rows = fetch(workspace, view.rows)
+    repeated = groups(workspace)[view.rows]
+    notes: list[str] = []
+    found: list[Finding] = []
+    vectors = _vectors(view, notes) if {"label", "conflict", "outlier"} & set(kinds) else None
+    judged = _judged(view, rows, repeated, vectors, kinds, notes)
+    if judged and "label" in kinds:
+        found += label_findings(rows, judged)
+    if {"conflict", "duplicate"} & set(kinds):
+        quality = judged.quality if judged else None
+        found += repeat_findings(rows, repeated, similarities(workspace), view.task, quality)
+    if "leak" in kinds:
+        found += leak_findings({row.row: row for row in rows}, leaks(workspace))
+    if vectors is not None and "outlier" in kinds:
+        found += outlier_findings(rows, vectors, repeated, report, cancel)
+    if "class" in kinds and view.task.kind == "labels":
+        found += class_findings(rows, max(FOLDS, settings.k))
+    if {"empty", "cut", "mojibake", "refusal"} & set(kinds):
+        found += text_findings(rows, view.task)
+    return CheckReport.of(len(rows), [one for one in found if one.kind in kinds], kinds, notes)
+
+
+def _vectors(view: PoolView, notes: list[str]) -> Float32s | None:
+    try:
+        return view.vectors(view.rows)
+    except UsageError as error:
+        notes.append(f"labels and outliers not looked for: {error.what}; {error.fix}")
+        return None
+
+
+def _judged(
+    view: PoolView,
+    rows: Sequence[Demonstration],
+    repeated: Int64s,
+    vectors: Float32s | None,
+    kinds: Collection[Kind],
+    notes: list[str],
+) -> Judged | None:
+    """The labels of a pool that has labels, if a kind that needs them is looked for."""
+    if vectors is None or not {"label", "conflict"} & set(kinds):
+        return None
+    if view.task.kind != "labels":
+        if "label" in kinds:
+            notes.append(f"labels not looked for: the task is {view.task.kind}")
+        return None
+    judged = judge_labels(vectors, [row.output for row in rows], repeated, view.report, view.cancel)
+    unjudged = len(rows) if judged is None else int(np.count_nonzero(judged.labels < 0))
+    if unjudged and "label" in kinds:
+        notes.append(f"{unjudged:,} labels not judged: their classes have fewer than {FOLDS} rows of their own")
+    return judged
+
+
+def label_findings(rows: Sequence[Demonstration], judged: Judged) -> Iterator[Finding]:
+    """Rows whose label is suspected."""
+    suggested = judged.suggested()
+    for place in np.flatnonzero(judged.suspect).tolist():
+        row, other = rows[place], int(suggested[place])
+        own = float(judged.probabilities[place, judged.labels[place]])
+        p, quality = float(judged.probabilities[place, other]), float(judged.quality[place])
+        name = judged.names[other]
+        told = f"suggested {name} at {_decimals(p)}, given {row.output} at {_decimals(own)}"
+        yield finding(row, "label", 1.0 - quality, told, f"relabel: {name}", given=own, suggested=p, quality=quality)
+
+
+def outlier_findings(
+    rows: Sequence[Demonstration],
+    vectors: Float32s,
+    repeated: Int64s,
+    report: Report = silent,
+    cancel: CancelToken | None = None,
+) -> Iterator[Finding]:
+    """Rows far from all others."""
+    places, distances, middle, limit = far_rows(vectors, repeated, report, cancel)
+    for place, distance in zip(places.tolist(), distances.tolist(), strict=True):
+        told = f"far from its nearest rows: distance {_decimals(distance)}, usually {_decimals(middle)}"
+        severity = min(0.3 + (distance - limit), 1.0)
+        yield finding(rows[place], "outlier", severity, told, distance=distance, usual=middle, limit=limit)
+
+
+def class_findings(rows: Sequence[Demonstration], least: int) -> Iterator[Finding]:
+    """Rows of classes with fewer than ``least`` rows: too few to be judged, or to fill a prompt."""
+    counts = Counter(row.output for row in rows)
+    for row in rows:
+        count = counts[row.output]
+        if count < least:
+            told = f"{row.output} has {count} row(s), fewer than {least}"
+            yield finding(row, "class", 0.2, told, REVIEW, rows=count, least=least)
+
+
+def _decimals(share: float) -> str:
+    """As ``.93``."""
+    return f"{share:.2f}".removeprefix("0")

@@ -1,0 +1,143 @@
+"""Suspected labels: confident learning (Northcutt, Jiang and Chuang 2021) by cleanlab.
+
+Each row's probabilities come from classifiers that did not see it, nor what nearly repeats it: copies of a wrong label
+would vouch for each other. Two passes: the second fits without the rows that the first suspects, so that many wrong
+labels of a class do not teach the classifier that they are right.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..arrays import Bools, Float32s, Float64s, Int64s
+from ..progress import CancelToken, Event, Report, silent
+from ..retrieval.threads import one_blas_thread
+
+FOLDS = 5
+STRENGTH = 2.0
+"""Inverse of the penalty on a logistic regression's weights. Vectors have length 1, so the customary 1 is a strong one;
+on a noisy pool a weaker one than this learns the noise."""
+
+MOST_FITTED = 20_000
+"""Rows that a classifier is fitted on; more make no difference to some hundred weights a class, and take longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Labels as the classifiers see them.
+
+    ``labels`` (n,) are places among ``names``; a row whose class has too few independent rows to be judged has -1.
+    ``quality`` (n,) is cleanlab's normalised margin, from 0 (surely wrong) to 1; 1 where nothing was judged.
+    ``probabilities`` (n, len(names)); ``suspect`` (n,).
+    """
+
+    names: tuple[str, ...]
+    labels: Int64s
+    probabilities: Float64s
+    quality: Float64s
+    suspect: Bools
+
+    def suggested(self) -> Int64s:
+        """The likeliest label that is not the row's own, (n,), as a place among ``names``."""
+        others = self.probabilities.copy()
+        judged = np.flatnonzero(self.labels >= 0)
+        others[judged, self.labels[judged]] = -1.0
+        return np.asarray(others.argmax(axis=1), np.int64)
+
+
+def judge_labels(
+    vectors: Float32s,
+    outputs: list[str],
+    groups: Int64s,
+    report: Report = silent,
+    cancel: CancelToken | None = None,
+) -> Judged | None:
+    """Judge the labels ``outputs`` (n,) of rows with vectors (n, d); rows of one of the ``groups`` (n,) repeat each
+    other. None where fewer than two classes have `FOLDS` groups: nothing can be learnt from them. Raises `Cancelled`
+    between folds."""
+    from cleanlab.filter import find_label_issues
+    from cleanlab.rank import get_label_quality_scores
+
+    names, labels = _classes(outputs, groups)
+    rows = np.flatnonzero(labels >= 0)
+    if len(names) < 2:
+        return None
+    x, y = vectors[rows], labels[rows]
+    folds = fold_of(y, groups[rows])
+    bad = np.zeros(len(rows), np.bool_)
+    with one_blas_thread(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of cleanlab, on classes it finds no suspect in
+        for done in range(2):
+            p = _predicted(x, y, folds, bad, len(names), done, report, cancel)
+            bad = np.asarray(find_label_issues(y, p, n_jobs=1), np.bool_)
+        scores = get_label_quality_scores(y, p, method="normalized_margin")
+    quality, suspect = np.ones(len(labels)), np.zeros(len(labels), np.bool_)
+    probabilities = np.zeros((len(labels), len(names)))
+    quality[rows], suspect[rows], probabilities[rows] = np.clip(scores, 0.0, 1.0), bad, p
+    suspect[rows] &= p.argmax(axis=1) != y
+    return Judged(names, labels, probabilities, quality, suspect)
+
+
+def _classes(outputs: list[str], groups: Int64s) -> tuple[tuple[str, ...], Int64s]:
+    """Classes with at least `FOLDS` groups, and each row's place among them, -1 for another class, (n,)."""
+    found, labels = np.unique(np.array(outputs, object), return_inverse=True)
+    pairs = np.unique(np.stack([labels, groups], axis=1), axis=0)
+    enough = np.bincount(pairs[:, 0], minlength=len(found)) >= FOLDS
+    places = np.where(enough, np.cumsum(enough) - 1, -1)
+    return tuple(found[enough].tolist()), np.asarray(places[labels], np.int64)
+
+
+def fold_of(labels: Int64s, groups: Int64s, seed: int = 0) -> Int64s:
+    """The fold of each row, (n,): groups stay whole and are dealt out class by class (that of their first row), so that
+    each fold has its share of every class."""
+    heads, first, of = np.unique(groups, return_index=True, return_inverse=True)
+    order = np.lexsort((np.random.default_rng(seed).random(len(heads)), labels[first]))
+    folds = np.empty(len(heads), np.int64)
+    folds[order] = np.arange(len(heads)) % FOLDS
+    return folds[of]
+
+
+def _predicted(
+    x: Float32s,
+    y: Int64s,
+    folds: Int64s,
+    left_out: Bools,
+    classes: int,
+    done: int,
+    report: Report,
+    cancel: CancelToken | None,
+) -> Float64s:
+    """Probabilities (n, classes) of each row by a classifier fitted on the other folds, some rows left out."""
+    from sklearn.linear_model import LogisticRegression
+
+    found = np.zeros((len(y), classes))
+    for fold in range(FOLDS):
+        if cancel:
+            cancel.check()
+        report(Event("labels", done * FOLDS + fold, 2 * FOLDS))
+        train = _training(y, folds != fold, left_out)
+        model = LogisticRegression(C=STRENGTH, max_iter=200, tol=1e-3).fit(x[train], y[train])
+        tested = np.flatnonzero(folds == fold)
+        found[np.ix_(tested, model.classes_)] = model.predict_proba(x[tested])
+    report(Event("labels", (done + 1) * FOLDS, 2 * FOLDS))
+    return found
+
+
+def _training(y: Int64s, outside: Bools, left_out: Bools) -> Int64s:
+    """Places to fit on, at most `MOST_FITTED`. A class that would lose nearly all its rows keeps them: without any,
+    each of its rows would be suspected."""
+    kept = outside & ~left_out
+    lost = np.bincount(y[kept], minlength=int(y.max()) + 1) < 2
+    places = np.flatnonzero(kept | (outside & lost[y]))
+    if len(places) <= MOST_FITTED:
+        return places
+    draw = np.random.default_rng(0).random(len(places))
+    by_class = np.lexsort((draw, y[places]))
+    counts = np.bincount(y[places])
+    rank = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
+    share = (rank + 0.5) / counts[y[places[by_class]]]  # the first of every class come first: none goes missing
+    ordered = np.lexsort((share, rank >= FOLDS))
+    return np.sort(places[by_class[ordered[:MOST_FITTED]]])

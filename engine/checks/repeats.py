@@ -1,0 +1,153 @@
+"""Rows that repeat, contradict or leak others, as the index found them."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from ..arrays import Float64s, Int64s
+from ..pool.records import Demonstration, Task
+from ..retrieval.duplicates import jaccards, normalised
+from ..store.demonstrations import Leak
+from .results import REVIEW, Finding, finding
+
+BETTER = 0.1
+"""By how much the label quality of one side must exceed the other's to decide between them."""
+
+MOST_WORDS = 8
+"""A longer open answer may be one of many right ones, and contradicts nothing."""
+
+
+def repeat_findings(
+    rows: Sequence[Demonstration],
+    groups: Int64s,
+    similarity: Mapping[int, float],
+    task: Task,
+    quality: Float64s | None,
+) -> Iterator[Finding]:
+    """Repeats and conflicts among rows (n,): ``groups`` (n,) as `store.demonstrations.groups` gives them,
+    ``similarity`` by row number to the first of its group, ``quality`` (n,) of labels where they were judged."""
+    members: dict[int, list[int]] = defaultdict(list)
+    for place, group in enumerate(groups.tolist()):
+        members[group].append(place)
+    for group, places in members.items():
+        if len(places) > 1:
+            by_answer: dict[str, list[int]] = defaultdict(list)
+            for place in places:
+                by_answer[normalised(rows[place].output)].append(place)
+            for same in by_answer.values():
+                yield from _repeated([rows[place] for place in same], group, similarity)
+            if len(by_answer) > 1:
+                yield from _conflicts(rows, by_answer, task, quality)
+
+
+def _repeated(same: Sequence[Demonstration], group: int, similarity: Mapping[int, float]) -> Iterator[Finding]:
+    """All but the first of rows that say the same."""
+    first, *others = same
+    for row in others:
+        if normalised(row.input) == normalised(first.input):
+            yield finding(row, "duplicate", 0.5, f"repeats {first.id}", f"keep {first.id}", similarity=1.0)
+            continue
+        alike = similarity[row.row] if first.row == group and row.row in similarity else _similarity(first, row)
+        told = f"nearly repeats {first.id}, similarity {alike:.2f}"
+        yield finding(row, "duplicate", 0.5 * alike, told, f"keep {first.id}", similarity=alike)
+
+
+def _similarity(a: Demonstration, b: Demonstration) -> float:
+    return float(jaccards([normalised(a.input), normalised(b.input)], np.array([[0, 1]], np.int64))[0])
+
+
+def _conflicts(
+    rows: Sequence[Demonstration], by_answer: Mapping[str, Sequence[int]], task: Task, quality: Float64s | None
+) -> Iterator[Finding]:
+    """Rows of one group that say different things. Where inputs are only nearly the same, closed labels alone
+    contradict each other: an open question about France is another one about Spain."""
+    by_input: dict[str, dict[str, list[int]]] = defaultdict(dict)
+    for answer, places in by_answer.items():
+        for place in places:
+            by_input[normalised(rows[place].input)].setdefault(answer, []).append(place)
+    told: set[int] = set()
+    for answers in by_input.values():
+        if len(answers) > 1:
+            found = list(_same_input(rows, answers, task, quality))
+            told.update(place for place, _ in found)
+            yield from (one for _, one in found)
+    if task.kind == "labels" and not told:
+        yield from _near_input(rows, by_answer, quality)
+
+
+def _same_input(
+    rows: Sequence[Demonstration], answers: Mapping[str, Sequence[int]], task: Task, quality: Float64s | None
+) -> Iterator[tuple[int, Finding]]:
+    if task.kind == "open" and (
+        any(len(answer.split()) > MOST_WORDS for answer in answers) or _share_an_answer(rows, answers)
+    ):
+        return
+    winner = _winner(answers, quality)
+    total = sum(map(len, answers.values()))
+    for answer, places in answers.items():
+        if answer == winner:
+            continue
+        for place in places:
+            row = rows[place]
+            others = [other for name, held in answers.items() if name != answer for other in held]
+            against = rows[answers[winner][0]] if winner else rows[others[0]]
+            told = (
+                f"says {row.output}, {against.id} with the same input says {against.output} ({len(places)} of {total})"
+            )
+            suggestion = f"keep {against.id}" if winner else REVIEW
+            yield place, finding(row, "conflict", 0.8, told, suggestion, agree=len(places), rows=total)
+
+
+def _near_input(
+    rows: Sequence[Demonstration], answers: Mapping[str, Sequence[int]], quality: Float64s | None
+) -> Iterator[Finding]:
+    """Nearly the same question may have another answer, so a row goes only where its label is doubted as well."""
+    winner = _winner(answers, quality)
+    for answer, places in answers.items():
+        other = winner if winner and winner != answer else next(name for name in answers if name != answer)
+        against = rows[answers[other][0]]
+        for place in places if answer != winner else ():
+            doubted = winner is not None and quality is not None and quality[place] < 0.5
+            told = f"says {rows[place].output}, {against.id} with nearly the same input says {against.output}"
+            suggestion = f"keep {against.id}" if doubted else REVIEW
+            yield finding(rows[place], "conflict", 0.6 if doubted else 0.3, told, suggestion, agree=len(places))
+
+
+def _winner(answers: Mapping[str, Sequence[int]], quality: Float64s | None) -> str | None:
+    """The answer that most rows give or, of several such, the one whose rows have clearly the best labels."""
+    counts = Counter({answer: len(places) for answer, places in answers.items()})
+    most = counts.most_common(1)[0][1]
+    best = [answer for answer, count in counts.items() if count == most]
+    if len(best) == 1:
+        return best[0]
+    if quality is None:
+        return None
+    by_quality = sorted(best, key=lambda answer: -float(quality[list(answers[answer])].mean()))
+    first, second = (float(quality[list(answers[answer])].mean()) for answer in by_quality[:2])
+    return by_quality[0] if first - second >= BETTER else None
+
+
+def _share_an_answer(rows: Sequence[Demonstration], answers: Mapping[str, Sequence[int]]) -> bool:
+    """Whether one answer is accepted by all: the outputs are names of one thing."""
+    accepted = [
+        {answer, *(normalised(other) for place in places for other in rows[place].answers)}
+        for answer, places in answers.items()
+    ]
+    return bool(set.intersection(*accepted))
+
+
+def leak_findings(rows: Mapping[int, Demonstration], leaks: Sequence[Leak]) -> Iterator[Finding]:
+    """Rows, by number, that a validation or test query repeats; each once, whatever number of queries does."""
+    queries: dict[int, list[Leak]] = defaultdict(list)
+    for leak in leaks:
+        if leak.row in rows:
+            queries[leak.row].append(leak)
+    for number, found in queries.items():
+        row, first = rows[number], found[0]
+        exact = any(normalised(row.input) == normalised(leak.input) for leak in found)
+        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        told = f"{'repeats' if exact else 'nearly repeats'} the {first.split} query {first.id}{more}"
+        yield finding(row, "leak", 0.9 if exact else 0.7, told, queries=len(found))

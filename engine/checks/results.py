@@ -1,0 +1,86 @@
+"""What a check found: the object of ``check --json``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from .. import contract
+from ..pool.records import Demonstration
+
+Kind = Literal["label", "conflict", "duplicate", "leak", "outlier", "class", "empty", "cut", "mojibake", "refusal"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+REVIEW = "review"
+"""The suggestion where nothing says which way to decide."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing wrong with one row of the active pool.
+
+    ``severity`` is from 0 to 1; ``evidence`` is a sentence, ``numbers`` are the figures behind it. ``suggestion`` is
+    ``prune``, ``relabel: X``, ``keep ID`` (that row stays in place of this one) or ``review``.
+    """
+
+    row: int
+    id: str
+    source: str
+    kind: Kind
+    severity: float
+    evidence: str
+    suggestion: str
+    numbers: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def prunes(self) -> bool:
+        """Whether to accept it takes the row out of the pool."""
+        return self.suggestion != REVIEW
+
+    @property
+    def reason(self) -> str:
+        """What the history says of a decision that accepts it."""
+        return f"check: {self.kind}, {self.evidence}"
+
+
+def finding(
+    row: Demonstration, kind: Kind, severity: float, evidence: str, suggestion: str = "prune", **numbers: float
+) -> Finding:
+    """A finding on a row, its figures rounded to four digits."""
+    told = {name: round(float(value), 4) for name, value in numbers.items()}
+    return Finding(row.row, row.id, row.source, kind, round(float(severity), 4), evidence, suggestion, told)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """Findings, the worst first; a row can have several. ``kinds`` counts those of each kind that was looked for,
+    ``notes`` say what could not be."""
+
+    checked: int
+    rows: tuple[Finding, ...]
+    kinds: Mapping[Kind, int]
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls, checked: int, found: Collection[Finding], looked_for: Collection[Kind], notes: Collection[str]
+    ) -> CheckReport:
+        """Sorted and counted."""
+        counts = Counter(one.kind for one in found)
+        ordered = sorted(found, key=lambda one: (-one.severity, KINDS.index(one.kind), one.row))
+        kinds = {kind: counts[kind] for kind in KINDS if kind in looked_for}
+        return cls(checked, tuple(ordered), kinds, tuple(notes))
+
+    def accepted(self, kinds: Collection[str]) -> dict[str, str]:
+        """Ids of rows that accepting these kinds prunes, each with the reason of its worst finding."""
+        found: dict[str, str] = {}
+        for one in self.rows:
+            if one.kind in kinds and one.prunes:
+                found.setdefault(one.id, one.reason)
+        return found
+
+    def as_json(self) -> dict[str, Any]:
+        """The ``check --json`` contract."""
+        return contract.to_json(self)

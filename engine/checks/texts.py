@@ -1,0 +1,117 @@
+"""Texts that went wrong on their way into the pool: empty, cut off, decoded wrongly, or refusals of a model."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+from ..pool.records import Demonstration, Task
+from .results import Finding, Kind, finding
+
+PLACEHOLDERS = frozenset({"n/a", "#n/a", "null", "nan", "undefined", "tbd", "todo", "#value!", "[object object]"})
+_CUT_MARK = re.compile(r"(\[truncated\]|\(truncated\)|<truncated>|\[\.\.\.\]|\[…\])\s*$", re.IGNORECASE)
+_ENDED = re.compile(r"[.!?。！？…:;)\]}\"'”’»`|>*]\s*$")
+LONG, PILED, MOSTLY = 100, 5, 0.9
+"""Characters from which on a text is long; texts of the greatest length that are no chance; the share of long texts
+that end like sentences in a pool where one that does not is odd."""
+
+_SORRY = r"^\W*((i'?m|i am|we are|we're) )?(very |so )?(sorry|afraid)\b[^.!?]{0,20}?"
+_SELF = (
+    r"(as an? (ai|artificial intelligence|(large )?language model)\b"
+    r"|i('m| am) ((just |only )?an? (ai|(large )?language model)|programmed to)\b"
+)
+_DECLINES = (
+    r"i('m| am)? ?(cannot|can't|can not|won't|will not|unable to|not able to) (assist|help|comply|fulfil|fulfill"
+)
+_REFUSAL = re.compile(
+    rf"^\W*{_SELF})|{_SORRY}({_SELF})|{_DECLINES})\b)"
+    r"|\bas an? (ai|(large )?language) (language )?(model|assistant)\b[^.!?]{0,40}\b(i|my)\b",
+    re.IGNORECASE,
+)
+_REFUSED = re.compile(rf"^\W*({_SORRY})?{_DECLINES}|provide|generate|create|answer|engage)\b", re.IGNORECASE)
+"""An answer that begins so; an input may be a person's, who cannot create an account and asks for help."""
+_FOREIGN = re.compile(r"[^\x00-\x7f]{2,}")
+_LEADS = frozenset({0xC2, 0xC3, 0xE2, 0xF0})
+"""First bytes of accented letters, of typographic marks and of emoji in UTF-8; mojibake nearly always begins so."""
+
+
+def text_findings(rows: Sequence[Demonstration], task: Task) -> Iterator[Finding]:
+    """What is wrong with the texts of rows. Labels are a closed set and not looked at one by one."""
+    for field, text_of in _fields(task):
+        limit = _piled(text_of(row) for row in rows)
+        mostly_ended = _mostly_ended(list(map(text_of, rows))) if field == "output" else False
+        for row in rows:
+            text = text_of(row)
+            told = _fault(text, field, task, limit, mostly_ended)
+            if told:
+                kind, severity, evidence = told
+                yield finding(row, kind, severity, f"the {field} {evidence}", characters=len(text))
+
+
+def _fields(task: Task) -> list[tuple[str, Callable[[Demonstration], str]]]:
+    fields: list[tuple[str, Callable[[Demonstration], str]]] = [("input", lambda row: row.input)]
+    if task.kind == "open":
+        fields.append(("output", lambda row: row.output))
+    return fields
+
+
+def _fault(text: str, field: str, task: Task, limit: int | None, mostly_ended: bool) -> tuple[Kind, float, str] | None:
+    """The worst fault of a text: kind, severity, what it does."""
+    if field == "input" and not any(c.isalnum() for c in text):
+        return "empty", 0.9, "has no letter and no digit"
+    if text.strip().casefold() in PLACEHOLDERS:
+        return "empty", 0.9, f"is a placeholder: {text.strip()}"
+    if refuses(text, answer=field == "output"):
+        return "refusal", 0.9, f"is a refusal: {text.strip()[:60]}"
+    if "\ufffd" in text:
+        return "mojibake", 0.7, "has characters that were lost in decoding"
+    if mended := mojibake(text):
+        return "mojibake", 0.7, f"was decoded wrongly: '{mended[0]}' for '{mended[1]}'"
+    if found := _CUT_MARK.search(text):
+        return "cut", 0.7, f"ends with {found[1]}"
+    if limit is not None and len(text) == limit and not _ENDED.search(text):
+        return "cut", 0.6, f"ends in mid-sentence at {limit:,} characters, the greatest length of several"
+    if mostly_ended and len(text) >= LONG and not _ENDED.search(text):
+        return "cut", 0.4, f"ends in mid-sentence: …{text.strip()[-30:]}"
+    return None
+
+
+def refuses(text: str, answer: bool) -> bool:
+    """Whether a model declines, or speaks of itself as one, in place of an answer."""
+    straight = text.replace("’", "'")
+    return bool(_REFUSAL.search(straight) or (answer and _REFUSED.search(straight)))
+
+
+def mojibake(text: str) -> tuple[str, str] | None:
+    """UTF-8 that was read as Windows-1252: the first such run of characters, and what it stood for."""
+    for found in _FOREIGN.finditer(text):
+        run = found[0]
+        try:
+            data = bytes(_byte(c) for c in run)
+            meant = data.decode("utf-8")
+        except ValueError:
+            continue
+        if data[0] in _LEADS:
+            return run, meant
+    return None
+
+
+def _byte(character: str) -> int:
+    """The byte that Windows-1252 reads as this; five bytes it has no character for are read as control characters."""
+    try:
+        return character.encode("cp1252")[0]
+    except UnicodeEncodeError:
+        return bytes([ord(character)])[0]  # ValueError above 255
+
+
+def _piled(texts: Iterator[str]) -> int | None:
+    """The greatest length, where several texts have just that and it is long: a limit that cut them."""
+    counts = Counter(map(len, texts))
+    longest = max(counts, default=0)
+    return longest if longest >= LONG and counts[longest] >= PILED else None
+
+
+def _mostly_ended(texts: Sequence[str]) -> bool:
+    long = [text for text in texts if len(text) >= LONG]
+    return len(long) >= 2 * PILED and sum(bool(_ENDED.search(text)) for text in long) >= MOSTLY * len(long)

@@ -1,0 +1,209 @@
+"""Each kind of fault, planted by hand; and labels on the sample pool against its truth and cleanlab's own defaults."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from factories.commands import SAMPLE, Run
+from icl_curate.engine.checks.check import check_pool, class_findings, outlier_findings
+from icl_curate.engine.checks.labels import fold_of, judge_labels
+from icl_curate.engine.checks.results import CheckReport, Finding
+from icl_curate.engine.checks.texts import mojibake, refuses, text_findings
+from icl_curate.engine.index.build import IndexPlan, index_pool
+from icl_curate.engine.pool.records import Demonstration, Task
+from icl_curate.engine.retrieval.view import PoolView
+from icl_curate.engine.settings import Settings
+from icl_curate.engine.store.workspace import Workspace
+
+LABELS, OPEN = Task("labels", ("a", "b")), Task("open")
+
+
+def _rows(texts: Sequence[str], outputs: Sequence[str] | None = None) -> list[Demonstration]:
+    given = outputs or ["a"] * len(texts)
+    return [Demonstration(i, f"r{i}", t, o, "s") for i, (t, o) in enumerate(zip(texts, given, strict=True))]
+
+
+def _pool(folder: Path, rows: Sequence[Mapping[str, Any]], queries: Sequence[Mapping[str, Any]] = ()) -> Workspace:
+    for name, said in (("pool", rows), ("queries", queries)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in said), encoding="utf-8")
+    workspace = Workspace.create(folder / "w")
+    test = (str(folder / "queries.jsonl"),) if queries else ()
+    index_pool(workspace, IndexPlan((str(folder / "pool.jsonl"),), test=test))
+    return workspace
+
+
+def _of(report: CheckReport, kind: str) -> dict[str, Finding]:
+    return {one.id: one for one in report.rows if one.kind == kind}
+
+
+WORDS = ["apple", "brook", "cloud", "dune", "ember", "fjord", "grove", "heath", "islet", "jetty", "knoll", "ledge"]
+FILLING = [{"id": f"f{i}", "input": f"filling number {i} {w}", "output": "ab"[i % 2]} for i, w in enumerate(WORDS)]
+
+
+def test_duplicates_conflicts_and_leaks_are_told_as_the_index_found_them(tmp_path: Path) -> None:
+    rows = [
+        *FILLING,
+        {"id": "d1", "input": "Where is my parcel today?", "output": "a"},
+        {"id": "d2", "input": "where is my  parcel today?", "output": "a"},
+        {"id": "c1", "input": "please cancel the order", "output": "a"},
+        {"id": "c2", "input": "please cancel the order", "output": "b"},
+        {"id": "c3", "input": "Please cancel the order", "output": "b"},
+        {"id": "t1", "input": "is this watering can still under warranty after two years", "output": "b"},
+    ]
+    asked = [{"id": "q1", "input": "Is this watering can still under warranty after two years", "output": "b"}]
+    report = check_pool(_pool(tmp_path, rows, asked), Settings())
+    duplicates, conflicts, leaks = (_of(report, kind) for kind in ("duplicate", "conflict", "leak"))
+    assert {name: one.suggestion for name, one in duplicates.items()} == {"d2": "keep d1", "c3": "keep c2"}
+    assert {name: one.suggestion for name, one in conflicts.items()} == {"c1": "keep c2"}, "two rows against one"
+    assert "(1 of 3)" in conflicts["c1"].evidence
+    assert set(leaks) == {"t1"} and "the test query q1" in leaks["t1"].evidence
+    assert any("not looked for" in note for note in report.notes), "it has no vectors"
+
+
+def test_of_two_that_contradict_each_other_neither_is_pruned_without_evidence(tmp_path: Path) -> None:
+    rows = [*FILLING, *({"id": f"c{i}", "input": "please cancel it", "output": "ab"[i]} for i in range(2))]
+    conflicts = _of(check_pool(_pool(tmp_path, rows), Settings(), ["conflict"]), "conflict")
+    assert {name: one.suggestion for name, one in conflicts.items()} == {"c0": "review", "c1": "review"}
+    assert not any(one.prunes for one in conflicts.values())
+
+
+def test_broken_texts_are_named_and_sound_ones_are_not() -> None:
+    told = {one.id: one.kind for one in text_findings(
+        _rows(["?!…", "N/A", "It is cafÃ© time", "lost \ufffd here", "and then [truncated]",
+               "As an AI language model, I cannot answer.", "a sound question",
+               "Où est le café ? «CAFÉ»", "why… hm..."]),
+        LABELS)}  # fmt: skip
+    assert told == {"r0": "empty", "r1": "empty", "r2": "mojibake", "r3": "mojibake", "r4": "cut", "r5": "refusal"}
+
+
+def test_an_open_answer_is_cut_where_others_end_or_many_reach_one_length() -> None:
+    whole = [f"The answer number {i} is a sentence of some length that ends as sentences do, with a full stop at last."
+             for i in range(12)]  # fmt: skip
+    found = list(text_findings(_rows(["q"] * 13, [*whole, f"{whole[0][:-1]} and so"]), OPEN))
+    assert [(one.id, one.kind) for one in found] == [("r12", "cut")]
+    piled = [(f"{i} " + "word " * 40)[:120] for i in range(6)]
+    assert {one.id for one in text_findings(_rows([*piled, "short"]), LABELS)} == {f"r{i}" for i in range(6)}
+
+
+@pytest.mark.parametrize(
+    ("text", "refusal"),
+    [
+        ("I'm sorry, but I can't assist with that request.", True),
+        ("As an AI, I do not have opinions.", True),
+        ("I’m sorry, as an AI language model I must decline", True),
+        ("I cannot log in to my account", False),
+        ("Sorry, the parcel is late", False),
+        ("What is as an AI engineer the best start?", False),
+    ],
+)
+def test_refusals(text: str, refusal: bool) -> None:
+    assert refuses(text, answer=True) is refusal
+
+
+def test_a_person_who_is_unable_to_do_something_refuses_nothing() -> None:
+    assert not refuses("I am unable to create an account", answer=False)
+    assert refuses("I'm sorry, but I can't help with that.", answer=False)
+    assert refuses("I cannot create such a text.", answer=True)
+
+
+def test_mojibake_says_what_was_meant() -> None:
+    assert mojibake("donâ€™t") == ("â€™", "’")
+    assert mojibake("größer, naïve, «été», 漢字, Привет") is None
+
+
+def test_small_classes_are_named_for_review() -> None:
+    found = list(class_findings(_rows(["x"] * 9, ["a"] * 6 + ["b"] * 3), 5))
+    assert [one.id for one in found] == ["r6", "r7", "r8"] and not any(one.prunes for one in found)
+
+
+def _clusters(draw: np.random.Generator, classes: int, each: int) -> tuple[Any, list[str]]:
+    centres = draw.normal(size=(classes, 32))
+    x = np.repeat(centres, each, axis=0) + 0.5 * draw.normal(size=(classes * each, 32))
+    return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32), [f"c{i // each}" for i in range(len(x))]
+
+
+def test_the_row_far_from_all_others_is_an_outlier() -> None:
+    x, y = _clusters(np.random.default_rng(0), 3, 40)
+    x[7] = -x.mean(axis=0) / np.linalg.norm(x.mean(axis=0))
+    assert [one.row for one in outlier_findings(_rows(["x"] * len(x), y), x, np.arange(len(x)))] == [7]
+
+
+def test_wrong_labels_are_found_and_a_rare_class_is_not_judged() -> None:
+    x, y = _clusters(np.random.default_rng(1), 4, 40)
+    said = [*y[:3], *["c2"] * 5, *y[8:]]
+    said[100] = "rare"
+    judged = judge_labels(x, said, np.arange(len(x)))
+    assert judged and sorted(np.argsort(judged.quality)[:5].tolist()) == [3, 4, 5, 6, 7]
+    assert judged.suspect.any() and not np.delete(judged.suspect, range(3, 8)).any()
+    assert judged.names[judged.suggested()[3]] == "c0" and judged.labels[100] == -1
+    assert judge_labels(x[:41], [*y[:40], "rare"], np.arange(41)) is None, "one class is nothing to choose from"
+
+
+def test_copies_of_a_wrong_label_do_not_vouch_for_each_other() -> None:
+    x, y = _clusters(np.random.default_rng(2), 3, 30)
+    x = np.concatenate([x, np.repeat(x[:1], 8, axis=0)])
+    groups = np.concatenate([np.arange(90), np.zeros(8, np.int64)])
+    said = ["c1", *y[1:], *["c1"] * 8]
+    judged = judge_labels(x, said, groups)
+    assert judged and judged.suspect[[0, *range(90, 98)]].all()
+    folds = fold_of(np.arange(98) % 3, groups)
+    assert len(set(folds[groups == 0].tolist())) == 1 and np.bincount(folds).min() > 15
+
+
+def _truth() -> dict[str, bool]:
+    lines = (SAMPLE / "support" / "truth_rows.jsonl").read_text(encoding="utf-8").splitlines()
+    return {row["id"]: row["correct"] for row in map(json.loads, lines)}
+
+
+def test_suspects_of_the_sample_pool_against_its_truth_and_cleanlab_alone(support: Path) -> None:
+    from cleanlab.filter import find_label_issues
+    from cleanlab.rank import get_label_quality_scores
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import average_precision_score
+    from sklearn.model_selection import StratifiedKFold, cross_val_predict
+
+    view = PoolView(Workspace.open(support), Settings())
+    rows = view.demonstrations([view.rows.tolist()])[0]
+    x, outputs, truth = view.vectors(view.rows), [row.output for row in rows], _truth()
+    wrong = np.array([not truth[row.id] for row in rows])
+    groups = view._groups[view.rows]
+    judged = judge_labels(x, outputs, groups)
+    assert judged
+    found = judged.suspect
+    precision, recall = wrong[found].mean(), found[wrong].mean()
+    y = np.unique(outputs, return_inverse=True)[1]
+    folds = StratifiedKFold(5, shuffle=True, random_state=0)
+    alone = cross_val_predict(LogisticRegression(max_iter=200), x, y, cv=folds, method="predict_proba")
+    theirs = find_label_issues(y, alone, n_jobs=1)
+    ours = average_precision_score(wrong, 1 - judged.quality)
+    assert ours >= 0.93 and ours >= average_precision_score(wrong, 1 - get_label_quality_scores(y, alone))
+    assert precision >= 0.88 and precision >= wrong[theirs].mean()
+    assert recall >= 0.74 and recall >= theirs[wrong].mean()
+    right = np.flatnonzero(~wrong)
+    clean = judge_labels(x[right], [outputs[i] for i in right], groups[right])
+    assert clean and clean.suspect.mean() <= 0.02
+
+
+def test_accepting_prunes_with_the_evidence_as_reason_and_is_undone(support: Path, run: Run) -> None:
+    told = run("check", "-w", support, "--json").json
+    suspects = [row for row in told["rows"] if row["kind"] == "label"]
+    assert told["kinds"]["label"] == len(suspects) > 100 and told["pruned"] == []
+    rehearsed = run("check", "--accept", "label", "--dry-run", "-w", support, "--json").json
+    assert len(rehearsed["pruned"]) == len(suspects)
+    assert run("status", "-w", support, "--json").json["active"] == told["checked"]
+    assert "undo with" in run("check", "--kind", "label", "--accept", "label", "-w", support).out
+    assert run("status", "-w", support, "--json").json["active"] == told["checked"] - len(suspects)
+    reason = run("history", "-w", support, "--json").json["history"][0]["reason"]
+    assert reason.startswith("check: label, suggested ") and reason.endswith(" …")
+    assert run("prune", "--undo", "-w", support).code == 0
+    assert run("status", "-w", support, "--json").json["active"] == told["checked"]
+
+
+def test_unknown_kinds_are_refused(support: Path, run: Run) -> None:
+    assert run("check", "--kind", "colour", "-w", support).code == 2
+    assert run("check", "--kind", "label", "--accept", "leak", "-w", support).code == 2
