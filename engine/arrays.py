@@ -1,4 +1,4 @@
-"""Names for the types of arrays: one element type each, any shape (docstrings give the shapes)."""
+"""Names for array types: one element type each, any shape (docstrings give the shapes)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Results and the JSON that programs read: from a dataclass to plain data and back.
+"""Results as JSON: from a dataclass to plain data and back.
 
-A field's name is its key. Three kinds of fields differ, by their metadata: an `OPTIONAL` one is left out where it is
-None, the fields of a `SPREAD` one, itself a dataclass, stand beside the others, and a `named` one has a key of its own.
+The name of a field is its JSON key. Field metadata changes this for three kinds of fields: an `OPTIONAL` field is left
+out if it is None; the fields of a `SPREAD` field, itself a dataclass, are merged into the parent object; a `named`
+field has another key.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from functools import cache
 from typing import Any, Literal, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
 
 JSON_VERSION = 1
-"""The ``schema_version`` of what ``--json`` prints; another one where a key goes or changes its meaning."""
+"""The ``schema_version`` of what ``--json`` prints; it changes when a key is removed or changes its meaning."""
 
 T = TypeVar("T")
 
 
 class Reported(Protocol):
-    """What a command found."""
+    """The result of a command."""
 
     def as_json(self) -> dict[str, Any]:
         """The object of the command's ``--json``, without its ``schema_version``."""
@@ -27,16 +28,16 @@ class Reported(Protocol):
 
 OPTIONAL: Mapping[str, object] = {"optional": True}
 SPREAD: Mapping[str, object] = {"spread": True}
-"""Metadata of a field."""
+"""Field metadata."""
 
 
 def named(key: str) -> Mapping[str, object]:
-    """Metadata of a field under another key."""
+    """Field metadata: the field has another key."""
     return {"key": key}
 
 
 def to_json(result: Any) -> dict[str, Any]:
-    """The fields of a dataclass as plain data, those of dataclasses within it too."""
+    """The fields of a dataclass as plain data, nested dataclasses included."""
     found: dict[str, Any] = {}
     for each in fields(result):
         value = getattr(result, each.name)
@@ -48,8 +49,8 @@ def to_json(result: Any) -> dict[str, Any]:
 
 
 def from_json(kind: type[T], told: Any) -> T:
-    """The dataclass that `to_json` made this of; fields that are missing get their defaults, keys that are unknown are
-    passed over. Raises `ValueError` where a value is missing or of another kind."""
+    """The inverse of `to_json`. Missing fields get their defaults; unknown keys are ignored. Raises `ValueError` if a
+    value is missing or has another type."""
     if not isinstance(told, Mapping):
         raise ValueError(f"{kind.__name__} is not an object")
     hints = _hints(kind)  # type: ignore[arg-type]
@@ -86,7 +87,7 @@ def _plain(value: Any) -> Any:
 
 
 def _read(hint: Any, value: Any, at: str) -> Any:
-    """``value`` as the type ``hint`` has it; ``at`` is its key."""
+    """``value`` as type ``hint``; ``at`` is its key."""
     origin, within = get_origin(hint), get_args(hint)
     if hint is Any:
         return value

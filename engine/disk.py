@@ -33,7 +33,7 @@ _MENDS: Mapping[int, str] = {
     errno.ENOTDIR: "part of the path is a file: check the path",
     errno.ESTALE: "the network folder is no longer mounted: mount it again",
 }
-"""What can be done about what an operating system says."""
+"""The fix for errors of the operating system, by error number."""
 
 
 def fault(error: BaseException) -> CurateError | None:
@@ -50,12 +50,12 @@ def fault(error: BaseException) -> CurateError | None:
 
 
 def full(error: BaseException) -> bool:
-    """Was there no room left?"""
+    """Whether the error means that the disk is full."""
     return _number(error) in FULL
 
 
 def denied(error: BaseException) -> bool:
-    """Was it a matter of permissions?"""
+    """Whether the error means that a permission is missing."""
     return _number(error) in DENIED
 
 
@@ -70,7 +70,7 @@ def owner(path: Path) -> str:
     """The owner if it is another user: " (it belongs to NAME, you are NAME)"; else empty."""
     try:
         uid, me = path.stat().st_uid, os.getuid()
-    except (OSError, AttributeError):  # gone, or a system without owners
+    except (OSError, AttributeError):  # gone, or a system without file owners
         return ""
     return "" if uid == me else f" (it belongs to {_name(uid)}, you are {_name(me)})"
 
@@ -85,12 +85,12 @@ def _name(uid: int) -> str:
 
 
 def open_regular(path: str | Path) -> BinaryIO:
-    """Open a file to read its bytes. Raises `OSError`, with the reason in ``strerror``, also for what is no regular
+    """Open a file to read its bytes. Raises `OSError`, with the reason in ``strerror``, also if it is not a regular
     file: a pipe would block and a device never ends."""
     _demand_regular(os.stat(path).st_mode)  # noqa: PTH116 - a path may be text that Path would change
     stream = open(path, "rb", opener=_at_once)  # noqa: SIM115 - Path.open takes no opener
     try:
-        _demand_regular(os.fstat(stream.fileno()).st_mode)  # it may have been changed for another
+        _demand_regular(os.fstat(stream.fileno()).st_mode)  # the file may have been replaced since
     except BaseException:
         stream.close()
         raise
@@ -109,17 +109,17 @@ def _demand_regular(mode: int) -> None:
 
 
 def _at_once(path: str, flags: int) -> int:
-    """Opens without waiting for the other end of a pipe."""
+    """An opener that does not wait for the other end of a pipe."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def private(path: str, flags: int) -> int:
-    """An opener, as `open` takes one: what is made is its owner's alone."""
+    """An opener, as `open` takes one: the new file is accessible to its owner only."""
     return os.open(path, flags, 0o600)
 
 
 def private_folder(path: Path) -> None:
-    """Make a folder, and those above it that are missing, its owner's alone; one that is there stays as it is."""
+    """Create a folder and its missing parents, accessible to the owner only; an existing folder is not changed."""
     missing = [path, *path.parents]
     for folder in reversed(missing[: next((i for i, one in enumerate(missing) if one.is_dir()), len(missing))]):
         folder.mkdir(mode=0o700, exist_ok=True)

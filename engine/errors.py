@@ -27,7 +27,7 @@ class LLMError(CurateError):
 
 
 class BudgetError(CurateError):
-    """The plan costs more than it was allowed to; nothing beyond the budget was asked."""
+    """The plan costs more than the budget allows; no request beyond the budget was sent."""
 
     exit_code = 4
 
@@ -39,19 +39,19 @@ class WorkspaceError(CurateError):
 
 
 class NoWorkspaceError(WorkspaceError):
-    """There is none yet."""
+    """There is no workspace yet."""
 
 
 class LockedError(WorkspaceError):
-    """Another process has it open, and did not let go in time."""
+    """Another process has the workspace open and did not close it in time."""
 
 
 class DiskError(CurateError):
-    """The operating system refuses a file: no room, no permission, a disk that fails."""
+    """The operating system refuses access to a file: no space, no permission, a failing disk."""
 
 
 class Cancelled(CurateError):
-    """The user stopped the work; what was finished is kept."""
+    """The user stopped the work; finished parts are kept."""
 
     exit_code = 130
 

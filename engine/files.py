@@ -1,4 +1,4 @@
-"""Writing beside the DuckDB file so that a kill at any moment leaves what was there before, or what comes after."""
+"""Atomic writes beside the DuckDB file: after a kill there is either the old content or the new."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .disk import private, private_folder
 
 
 def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Let ``write`` fill a temporary file beside ``path``, then put it in its place in one step."""
+    """Let ``write`` fill a temporary file beside ``path``, then rename it to ``path``."""
     private_folder(path.parent)
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:

@@ -1,4 +1,4 @@
-"""How long work tells its caller where it stands, and how the caller stops it.
+"""Progress events and cancellation of long work.
 
 The command line draws these events with rich, the TUI with widgets, tests read them as data.
 """
@@ -16,9 +16,9 @@ from .errors import Cancelled
 class Event:
     """One step of a task.
 
-    ``task`` names the work ("encode", "ask", …) and stays the same from its first event to its last;
-    ``done`` of ``total`` units are finished (``total`` None: not known); ``note`` is a line worth keeping
-    on the screen (a warning, a stage reached); ``fields`` carries live figures such as ``cached`` or ``loss``.
+    ``task`` names the work ("encode", "ask", …) and is the same in all of its events; ``done`` of ``total`` units are
+    finished (``total`` None: unknown); ``note`` is a line that stays on the screen (a warning, a stage reached);
+    ``fields`` has live figures such as ``cached`` or ``loss``.
     """
 
     task: str
@@ -29,7 +29,7 @@ class Event:
 
 
 STEPS = frozenset({"train"})
-"""Tasks of which every event is a point of a curve; of the others only the latest matters."""
+"""Tasks of which every event is a point of a curve; of other tasks only the latest event matters."""
 
 Report = Callable[[Event], None]
 
@@ -39,7 +39,8 @@ def silent(event: Event) -> None:
 
 
 def within(report: Report, start: int, total: int) -> Report:
-    """For a part of the work that begins after ``start`` units of ``total``: its events as those of the whole."""
+    """A `Report` for a part of the work that begins after ``start`` of ``total`` units: converts its events to those of
+    the whole."""
     return lambda event: report(Event(event.task, start + event.done, total, event.note, event.fields))
 
 

@@ -1,11 +1,11 @@
-"""Settings and where each came from: flag > environment > workspace config > user config > default.
+"""Settings and the origin of each: flag > environment > workspace config > user config > default.
 
-Config files are flat TOML, ``<workspace>/config.toml`` and ``<user config folder>/icl-curate/config.toml``:
-each key is a field of `Settings`. The environment uses the same names in capitals after ``ICL_CURATE_``. Keys of
-LLM providers are never settings: they are read from the environment where a call is made and kept nowhere.
+Config files are flat TOML, ``<workspace>/config.toml`` and ``<user config folder>/icl-curate/config.toml``: each key is
+a field of `Settings`. Environment variables have the same names in capitals after ``ICL_CURATE_``. API keys of LLM
+providers are never settings: they are read from the environment for each call and never stored.
 
-A workspace may come from somebody else. Its file is believed in all but one: a server that it alone names gets
-neither prompt nor key before the user has confirmed it (`trust`).
+A workspace may come from somebody else. Its file is trusted with one exception: a server that only this file names gets
+neither prompt nor key until the user has confirmed it (`trust`).
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ CONFIG = "config.toml"
 
 
 def _setting(default: Any, about: str, kind: type | None = None) -> Any:
-    """A field that can be set; ``kind`` is the type of one whose default is None."""
+    """A field that can be set; ``kind`` is the type of a field whose default is None."""
     return field(default=default, metadata={"about": about, "kind": kind or type(default)})
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Every knob that can be set in a file; commands take the same names as flags."""
+    """All settings that a file can set; commands have flags of the same names."""
 
     encoder: str = _setting("all-MiniLM-L6-v2", "sentence-transformers name or path")
     device: str = _setting("auto", "auto, cpu, cuda or mps, for the encoder and hf LLMs")
@@ -49,7 +49,7 @@ class Settings:
     llm: str = _setting("offline", "offline, openai:MODEL, hf:NAME_OR_PATH or smollm2")
     base_url: str = _setting("", "OpenAI-compatible server; empty: OPENAI_BASE_URL or OpenAI itself")
     base_url_by: str = ""
-    """No setting: the folder of the workspace whose own file named ``base_url``; empty where the user did."""
+    """Not a setting: the folder of the workspace whose own file named ``base_url``; empty if the user did."""
     answers: str = _setting("auto", "auto, score (compare the options' log-probabilities) or generate")
     max_tokens: int = _setting(64, "maximum tokens of an answer")
     temperature: float = _setting(0.0, "sampling temperature")
@@ -67,7 +67,7 @@ class Settings:
 
 
 class Overrides(TypedDict, total=False):
-    """The fields of `Settings` as keywords, but those that `Selector` takes by name."""
+    """The fields of `Settings` as keywords, except those that `Selector` takes by name."""
 
     encoder: str
     device: str
@@ -100,7 +100,7 @@ class Resolved:
 
 
 def knobs(settings: Settings) -> dict[str, Any]:
-    """Every setting by its name."""
+    """Every setting by name."""
     return {name: getattr(settings, name) for name in _DEFAULTS}
 
 
@@ -110,7 +110,7 @@ def about(name: str) -> str:
 
 
 def user_config() -> Path:
-    """The user's own config file; ``ICL_CURATE_CONFIG`` overrides the place."""
+    """The user's own config file; ``ICL_CURATE_CONFIG`` overrides the path."""
     if path := os.environ.get(PREFIX + "CONFIG"):
         return Path(path)
     if sys.platform == "win32":
@@ -119,7 +119,7 @@ def user_config() -> Path:
 
 
 def resolve(workspace: Path | None, flags: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> Resolved:
-    """Merge all layers; flags that are None were not given. Raises `UsageError` that lists every problem found."""
+    """Merge all layers; flags that are None were not given. Raises `UsageError` with all problems found."""
     environ = os.environ if environ is None else environ
     values: dict[str, Any] = {}
     origins = dict.fromkeys(_DEFAULTS, "default")
@@ -142,7 +142,7 @@ def resolve(workspace: Path | None, flags: Mapping[str, Any], environ: Mapping[s
     if workspace is not None:
         path = workspace / CONFIG
         for name, value in _read(path).items():
-            if not (name == "base_url" and value in ("", users_own)):  # nothing said, or what the user says as well
+            if not (name == "base_url" and value in ("", users_own)):  # nothing set, or the same value as the user's
                 take(name, value, str(path))
     lent = values.get("base_url", "") != users_own
     for name in _DEFAULTS:
@@ -153,7 +153,7 @@ def resolve(workspace: Path | None, flags: Mapping[str, Any], environ: Mapping[s
             take(name, value, "flag")
     if problems:
         raise UsageError("; ".join(problems), "icl-curate config")
-    lent = lent and origins["base_url"] == str(path)  # neither variable nor flag names one
+    lent = lent and origins["base_url"] == str(path)  # neither variable nor flag sets one
     settings = Settings(**values, base_url_by=str(path.parent.resolve()) if lent else "")
     _check(settings)
     return Resolved(settings, origins)
@@ -161,11 +161,11 @@ def resolve(workspace: Path | None, flags: Mapping[str, Any], environ: Mapping[s
 
 _DEFAULTS: Mapping[str, Any] = {f.name: f.default for f in fields(Settings) if f.metadata}
 KINDS: Mapping[str, type] = {f.name: f.metadata["kind"] for f in fields(Settings) if f.metadata}
-"""The type of each setting, where it has a value."""
+"""The type of each setting, if it has a value."""
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """What a config file says; one that is not there, or is ``/dev/null``, says nothing."""
+    """The content of a config file; empty if it does not exist or is ``/dev/null``."""
     if str(path) == os.devnull:
         return {}
     try:

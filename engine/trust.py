@@ -1,9 +1,9 @@
-"""What the user of this machine vouches for, kept beside the user's own config file and never in a workspace.
+"""What the user of this machine trusts, stored beside the user's own config file and never in a workspace.
 
-A workspace may come from somebody else. Two things in it would act in the user's name: its ``config.toml`` may name a
-server that prompts and key are sent to, and the folder of a job a command to be run. So a server that the workspace
-alone names is used once the user has confirmed it for that folder, and a job's folder bears a signature that nobody
-else can make. Both hold for one place: a folder that was moved or copied asks again.
+A workspace may come from somebody else. Two things in it could act in the user's name: its ``config.toml`` may name a
+server to send prompts and key to, and a job's folder names a command to run. So a server that only the workspace names
+is used after the user has confirmed it for that folder, and a job's folder has a signature that nobody else can create.
+Both are valid for one path: after a folder was moved or copied, they are asked for again.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from .store.locks import exclusive
 FILE = "trust.json"
 
 _PLAIN = re.compile(r"https?://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?(?:[/?][!-~]*)?", re.IGNORECASE)
-"""No user name, no letter that another alphabet imitates, nothing that two programs may read as two hosts."""
+"""No user name, no look-alike letters of another alphabet, nothing that two programs could parse as different hosts."""
 
 
 class UnconfirmedServer(LLMError):
-    """Nobody but the workspace's own file names this server. ``url`` is as `confirm` takes it, empty where it takes
-    none such; ``workspace`` the folder."""
+    """Only the workspace's own file names this server. ``url`` is in the form that `confirm` takes, empty if it cannot
+    be confirmed; ``workspace`` is the folder."""
 
     def __init__(self, url: str, workspace: str) -> None:
         self.url, self.workspace = canonical(url), workspace
@@ -49,13 +49,13 @@ class UnconfirmedServer(LLMError):
 @dataclass
 class _Kept:
     confirmed: dict[str, list[str]] = field(default_factory=dict)
-    """Base URLs by the folder of the workspace for which they were confirmed."""
+    """Confirmed base URLs, by workspace folder."""
     secret: str = ""
 
 
 def canonical(url: str) -> str:
-    """The one form of a base URL that is compared: scheme and host in small letters, no usual port, no slash at the
-    end. Empty for one that could be read as another than it seems."""
+    """The normal form of a base URL for comparison: scheme and host in lower case, no default port, no slash at the
+    end. Empty for a URL that could be parsed as another one than it seems."""
     if not _PLAIN.fullmatch(url.strip()):
         return ""
     parts = urlsplit(url.strip())
@@ -75,7 +75,7 @@ def confirmed(workspace: Path) -> list[str]:
 
 
 def confirm(workspace: Path, url: str) -> str:
-    """Remember that prompts and key may go to this base URL of the workspace; returns it as it is compared."""
+    """Allow prompts and key to be sent to this base URL of the workspace; returns its normal form."""
     found = _checked(url)
     with _writing() as kept:
         urls = kept.confirmed.setdefault(str(workspace.resolve()), [])
@@ -98,7 +98,7 @@ def forget(workspace: Path, url: str) -> str:
 
 
 def sign(what: object) -> str:
-    """A signature over a JSON value that only this user can make."""
+    """A signature over a JSON value that only this user can create."""
     secret = _read().secret
     if not secret:
         with _writing() as kept:
@@ -107,7 +107,7 @@ def sign(what: object) -> str:
 
 
 def is_signed(what: object, signature: object) -> bool:
-    """Whether `sign` made this signature for this user."""
+    """Whether this user created the signature with `sign`."""
     secret = _read().secret
     if not secret or not isinstance(signature, str):
         return False
@@ -115,7 +115,7 @@ def is_signed(what: object, signature: object) -> bool:
 
 
 def place() -> Path:
-    """The file; ``ICL_CURATE_CONFIG`` moves it with the user's config."""
+    """The path of the file; ``ICL_CURATE_CONFIG`` moves it with the user's config."""
     return user_config().absolute().with_name(FILE)
 
 
@@ -149,7 +149,7 @@ def _read() -> _Kept:
 
 @contextmanager
 def _writing() -> Iterator[_Kept]:
-    """What is kept, to be changed: written whole when the block ends, one program at a time."""
+    """The stored data, to be changed: written atomically when the block ends, by one process at a time."""
     path = place()
     try:
         with exclusive(path.with_suffix(".lock")):

@@ -1,4 +1,4 @@
-"""The release, read from the installed distribution."""
+"""The version, from the installed distribution."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from importlib.metadata import PackageNotFoundError, version
 
 try:
     VERSION = version("icl-curate")
-except PackageNotFoundError:  # run from a checkout that was never installed
+except PackageNotFoundError:  # a checkout that was never installed
     VERSION = "0+unknown"

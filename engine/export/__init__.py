@@ -1,1 +1,1 @@
-"""The curated corpus in the formats people load."""
+"""Export of the curated corpus in common formats."""

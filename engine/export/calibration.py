@@ -1,4 +1,4 @@
-"""Writing the fine-tuning set of calibration: chat JSONL, one conversation a line, with a manifest."""
+"""Export of the fine-tuning set of calibration: chat JSONL, one conversation per line, with a manifest."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ FORMAT = "calibration"
 
 
 def export_calibration(workspace: Workspace, plan: ExportPlan, order: Order = "best-last") -> ExportReport:
-    """Write what the latest calibration of ``plan.split`` teaches; in a dry run look what would be
+    """Write the fine-tuning set of the latest calibration of ``plan.split``; in a dry run, report what would be
     written.
 
-    Lines hold ``messages`` (system, user, assistant) and nothing else, as OpenAI demands; TRL and LLaMA-Factory read
-    the same. Raises what `fine_tuning_set` and `check_target` raise.
+    Lines contain ``messages`` (system, user, assistant) and nothing else, as OpenAI requires; TRL and LLaMA-Factory
+    read the same format. Raises what `fine_tuning_set` and `check_target` raise.
     """
     check_target(plan)
     found = fine_tuning_set(workspace, plan.split, plan.template, order)

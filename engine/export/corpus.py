@@ -1,10 +1,11 @@
-"""Writing the curated corpus with its manifest: whole or not at all, never over an existing file unasked.
+"""Export of the curated corpus with its manifest: complete or not at all, and never over an existing file unless
+forced.
 
-A file system has no step that renames two files at once. So a manifest that stands beside a file is always that
-file's own: the old manifest goes first, then the new file comes, then the new manifest. A kill between these steps
-leaves a whole file without a manifest, old or new, and the manifest's digest says the same again. A folder carries its
-manifest inside and comes in one step, though its predecessor must be set aside before: what a kill leaves set aside
-the next export puts back. Each export also removes what killed ones left half written.
+A file system cannot rename two files in one step. A manifest beside a file must always belong to that file, so the old
+manifest is removed first, then the new file is moved into place, then the new manifest. A kill between these steps
+leaves a complete file without a manifest; the digest in the manifest gives the same guarantee. A folder contains its
+manifest and is moved in one step, but its predecessor must be set aside first: if a kill leaves it there, the next
+export puts it back. Each export also removes the partial files of killed exports.
 """
 
 from __future__ import annotations
@@ -40,17 +41,17 @@ from .writers import FILE_WRITERS, INPUT_KEYS, Writer, write_csv, write_parquet
 FORMATS = (*FILE_WRITERS, "hf")
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "parquet"}
 PART, ASIDE = ".part", ".old"
-"""Endings of hidden names beside the target: what is being written, and a folder set aside for its successor."""
+"""Suffixes of hidden names beside the target: a partial file, and a folder set aside for its successor."""
 BATCH = 10_000
 HF_SPLITS: dict[Split, str] = {"pool": "train", "validation": "validation", "test": "test"}
 
 
 @dataclass(frozen=True, slots=True)
 class ExportPlan:
-    """What to write. ``split`` pool means its active demonstrations; ``deduplicate`` keeps the first of each
-    duplicate group; ``sources`` empty means all. ``escape_formulas``: cells of a CSV file that a spreadsheet would run
-    get an apostrophe, which `index` takes off again as long as the manifest stands beside the file. The format ``hf``
-    is a folder with every split. ``dry_run``: look and check, and write nothing."""
+    """What to export. ``split`` pool means its active demonstrations; ``deduplicate`` keeps the first row of each
+    duplicate group; ``sources`` empty means all. ``escape_formulas``: CSV cells that a spreadsheet would execute get an
+    apostrophe; `index` removes it if the manifest is beside the file. The format ``hf`` is a folder with every split.
+    ``dry_run``: check, but write nothing."""
 
     out: Path
     format: str = "jsonl"
@@ -64,7 +65,7 @@ class ExportPlan:
 
 
 def format_of(out: Path) -> str:
-    """The format a file name asks for. Raises `UsageError` where the name does not tell."""
+    """The format that a file name implies. Raises `UsageError` if the name does not imply one."""
     if found := SUFFIXES.get(out.suffix.lower()):
         return found
     raise UsageError(f"cannot tell the format from the name '{out.name}'", f"--format {'|'.join(FORMATS)}")
@@ -73,11 +74,11 @@ def format_of(out: Path) -> str:
 def export(
     workspace: Workspace, plan: ExportPlan, report: Report = silent, cancel: CancelToken | None = None
 ) -> ExportReport:
-    """Write the corpus and its manifest; in a dry run look what would be written.
+    """Write the corpus and its manifest; in a dry run, report what would be written.
 
-    Everything is written beside the target and renamed at the end, so a full disk, a kill or a cancel leaves what
-    stood there before. Raises `UsageError` for an unknown format, a target that exists without ``force``, or
-    nothing to export; `CurateError` when the file system refuses.
+    Everything is written beside the target and renamed at the end, so after a full disk, a kill or a cancellation the
+    old target is unchanged. Raises `UsageError` for an unknown format, a target that exists without ``force``, or
+    nothing to export; `CurateError` if the file system refuses.
     """
     if plan.format not in FORMATS:
         raise UsageError(f"unknown format '{plan.format}'", f"use one of: {', '.join((*FORMATS, 'calibration'))}")
@@ -105,8 +106,7 @@ def export(
 
 
 def check_target(plan: ExportPlan) -> None:
-    """Raise `UsageError` when what stands at the target must not be overwritten; what killed exports left beside it
-    is put in order before."""
+    """Raise `UsageError` if the target must not be overwritten; clean up after killed exports first."""
     if not plan.dry_run:
         with suppress(OSError):  # an unwritable target is reported when it is written
             _clear(plan)
@@ -119,12 +119,12 @@ def check_target(plan: ExportPlan) -> None:
 
 
 def foreseen(plan: ExportPlan, counts: Mapping[str, int]) -> ExportReport:
-    """What a dry run tells: rows to be written, by split."""
+    """The result of a dry run: number of rows to write, by split."""
     return ExportReport(str(plan.out), str(manifest_path(plan)), plan.format, counts)
 
 
 def publish(plan: ExportPlan, exported: Mapping[str, int], write: Callable[[Path], dict[str, Any]]) -> ExportReport:
-    """Let ``write`` leave its work at a temporary path and return the manifest; then move both into place, whole."""
+    """``write`` creates a temporary file or folder and returns the manifest; then both are moved into place."""
     temporary = plan.out.with_name(f".{plan.out.name}.{os.getpid()}{PART}")
     try:
         plan.out.parent.mkdir(parents=True, exist_ok=True)
@@ -153,7 +153,7 @@ def _rows(workspace: Workspace, plan: ExportPlan, split: Split) -> Int64s:
         where.append("source IN (SELECT unnest(CAST(? AS VARCHAR[])))")
         values.append(list(plan.sources))
     if plan.deduplicate and split == "pool":
-        # the group's first row may be pruned or filtered out: keep the first of those that are left
+        # the first row of the group may be pruned or filtered out: keep the first of the remaining ones
         rank = "row_number() OVER (PARTITION BY coalesce(d.of, t.row) ORDER BY t.row)"
         joined = f"{table} t LEFT JOIN duplicates d USING (row)"
         sql = f"SELECT t.row FROM {joined} WHERE {' AND '.join(where)} QUALIFY {rank} = 1"
@@ -293,7 +293,7 @@ def _all(chosen: dict[Split, Int64s]) -> Int64s:
 
 
 def _publish(plan: ExportPlan, temporary: Path, manifest: dict[str, Any]) -> None:
-    """Move the finished work into place, in the order that the module's docstring gives reasons for."""
+    """Move the finished files into place, in the order explained in the module's docstring."""
     text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
     target = manifest_path(plan)
     if plan.format == "hf":
@@ -322,7 +322,7 @@ def _write_settled(path: Path, text: str) -> None:
 
 
 def _clear(plan: ExportPlan) -> None:
-    """Put back the folder that a killed export had set aside, and remove what killed ones left half written."""
+    """Restore the folder that a killed export had set aside, and remove partial files of killed exports."""
     names = {plan.out.name, manifest_path(plan).name}
     for path in sorted(plan.out.parent.iterdir()):
         found = _LEFT.fullmatch(path.name)
@@ -338,14 +338,14 @@ _LEFT = re.compile(rf"\.(?P<name>.+)\.(?P<pid>\d+)(?P<ending>{re.escape(PART)}|{
 
 
 def _lives(pid: int) -> bool:
-    """Does the process that a hidden name belongs to go on? Where that cannot be asked, say yes."""
+    """Whether the process that owns a hidden name is still running; True if this cannot be determined."""
     if pid == os.getpid():
         return False
     try:
         os.kill(pid, 0) if os.name == "posix" else None
     except ProcessLookupError:
         return False
-    except (OSError, OverflowError):  # another user's
+    except (OSError, OverflowError):  # another user's process
         return True
     return True
 

@@ -1,4 +1,4 @@
-"""What an export wrote: the object of ``export --json``."""
+"""The result of an export: the object of ``export --json``."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ MANIFEST_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """A file or folder and its manifest. ``exported``: rows by split. ``written``: the manifest as it was written, a
-    file format of its own that other tools read, so it stays plain data; None in a dry run, which writes nothing."""
+    """A file or folder and its manifest. ``exported``: rows by split. ``written``: the manifest as written. It is a
+    file format that other tools read, so it stays plain data; None in a dry run."""
 
     out: str
     manifest: str
@@ -24,7 +24,7 @@ class ExportReport:
     written: Mapping[str, Any] | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """The ``export --json`` contract: where things stand, and the manifest's own keys as far as they are known."""
+        """The ``export --json`` contract: the paths, and the keys of the manifest that are known."""
         known: Mapping[str, Any]
         if self.written is None:
             known = {"dry_run": True, "format": self.format, "counts": {"exported": dict(self.exported)}}
@@ -34,7 +34,7 @@ class ExportReport:
 
     @classmethod
     def from_json(cls, told: Any) -> ExportReport:
-        """From what `as_json` gave. Raises `ValueError` for anything else."""
+        """From the output of `as_json`. Raises `ValueError` for anything else."""
         found = contract.from_json(_Told, told)
         written = None if found.dry_run else {key: told[key] for key in told if key not in ("out", "manifest")}
         return cls(found.out, found.manifest, found.format, found.counts.exported, written)

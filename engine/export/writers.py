@@ -1,8 +1,8 @@
-"""One writer a format: demonstrations in, one file out.
+"""One writer per format: demonstrations in, one file out.
 
-Each takes batches of rows and a path that does not exist yet, and leaves a finished file there. What a row means
-is the same in all: ``input``, ``output`` and where there are any ``options``, ``answers`` and ``context``, then
-``id``, ``source`` and the columns that came with the row.
+Each takes batches of rows and a path that does not exist yet, and leaves a finished file there. All formats have the
+same fields: ``input``, ``output``, then ``options``, ``answers`` and ``context`` if there are any, then ``id``,
+``source`` and the columns that came with the row.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Writer = Callable[[Batches, Path, Task, Template], None]
 
 COLUMNS = ("id", "source", "input", "output", "options", "answers", "context")
 INPUT_KEYS = ("input", "options", "context")
-"""The fields that a DSPy program is given; the rest is its answer and provenance."""
+"""The input fields of a DSPy example; the other fields are the answer and provenance."""
 
 _PARQUET = pa.schema(
     [
@@ -55,7 +55,7 @@ def record(row: Demonstration) -> dict[str, Any]:
 
 
 def chat(row: Demonstration, task: Task, template: Template) -> dict[str, Any]:
-    """The row as one conversation (system, user, assistant), as TRL, LLaMA-Factory and OpenAI read it."""
+    """The row as one conversation (system, user, assistant), in the format of TRL, LLaMA-Factory and OpenAI."""
     return {
         "messages": [
             {"role": "system", "content": template.instruction or instruction_for(task)},
@@ -85,8 +85,8 @@ def write_dspy(batches: Batches, path: Path, task: Task, template: Template) -> 
 def write_csv(
     batches: Batches, path: Path, task: Task, template: Template, write: Callable[[str], str] = escaped
 ) -> None:
-    """RFC 4180 with a header; lists and further columns are JSON inside their cell. What a spreadsheet would run as a
-    formula has an apostrophe before it, unless ``write`` says otherwise."""
+    """RFC 4180 with a header; lists and further columns are JSON in their cell. Cells that a spreadsheet would execute
+    as a formula start with an apostrophe unless ``write`` says otherwise."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow([*COLUMNS, "metadata"])

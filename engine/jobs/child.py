@@ -1,4 +1,4 @@
-"""A job seen from inside: its process waits for its turn, reports to its folder, and says how it ended."""
+"""The job's side: its process waits for its turn, reports to its folder, and records how it ended."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from .folder import CANCEL, CANCELLED_CODE, EVENTS, STATE, numbers, write_object
 from .lock import wait_for
 
 EVERY = 0.5
-"""Seconds between two events of a task of which only the latest matters."""
+"""Minimum seconds between two recorded events of a task whose latest event replaces earlier ones."""
 
 
 def work(folder: Path, command: Callable[[], Any]) -> int:
-    """Run ``command`` as the job of ``folder`` once those before it are gone; returns its exit code.
+    """Run ``command`` as the job of ``folder`` after the jobs before it have ended; returns its exit code.
 
-    SIGTERM and SIGINT raise `KeyboardInterrupt` where the command does not handle them itself.
+    SIGTERM and SIGINT raise `KeyboardInterrupt` if the command does not handle them itself.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.default_int_handler)
     state: dict[str, Any] = {"pid": os.getpid()}
-    with suppress(CurateError):  # then `cancel` cannot tell whose process this is, and leaves it alone
+    with suppress(CurateError):  # then `cancel` cannot identify this process and does not signal it
         state["signature"] = trust.sign(["process", str(folder), os.getpid()])
     code = 1
     try:
         write_object(folder / STATE, state)
-        if (folder / CANCEL).exists():  # asked before there was a pid to ask
+        if (folder / CANCEL).exists():  # cancelled before the pid was recorded
             raise KeyboardInterrupt
         for earlier in numbers(folder.parent):
             if earlier < int(folder.name):
@@ -54,7 +54,8 @@ def work(folder: Path, command: Callable[[], Any]) -> int:
 
 
 class Recorder:
-    """A `Report` that keeps events in the job's folder: every note, every step, and of the rest two a second."""
+    """A `Report` that stores events in the job's folder: every note, every step, and at most two of the others per
+    second."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / EVENTS
@@ -83,5 +84,5 @@ class Recorder:
             "note": event.note,
             "fields": dict(event.fields),
         }
-        with suppress(OSError):  # a full disk must not end what is being paid for
+        with suppress(OSError):  # a full disk must not stop work that is being paid for
             os.write(self._file, json.dumps(line, default=float).encode() + b"\n")

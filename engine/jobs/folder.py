@@ -1,20 +1,20 @@
-"""What a job leaves on the disk, and what that says about it.
+"""The files of a job, and the state they describe.
 
 Each job has a folder ``<workspace>/jobs/<number>/``:
 
-    job.json       what to run, signed; written once, before the folder appears under its number
-    lock           held (``flock``) by the job's process for as long as it lives
-    state.json     written by the job's process: its pid, signed; when its turn came, when and how it ended
-    events.jsonl   progress as it is reported, one event a line
+    job.json       what to run, signed; written once, before the folder gets its number
+    lock           held (``flock``) by the job's process while it runs
+    state.json     written by the job's process: its pid, signed; start of its turn, end, and outcome
+    events.jsonl   progress events, one per line
     result.json    the command's stdout: the object of its ``--json``
     log.txt        the command's stderr
-    cancel         present once it was asked to stop
+    cancel         present once the job was asked to stop
 
-Nothing but these files is needed to tell how a job stands, so any number of programs may look at once, and none has
-to stay. Whether a process lives is asked of the kernel by its lock, which a pid and a start time would only imply:
-the lock is gone the moment its holder is, however it ended, and no other process can be taken for it.
+These files alone determine the state of a job, so any number of programs can read it at once and none has to keep
+running. Whether the process is running is determined by its lock, not by pid and start time, which can be ambiguous:
+the kernel releases the lock when the holder ends, however it ends, and no other process can be mistaken for it.
 
-A folder may have come from elsewhere, with anything in it: it is looked at, but only what bears this user's signature
+A folder may have been copied from elsewhere, with any content. It is displayed, but only what has this user's signature
 is run or stopped.
 """
 
@@ -36,7 +36,7 @@ from ..errors import UsageError
 from ..files import replace_file
 from .lock import alive
 
-if TYPE_CHECKING:  # a job that waits for its turn has no need of DuckDB
+if TYPE_CHECKING:  # a job that waits for its turn does not need DuckDB
     from ..store.workspace import Workspace
 
 State = Literal["queued", "running", "done", "failed", "cancelled"]
@@ -48,13 +48,13 @@ JOB, STATE, EVENTS, RESULT, LOG, CANCEL = (
 CANCELLED_CODE = 130
 
 MOST = 1 << 26
-"""Bytes of a file that are read; no job writes as much."""
+"""Maximum bytes read from a file; no job writes as much."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as it stands; times are seconds since the epoch. ``code`` is the exit code of its command, None where
-    it was killed; ``error`` and ``fix`` say why it failed; ``behind`` is the job that a queued one waits for."""
+    """The state of a job; times are seconds since the epoch. ``code`` is the exit code of its command, None if it was
+    killed; ``error`` and ``fix`` say why it failed; ``behind`` is the job that a queued one waits for."""
 
     number: int
     folder: Path
@@ -72,7 +72,7 @@ class Job:
 
     @property
     def command(self) -> str:
-        """What it runs, as it would be typed."""
+        """The command line, as a user would type it."""
         return shlex.join(["icl-curate", *self.arguments])
 
     @property
@@ -81,7 +81,7 @@ class Job:
 
 
 def jobs(workspace: Workspace, ended: Mapping[int, Job] = MappingProxyType({})) -> list[Job]:
-    """All jobs of a workspace, latest first. Those known to have ended are not read again: they stay as they are."""
+    """All jobs of a workspace, latest first. Ended jobs are not read again, because they no longer change."""
     found: list[Job] = []
     for number in numbers(home(workspace)):
         job = ended.get(number) or read(home(workspace) / str(number))
@@ -93,7 +93,7 @@ def jobs(workspace: Workspace, ended: Mapping[int, Job] = MappingProxyType({})) 
 
 
 def find(workspace: Workspace, number: int) -> Job:
-    """One job; `UsageError` where there is none of this number."""
+    """The job with this number; `UsageError` if there is none."""
     for job in jobs(workspace):
         if job.number == number:
             return job
@@ -101,7 +101,7 @@ def find(workspace: Workspace, number: int) -> Job:
 
 
 def is_own(job: Job) -> bool:
-    """Whether this user started it, in this workspace."""
+    """Whether this user started it in this workspace."""
     said, _ = _fields(job.folder / JOB, {"signature": _is_text})
     return trust.is_signed(identity(job.folder.parent.parent, job.arguments, job.directory), said.get("signature"))
 
@@ -119,7 +119,7 @@ def own_process(job: Job) -> int | None:
 
 
 def identity(workspace: Path, arguments: Sequence[str], directory: str) -> list[object]:
-    """What the signature of a job is over."""
+    """The content that the signature of a job covers."""
     return ["job", str(workspace), list(arguments), directory]
 
 
@@ -132,7 +132,7 @@ def result(job: Job) -> dict[str, Any] | None:
 
 
 def log(job: Job, limit: int = 65_536) -> str:
-    """The end of what its process wrote to stderr; at most ``limit`` bytes."""
+    """The last ``limit`` bytes at most of what its process wrote to stderr."""
     with suppress(OSError), open_regular(job.folder / LOG) as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - limit))
@@ -141,20 +141,20 @@ def log(job: Job, limit: int = 65_536) -> str:
 
 
 def home(workspace: Workspace) -> Path:
-    """Where the folders of a workspace's jobs lie."""
+    """The folder of a workspace's jobs."""
     return workspace.path / "jobs"
 
 
 def numbers(parent: Path) -> list[int]:
-    """The jobs that exist, in the order in which their turns come."""
+    """The numbers of existing jobs, in the order of their turns."""
     with suppress(FileNotFoundError, NotADirectoryError):
         return sorted(int(path.name) for path in parent.iterdir() if _is_number(path.name))
     return []
 
 
 def read(folder: Path) -> Job:
-    """How the job of a folder stands."""
-    # the lock is looked at first: what a process that is gone has written is then complete
+    """The state of the job in a folder."""
+    # check the lock first: what an ended process has written is then complete
     lives = alive(folder)
     (told, wrong), (said, odd) = _fields(folder / JOB, _JOB), _fields(folder / STATE, _STATE)
     job = Job(
@@ -186,7 +186,7 @@ def read(folder: Path) -> Job:
 
 
 def complaint(said: str) -> tuple[str, str]:
-    """The error and its fix, from the stderr of a command with ``--json``: the promised object, else the
+    """The error and its fix, from the stderr of a command with ``--json``: the JSON object if there is one, else the
     last line."""
     lines = [line for line in said.splitlines() if line.strip()]
     for line in reversed(lines):
@@ -198,17 +198,17 @@ def complaint(said: str) -> tuple[str, str]:
 
 
 def write_object(path: Path, fields: Mapping[str, Any]) -> None:
-    """Write a JSON object so that no reader sees half of it."""
+    """Write a JSON object atomically."""
     replace_file(path, lambda file: file.write(json.dumps(fields).encode()))
 
 
 def is_time(value: Any) -> bool:
-    """Seconds since the epoch that a clock may have shown."""
+    """Whether the value is a plausible time in seconds since the epoch."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e11  # the year 5138
 
 
 def is_figure(value: Any) -> bool:
-    """A number that can be shown."""
+    """Whether the value is a number that can be displayed."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
 
 
@@ -239,8 +239,7 @@ _STATE: Mapping[str, Callable[[Any], bool]] = {
 
 
 def _fields(path: Path, kinds: Mapping[str, Callable[[Any], bool]]) -> tuple[dict[str, Any], str]:
-    """The fields of a JSON object that are as they must be, and what is wrong with the file; nothing where there is
-    none."""
+    """The valid fields of a JSON object, and what is wrong with the file; nothing if there is no file."""
     try:
         found = json.loads(_bytes(path))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""A job seen from outside: where it stands, as its events tell."""
+"""The observer's side of a job: its progress, from its events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..store.workspace import Workspace
 
 LOOK = 0.2
-"""Seconds between two looks at a job's folder."""
+"""Seconds between two reads of a job's folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class RecordedEvent:
 
 
 def recorded_events(folder: Path, offset: int = 0) -> tuple[list[RecordedEvent], int]:
-    """Events from a byte offset on, and the offset to go on from; a line still being written is left for later."""
+    """Events from a byte offset on, and the next offset; an incomplete last line is left for later."""
     try:
         with open_regular(folder / EVENTS) as file:
             file.seek(offset)
@@ -46,7 +46,7 @@ def recorded_events(folder: Path, offset: int = 0) -> tuple[list[RecordedEvent],
 
 
 def _read(said: dict[str, Any]) -> RecordedEvent:
-    """An event as `child.Recorder` wrote it; `ValueError` and its like for anything else."""
+    """An event as `child.Recorder` wrote it; raises `ValueError` and similar for anything else."""
     fields = {str(name): value for name, value in said["fields"].items() if is_figure(value)}
     counts = (said["done"], *([] if said["total"] is None else [said["total"]]))
     if not (is_time(said["time"]) and all(isinstance(count, int) and 0 <= count < 2**63 for count in counts)):
@@ -59,7 +59,7 @@ def follow(workspace: Workspace, number: int, cancel: CancelToken | None = None)
     job = find(workspace, number)
     offset = 0
     while True:
-        ended = not job.live  # looked at before the events are, so none of them is missed
+        ended = not job.live  # checked before the events are read, so that none of them is missed
         found, offset = recorded_events(job.folder, offset)
         yield from (one.event for one in found)
         if ended or (cancel and cancel.cancelled):
@@ -70,7 +70,7 @@ def follow(workspace: Workspace, number: int, cancel: CancelToken | None = None)
 
 @dataclass(slots=True)
 class Live:
-    """Where a job stands: the latest event of each task, the figures of every step, the notes."""
+    """The progress of a job: the latest event of each task, the figures of every step, the notes."""
 
     tasks: dict[str, RecordedEvent] = field(default_factory=dict)
     """The latest event of each task, in the order in which the tasks began."""
@@ -82,7 +82,7 @@ class Live:
     _offset: int = 0
 
     def read(self, folder: Path) -> bool:
-        """Take in what is new; says whether there was anything."""
+        """Read new events; returns whether there were any."""
         found, self._offset = recorded_events(folder, self._offset)
         for one in found:
             self.add(one)
@@ -96,15 +96,15 @@ class Live:
             self.steps.append({"done": event.done, **event.fields})
         self.spent |= {name: event.fields[name] for name in SPENT if name in event.fields}
         if event.note and event.total is None:
-            return  # a remark, no progress
+            return  # a note, no progress
         before = self.tasks.get(event.task)
         if before is None or event.done < before.event.done or event.total != before.event.total:
-            self._begun[event.task] = one  # restarted, as asking is with every batch
+            self._begun[event.task] = one  # a restarted task: "ask" restarts with every batch
         self.tasks[event.task] = one
 
     @property
     def latest(self) -> RecordedEvent | None:
-        """What to show as the job's progress: its steps where it has any, else what it does at the moment."""
+        """What to show as the job's progress: its steps if it has any, else its current task."""
         steps = [one for task, one in self.tasks.items() if task in STEPS and one.event.total]
         return steps[-1] if steps else max(self.tasks.values(), key=lambda one: one.time, default=None)
 

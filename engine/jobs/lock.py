@@ -1,7 +1,7 @@
-"""Does a job's process live? The kernel knows: the process holds a lock on a file of the job's folder.
+"""Whether a job's process is running: the process holds a lock on a file of the job's folder.
 
-The lock is taken before the folder gets its number and handed down to the process, so there is no moment in which a
-job exists and nobody holds it. It is free again the moment its last holder is gone, whatever ended it.
+The lock is taken before the folder gets its number and is inherited by the process, so an existing job always has a
+holder until it ends. The kernel releases the lock when the last holder ends, for whatever reason.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ def hold(folder: Path) -> IO[bytes]:
 
 
 def alive(folder: Path) -> bool:
-    """Does the job's process live?"""
+    """Whether the job's process is running."""
     with _lock_of(folder) as number:
         return number is not None and not _flock(number, exclusive=False, wait=False)
 
 
 def wait_for(folder: Path) -> None:
-    """Sleep until the job's process is gone."""
+    """Sleep until the job's process has ended."""
     with _lock_of(folder) as number:
         if number is not None:
             _flock(number, exclusive=False, wait=True)
@@ -42,7 +42,7 @@ def wait_for(folder: Path) -> None:
 @contextmanager
 def _lock_of(folder: Path) -> Iterator[int | None]:
     try:
-        # a pipe would be waited for, and what a link leads to may be held by anybody
+        # opening a pipe would block, and the target of a link may be locked by anybody
         number = os.open(folder / LOCK, os.O_RDONLY | _CAREFUL)
     except OSError:
         yield None

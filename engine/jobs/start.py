@@ -1,8 +1,8 @@
 """Starting, cancelling and resuming jobs.
 
-A job is the very command a user would type, in a process of its own session: the program that started it may end,
-be killed, or lose its terminal. Jobs of one workspace take turns; a job's process waits for those before it, so the
-queue needs nobody to keep it.
+A job is the command as a user would type it, in a process with its own session: the program that started it may end, be
+killed, or lose its terminal. Jobs of one workspace run one at a time. Each job's process waits for those before it, so
+the queue needs no manager.
 """
 
 from __future__ import annotations
@@ -34,15 +34,16 @@ PROGRAM = (sys.executable, "-P", "-m", f"{__package__.partition('.')[0]}.cli")
 """The command line of this installation."""
 
 COMMANDS = ("index", "train", "evaluate", "calibrate", "export")
-"""What may run as a job."""
+"""Commands that can run as jobs."""
 
 _children: list[subprocess.Popen[bytes]] = []
 
 
 def start(workspace: Workspace, arguments: Sequence[str], directory: Path | None = None) -> Job:
-    """Queue a command (``["train", "ranker", …]``) and return at once. It runs in ``directory``, else in this one.
+    """Queue a command (``["train", "ranker", …]``) and return at once. It runs in ``directory``, by default the current
+    one.
 
-    Raises `UsageError` for a command that is no long work, or would read standard input.
+    Raises `UsageError` for a command that cannot be a job, or that would read standard input.
     """
     checked(arguments)
     if "-" in arguments:
@@ -76,15 +77,15 @@ def checked(arguments: Sequence[str]) -> Sequence[str]:
 
 
 def with_flags(arguments: Sequence[str], *flags: str) -> list[str]:
-    """The command with flags right after its name: at its end an option could take them for its value."""
+    """The command with flags right after its name: at its end, an option could take them for its value."""
     at = next((i for i, word in enumerate(arguments, 1) if not word.startswith("-")), 0)
     at += list(arguments[at - 1 : at]) == ["train"]
     return [*arguments[:at], *flags, *arguments[at:]]
 
 
 def resumable(workspace: Workspace, number: int, *, trusted: bool = False) -> Job:
-    """The ended job whose command `resume` would run. `UsageError` where it still runs, and, unless it is
-    ``trusted``, where it bears no signature of this user's: its folder came from elsewhere, or was moved."""
+    """The ended job whose command `resume` would run. Raises `UsageError` if it is still running, or, unless
+    ``trusted``, if it has no signature of this user (its folder came from elsewhere or was moved)."""
     job = find(workspace, number)
     if job.live:
         raise UsageError(f"job {number} is {job.state}", f"icl-curate jobs follow {number}")
@@ -99,20 +100,21 @@ def resumable(workspace: Workspace, number: int, *, trusted: bool = False) -> Jo
 
 
 def resume(workspace: Workspace, number: int, *, trusted: bool = False) -> Job:
-    """Queue the command of an ended job again; what was answered comes from the call cache. Raises as `resumable`."""
+    """Queue the command of an ended job again; earlier answers come from the call cache. Raises as `resumable`."""
     job = resumable(workspace, number, trusted=trusted)
     return start(workspace, job.arguments, Path(job.directory))
 
 
 def cancel(workspace: Workspace, number: int, *, kill: bool = False) -> Job:
-    """Ask a job to stop: calls in flight are finished and kept. Asked twice it does not wait for them; ``kill`` ends
-    its processes at once. Either way nothing that was answered is paid again. Returns without waiting for the end."""
+    """Ask a job to stop: calls in flight are finished and kept. The second request does not wait for them; ``kill``
+    ends its processes at once. In both cases no stored answer is paid for again. Returns without waiting for the end.
+    """
     job = find(workspace, number)
     if not job.live:
         raise UsageError(f"job {number} is {job.state} already", "icl-curate jobs")
     if not is_own(job):
         raise UsageError(f"job {number} was not started here by you", "only its owner can cancel it")
-    (job.folder / CANCEL).touch()  # seen by a process too young to have told its pid
+    (job.folder / CANCEL).touch()  # read by a process that has not recorded its pid yet
     pid = own_process(job)
     if pid is not None:
         try:
@@ -126,7 +128,7 @@ def cancel(workspace: Workspace, number: int, *, kill: bool = False) -> Job:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Variables for a command on the workspace in a folder."""
+    """Environment variables for a command on the workspace in this folder."""
     own = {"ICL_CURATE_WORKSPACE": str(folder.resolve()), "TOKENIZERS_PARALLELISM": "false"}
     if PREFIX + "CONFIG" in os.environ:
         own[PREFIX + "CONFIG"] = str(user_config().absolute())  # it may run in another directory
@@ -134,7 +136,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def _numbered(parent: Path, draft: Path) -> Path:
-    """Give a folder, whole and locked, the next number."""
+    """Give a complete and locked folder the next number."""
     while True:
         folder = parent / str(max(numbers(parent), default=0) + 1)
         try:

@@ -1,1 +1,1 @@
-"""What a demonstration, a query, a prompt and an answer are."""
+"""Demonstrations, queries, prompts and answers."""

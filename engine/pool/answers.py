@@ -1,6 +1,6 @@
-"""Is an answer right: options, normalised exact match, SQuAD EM and F1, ROUGE-L.
+"""Whether an answer is right: options, normalised exact match, SQuAD EM and F1, ROUGE-L.
 
-Every function takes texts and returns a float in [0, 1]; nothing here knows an LLM.
+Every function takes texts and returns a float in [0, 1]; none needs an LLM.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ def _rouge_l(given: list[str], wanted: list[str]) -> float:
 
 
 def choice_of(answer: str, options: Sequence[str]) -> int | None:
-    """Which option a free answer names: by text or by letter, robust to ``(B)``, ``B.``, ``the answer is B``.
+    """The option that a free answer names, by text or by letter; accepts ``(B)``, ``B.``, ``the answer is B``.
 
-    The text wins over the letter (an option may be the word "a"); an answer that names two options as whole
+    Text takes precedence over the letter (an option may be the word "a"). An answer that names two options as whole
     phrases names none, unless one contains the other. Returns the option's index or None.
     """
     folded = [_fold(option) for option in options]
@@ -91,13 +91,13 @@ def choice_of(answer: str, options: Sequence[str]) -> int | None:
 
 
 def meaning(answer: str, options: Sequence[str] = ()) -> str:
-    """What two answers have in common when they say the same: the option named, else the normalised text."""
+    """A key that equivalent answers share: the option named, else the normalised text."""
     chosen = choice_of(answer, options) if options else None
     return options[chosen] if chosen is not None else normalise(answer)
 
 
 def _fold(text: str) -> str:
-    """Normalised for comparing option names: ``card_arrival`` and ``card arrival`` are one, "a" stays a name."""
+    """Normalised for comparing option names: ``card_arrival`` and ``card arrival`` are equal, "a" is kept."""
     return normalise(re.sub(r"[_\-/]", " ", text)) or text.strip().lower()
 
 

@@ -1,5 +1,5 @@
-"""Making text safe to show: a corpus, a server's reply or a file's name may hold bytes that move the cursor, turn the
-writing round, or hide."""
+"""Making text safe to display: a corpus, a server's reply or a file name may contain characters that move the cursor,
+reverse the writing direction or are invisible."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ _ACTS = re.compile(
     "["
     "\x00-\x08\x0b-\x1f\x7f"  # controls but tab and line feed
     "\x80-\x9f"  # C1 controls: 9B alone opens an escape sequence
-    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # reorder what follows them
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # reorder the text after them
     "\u2028\u2029"  # break the line unintentionally
     "\u180e\u200b\u2060-\u2064\u206a-\u206f\ufeff\ufff9-\ufffb"  # have no width
-    "\ud800-\udfff"  # halves of a character; written in a C locale they are raw bytes
-    "\U000e0000-\U000e007f"  # tags: a whole message that is not seen
+    "\ud800-\udfff"  # surrogates; written in a C locale they are raw bytes
+    "\U000e0000-\U000e007f"  # tags: can hide a whole message
     "]"
 )
 _HALVES = re.compile("[\ud800-\udfff]")
@@ -21,9 +21,10 @@ _BREAKS = {0x0A: "⏎", 0x09: " "}
 
 
 def display_text(text: str) -> str:
-    """The text with control characters, direction overrides and what hides made visible; line breaks and tabs stay.
+    """The text with control characters, direction overrides and invisible characters made visible; line breaks and tabs
+    stay.
 
-    For people's eyes only: JSON and exports keep the original. Joiners (U+200C, U+200D) stay: scripts and emoji need
+    For display only: JSON and exports keep the original. Joiners (U+200C, U+200D) stay because scripts and emoji need
     them.
     """
     return _ACTS.sub(_visible, text)
@@ -37,12 +38,12 @@ def display_line(text: str, width: int = 0) -> str:
 
 
 def display_json(text: str) -> str:
-    """JSON that says the same with all that `display_text` makes visible as ``\\uXXXX``: for a terminal."""
+    """Equivalent JSON in which what `display_text` makes visible is escaped as ``\\uXXXX``: for a terminal."""
     return _ACTS.sub(_escaped, text)
 
 
 def encodable_json(text: str) -> str:
-    """JSON that says the same with halves of characters as ``\\uXXXX``: the only ones that UTF-8 cannot hold."""
+    """Equivalent JSON in which surrogates are escaped as ``\\uXXXX``: UTF-8 cannot encode them."""
     return text if text.isascii() else _HALVES.sub(_escaped, text)
 
 

@@ -1,7 +1,7 @@
-"""From a query and its demonstrations to what the LLM reads.
+"""Prompts: from a query and its demonstrations to what the LLM reads.
 
-Three formats after paper 000, table 5: ``Q-A`` (question), ``QO-A`` (question and options) and ``SQO-A``
-(statement, question and options). Chat LLMs get demonstrations as user/assistant turns, completion LLMs one text.
+Three formats after paper 000, table 5: ``Q-A`` (question), ``QO-A`` (question and options) and ``SQO-A`` (statement,
+question and options). Chat LLMs get demonstrations as user/assistant turns, completion LLMs one text.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ def documents_of(context: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """How one question is written down.
+    """How one question is written.
 
-    ``format`` is a name in `FORMATS`, ``auto`` (chosen from the fields each row has) or a text of one's own with
-    the fields ``{input}``, ``{options}`` and ``{context}``. ``instruction`` opens the prompt; empty means the
-    default one for the task.
+    ``format`` is a name in `FORMATS`, ``auto`` (chosen from the fields each row has) or a custom text with the fields
+    ``{input}``, ``{options}`` and ``{context}``. ``instruction`` opens the prompt; empty means the default instruction
+    of the task.
     """
 
     format: str = "auto"
@@ -79,12 +79,12 @@ def lettered(options: Sequence[str]) -> str:
 
 
 def letter_of(index: int) -> str:
-    """The mark of option ``index``: A … Z, then 27, 28, …"""
+    """The label of option ``index``: A … Z, then 27, 28, …"""
     return LETTERS[index] if index < len(LETTERS) else str(index + 1)
 
 
 def instruction_for(task: Task) -> str:
-    """The opening line when the user wrote none."""
+    """The default instruction."""
     if task.kind == "options":
         return "Answer each question with exactly one of its options, written out, and nothing else."
     if task.kind == "labels":
@@ -102,7 +102,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """An earlier answer to the prompt's own question, and the uncertainty score (0 to 100) it is shown with, if any."""
+    """An earlier answer to the prompt's own question, and the uncertainty score (0 to 100) shown with it, if any."""
 
     answer: str
     score: int | None = None
@@ -110,14 +110,14 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What is sent, and what it was made of.
+    """The prompt to send, and its parts.
 
-    ``demonstrations`` are in the order in which the LLM reads them. ``messages`` is the chat form, ending with
-    the user's question; `text` is the same for a completion LLM. ``choices`` is the closed set the answer comes
-    from, empty for an open question. ``document_scores`` and ``shot_scores`` are the uncertainty scores (0 to 100,
-    None: shown without one) of the query's documents and of the demonstrations, ``earlier`` the answers to the query
-    so far; all three are empty outside calibration rounds. ``numbered``: its documents or examples have headers.
-    ``one_line``: the answer is one line of text (see `Task`).
+    ``demonstrations`` are in the order in which the LLM reads them. ``messages`` is the chat form, ending with the
+    user's question; `text` is the same for a completion LLM. ``choices`` is the closed set of answers, empty for an
+    open question. ``document_scores`` and ``shot_scores`` are the uncertainty scores (0 to 100, None: shown without
+    one) of the query's documents and of the demonstrations, ``earlier`` the answers to the query so far; all three are
+    empty outside calibration rounds. ``numbered``: its documents or examples have headers. ``one_line``: the answer is
+    one line of text (see `Task`).
     """
 
     messages: tuple[Message, ...]
@@ -162,7 +162,7 @@ def build_prompt(
 
 
 def cued(question: str) -> str:
-    """A question with the cue that asks for its answer. Small chat LLMs go on with the question without it."""
+    """A question with the cue that asks for its answer. Without it, small chat LLMs continue the question."""
     return f"{question}\n{CUE}"
 
 
@@ -175,14 +175,17 @@ def fit_prompt(
 ) -> tuple[Prompt, int]:
     """The longest prompt within ``limit`` tokens, dropping the weakest demonstrations first.
 
-    Returns the prompt and how many demonstrations it had to drop. A query too long by itself is returned as it
-    is, with every demonstration dropped: the LLM's own refusal then says so.
+    Returns the prompt and the number of dropped demonstrations. If the query alone is too long, it is returned without
+    demonstrations; the LLM then refuses it with an error.
     """
     kept = len(best_first)
     prompt = build(query, best_first)
     if limit is None or count_tokens(prompt) <= limit:
         return prompt, 0
-    low, high = 0, kept - 1  # token counts grow with the number of shots: bisect for the most that fit
+    low, high = (
+        0,
+        kept - 1,
+    )  # token counts grow with the number of shots: find the largest number that fits by bisection
     while low < high:
         middle = (low + high + 1) // 2
         if count_tokens(build(query, best_first[:middle])) <= limit:
@@ -193,5 +196,5 @@ def fit_prompt(
 
 
 def without_answers(query: Query) -> Query:
-    """The query as a stranger would ask it, its reference answers unknown."""
+    """The query without its reference answers."""
     return replace(query, answers=())

@@ -1,4 +1,4 @@
-"""The records everything else passes around: plain, frozen, without behaviour that needs a workspace."""
+"""The records that all parts exchange: plain, frozen, and independent of a workspace."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ SPLITS: tuple[Split, ...] = ("pool", "validation", "test")
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A question put to the LLM.
+    """A question for the LLM.
 
-    ``row`` is the dense row number when the query is an indexed one (validation, test), else None.
-    ``answers`` are the accepted answers, the reference first; empty when they are not known.
-    ``context`` is the passage (or the documents, blank lines between them) that belongs to the query alone.
+    ``row`` is the dense row number if the query is indexed (validation, test), else None. ``answers`` are the accepted
+    answers, the reference first; empty if unknown. ``context`` is the passage (or the documents, separated by blank
+    lines) that belongs to this query.
     """
 
     input: str
@@ -52,11 +52,10 @@ TaskKind = Literal["options", "labels", "open"]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What kind of answer the pool asks for.
+    """The kind of answers in the pool.
 
-    ``options``: each row has its own options. ``labels``: every output is one of ``labels``, a closed set.
-    ``open``: any text. ``one_line``: no output of the pool has a second line, so that an answer's first line is the
-    answer.
+    ``options``: each row has its own options. ``labels``: every output is one of ``labels``, a closed set. ``open``:
+    any text. ``one_line``: no output of the pool has a second line, so the first line of a reply is the answer.
     """
 
     kind: TaskKind
@@ -64,5 +63,5 @@ class Task:
     one_line: bool = True
 
     def choices(self, query: Query) -> tuple[str, ...]:
-        """The closed set this query's answer comes from; empty for an open question."""
+        """The closed set of answers to this query; empty for an open question."""
         return query.options or self.labels

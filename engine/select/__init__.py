@@ -1,1 +1,1 @@
-"""One door to every selection method: (workspace, query, method, k) to demonstrations with their reasons."""
+"""The common interface of all selection methods: (workspace, query, method, k) to demonstrations with scores."""

@@ -1,6 +1,6 @@
 """The selection methods, one function each: (view of the pool, queries, k, seed) to picks, best first.
 
-`METHODS` is the one list of them; commands, evaluation and the Python API read it.
+`METHODS` lists them all; commands, evaluation and the Python API read it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from ..topics import selection
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """A chosen row: ``score`` is what it was ranked by, ``parts`` what the score is made of.
+    """A selected row: ``score`` is its ranking score, ``parts`` the components of the score.
 
-    ``adds`` (``topick`` alone) are the topics it adds most to what was picked before it, with how much."""
+    ``adds`` (``topick`` only) are the topics it adds most to the earlier picks, with the amounts.
+    """
 
     row: int
     score: float
@@ -37,8 +38,8 @@ Choose = Callable[[PoolView, Sequence[Query], int, int], list[Picks]]
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """``seeded``: the outcome depends on the seed. ``encodes``: the pool and the query must have vectors.
-    ``trained``: a training run must have come before."""
+    """``seeded``: the outcome depends on the seed. ``encodes``: the pool and the query need vectors. ``trained``: needs
+    a training run."""
 
     choose: Choose
     about: str
@@ -52,13 +53,13 @@ def zero(view: PoolView, queries: Sequence[Query], k: int, seed: int) -> list[Pi
 
 
 def random_shots(view: PoolView, queries: Sequence[Query], k: int, seed: int) -> list[Picks]:
-    """Uniform without replacement, from a generator of the seed and the query alone: the order of queries, a limit
-    or a resumed run cannot change a prompt."""
+    """Uniform without replacement, from a generator that depends on the seed and the query only: the order of queries,
+    a limit or a resumed run cannot change a prompt."""
     picks = []
     for query in queries:
         excluded = set(view.excluded(query).tolist())
         generator = random.Random(_seed(seed, query))
-        spare = min(view.rows.size, k + len(excluded))  # enough to lose every excluded row and still have k
+        spare = min(view.rows.size, k + len(excluded))  # enough to still have k after all excluded rows are removed
         drawn = (int(view.rows[i]) for i in generator.sample(range(view.rows.size), spare))
         picks.append([Pick(row, 0.0) for row in drawn if row not in excluded][:k])
     return picks
@@ -106,7 +107,7 @@ def set_bsr_shots(view: PoolView, queries: Sequence[Query], k: int, seed: int) -
 
 
 def learnt(method: Learnt) -> Choose:
-    """Best by the policy that ``train ranker`` learnt, among the first candidates by BM25 (paper 000, eq. 5)."""
+    """The best by the policy of ``train ranker``, among the first candidates by BM25 (paper 000, eq. 5)."""
 
     def choose(view: PoolView, queries: Sequence[Query], k: int, seed: int) -> list[Picks]:
         return [
@@ -121,7 +122,7 @@ def learnt(method: Learnt) -> Choose:
 
 
 def topick(view: PoolView, queries: Sequence[Query], k: int, seed: int) -> list[Picks]:
-    """Cover together the topics that the query needs and the LLM does not know (paper 004)."""
+    """A set that covers the topics that the query needs and the LLM does not know (paper 004)."""
     return [
         [Pick(c.row, c.score, {"relevance": c.relevance, "cosine": c.cosine}, c.adds) for c in chosen]
         for chosen in selection.topick(view, queries, k)

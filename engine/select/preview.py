@@ -1,4 +1,4 @@
-"""One query looked at closely: its demonstrations, their scores taken apart, the prompt, and the LLM's answer."""
+"""One query in detail: its demonstrations, the parts of their scores, the prompt, and the LLM's answer."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Preview:
     stability: Stability | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """The ``preview --json`` contract; with ``answer`` or ``stability`` where the LLM was asked."""
+        """The ``preview --json`` contract; with ``answer`` or ``stability`` if the LLM was asked."""
         found: dict[str, Any] = {
             "query": self.query.input,
             "method": self.method,
@@ -86,9 +86,9 @@ def preview(
     report: Report = silent,
     cancel: CancelToken | None = None,
 ) -> Preview:
-    """Select for one query with ``settings.method``; no LLM is asked, see `PreviewAsked`.
+    """Select for one query with ``settings.method``; calls no LLM, see `PreviewAsked`.
 
-    A warm process passes its own ``selector``. Raises `UsageError` for an empty query.
+    A long-running process passes its own ``selector``. Raises `UsageError` for an empty query.
     """
     if not query.input.strip():
         raise UsageError("the query is empty", 'icl-curate preview "a question"')
@@ -105,8 +105,8 @@ def preview(
 
 
 class PreviewAsked:
-    """``preview --answer``, or with ``stability`` ``preview --stability``, made ready: demonstrations are selected,
-    nothing has been asked yet. Raises as `preview` does; in a dry run not even a probe is sent."""
+    """``preview --answer``, or with ``stability`` ``preview --stability``, prepared: demonstrations are selected, and
+    nothing has been sent yet. Raises as `preview` does; in a dry run not even a probe is sent."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class PreviewAsked:
         stability: bool = False,
     ) -> None:
         self.seen = preview(llm.workspace, query, llm.settings, report=llm.report, cancel=llm.cancel)
-        """What the query gets; nothing was asked for it."""
+        """The selection for the query; no LLM was called."""
         self.llm, self.stability = llm.name, stability
         shown = QueryShots(query, tuple(shot.demonstration for shot in self.seen.shots))
         self.check = StabilityCheck(llm, task_of(llm.workspace), [shown], variants=stability)
@@ -126,8 +126,8 @@ class PreviewAsked:
         return self.check.cost()
 
     def run(self, budget: Budget) -> Preview:
-        """Ask; what the query gets with its answer, or with its stability. Raises as `runner.ask` does, and `LLMError`
-        when the LLM gives no answer."""
+        """Ask the LLM; returns the selection with the answer or the stability. Raises as `runner.ask` does, and
+        `LLMError` if the LLM gives no answer."""
         [found] = self.check.run(budget)
         if self.stability:
             return replace(self.seen, llm=self.llm, stability=found)

@@ -1,4 +1,4 @@
-"""The runtime selector: what `preview` shows, what `evaluate` measures and what a serving process calls are one."""
+"""The runtime selector, shared by `preview`, `evaluate` and serving processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .methods import METHODS, Method, Pick
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """A demonstration and why it was chosen."""
+    """A demonstration and its score."""
 
     demonstration: Demonstration
     score: float
@@ -28,7 +28,7 @@ class Selected:
 
 
 def method_named(name: str, others: Iterable[str] = ()) -> Method:
-    """The method, or `UsageError` with the nearest name, ``others`` among them."""
+    """The method, or `UsageError` with the most similar name, ``others`` among them."""
     if name in METHODS:
         return METHODS[name]
     names = [*METHODS, *others]
@@ -38,12 +38,12 @@ def method_named(name: str, others: Iterable[str] = ()) -> Method:
 
 
 class Selector:
-    """Selects demonstrations for queries without ever calling an LLM.
+    """Selects demonstrations for queries without calling an LLM.
 
-    ``workspace`` is a `Workspace` or its path; ``method`` and ``k`` override the configured ones, as does any
-    further `Settings` field given by name. Raises `UsageError` for an unknown method or setting, `WorkspaceError`
-    where there is no workspace. The pool is read once, at the first selection; `refresh` reads it again. Selectors of
-    several methods may share one ``view``.
+    ``workspace`` is a `Workspace` or its path; ``method`` and ``k`` override the configured ones, as does any further
+    `Settings` field given by name. Raises `UsageError` for an unknown method or setting, `WorkspaceError` if there is
+    no workspace. The pool is read once, at the first selection; `refresh` reads it again. Selectors of several methods
+    may share one ``view``.
 
         selector = Selector(".icl-curate", method="dpp", k=8)
         for shot in selector.select("my card was declined"):
@@ -79,12 +79,12 @@ class Selector:
         return self.select_many([query])[0]
 
     def select_many(self, queries: Sequence[Query | str], seed: int | None = None) -> list[list[Selected]]:
-        """One list a query, in order; encodes and searches in batches."""
+        """One list per query, in order; encodes and searches in batches."""
         asked = [Query(query) if isinstance(query, str) else query for query in queries]
         return self.resolve(self.picks(asked, seed))
 
     def picks(self, queries: Sequence[Query], seed: int | None = None) -> list[list[Pick]]:
-        """As `select_many`, row numbers and scores only."""
+        """As `select_many`, but row numbers and scores only."""
         return self.method.choose(self.view, queries, self.settings.k, self.settings.seed if seed is None else seed)
 
     def resolve(self, picks: Sequence[Sequence[Pick]]) -> list[list[Selected]]:

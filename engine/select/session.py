@@ -1,4 +1,4 @@
-"""What takes a while to open and stays open for a session: the pool's indexes, the encoder, the LLM."""
+"""Objects that are slow to open and stay open during a session: the pool's indexes, the encoder, the LLM."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from .selector import Selector
 
 
 class SessionCache:
-    """Opens each of them on first use, and again when pool or settings have changed. Thread-safe."""
+    """Opens each of them on first use, and again if the pool or the settings have changed. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._views: dict[Settings, tuple[object, PoolView]] = {}
         self._backend: tuple[Settings, Backend] | None = None
         self.asked = False
-        """The LLM has been asked for something in this session."""
+        """Whether the LLM has been called in this session."""
 
     def may_look(self, settings: Settings) -> bool:
-        """Whether earlier answers can be looked up without loading a model just for that."""
+        """Whether earlier answers can be looked up without loading a model."""
         named = recorded(settings.llm)
         return self.asked or named is None or not named.loads_model
 
     def view(self, workspace: Workspace, settings: Settings) -> PoolView:
-        """The pool as it is now; what methods search in is shared by all of them."""
+        """The current pool; all methods share its indexes."""
         alike = replace(settings, method="", k=0)
         with self._lock:
             now = workspace_fingerprint(workspace)
@@ -46,16 +46,16 @@ class SessionCache:
         return view
 
     def selector(self, workspace: Workspace, settings: Settings) -> Selector:
-        """A selector for ``settings.method`` over the pool as it is now."""
+        """A selector for ``settings.method`` over the current pool."""
         return Selector(workspace, settings=settings, view=self.view(workspace, settings))
 
     def client(self, workspace: Workspace, settings: Settings, cancel: CancelToken | None = None) -> LLMClient:
-        """The LLM that is set; without ``cancel``, which stops the asking, nothing is sent."""
+        """A client of the configured LLM; without ``cancel``, which stops the requests, nothing is sent."""
         backend = self.backend(workspace, settings)
         return LLMClient(workspace, backend, settings, cancel=cancel or CancelToken(), dry_run=cancel is None)
 
     def backend(self, workspace: Workspace, settings: Settings) -> Backend:
-        """The LLM that is set; released at the end of the program, or when another is set."""
+        """The configured LLM; closed at the end of the program, or when another LLM is configured."""
         alike = replace(settings, method="", k=0)
         with self._lock:
             if self._backend is None or self._backend[0] != alike:

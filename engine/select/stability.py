@@ -1,7 +1,7 @@
-"""How much an answer hangs on its demonstrations: asked as selected, without each of them, and in turned order.
+"""Answer stability: the answer with the selected demonstrations, without each of them, and with their order reversed.
 
-Zhao et al. 2021 and Lu et al. 2022 show how far the choice and the order of shots alone move answers; here that is
-looked at for one query.
+Zhao et al. 2021 and Lu et al. 2022 show how much the choice and the order of shots change answers; this module measures
+it for one query.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..pool.records import Demonstration, Query, Task
 
 @dataclass(frozen=True, slots=True)
 class QueryShots:
-    """A query and the demonstrations it is shown, best first."""
+    """A query and its demonstrations, best first."""
 
     query: Query
     shots: tuple[Demonstration, ...]
@@ -31,11 +31,11 @@ class QueryShots:
 
 @dataclass(frozen=True, slots=True)
 class PromptAnswer:
-    """A prompt and what came back; without an ``answer`` the ``failure`` says why.
+    """A prompt and its answer; without an ``answer``, ``failure`` has the reason.
 
-    ``right`` is None where no reference is known. ``same``: it says what the answer to the whole prompt says.
-    ``support`` is the probability of that answer here: its share where choices were scored; else, where the same was
-    said, that of the tokens; None where it is not known.
+    ``right`` is None if no reference is known. ``same``: it agrees with the answer to the whole prompt. ``support`` is
+    the probability of that answer here: its share if choices were scored; else, if the answers agree, the probability
+    of the tokens; None if unknown.
     """
 
     prompt: Prompt
@@ -48,9 +48,9 @@ class PromptAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Stability:
-    """The answer to the ``whole`` prompt of ``shots``, best first, and to the prompts that differ from it: ``without``
-    each shot, in their order, and with that ``turned`` (None for fewer than two). Both are empty where they were not
-    asked for. ``dropped`` of the weakest shots did not fit into ``limit`` tokens and are not among the shots."""
+    """The answer to the ``whole`` prompt of ``shots``, best first, and to its variants: ``without`` each shot, in their
+    order, and with the order ``turned`` (reversed; None for fewer than two). Both are empty if they were not requested.
+    ``dropped`` of the weakest shots did not fit into ``limit`` tokens and are not among the shots."""
 
     shots: tuple[Demonstration, ...]
     whole: PromptAnswer
@@ -65,11 +65,11 @@ class Stability:
 
     @property
     def kept(self) -> int:
-        """Of the `others`, those that answer the same."""
+        """The number of `others` with the same answer."""
         return sum(answered.same for answered in self.others)
 
     def as_json(self) -> dict[str, Any]:
-        """The answer, and those to the changed prompts with whether they say the same."""
+        """The answer, and the answers to the variants with whether they agree."""
         left = [
             {"id": shot.id, "source": shot.source, **_told(answered), "adds": self.adds(i)}
             for i, (shot, answered) in enumerate(zip(self.shots, self.without, strict=False))
@@ -78,16 +78,16 @@ class Stability:
         return {**_told(self.whole), "kept": self.kept, "of": len(self.others), "without": left, "turned": turned}
 
     def adds(self, place: int) -> float | None:
-        """What the shot at ``place`` adds to the probability of the answer; None where that is not known."""
+        """How much the shot at ``place`` adds to the probability of the answer; None if unknown."""
         before, after = self.without[place].support, self.whole.support
         return None if before is None or after is None else after - before
 
 
 class StabilityCheck:
-    """Queries with their demonstrations, made ready to be asked; nothing has been asked yet.
+    """Queries with their demonstrations, prepared for the LLM; nothing has been sent yet.
 
-    ``variants``: also without each shot and in turned order. In a dry run not even a probe is sent. Raises
-    `UsageError` where the LLM cannot answer as the settings want, `LLMError` where it cannot be reached.
+    ``variants``: also without each shot and in reversed order. In a dry run not even a probe is sent. Raises
+    `UsageError` if the LLM cannot answer as the settings require, `LLMError` if it cannot be reached.
     """
 
     def __init__(
@@ -102,15 +102,15 @@ class StabilityCheck:
         self.capabilities = llm.capabilities
         self.limit = prompt_budget(self.settings, self.capabilities)
         self.asked = [self._prompts(one, variants) for one in shown]
-        """For each query the shots that fit, its prompts, the whole one first, and how many shots did not fit."""
+        """For each query: the shots that fit, its prompts (the whole one first), and how many shots did not fit."""
 
     def cost(self) -> Plan:
         """What is left to ask."""
         return self.llm.plan(self._requests())
 
     def known(self) -> list[Stability | None]:
-        """What earlier answers tell, without asking: None where the whole prompt has none, without variants where one
-        of these has none."""
+        """The result from cached answers only: None if the whole prompt has none, without variants if one of these has
+        none."""
         answers = iter(self.llm.known(self._requests()))
         found: list[Stability | None] = []
         for shots, prompts, dropped in self.asked:
@@ -125,7 +125,7 @@ class StabilityCheck:
         return found
 
     def run(self, budget: Budget) -> list[Stability]:
-        """Ask everything; one result for each query. Raises as `runner.ask` does."""
+        """Ask everything; one result per query. Raises as `runner.ask` does."""
         results = iter(self.llm.ask(self._requests(), budget))
         return [self._judged(*asked, results) for asked in self.asked]
 
@@ -175,7 +175,7 @@ def _answer_to(prompt: Prompt, result: Result) -> PromptAnswer:
 
 
 def _compared(answered: PromptAnswer, said: Answer | None) -> PromptAnswer:
-    """With what the answer to the whole prompt is worth here."""
+    """The answers compared with the answer to the whole prompt."""
     if answered.answer is None or said is None:
         return answered
     choices = answered.prompt.choices

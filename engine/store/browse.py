@@ -1,4 +1,4 @@
-"""Browsing a pool of any size: the order first, as row numbers; then the few rows that are on the screen."""
+"""Browsing a pool of any size: first the order, as row numbers; then only the rows on the screen."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ORDERS: dict[SortKey, str] = {
 }
 EVERYTHING = Filter()
 SHOWN = 400
-"""Characters of a text that a list carries: one row may hold a megabyte."""
+"""Characters of a text shown in a list: one row may hold a megabyte."""
 
 
 class Stop:
@@ -71,7 +71,7 @@ def matching(
     """Numbers of all rows that pass the filter (and are ``among`` these, and ``below`` this number), in order, (n,);
     ties by row number.
 
-    Eight bytes a row is all that is held. Raises `Cancelled` when ``stop`` says so.
+    Only eight bytes per row are held in memory. Raises `Cancelled` when ``stop`` is called.
     """
     where, values = filter.conditions()
     if below is not None:
@@ -88,21 +88,21 @@ def matching(
 
 
 def row_numbers(workspace: Workspace) -> int:
-    """Every row has a number below this one."""
+    """An upper bound: every row number is below it."""
     with workspace.read() as con:
         return next_row(con)
 
 
 def pruned_rows(workspace: Workspace) -> Int64s:
-    """Numbers of the rows that decisions took out, ascending, (n,)."""
+    """Numbers of the pruned rows, ascending, (n,)."""
     with workspace.read() as con:
         (found,) = con.execute("SELECT row FROM pruned ORDER BY row").fetchnumpy().values()
     return np.asarray(found, np.int64)
 
 
 def listed(workspace: Workspace, rows: Int64s, pruned: Int64s) -> list[Listed]:
-    """The rows in the given order, texts cut to `SHOWN` characters; ``pruned`` as `pruned_rows` gave it. A page of them
-    takes milliseconds wherever they lie. Numbers that are gone are left out."""
+    """The rows in the given order, texts cut to `SHOWN` characters; ``pruned`` is the result of `pruned_rows`. A page
+    takes milliseconds, whichever rows it has. Numbers that no longer exist are left out."""
     if not rows.size:
         return []
     numbers = ",".join(map(str, np.unique(rows).tolist()))
@@ -126,7 +126,7 @@ def listed(workspace: Workspace, rows: Int64s, pruned: Int64s) -> list[Listed]:
 
 
 def first_of_group(workspace: Workspace, row: int) -> int:
-    """The first row of its duplicate group: the row itself where it repeats nothing."""
+    """The first row of its duplicate group: the row itself if it has no duplicates before it."""
     with workspace.read() as con:
         found = con.execute("SELECT of FROM duplicates WHERE row = ?", [row]).fetchone()
     return int(found[0]) if found else row
@@ -143,7 +143,7 @@ def ids_of(workspace: Workspace, rows: Int64s) -> list[str]:
 def tally(
     workspace: Workspace, column: Literal["source", "output"], split: str = "pool", limit: int = 5_000
 ) -> list[tuple[str, int]]:
-    """Values of a column with how many rows have them, the most frequent first."""
+    """Values of a column with the number of their rows, the most frequent first."""
     with workspace.read() as con:
         return con.execute(
             f"SELECT {column}, count(*) AS n FROM demonstrations WHERE split = ? AND retired_at IS NULL "

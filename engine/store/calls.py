@@ -1,7 +1,7 @@
-"""The call cache: answers that were paid for, failures, and what each LLM was seen to do.
+"""The call cache: paid answers, failures, and the probed capabilities of each LLM.
 
-Rows go in and come out in bulk, as Arrow tables: a lookup of a whole plan is one join, a batch of answers one
-statement (one row at a time is 50 times dearer in DuckDB).
+Rows are read and written in bulk, as Arrow tables: looking up a whole plan is one join, storing a batch of answers one
+statement (one row at a time is 50 times slower in DuckDB).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .workspace import Workspace
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A row of ``llm_calls`` but for its time: see `schema` for the columns. ``key`` has 16 bytes."""
+    """A row of ``llm_calls`` without its time: see `schema` for the columns. ``key`` has 16 bytes."""
 
     key: bytes
     llm: str
@@ -37,7 +37,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class FailedCall:
-    """A row of ``llm_failures`` but for its time."""
+    """A row of ``llm_failures`` without its time."""
 
     key: bytes
     llm: str
@@ -47,7 +47,7 @@ class FailedCall:
 
 @dataclass(frozen=True, slots=True)
 class LLMUsage:
-    """What one LLM was asked so far. ``uncertain`` counts its answers without log-probabilities."""
+    """Totals of one LLM. ``uncertain`` counts its answers without log-probabilities."""
 
     llm: str
     calls: int
@@ -89,7 +89,7 @@ _COLUMNS = ", ".join(f"c.{field.name}" for field in fields(Call))
 
 
 def lookup(workspace: Workspace, keys: Iterable[bytes]) -> dict[bytes, Call]:
-    """The answers that are in the cache, by key; keys without one are left out."""
+    """The cached answers, by key; keys without one are left out."""
     wanted = pa.Table.from_arrays([pa.array(list(dict.fromkeys(keys)), pa.binary())], schema=_KEYS)
     if not wanted.num_rows:
         return {}
@@ -117,14 +117,14 @@ def answers_of(workspace: Workspace, llm: str) -> pa.Table:
 
 
 def calls_in(table: pa.Table) -> dict[bytes, Call]:
-    """The rows of a table that `answers_of` made, by key."""
+    """The rows of a table returned by `answers_of`, by key."""
     found = (_call(tuple(row[field.name] for field in fields(Call))) for row in table.to_pylist())
     return {call.key: call for call in found}
 
 
 def record(workspace: Workspace, calls: Sequence[Call], failures: Sequence[FailedCall] = ()) -> None:
-    """Commit answers and failures in one transaction. An answer already there stays as it is, so that writing a
-    batch again after an unclear end does no harm."""
+    """Commit answers and failures in one transaction. An existing answer is not changed, so a batch can safely be
+    written again after an unclear end."""
     now = datetime.now(UTC).replace(tzinfo=None)
     with workspace.write() as con:
         if calls:
@@ -150,7 +150,7 @@ def forget(
     keys: Iterable[bytes] | None = None,
     only_without_logprobs: bool = False,
 ) -> int:
-    """Delete answers (and the failures) of one LLM, of some keys, or all; returns how many answers went.
+    """Delete answers (and the failures) of one LLM, for some keys or for all; returns the number of deleted answers.
 
     ``only_without_logprobs`` keeps every answer that has log-probabilities.
     """
@@ -188,14 +188,14 @@ def usage(workspace: Workspace) -> list[LLMUsage]:
 
 
 def capabilities(workspace: Workspace, llm: str) -> str | None:
-    """The stored probe of ``llm`` (a key of the caller's, here the LLM's identity), as JSON."""
+    """The stored probe of ``llm`` (a key chosen by the caller, here the LLM's identity), as JSON."""
     with workspace.read() as con:
         row = con.execute("SELECT capabilities FROM llm_capabilities WHERE llm = ?", [llm]).fetchone()
     return str(row[0]) if row else None
 
 
 def save_capabilities(workspace: Workspace, llm: str, found: str) -> None:
-    """Store a probe, in place of an earlier one."""
+    """Store a probe, replacing an earlier one."""
     now = datetime.now(UTC).replace(tzinfo=None)
     with workspace.write() as con:
         con.execute("INSERT OR REPLACE INTO llm_capabilities VALUES (?, ?, ?)", [llm, found, now])

@@ -1,7 +1,7 @@
-"""Decisions of the curator: an append-only list in which the latest decision wins and an undo is a row.
+"""Decisions of the curator: an append-only list; the latest decision applies, and an undo is a row.
 
-A demonstration is pruned when the latest decision that is not undone, on itself or on its source, says so; the
-view ``active`` of the schema carries that rule.
+A demonstration is pruned if the latest decision that is not undone, on itself or on its source, is to prune; the view
+``active`` of the schema implements this rule.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _Append = Callable[[duckdb.DuckDBPyConnection, int], tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a decision (or its undoing) does to the pool; counts are demonstrations."""
+    """The effect of a decision (or of its undo) on the pool; counts are demonstrations."""
 
     batch: int
     action: str
@@ -38,7 +38,7 @@ class Change:
     kept_sources: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """The contract of ``prune --json`` and ``restore --json``; what only ``--tune`` measures is null."""
+        """The contract of ``prune --json`` and ``restore --json``; values that only ``--tune`` measures are null."""
         return {
             "batch": self.batch,
             "action": self.action,
@@ -55,7 +55,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One batch of decisions as `history` lists it."""
+    """One batch of decisions, as `history` lists it."""
 
     batch: int
     decided_at: datetime
@@ -84,7 +84,7 @@ def decide(
     """Prune, restore or keep sources (by name) or demonstrations (by id), as one batch; ``reason`` is one for all of
     them, or one for each.
 
-    With ``dry_run`` the same steps are taken and rolled back. Raises `UsageError` for a target that does not exist.
+    With ``dry_run`` the same steps are done and rolled back. Raises `UsageError` for a target that does not exist.
     """
 
     def append(con: duckdb.DuckDBPyConnection, batch: int) -> tuple[str, ...]:
@@ -96,8 +96,8 @@ def decide(
 
 
 def undo(workspace: Workspace, who: str = "", *, dry_run: bool = False) -> Change:
-    """Take back the latest batch that is not undone yet; repeated, it goes further back. Raises `UsageError` when
-    nothing is left to undo."""
+    """Undo the latest batch that is not undone yet; call it again to undo earlier ones. Raises `UsageError` if nothing
+    is left to undo."""
 
     def append(con: duckdb.DuckDBPyConnection, batch: int) -> tuple[str, ...]:
         last = con.execute(
@@ -131,7 +131,7 @@ def history(workspace: Workspace, limit: int | None = None) -> list[Entry]:
 
 
 def last_word(workspace: Workspace, row: int) -> Entry | None:
-    """The decision that holds for a row of the pool, on itself or on its source; None where there was none."""
+    """The decision that applies to a row of the pool, on itself or on its source; None if there is none."""
     with workspace.read() as con:
         found = con.execute(
             """
@@ -234,7 +234,7 @@ def _now() -> datetime:
 
 
 def me() -> str:
-    """Who is deciding, as the system knows them."""
+    """The user name of the system, stored with decisions."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's user may have no name

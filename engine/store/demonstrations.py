@@ -1,7 +1,7 @@
 """Reading and writing the rows of a workspace.
 
-Big results come as Arrow or numpy, never row by row; a selection of rows is found first and fetched second, because
-looking up a few rows by their dense number costs a millisecond whatever the size of the pool.
+Large results are Arrow or numpy, never row by row. A selection of rows is found first and fetched second, because
+looking up a few rows by their dense number takes a millisecond whatever the size of the pool.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _FIELDS = "row, id, input, output, source, options, context, answers, metadata"
 
 
 MOST_FETCHED = 100_000
-"""Demonstrations that `Texts` keeps one by one."""
+"""Maximum number of demonstrations that `Texts` holds."""
 
 MOST_HELD, GOES_ON = 250_000, 8
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which rows `page` shows; None and empty mean any. ``label`` is an output, word for word."""
+    """Which rows `page` shows; None and empty mean any. ``label`` is an exact output."""
 
     source: str | None = None
     split: str = "pool"
@@ -55,7 +55,7 @@ class Filter:
         if self.pruned is not None:
             where.append(f"t.row {'' if self.pruned else 'NOT '}IN (SELECT row FROM pruned)")
         if self.search:
-            # half the time of comparing lower-case copies
+            # takes half the time of comparing lower-case copies
             where.append(f"({_HOLDS.format('t.input')} OR {_HOLDS.format('t.output')} OR t.id = ?)")
             values += [self.search] * 3
         if self.duplicates:
@@ -65,7 +65,7 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A row as lists show it; ``duplicate_of`` is the first row of its group, where that is another one."""
+    """A row as lists show it; ``duplicate_of`` is the first row of its group, if that is another row."""
 
     row: int
     id: str
@@ -77,10 +77,10 @@ class Listed:
 
 
 def task_of(workspace: Workspace) -> Task:
-    """The kind of answer the pool asks for, as found at the last index run; open before the first.
+    """The kind of answers in the pool, as found by the last index run; open before the first.
 
-    Labels are the outputs of the active pool and of the queries: pruning a source whose labels no other source uses
-    takes them out of the prompt.
+    Labels are the outputs of the active pool and of the queries: if no other source uses a label, pruning its source
+    removes it from the prompt.
     """
     with workspace.read() as con:
         found = con.execute("SELECT value FROM meta WHERE key = 'task'").fetchone()
@@ -106,7 +106,8 @@ def active_rows(workspace: Workspace) -> Int64s:
 
 
 def workspace_fingerprint(workspace: Workspace) -> tuple[object, ...]:
-    """What changes whenever rows, decisions, the encoder or trained models do, and not when answers are cached."""
+    """A value that changes whenever rows, decisions, the encoder or trained models change, but not when answers are
+    cached."""
     with workspace.read() as con:
         found = con.execute(
             """
@@ -120,7 +121,7 @@ def workspace_fingerprint(workspace: Workspace) -> tuple[object, ...]:
 
 
 def groups(workspace: Workspace) -> Int64s:
-    """For each row number the first row of its duplicate group (itself where it repeats nothing), (rows,)."""
+    """For each row number, the first row of its duplicate group (the row itself if it repeats none), (rows,)."""
     with workspace.read() as con:
         found = np.arange(next_row(con), dtype=np.int64)
         repeats = con.execute("SELECT row, of FROM duplicates").fetchnumpy()
@@ -137,9 +138,9 @@ def fetch(workspace: Workspace, rows: Sequence[int] | Int64s) -> list[Demonstrat
 
 
 class Texts:
-    """Demonstrations by row number for a process that goes on. Rows never change, so each is read from the file but
-    once; after `GOES_ON` reads all active ones are held, where there are no more than `MOST_HELD`: reading eight rows
-    from the file takes longer than finding them."""
+    """Demonstrations by row number for a long-running process. Rows never change, so each is read from the file only
+    once; after `GOES_ON` reads all active ones are loaded, if there are at most `MOST_HELD`: reading eight rows from
+    the file takes longer than selecting them."""
 
     def __init__(self, workspace: Workspace, active: int) -> None:
         self._workspace, self._active = workspace, active
@@ -148,7 +149,7 @@ class Texts:
         self._held: pa.Table | None = None
 
     def of(self, rows: Collection[int]) -> dict[int, Demonstration]:
-        """At least these rows; unknown numbers are left out."""
+        """Loads at least these rows; unknown numbers are left out."""
         missing = set(rows) - self._fetched.keys()
         if not missing:
             return self._fetched
@@ -176,9 +177,9 @@ class Texts:
 
 
 def content_keys(workspace: Workspace) -> NDArray[np.uint64]:
-    """For each row number 64 bits of the hash of what the row says, (rows,); 0 where there is no such row.
+    """For each row number, 64 bits of the hash of its content, (rows,); 0 if there is no such row.
 
-    What is kept beside the database is known by them: equal keys at equal numbers, equal rows.
+    Files beside the database are checked with these keys: equal keys at equal numbers mean equal rows.
     """
     with workspace.read() as con:
         table = arrow(con, "SELECT row, hash FROM demonstrations")  # unordered: three times as fast
@@ -189,13 +190,13 @@ def content_keys(workspace: Workspace) -> NDArray[np.uint64]:
 
 
 def live_keys(con: duckdb.DuckDBPyConnection) -> tuple[Int64s, NDArray[np.uint64]]:
-    """Rows that are not retired, ascending, and the keys of their content; sees what its transaction has written."""
+    """Rows that are not retired, ascending, and their content keys; sees what its own transaction has written."""
     found = con.execute("SELECT row, hash FROM demonstrations WHERE retired_at IS NULL ORDER BY row").fetchnumpy()
     return np.asarray(found["row"], np.int64), np.frombuffer(b"".join(found["hash"]), np.uint64)[::2]
 
 
 def keys_of(workspace: Workspace, rows: Int64s) -> NDArray[np.uint64]:
-    """Keys of some rows' content, in the given order; 0 for an unknown number."""
+    """Content keys of rows, in the given order; 0 for an unknown number."""
     with workspace.read() as con:
         found = dict(_rows(con, rows, "row, hash"))
     none = bytes(8)
@@ -203,7 +204,7 @@ def keys_of(workspace: Workspace, rows: Int64s) -> NDArray[np.uint64]:
 
 
 def _keys(hashes: pa.ChunkedArray) -> NDArray[np.uint64]:
-    """The first 8 of each 16 bytes."""
+    """The first 8 of every 16 bytes."""
     whole = hashes.cast(pa.binary(16)).combine_chunks()
     return np.frombuffer(whole.buffers()[1], np.uint64)[::2] if len(whole) else np.empty(0, np.uint64)
 
@@ -217,8 +218,8 @@ def inputs(workspace: Workspace, rows: Sequence[int] | Int64s) -> list[str]:
 
 
 def input_blocks(workspace: Workspace, rows: Int64s, characters: int = 1 << 24) -> Iterator[tuple[Int64s, list[str]]]:
-    """Rows (n,) and their input texts, some at a time: so many that they have at most ``characters`` characters
-    together, at least one. `KeyError` for an unknown number."""
+    """Rows (n,) and their input texts in blocks: each has at most ``characters`` characters, but at least one text.
+    `KeyError` for an unknown number."""
     with workspace.read() as con:
         lengths = dict(_rows(con, rows, "row, length(input)"))
     blocks = np.cumsum([lengths[row] for row in rows.tolist()], dtype=np.int64) // characters
@@ -227,7 +228,7 @@ def input_blocks(workspace: Workspace, rows: Int64s, characters: int = 1 << 24) 
 
 
 def rows_of_inputs(workspace: Workspace, texts: Sequence[str]) -> Int64s:
-    """For each text the first row whose input it is, retired ones included; -1 where there is none, (n,)."""
+    """For each text, the first row with this input, retired ones included; -1 if there is none, (n,)."""
     found = np.full(len(texts), -1, np.int64)
     with workspace.read() as con:
         con.register("asked", pa.table({"place": np.arange(len(texts)), "text": pa.array(texts, pa.string())}))
@@ -250,7 +251,7 @@ def queries(workspace: Workspace, split: Split, limit: int | None = None) -> lis
 
 
 def find(workspace: Workspace, name: str) -> Demonstration:
-    """The row, not retired, that has ``name`` as its id. Raises `UsageError` when there is none."""
+    """The row, not retired, whose id is ``name``. Raises `UsageError` if there is none."""
     with workspace.read() as con:
         row = con.execute(
             f"SELECT {_FIELDS} FROM demonstrations WHERE id = ? AND retired_at IS NULL", [name]
@@ -261,7 +262,7 @@ def find(workspace: Workspace, name: str) -> Demonstration:
 
 
 def page(workspace: Workspace, filter: Filter = Filter(), after: int = -1, limit: int = 50) -> list[Listed]:
-    """Rows past ``after`` that pass the filter, by row number: a page costs the same however deep it lies."""
+    """Rows past ``after`` that pass the filter, by row number: every page takes the same time."""
     where, values = filter.conditions()
     with workspace.read() as con:
         rows = con.execute(
@@ -299,8 +300,8 @@ class Leak:
 
 
 def leaks(workspace: Workspace) -> list[Leak]:
-    """Rows of the active pool that queries repeat, exactly or nearly, as the index found them; ``id`` and ``input`` are
-    the query's."""
+    """Rows of the active pool that are exact or near duplicates of queries, as found by the index; ``id`` and ``input``
+    are those of the query."""
     with workspace.read() as con:
         found = con.execute(
             """
@@ -316,20 +317,20 @@ def leaks(workspace: Workspace) -> list[Leak]:
 
 
 def similarities(workspace: Workspace) -> dict[int, float]:
-    """By row number the similarity of repeats with the first row of their group."""
+    """By row number, the similarity of duplicates to the first row of their group."""
     with workspace.read() as con:
         return dict(con.execute("SELECT row, similarity FROM duplicates").fetchall())
 
 
 def next_row(con: duckdb.DuckDBPyConnection) -> int:
-    """The number the next new row gets."""
+    """The number of the next new row."""
     row = con.execute("SELECT coalesce(max(row), -1) + 1 FROM demonstrations").fetchone()
     assert row is not None
     return int(row[0])
 
 
 def retire(con: duckdb.DuckDBPyConnection, rows: Int64s) -> None:
-    """Mark rows as gone from their file; they keep their number, vector and history."""
+    """Mark rows as no longer in their file; they keep their number, vector and history."""
     _mark(con, rows, _now())
 
 
@@ -348,7 +349,7 @@ def _mark(con: duckdb.DuckDBPyConnection, rows: Int64s, when: datetime | None) -
 def _rows(con: duckdb.DuckDBPyConnection, rows: Int64s, fields: str) -> list[tuple[Any, ...]]:
     if not rows.size:
         return []
-    if rows.size <= 200:  # a list in the query lets DuckDB skip blocks that cannot hold them
+    if rows.size <= 200:  # with a list in the query, DuckDB skips blocks that cannot contain them
         numbers = ",".join(map(str, np.unique(rows).tolist()))
         return con.execute(f"SELECT {fields} FROM demonstrations WHERE row IN ({numbers})").fetchall()
     con.register("wanted", pa.table({"row": np.unique(rows)}))

@@ -1,4 +1,4 @@
-"""What each demonstration did when it was added to a prompt, as the ranker's training saw it."""
+"""The effect of each demonstration when it was added to a prompt in training the ranker."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ _SEEN = """
 
 @dataclass(frozen=True, slots=True)
 class FlipCounts:
-    """How often a demonstration was added to a prompt, each prompt counted once: ``shown`` times in all,
-    ``wrong_before`` of them to a prompt whose answer was wrong; ``helped``: wrong → right, ``hurt``: right → wrong."""
+    """How often a demonstration was added to a prompt, each prompt counted once: ``shown`` times in total,
+    ``wrong_before`` of them to a prompt with a wrong answer; ``helped``: wrong → right, ``hurt``: right → wrong."""
 
     row: int
     id: str
@@ -58,7 +58,7 @@ class FlipCounts:
 
 @dataclass(frozen=True, slots=True)
 class Flip:
-    """A prompt whose answer turned when the row was added. ``shown``: the prompt's rows, best first, the added one
+    """A prompt whose answer flipped when the row was added. ``shown``: the prompt's rows, best first, the added one
     last. ``helped`` is true for wrong → right."""
 
     run: int
@@ -72,7 +72,7 @@ class Flip:
 
 
 def save_batch(workspace: Workspace, run: int, step: int, metrics: Mapping[str, float], steps: pa.Table | None) -> None:
-    """Keep one batch's ``steps`` (`STEP_COLUMNS`) and figures, in one transaction."""
+    """Store the ``steps`` (`STEP_COLUMNS`) and figures of a batch in one transaction."""
     with workspace.write() as con:
         table = pa.table(
             {
@@ -92,7 +92,8 @@ def save_batch(workspace: Workspace, run: int, step: int, metrics: Mapping[str, 
 
 
 def effects(workspace: Workspace) -> list[FlipCounts]:
-    """Every demonstration, not retired, that training with the LLM of the latest finished run has shown, by row.
+    """Counts by row for every demonstration, not retired, that was shown in training with the LLM of the latest
+    finished run.
 
     All finished runs with that LLM count.
     """
@@ -114,7 +115,7 @@ def effects(workspace: Workspace) -> list[FlipCounts]:
 
 
 def flips(workspace: Workspace, row: int) -> list[Flip]:
-    """The prompts whose answer turned when the row was added, right → wrong first, then by query."""
+    """The prompts whose answer flipped when the row was added, right → wrong first, then by query."""
     with workspace.read() as con:
         rows = con.execute(
             f"""
@@ -131,6 +132,6 @@ def flips(workspace: Workspace, row: int) -> list[Flip]:
 
 
 def figures(workspace: Workspace, run: int) -> list[tuple[int, str, float]]:
-    """A run's figures as (step, name, value), in order, while it goes on too: what a live view draws."""
+    """A run's figures as (step, name, value), in order, also while it is running: the data of a live view."""
     with workspace.read() as con:
         return con.execute("SELECT step, name, value FROM metrics WHERE run = ? ORDER BY step, name", [run]).fetchall()

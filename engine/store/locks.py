@@ -1,6 +1,6 @@
-"""Waiting for another process: for how long, who is notified, and how it is stopped.
+"""Waiting for another process: how long, who is notified, and how waiting is cancelled.
 
-The engine prints nothing. A front end that wants to say who is waited for sets `on_wait`.
+The engine prints nothing. A front end sets `on_wait` to show which process is waited for.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from ..pool.display import display_line
 
 VARIABLE = "ICL_CURATE_PATIENCE"
 FIRST, LONGEST = 0.02, 0.25
-"""Seconds between two tries: after the first, and at most."""
+"""Seconds between two attempts: after the first, and at most."""
 SHOWN = 80
-"""Characters of another program's command line that are shown."""
+"""Maximum characters shown of another program's command line."""
 
 
 def _silent(what: str, waited: float) -> None:
@@ -26,19 +26,19 @@ def _silent(what: str, waited: float) -> None:
 
 
 on_wait: Callable[[str, float], None] = _silent
-"""Called some four times a second, in the thread that waits, with what it waits for ("PID 7 (icl-curate train)") and
-the seconds so far. What it raises ends the waiting."""
+"""Called about four times per second, in the waiting thread, with what it waits for ("PID 7 (icl-curate train)") and
+the seconds so far. An exception that it raises ends the waiting."""
 
 
 def patience(otherwise: float) -> float:
-    """Seconds to wait for another process: what ICL_CURATE_PATIENCE says, else ``otherwise``."""
+    """Seconds to wait for another process: ICL_CURATE_PATIENCE if set, else ``otherwise``."""
     with suppress(ValueError):
         return float(os.environ.get(VARIABLE, ""))
     return otherwise
 
 
 def waits() -> Iterator[float]:
-    """The seconds waited so far, again and again, with a longer sleep before each but the first."""
+    """Yields the seconds waited so far, again and again, with a longer sleep before each but the first."""
     began = time.monotonic()
     pause = FIRST
     while True:
@@ -48,7 +48,7 @@ def waits() -> Iterator[float]:
 
 
 def process(pid: int | None) -> str:
-    """A process as people know it: its number and, where the system tells, what it runs. None: not known which."""
+    """A description of a process: its number and, if known, its command. None: unknown process."""
     if pid is None:
         return "another process"
     try:
@@ -68,8 +68,8 @@ def _is_ours(words: list[str], i: int) -> bool:
 
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Hold the lock file ``path``; another process or thread that wants it waits, as `on_wait` is told. A killed
-    holder's lock is freed."""
+    """Hold the lock file ``path``; another process or thread that wants it waits and calls `on_wait`. The lock of a
+    killed holder is released."""
     private_folder(path.parent)
     with open(path, "a+b", opener=private) as file:
         for waited in waits():
@@ -77,7 +77,7 @@ def exclusive(path: Path) -> Iterator[None]:
                 break
             file.seek(0)
             on_wait(process(_pid(file.read(20))), waited)
-        with suppress(OSError):  # a full disk: who holds it is then not told
+        with suppress(OSError):  # on a full disk the holder is not recorded
             file.truncate(0)
             os.write(file.fileno(), str(os.getpid()).encode())
         try:

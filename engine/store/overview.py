@@ -1,4 +1,4 @@
-"""The state of a workspace at a glance, from DuckDB alone."""
+"""A summary of the workspace, from DuckDB alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .workspace import Workspace
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """Counts of demonstrations, queries, calls and runs; ``next_step`` is the command that makes sense now."""
+    """Counts of demonstrations, queries, calls and runs; ``next_step`` is the suggested next command."""
 
     workspace: str
     pool: int
@@ -33,7 +33,7 @@ class Overview:
     calls: Mapping[str, Mapping[str, float]]
     """For each LLM asked: calls, tokens_in, tokens_out, failures."""
     runs: Mapping[str, int]
-    """Finished runs of each kind."""
+    """Finished runs by kind."""
     evaluations: int
     last_evaluation: int | None
     decisions: int
@@ -43,7 +43,7 @@ class Overview:
         return asdict(self)
 
     def lines(self) -> list[tuple[str, str]]:
-        """Label and value, for people."""
+        """Labels and values for display."""
         repeats = ", ".join(f"{count:,} {kind}" for kind, count in self.duplicates.items()) or "none"
         found = [
             ("workspace", self.workspace),
@@ -66,7 +66,7 @@ class Overview:
 
 
 def overview(workspace: Workspace) -> Overview:
-    """Read the state; takes milliseconds whatever the size of the pool."""
+    """Read the summary; takes milliseconds whatever the size of the pool."""
     with workspace.read() as con:
         pool = _one(con, "SELECT count(*) FROM pool")
         active = _one(con, "SELECT count(*) FROM active")

@@ -1,4 +1,4 @@
-"""What people said of calibrated answers: one accepted, a note, or both; an append-only list, the last word wins."""
+"""Reviews of calibrated answers: an accepted answer, a note, or both; append-only, the latest review applies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from .workspace import Workspace
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """The last word on a query's answers by one LLM. ``round`` is that of the answer accepted, None where none is."""
+    """The latest review of a query's answers by one LLM. ``round`` is that of the accepted answer, None if none is
+    accepted."""
 
     query: int
     round: int | None
@@ -22,8 +23,8 @@ class Review:
 
 
 def review(workspace: Workspace, llm: str, query: int, round: int | None, answer: str, note: str) -> None:
-    """Add a word on the answers of ``llm`` (a spec) to the query of this row. Without answer and note it takes the
-    earlier ones back."""
+    """Add a review of the answers of ``llm`` (a spec) to the query of this row. Without answer and note it withdraws
+    the earlier ones."""
     with workspace.write() as con:
         con.execute(
             """
@@ -44,7 +45,7 @@ def review(workspace: Workspace, llm: str, query: int, round: int | None, answer
 
 
 def reviews(workspace: Workspace, llm: str) -> dict[int, Review]:
-    """Current reviews by query row, without those that were undone."""
+    """Current reviews by query row, without withdrawn ones."""
     with workspace.read() as con:
         rows = con.execute(
             """

@@ -1,4 +1,4 @@
-"""Calibration rounds as they were walked: every prompt, answer and score, and the mean uncertainty of a set."""
+"""Calibration rounds: every prompt, answer and score, and the mean uncertainty of a set."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _TABLES = {"calibrations": CASES, "calibration_documents": DOCUMENTS, "calibrati
 
 @dataclass(frozen=True, slots=True)
 class KeptDocument:
-    """A document as it was shown; ``row`` of a demonstration."""
+    """A document as shown in the prompt; ``row`` of a demonstration."""
 
     id: str
     row: int | None
@@ -69,7 +69,7 @@ class KeptDocument:
 
 @dataclass(frozen=True, slots=True)
 class KeptRound:
-    """An answer; ``messages`` are (role, content) pairs; ``correct`` is None where no reference was known."""
+    """An answer; ``messages`` are (role, content) pairs; ``correct`` is None if no reference was known."""
 
     round: int
     messages: tuple[tuple[str, str], ...]
@@ -100,7 +100,7 @@ def append(workspace: Workspace, table: str, rows: Sequence[dict[str, Any]]) -> 
 
 
 def save_mean(workspace: Workspace, llm: str, estimator: str, over: str, mean: float, answers: int, run: int) -> None:
-    """Keep the mean uncertainty of a set: the latest one is that of the pool and the prompts as they are now."""
+    """Store the mean uncertainty of a set: the latest one belongs to the current pool and prompts."""
     with workspace.write() as con:
         con.execute(
             """
@@ -112,7 +112,7 @@ def save_mean(workspace: Workspace, llm: str, estimator: str, over: str, mean: f
 
 
 def mean_of(workspace: Workspace, llm: str, estimator: str, over: str) -> tuple[float, int, int] | None:
-    """Mean uncertainty, answers behind it and the run they are from; None where no set was walked."""
+    """Mean uncertainty, number of answers and run; None if no set was calibrated."""
     with workspace.read() as con:
         row = con.execute(
             "SELECT mean, answers, run FROM uncertainty_means WHERE llm = ? AND estimator = ? AND over = ?",
@@ -122,7 +122,7 @@ def mean_of(workspace: Workspace, llm: str, estimator: str, over: str) -> tuple[
 
 
 def latest(workspace: Workspace, arm: str, split: str) -> tuple[int, str] | None:
-    """The latest finished run that walked queries of this split under this arm, and its LLM."""
+    """The latest finished run that calibrated queries of this split with this arm, and its LLM."""
     with workspace.read() as con:
         row = con.execute(
             """
@@ -138,7 +138,7 @@ def latest(workspace: Workspace, arm: str, split: str) -> tuple[int, str] | None
 
 @dataclass(frozen=True, slots=True)
 class Final:
-    """The answer that stood at the end of a query's rounds; ``correct`` is None where no reference was known."""
+    """The final answer of a query; ``correct`` is None if no reference was known."""
 
     round: int
     answer: str
@@ -147,7 +147,7 @@ class Final:
 
 
 def finals(workspace: Workspace, llm: str, arm: str = "full") -> dict[int, Final]:
-    """By the query's row what stood at the end of its latest finished run with this LLM."""
+    """By query row, the final answer of its latest finished run with this LLM."""
     with workspace.read() as con:
         rows = con.execute(
             """
@@ -163,7 +163,7 @@ def finals(workspace: Workspace, llm: str, arm: str = "full") -> dict[int, Final
 
 
 def walked(workspace: Workspace, run: int, arm: str) -> list[KeptCase]:
-    """The indexed queries of a run with their documents and rounds, in the run's order."""
+    """The indexed queries of a run with their documents and rounds, in the order of the run."""
     with workspace.read() as con:
         cases = con.execute(
             """

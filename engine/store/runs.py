@@ -1,4 +1,4 @@
-"""Runs: what was asked of an engine part, when, with which settings, and what came out."""
+"""Runs: which part ran, when, with which settings, and the result."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def finish(workspace: Workspace, run: int, status: str, summary: Mapping[str, An
 
 @dataclass(slots=True)
 class Record:
-    """A run under way: what its ``summary`` was set to is kept when it is done."""
+    """A run in progress: its ``summary`` is stored when it is done."""
 
     run: int
     summary: Mapping[str, Any] = field(default_factory=dict)
@@ -78,8 +78,8 @@ class Record:
 
 @contextmanager
 def recorded(workspace: Workspace, kind: str, llm: str, settings: Mapping[str, Any]) -> Iterator[Record]:
-    """A run from start to end: ``done`` with its summary, else ``interrupted`` or ``failed`` with the error, which goes
-    on to the caller."""
+    """Record a run from start to end: ``done`` with its summary, else ``interrupted`` or ``failed`` with the error,
+    which is raised again."""
     record = Record(start(workspace, kind, llm, settings))
     try:
         yield record
@@ -91,7 +91,7 @@ def recorded(workspace: Workspace, kind: str, llm: str, settings: Mapping[str, A
 
 
 def keep_files(workspace: Workspace, run: int, digests: Mapping[str, str]) -> None:
-    """Note the digests of the files that a run wrote, by their names; in place of those noted before."""
+    """Store the digests of the files that a run wrote, by name, replacing earlier ones."""
     with workspace.write() as con:
         con.execute("DELETE FROM model_files WHERE run = ?", [run])
         con.executemany("INSERT INTO model_files VALUES (?, ?, ?)", [[run, *each] for each in digests.items()])
@@ -115,8 +115,8 @@ def add_evaluations(workspace: Workspace, table: pa.Table) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A query under a method and under another: shares of the seeds that answered right (None: not asked), the first
-    seed's answers (None: it had none, see ``failure``) and the demonstrations that the first of the two showed."""
+    """A query under two methods: for each, the share of the seeds that answered right (None: not asked) and the first
+    seed's answer (None: it had none, see ``failure``); and the demonstrations that the first method showed."""
 
     row: int
     id: str
@@ -132,12 +132,12 @@ class Outcome:
 
     @property
     def gain(self) -> float:
-        """What the method does better here than the other: from -1 to 1."""
+        """The gain of the first method over the second: from -1 to 1."""
         return 0.0 if self.other_right is None else self.right - self.other_right
 
 
 def outcomes(workspace: Workspace, run: int, method: str, other: str | None = None) -> list[Outcome]:
-    """The queries of an evaluation one by one, lost ones first, then wrong ones."""
+    """The queries of an evaluation, lost ones first, then wrong ones."""
     with workspace.read() as con:
         rows = con.execute(
             """
@@ -173,8 +173,8 @@ def runs(workspace: Workspace, kind: str | None = None, limit: int = 50) -> list
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """The latest finished run of a kind and how the workspace changed since it began: ``rows`` read anew, changed or
-    retired, ``decisions`` taken and not undone."""
+    """The latest finished run of a kind and what changed in the workspace since it began: ``rows`` added, changed or
+    retired, ``decisions`` made and not undone."""
 
     run: Run
     rows: int

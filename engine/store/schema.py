@@ -207,7 +207,7 @@ MIGRATIONS: tuple[str, ...] = (
         PRIMARY KEY (llm, estimator, over)
     );
     """,
-    # version 6: what people said of calibrated answers
+    # version 6: reviews of calibrated answers
     """
     CREATE TABLE calibration_reviews ( -- append-only; the last word on a query and LLM wins
         seq BIGINT NOT NULL,
@@ -220,7 +220,7 @@ MIGRATIONS: tuple[str, ...] = (
         note VARCHAR NOT NULL
     );
     """,
-    # version 7: which files a trained model consists of
+    # version 7: the files of a trained model
     """
     CREATE TABLE model_files (
         run BIGINT NOT NULL,
@@ -235,7 +235,7 @@ VERSION = len(MIGRATIONS)
 
 def version_of(con: duckdb.DuckDBPyConnection) -> int:
     """The schema version the file was written with; 0 for an empty file."""
-    try:  # asking whether there is such a table takes thirty times as long
+    try:  # checking whether the table exists first takes thirty times as long
         found = con.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
     except duckdb.CatalogException:
         return 0
@@ -252,7 +252,7 @@ def check_version(version: int) -> None:
 
 
 def migrate(con: duckdb.DuckDBPyConnection) -> None:
-    """Bring an open file forward to `VERSION`, in one transaction."""
+    """Migrate an open file to `VERSION`, in one transaction."""
     version = version_of(con)
     check_version(version)
     if version == VERSION:

@@ -1,4 +1,4 @@
-"""Topics of a run and the demonstrations they are core to."""
+"""Topics of a run and their core demonstrations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def save(
     observations: Float32s,
     links: tuple[Int64s, Int64s, Float32s],
 ) -> None:
-    """Keep a run's topics, what the LLM knows of each, and its ``links`` (rows, topics, weights); one transaction."""
+    """Store a run's topics, the LLM's knowledge of each, and ``links`` (rows, topics, weights) in one transaction."""
     table = pa.table(
         {
             "run": np.full(len(names), run),
@@ -41,7 +41,7 @@ def save(
 
 
 def supply(workspace: Workspace, run: int) -> list[tuple[int, str, int, int]]:
-    """How many demonstrations of each source each topic is core to: (topic, source, all in the pool, active)."""
+    """Number of core demonstrations by topic and source: (topic, source, all in the pool, active)."""
     with workspace.read() as con:
         found: list[tuple[int, str, int, int]] = con.execute(
             """
@@ -55,7 +55,7 @@ def supply(workspace: Workspace, run: int) -> list[tuple[int, str, int, int]]:
 
 
 def core_rows(workspace: Workspace, run: int, topic: int) -> list[int]:
-    """Demonstrations of the active pool that a topic is core to, by row number."""
+    """Demonstrations of the active pool with this core topic, by row number."""
     with workspace.read() as con:
         found = con.execute(
             "SELECT row FROM topic_links SEMI JOIN active USING (row) WHERE run = ? AND topic = ? ORDER BY row",

@@ -1,4 +1,4 @@
-"""What single demonstrations did to validation queries, and the source scores learnt from it."""
+"""Trials: validation queries answered with single demonstrations, and the source scores learnt from them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ KIND = "train-sources"
 class Trials:
     """One run's trials, query by query, best rank first; all columns (n,).
 
-    ``answers`` are comparable texts (the option named, or the normalised answer); ``right`` says which were accepted.
-    Trials whose call failed are not here.
+    ``answers`` are comparable texts (the option named, or the normalised answer); ``right`` marks the accepted ones.
+    Trials whose call failed are not included.
     """
 
     run: int
@@ -32,7 +32,7 @@ class Trials:
 
 
 def save(workspace: Workspace, trials: Trials, scores: Mapping[str, Mapping[str, float]]) -> None:
-    """Keep a run's trials and its ``scores`` (estimator → source → score), in one transaction."""
+    """Store a run's trials and its ``scores`` (estimator → source → score) in one transaction."""
     table = pa.table(
         {
             "run": np.full(len(trials.rows), trials.run),
@@ -79,8 +79,8 @@ def latest(workspace: Workspace) -> Trials | None:
 
 @dataclass(frozen=True, slots=True)
 class SourceSummary:
-    """A source as ``sources`` shows it. Scores, ``hits`` (trials) and ``accuracy`` (share of its answers that were
-    right, alone) are None where no training run met it."""
+    """A source as ``sources`` shows it. Scores, ``hits`` (trials) and ``accuracy`` (share of right answers with single
+    demonstrations) are None if no training run included it."""
 
     source: str
     weight: float | None
@@ -95,7 +95,7 @@ class SourceSummary:
 
 
 def source_summaries(workspace: Workspace) -> list[SourceSummary]:
-    """Every source of the pool with what the latest run learnt of it, heaviest first where there is a run."""
+    """Every source of the pool with the scores of the latest run, by descending weight if there is a run."""
     with workspace.read() as con:
         run = _latest_run(con)
         rows = con.execute(

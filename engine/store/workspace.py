@@ -1,13 +1,13 @@
-"""Opening the workspace, briefly.
+"""Short-lived access to the workspace.
 
 DuckDB lets one process write, or several read. So nothing here keeps the file open: `Workspace.read` and
-`Workspace.write` open it for the length of a ``with`` block, threads of one process share what is open, and another
-process's batch is waited for before the user is told who holds the lock. What stays is a DuckDB without a file, to
-which the file is attached for the block: to start one takes eight times as long as to attach a file.
+`Workspace.write` open it for the length of a ``with`` block, threads of one process share what is open, and if another
+process holds the lock, they wait before they report which one. What stays open is a DuckDB instance without a file, to
+which the file is attached for the block: starting an instance takes eight times as long as attaching a file.
 
-What DuckDB or the operating system refuses inside such a block (no room, no permission, a damaged file) is raised as
-a `CurateError`; a transaction that cannot be committed has changed nothing. New folders and files are their owner's
-alone: prompts and answers are nobody else's business.
+If DuckDB or the operating system fails inside such a block (no space, no permission, a damaged file), a `CurateError`
+is raised; a transaction that cannot be committed has changed nothing. New folders and files are accessible to their
+owner only, because prompts and answers are private.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ FILE = "workspace.duckdb"
 WAL = FILE + ".wal"
 DEFAULT = ".icl-curate"
 HEADER = 3 * 4096
-"""Bytes of DuckDB's headers: a file shorter than that has never held anything."""
+"""Size of DuckDB's headers in bytes: a shorter file has never held data."""
 PATIENCE = 60.0
-"""Seconds to wait for another process's batch before giving up; ICL_CURATE_PATIENCE says otherwise."""
+"""Default of the seconds to wait for another process's batch; ICL_CURATE_PATIENCE overrides it."""
 
 _LOCKED = re.compile("could not set lock|used by another process|already open in", re.IGNORECASE)
 _DAMAGED = (duckdb.IOException, duckdb.SerializationException, duckdb.FatalException, duckdb.InternalException)
@@ -46,7 +46,8 @@ _STORAGE = (*_DAMAGED, duckdb.TransactionException, duckdb.OutOfMemoryException)
 
 @dataclass
 class _Gate:
-    """What this process has open of one file. Readers share, writers take turns, readers do not starve a writer."""
+    """The open connection of this process to one file. Readers share it, writers take turns, readers do not starve a
+    writer."""
 
     condition: threading.Condition = field(default_factory=threading.Condition)
     writing: threading.RLock = field(default_factory=threading.RLock)
@@ -58,10 +59,10 @@ class _Gate:
 
 
 _ATTACHED = "workspace"
-"""The name of the file within DuckDB."""
+"""The name of the attached file within DuckDB."""
 
 _spare: dict[Path, duckdb.DuckDBPyConnection] = {}
-"""The DuckDB without a file that is kept, by the workspace it was for; at most one."""
+"""The spare DuckDB instance without a file, by the workspace it was used for; at most one."""
 _spare_lock = threading.Lock()
 
 _gates: dict[Path, _Gate] = {}
@@ -69,15 +70,15 @@ _gates_lock = threading.Lock()
 
 
 class Workspace:
-    """A folder with the DuckDB file and the artefacts trained from it.
+    """A folder with the DuckDB file and the trained artefacts.
 
-    `Workspace.create` makes or opens one, `Workspace.open` demands that it exists; both raise `WorkspaceError`.
+    `Workspace.create` creates or opens one, `Workspace.open` requires that it exists; both raise `WorkspaceError`.
     """
 
     def __init__(self, path: Path) -> None:
         try:
             self.path = path.resolve()
-        except (OSError, RuntimeError) as error:  # links in a circle
+        except (OSError, RuntimeError) as error:  # circular links
             raise WorkspaceError(f"cannot open the workspace {path}: {error}", "choose another --workspace") from error
         self.database = self.path / FILE
         with _gates_lock:
@@ -85,7 +86,7 @@ class Workspace:
 
     @classmethod
     def create(cls, path: Path) -> Workspace:
-        """Make the folder and the file where they are missing, and migrate an older file."""
+        """Create the folder and the file if they are missing, and migrate an older file."""
         workspace = cls(path)
         try:
             if not _stands(workspace.database):
@@ -121,7 +122,7 @@ class Workspace:
 
     @contextmanager
     def read(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A cursor to read with; several processes may read at once."""
+        """A cursor for reading; several processes may read at once."""
         with _explained(self.database), self._use(read_only=True) as con:
             yield con
 
@@ -134,7 +135,7 @@ class Workspace:
             try:
                 yield con
             except BaseException:
-                with suppress(duckdb.Error):  # the error that broke the transaction may have ended it
+                with suppress(duckdb.Error):  # the failed transaction may have ended already
                     con.execute("ROLLBACK")
                 raise
             con.execute("COMMIT")
@@ -188,9 +189,9 @@ class Workspace:
 
 
 def arrow(con: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
-    """All rows of a query as an Arrow table, without the copy that a DB-API result makes of it.
+    """All rows of a query as an Arrow table, without the copy of a DB-API result.
 
-    Uses its own cursor, because ``con`` may have rows left to fetch; so it sees only what is committed.
+    Uses its own cursor, because ``con`` may have rows left to fetch; so it sees only committed data.
     """
     with _cursor(con) as cursor:
         return cursor.sql(sql).to_arrow_table()
@@ -203,8 +204,8 @@ def _cursor(con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
 
 
 def _stands(database: Path) -> bool:
-    """Is there a database to open? Not where there is no file, or only what a kill left of one that was being made.
-    Raises `OSError` where it may not be looked at, and for what is no regular file."""
+    """Whether there is a database to open: not if there is no file, or only a partial file of a killed creation. Raises
+    `OSError` if access is denied, and if it is not a regular file."""
     try:
         found = database.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -214,7 +215,7 @@ def _stands(database: Path) -> bool:
     if found.st_size >= HEADER and stat.S_ISREG(found.st_mode):
         return True
     log = database.with_name(WAL)
-    if log.exists() and log.stat().st_size:  # a log holds what was committed: DuckDB shall say what is wrong
+    if log.exists() and log.stat().st_size:  # a log holds committed data: let DuckDB report what is wrong
         return True
     data = disk.read_regular(database)
     begun = data[8:12] == b"DUCK"[: max(len(data) - 8, 0)]  # eight bytes of a checksum, then DuckDB's mark
@@ -222,14 +223,14 @@ def _stands(database: Path) -> bool:
 
 
 def _make(database: Path) -> None:
-    """Make the database whole under another name, then put it in its place: a kill at any moment leaves no file or a
-    whole one. Of several processes one makes it."""
+    """Create the database under another name, then rename it: after a kill there is no file or a complete one. If
+    several processes try, one of them creates it."""
     with locks.exclusive(database.parent / "tmp" / "create.lock"):
         if _stands(database):
             return
         draft = database.with_name(f".{FILE}.new")
         logs = (draft.with_name(draft.name + ".wal"), database.with_name(WAL))
-        for left in (draft, *logs):  # by a killed creation; a log of ours is empty here, or there would be a database
+        for left in (draft, *logs):  # from a killed creation; our own log is empty here, or there would be a database
             left.unlink(missing_ok=True)
         try:
             with _explained(database):
@@ -249,7 +250,7 @@ def _make(database: Path) -> None:
 
 
 def _close_to_others(path: Path) -> None:
-    """Take a file that DuckDB made from everybody but its owner."""
+    """Restrict a file created by DuckDB to its owner."""
     with suppress(OSError):  # gone already, or a file system without owners
         if path.stat().st_mode & 0o077:
             path.chmod(0o600)
@@ -265,8 +266,8 @@ def _config(database: Path) -> dict[str, Any]:
 
 
 def _connect(database: Path, read_only: bool) -> duckdb.DuckDBPyConnection:
-    """Open the file, waiting for another process to let go of it for as long as `PATIENCE` says."""
-    if not database.is_file():  # DuckDB would make one here, and would wait for the other end of a pipe
+    """Open the file; waits up to `PATIENCE` seconds for another process to close it."""
+    if not database.is_file():  # DuckDB would create a file here, and would block on a pipe
         raise NoWorkspaceError(f"no workspace at {database.parent}", "icl-curate index POOL.jsonl")
     patience = locks.patience(PATIENCE)
     for waited in locks.waits():
@@ -284,7 +285,7 @@ def _connect(database: Path, read_only: bool) -> duckdb.DuckDBPyConnection:
 
 
 def _attach(database: Path, read_only: bool) -> duckdb.DuckDBPyConnection:
-    """A DuckDB with the file attached; the one kept from the last time, if it was of the same workspace."""
+    """A DuckDB instance with the file attached; reuses the spare one if it was used for the same workspace."""
     with _spare_lock:
         kept = _spare.pop(database, None)
     con = kept or duckdb.connect(":memory:", config=_config(database))
@@ -298,10 +299,10 @@ def _attach(database: Path, read_only: bool) -> duckdb.DuckDBPyConnection:
 
 
 def _detach(database: Path, con: duckdb.DuckDBPyConnection) -> None:
-    """Let go of the file, and keep the DuckDB, one in all, for the next time."""
+    """Detach the file and keep the instance, one in total, for next time."""
     try:
         con.execute(f"DETACH {_ATTACHED}")
-    except duckdb.Error:  # it does nothing more after a damaged file or a full disk
+    except duckdb.Error:  # it no longer works after a damaged file or a full disk
         con.close()
         return
     with _spare_lock:
@@ -319,7 +320,8 @@ def _close_spare() -> None:
 
 
 def _leave_spare_to_parent() -> None:
-    """After a fork its threads are not there: neither to be used, nor to be ended when the last reference goes."""
+    """After a fork its threads do not exist in the child: it must not be used, or closed when the last reference is
+    dropped."""
     global _spare_lock
     _spare_lock = threading.Lock()
     while _spare:
@@ -337,7 +339,7 @@ def _holder(error: Exception) -> str:
 
 @contextmanager
 def _explained(database: Path) -> Iterator[None]:
-    """Raise what DuckDB says of disk and file as `CurateError`; what it says of our SQL stays as it is."""
+    """Raise DuckDB's disk and file errors as `CurateError`; errors in our SQL are not changed."""
     try:
         yield
     except duckdb.Error as error:
@@ -382,5 +384,5 @@ def _damaged(database: Path, error: duckdb.Error) -> WorkspaceError:
 def _memory_mib() -> int:
     try:
         return max(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20, 1024)
-    except (ValueError, OSError, AttributeError):  # not every platform tells
+    except (ValueError, OSError, AttributeError):  # not available on every platform
         return 4096
