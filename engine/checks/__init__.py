@@ -1,1 +1,1 @@
-"""What is wrong with the pool before any LLM is asked, each row with its evidence."""
+"""Suspicious rows of the pool, found without an LLM, each with its evidence."""

@@ -29,8 +29,8 @@ def check_pool(
     report: Report = silent,
     cancel: CancelToken | None = None,
 ) -> CheckReport:
-    """Look for ``kinds`` of faults in the active pool; no LLM is asked and nothing is encoded. Raises `UsageError`
-    where the pool is empty, `Cancelled` between steps."""
+    """Check the active pool for the given ``kinds``; no LLM is called and nothing is encoded. Raises `UsageError` if
+    the pool is empty, `Cancelled` between steps."""
     view = PoolView(workspace, settings, report, cancel)
     rows = fetch(workspace, view.rows)
     repeated = groups(workspace)[view.rows]
@@ -70,7 +70,7 @@ def _judged(
     kinds: Collection[Kind],
     notes: list[str],
 ) -> Judged | None:
-    """The labels of a pool that has labels, if a kind that needs them is looked for."""
+    """Label quality, if the pool has labels and a kind that needs them is checked."""
     if vectors is None or not {"label", "conflict"} & set(kinds):
         return None
     if view.task.kind != "labels":
@@ -85,7 +85,7 @@ def _judged(
 
 
 def label_findings(rows: Sequence[Demonstration], judged: Judged) -> Iterator[Finding]:
-    """Rows whose label is suspected."""
+    """Rows with a suspected label error."""
     suggested = judged.suggested()
     for place in np.flatnonzero(judged.suspect).tolist():
         row, other = rows[place], int(suggested[place])
@@ -112,7 +112,7 @@ def outlier_findings(
 
 
 def class_findings(rows: Sequence[Demonstration], least: int) -> Iterator[Finding]:
-    """Rows of classes with fewer than ``least`` rows: too few to be judged, or to fill a prompt."""
+    """Rows of classes with fewer than ``least`` rows: too few to check labels, or to fill a prompt."""
     counts = Counter(row.output for row in rows)
     for row in rows:
         count = counts[row.output]

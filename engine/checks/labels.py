@@ -1,8 +1,8 @@
-"""Suspected labels: confident learning (Northcutt, Jiang and Chuang 2021) by cleanlab.
+"""Suspected label errors: confident learning (Northcutt, Jiang and Chuang 2021) with cleanlab.
 
-Each row's probabilities come from classifiers that did not see it, nor what nearly repeats it: copies of a wrong label
-would vouch for each other. Two passes: the second fits without the rows that the first suspects, so that many wrong
-labels of a class do not teach the classifier that they are right.
+Each row's probabilities come from classifiers trained without the row and its near duplicates, because copies of a
+wrong label would confirm each other. There are two passes: the second fit leaves out the rows suspected by the first,
+so that many wrong labels in a class do not teach the classifier that they are right.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from ..retrieval.threads import one_blas_thread
 
 FOLDS = 5
 STRENGTH = 2.0
-"""Inverse of the penalty on a logistic regression's weights. Vectors have length 1, so the customary 1 is a strong one;
-on a noisy pool a weaker one than this learns the noise."""
+"""Inverse of the L2 penalty of the logistic regression. Vectors have length 1, so the usual value of 1 is a strong
+penalty; on a noisy pool, a weaker penalty than this one fits the noise."""
 
 MOST_FITTED = 20_000
-"""Rows that a classifier is fitted on; more make no difference to some hundred weights a class, and take longer."""
+"""Maximum rows to fit a classifier on; more make no difference to some hundred weights per class, and take longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Labels as the classifiers see them.
+    """Labels with the predictions of the classifiers.
 
-    ``labels`` (n,) are places among ``names``; a row whose class has too few independent rows to be judged has -1.
-    ``quality`` (n,) is cleanlab's normalised margin, from 0 (surely wrong) to 1; 1 where nothing was judged.
+    ``labels`` (n,) are indices into ``names``; -1 for a row whose class has too few independent rows to be checked.
+    ``quality`` (n,) is cleanlab's normalised margin, from 0 (surely wrong) to 1; 1 for rows that were not checked.
     ``probabilities`` (n, len(names)); ``suspect`` (n,).
     """
 
@@ -41,7 +41,7 @@ class Judged:
     suspect: Bools
 
     def suggested(self) -> Int64s:
-        """The likeliest label that is not the row's own, (n,), as a place among ``names``."""
+        """The most probable label other than the row's own, (n,), as an index into ``names``."""
         others = self.probabilities.copy()
         judged = np.flatnonzero(self.labels >= 0)
         others[judged, self.labels[judged]] = -1.0
@@ -55,9 +55,9 @@ def judge_labels(
     report: Report = silent,
     cancel: CancelToken | None = None,
 ) -> Judged | None:
-    """Judge the labels ``outputs`` (n,) of rows with vectors (n, d); rows of one of the ``groups`` (n,) repeat each
-    other. None where fewer than two classes have `FOLDS` groups: nothing can be learnt from them. Raises `Cancelled`
-    between folds."""
+    """Find suspected errors among the labels ``outputs`` (n,) of rows with vectors (n, d); rows with equal ``groups``
+    (n,) are duplicates. None if fewer than two classes have `FOLDS` groups, too few for cross-validation. Raises
+    `Cancelled` between folds."""
     from cleanlab.filter import find_label_issues
     from cleanlab.rank import get_label_quality_scores
 
@@ -69,7 +69,7 @@ def judge_labels(
     folds = fold_of(y, groups[rows])
     bad = np.zeros(len(rows), np.bool_)
     with one_blas_thread(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of cleanlab, on classes it finds no suspect in
+        warnings.simplefilter("ignore")  # from cleanlab, for classes without suspects
         for done in range(2):
             p = _predicted(x, y, folds, bad, len(names), done, report, cancel)
             bad = np.asarray(find_label_issues(y, p, n_jobs=1), np.bool_)
@@ -82,7 +82,7 @@ def judge_labels(
 
 
 def _classes(outputs: list[str], groups: Int64s) -> tuple[tuple[str, ...], Int64s]:
-    """Classes with at least `FOLDS` groups, and each row's place among them, -1 for another class, (n,)."""
+    """Classes with at least `FOLDS` groups, and the index of each row's class, -1 for other classes, (n,)."""
     found, labels = np.unique(np.array(outputs, object), return_inverse=True)
     pairs = np.unique(np.stack([labels, groups], axis=1), axis=0)
     enough = np.bincount(pairs[:, 0], minlength=len(found)) >= FOLDS
@@ -91,8 +91,8 @@ def _classes(outputs: list[str], groups: Int64s) -> tuple[tuple[str, ...], Int64
 
 
 def fold_of(labels: Int64s, groups: Int64s, seed: int = 0) -> Int64s:
-    """The fold of each row, (n,): groups stay whole and are dealt out class by class (that of their first row), so that
-    each fold has its share of every class."""
+    """The fold of each row, (n,): groups stay whole and are distributed class by class (the class of their first row),
+    so that each fold has its share of every class."""
     heads, first, of = np.unique(groups, return_index=True, return_inverse=True)
     order = np.lexsort((np.random.default_rng(seed).random(len(heads)), labels[first]))
     folds = np.empty(len(heads), np.int64)
@@ -127,8 +127,8 @@ def _predicted(
 
 
 def _training(y: Int64s, outside: Bools, left_out: Bools) -> Int64s:
-    """Places to fit on, at most `MOST_FITTED`. A class that would lose nearly all its rows keeps them: without any,
-    each of its rows would be suspected."""
+    """Positions to fit on, at most `MOST_FITTED`. A class that would lose nearly all its rows keeps them: if it had
+    none, each of its rows would be suspected."""
     kept = outside & ~left_out
     lost = np.bincount(y[kept], minlength=int(y.max()) + 1) < 2
     places = np.flatnonzero(kept | (outside & lost[y]))
@@ -138,6 +138,6 @@ def _training(y: Int64s, outside: Bools, left_out: Bools) -> Int64s:
     by_class = np.lexsort((draw, y[places]))
     counts = np.bincount(y[places])
     rank = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
-    share = (rank + 0.5) / counts[y[places[by_class]]]  # the first of every class come first: none goes missing
+    share = (rank + 0.5) / counts[y[places[by_class]]]  # each class's first row comes first: none is missing
     ordered = np.lexsort((share, rank >= FOLDS))
     return np.sort(places[by_class[ordered[:MOST_FITTED]]])

@@ -1,4 +1,4 @@
-"""Rows off the pool's topic: far from their nearest neighbours, by cosine."""
+"""Outliers: rows far from their nearest neighbours, by cosine."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ from ..progress import CancelToken, Event, Report, silent
 
 NEIGHBOURS = 5
 SPREADS = 4.5
-"""Robust standard errors (1.4826 × the median absolute deviation) above the median from which on a row is far."""
+"""A row is an outlier from this many robust standard errors (1.4826 × the median absolute deviation) above the
+median."""
 
 LEAST = 30
-"""Rows below which nothing can be said of what is usual."""
+"""With fewer rows the distribution of distances cannot be estimated."""
 
 EXACT = 4_096
-"""Rows whose neighbours are sought among all in any case."""
+"""Number of rows whose neighbours are always searched among all rows."""
 
 CELLS = 1 << 24
-"""Cosines held at once."""
+"""Maximum number of cosines in memory."""
 
 
 def far_rows(
     vectors: Float32s, groups: Int64s, report: Report = silent, cancel: CancelToken | None = None
 ) -> tuple[Int64s, Float64s, float, float]:
-    """Places of rows far from all others, their distances, the usual distance and the limit.
+    """Positions of outliers, their distances, the usual distance and the limit.
 
-    Distance: 1 − the mean cosine with the `NEIGHBOURS` nearest rows of other ``groups`` (n,). What is usual comes from
-    at most `EXACT` rows. A row's distance to neighbours among a part of the rows is never less than to all, so those
-    near enough to a part need no more. Raises `Cancelled` between blocks.
+    Distance: 1 − the mean cosine with the `NEIGHBOURS` nearest rows of other ``groups`` (n,). The usual distance is
+    estimated from at most `EXACT` rows. The distance to neighbours in a subset is never less than in the whole, so rows
+    near enough to a subset need no further search. Raises `Cancelled` between blocks.
     """
     n = len(vectors)
     if n < LEAST:
@@ -48,7 +49,7 @@ def far_rows(
 def _distances(
     vectors: Float32s, groups: Int64s, of: Int64s, among: Int64s, report: Report, cancel: CancelToken | None
 ) -> Float64s:
-    """Of the places ``of`` the distance to their neighbours ``among`` others, (len(of),)."""
+    """Distance of the positions ``of`` to their neighbours ``among`` others, (len(of),)."""
     others, theirs = vectors[among], groups[among]
     found = np.ones(len(of))
     size = max(CELLS // max(len(among), 1), 1)

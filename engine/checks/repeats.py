@@ -1,4 +1,4 @@
-"""Rows that repeat, contradict or leak others, as the index found them."""
+"""Rows that duplicate, contradict or leak others, as found by the index."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ..store.demonstrations import Leak
 from .results import REVIEW, Finding, finding
 
 BETTER = 0.1
-"""By how much the label quality of one side must exceed the other's to decide between them."""
+"""Minimum difference in label quality that decides between two sides of a conflict."""
 
 MOST_WORDS = 8
-"""A longer open answer may be one of many right ones, and contradicts nothing."""
+"""A longer open answer may be one of many right ones and is not treated as a conflict."""
 
 
 def repeat_findings(
@@ -27,8 +27,8 @@ def repeat_findings(
     task: Task,
     quality: Float64s | None,
 ) -> Iterator[Finding]:
-    """Repeats and conflicts among rows (n,): ``groups`` (n,) as `store.demonstrations.groups` gives them,
-    ``similarity`` by row number to the first of its group, ``quality`` (n,) of labels where they were judged."""
+    """Duplicates and conflicts among rows (n,): ``groups`` (n,) as returned by `store.demonstrations.groups`,
+    ``similarity`` by row number to the first of its group, ``quality`` (n,) of labels if they were checked."""
     members: dict[int, list[int]] = defaultdict(list)
     for place, group in enumerate(groups.tolist()):
         members[group].append(place)
@@ -44,7 +44,7 @@ def repeat_findings(
 
 
 def _repeated(same: Sequence[Demonstration], group: int, similarity: Mapping[int, float]) -> Iterator[Finding]:
-    """All but the first of rows that say the same."""
+    """All but the first of rows with the same content."""
     first, *others = same
     for row in others:
         if normalised(row.input) == normalised(first.input):
@@ -62,8 +62,8 @@ def _similarity(a: Demonstration, b: Demonstration) -> float:
 def _conflicts(
     rows: Sequence[Demonstration], by_answer: Mapping[str, Sequence[int]], task: Task, quality: Float64s | None
 ) -> Iterator[Finding]:
-    """Rows of one group that say different things. Where inputs are only nearly the same, closed labels alone
-    contradict each other: an open question about France is another one about Spain."""
+    """Rows of one group with different outputs. If inputs are only nearly the same, only closed labels contradict each
+    other: a nearly equal open question may be about another country and have another right answer."""
     by_input: dict[str, dict[str, list[int]]] = defaultdict(dict)
     for answer, places in by_answer.items():
         for place in places:
@@ -104,7 +104,8 @@ def _same_input(
 def _near_input(
     rows: Sequence[Demonstration], answers: Mapping[str, Sequence[int]], quality: Float64s | None
 ) -> Iterator[Finding]:
-    """Nearly the same question may have another answer, so a row goes only where its label is doubted as well."""
+    """A nearly equal question may have another answer, so a row is a conflict only if its label is suspected as
+    well."""
     winner = _winner(answers, quality)
     for answer, places in answers.items():
         other = winner if winner and winner != answer else next(name for name in answers if name != answer)
@@ -117,7 +118,7 @@ def _near_input(
 
 
 def _winner(answers: Mapping[str, Sequence[int]], quality: Float64s | None) -> str | None:
-    """The answer that most rows give or, of several such, the one whose rows have clearly the best labels."""
+    """The most frequent answer; in a tie, the one whose rows have clearly the best label quality."""
     counts = Counter({answer: len(places) for answer, places in answers.items()})
     most = counts.most_common(1)[0][1]
     best = [answer for answer, count in counts.items() if count == most]
@@ -131,7 +132,7 @@ def _winner(answers: Mapping[str, Sequence[int]], quality: Float64s | None) -> s
 
 
 def _share_an_answer(rows: Sequence[Demonstration], answers: Mapping[str, Sequence[int]]) -> bool:
-    """Whether one answer is accepted by all: the outputs are names of one thing."""
+    """Whether all rows share one accepted answer: the outputs are then aliases."""
     accepted = [
         {answer, *(normalised(other) for place in places for other in rows[place].answers)}
         for answer, places in answers.items()
@@ -140,7 +141,7 @@ def _share_an_answer(rows: Sequence[Demonstration], answers: Mapping[str, Sequen
 
 
 def leak_findings(rows: Mapping[int, Demonstration], leaks: Sequence[Leak]) -> Iterator[Finding]:
-    """Rows, by number, that a validation or test query repeats; each once, whatever number of queries does."""
+    """Rows, by number, that duplicate a validation or test query; each once, even if several queries match."""
     queries: dict[int, list[Leak]] = defaultdict(list)
     for leak in leaks:
         if leak.row in rows:

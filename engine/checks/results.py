@@ -1,4 +1,4 @@
-"""What a check found: the object of ``check --json``."""
+"""The result of a check: the object of ``check --json``."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ Kind = Literal["label", "conflict", "duplicate", "leak", "outlier", "class", "em
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 REVIEW = "review"
-"""The suggestion where nothing says which way to decide."""
+"""The suggestion if the evidence does not favour a decision."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing wrong with one row of the active pool.
+    """One problem of one row of the active pool.
 
     ``severity`` is from 0 to 1; ``evidence`` is a sentence, ``numbers`` are the figures behind it. ``suggestion`` is
-    ``prune``, ``relabel: X``, ``keep ID`` (that row stays in place of this one) or ``review``.
+    ``prune``, ``relabel: X``, ``keep ID`` (keep that row instead of this one) or ``review``.
     """
 
     row: int
@@ -36,27 +36,27 @@ class Finding:
 
     @property
     def prunes(self) -> bool:
-        """Whether to accept it takes the row out of the pool."""
+        """Whether accepting the finding prunes the row."""
         return self.suggestion != REVIEW
 
     @property
     def reason(self) -> str:
-        """What the history says of a decision that accepts it."""
+        """The reason stored in the history if the finding is accepted."""
         return f"check: {self.kind}, {self.evidence}"
 
 
 def finding(
     row: Demonstration, kind: Kind, severity: float, evidence: str, suggestion: str = "prune", **numbers: float
 ) -> Finding:
-    """A finding on a row, its figures rounded to four digits."""
+    """A finding for a row, its figures rounded to four digits."""
     told = {name: round(float(value), 4) for name, value in numbers.items()}
     return Finding(row.row, row.id, row.source, kind, round(float(severity), 4), evidence, suggestion, told)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """Findings, the worst first; a row can have several. ``kinds`` counts those of each kind that was looked for,
-    ``notes`` say what could not be."""
+    """Findings, the worst first; a row can have several. ``kinds`` counts those of each checked kind, ``notes`` say
+    what could not be checked."""
 
     checked: int
     rows: tuple[Finding, ...]
@@ -67,14 +67,14 @@ class CheckReport:
     def of(
         cls, checked: int, found: Collection[Finding], looked_for: Collection[Kind], notes: Collection[str]
     ) -> CheckReport:
-        """Sorted and counted."""
+        """A report with sorted and counted findings."""
         counts = Counter(one.kind for one in found)
         ordered = sorted(found, key=lambda one: (-one.severity, KINDS.index(one.kind), one.row))
         kinds = {kind: counts[kind] for kind in KINDS if kind in looked_for}
         return cls(checked, tuple(ordered), kinds, tuple(notes))
 
     def accepted(self, kinds: Collection[str]) -> dict[str, str]:
-        """Ids of rows that accepting these kinds prunes, each with the reason of its worst finding."""
+        """Ids of the rows that accepting these kinds prunes, each with the reason of its worst finding."""
         found: dict[str, str] = {}
         for one in self.rows:
             if one.kind in kinds and one.prunes:

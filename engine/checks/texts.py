@@ -1,4 +1,4 @@
-"""Texts that went wrong on their way into the pool: empty, cut off, decoded wrongly, or refusals of a model."""
+"""Broken texts: empty, cut off, decoded wrongly, or refusals of a model."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ PLACEHOLDERS = frozenset({"n/a", "#n/a", "null", "nan", "undefined", "tbd", "tod
 _CUT_MARK = re.compile(r"(\[truncated\]|\(truncated\)|<truncated>|\[\.\.\.\]|\[…\])\s*$", re.IGNORECASE)
 _ENDED = re.compile(r"[.!?。！？…:;)\]}\"'”’»`|>*]\s*$")
 LONG, PILED, MOSTLY = 100, 5, 0.9
-"""Characters from which on a text is long; texts of the greatest length that are no chance; the share of long texts
-that end like sentences in a pool where one that does not is odd."""
+"""Characters from which on a text is long; number of texts with exactly the maximum length that indicates a limit;
+share of long texts ending like sentences above which one that does not is suspicious."""
 
 _SORRY = r"^\W*((i'?m|i am|we are|we're) )?(very |so )?(sorry|afraid)\b[^.!?]{0,20}?"
 _SELF = (
@@ -30,14 +30,16 @@ _REFUSAL = re.compile(
     re.IGNORECASE,
 )
 _REFUSED = re.compile(rf"^\W*({_SORRY})?{_DECLINES}|provide|generate|create|answer|engage)\b", re.IGNORECASE)
-"""An answer that begins so; an input may be a person's, who cannot create an account and asks for help."""
+"""Applied to outputs that begin like this; an input may come from a person who cannot create an account and asks for
+help."""
 _FOREIGN = re.compile(r"[^\x00-\x7f]{2,}")
 _LEADS = frozenset({0xC2, 0xC3, 0xE2, 0xF0})
-"""First bytes of accented letters, of typographic marks and of emoji in UTF-8; mojibake nearly always begins so."""
+"""First bytes of accented letters, of typographic marks and of emoji in UTF-8; mojibake nearly always begins with
+one."""
 
 
 def text_findings(rows: Sequence[Demonstration], task: Task) -> Iterator[Finding]:
-    """What is wrong with the texts of rows. Labels are a closed set and not looked at one by one."""
+    """Problems of the texts of rows. Labels are a closed set and are not checked one by one."""
     for field, text_of in _fields(task):
         limit = _piled(text_of(row) for row in rows)
         mostly_ended = _mostly_ended(list(map(text_of, rows))) if field == "output" else False
@@ -57,7 +59,7 @@ def _fields(task: Task) -> list[tuple[str, Callable[[Demonstration], str]]]:
 
 
 def _fault(text: str, field: str, task: Task, limit: int | None, mostly_ended: bool) -> tuple[Kind, float, str] | None:
-    """The worst fault of a text: kind, severity, what it does."""
+    """The worst problem of a text: kind, severity, evidence."""
     if field == "input" and not any(c.isalnum() for c in text):
         return "empty", 0.9, "has no letter and no digit"
     if text.strip().casefold() in PLACEHOLDERS:
@@ -78,13 +80,13 @@ def _fault(text: str, field: str, task: Task, limit: int | None, mostly_ended: b
 
 
 def refuses(text: str, answer: bool) -> bool:
-    """Whether a model declines, or speaks of itself as one, in place of an answer."""
+    """Whether a model declines, or calls itself a model, instead of answering."""
     straight = text.replace("’", "'")
     return bool(_REFUSAL.search(straight) or (answer and _REFUSED.search(straight)))
 
 
 def mojibake(text: str) -> tuple[str, str] | None:
-    """UTF-8 that was read as Windows-1252: the first such run of characters, and what it stood for."""
+    """UTF-8 that was decoded as Windows-1252: the first such run of characters, and its correct decoding."""
     for found in _FOREIGN.finditer(text):
         run = found[0]
         try:
@@ -98,7 +100,8 @@ def mojibake(text: str) -> tuple[str, str] | None:
 
 
 def _byte(character: str) -> int:
-    """The byte that Windows-1252 reads as this; five bytes it has no character for are read as control characters."""
+    """The byte that Windows-1252 decodes to this character; its five undefined bytes are decoded as control
+    characters."""
     try:
         return character.encode("cp1252")[0]
     except UnicodeEncodeError:
@@ -106,7 +109,7 @@ def _byte(character: str) -> int:
 
 
 def _piled(texts: Iterator[str]) -> int | None:
-    """The greatest length, where several texts have just that and it is long: a limit that cut them."""
+    """The maximum length, if several texts have exactly this length and it is long: a limit that cut them."""
     counts = Counter(map(len, texts))
     longest = max(counts, default=0)
     return longest if longest >= LONG and counts[longest] >= PILED else None

@@ -1,1 +1,1 @@
-"""What ``index`` does: files to rows, bad rows named, duplicates and leaks found, only what changed done again."""
+"""The ``index`` command: files to rows, bad rows reported, duplicates and leaks found, only changes processed."""

@@ -1,7 +1,8 @@
-"""What ``index`` does: read, check, compare with what is stored, and keep what changed.
+"""Indexing: read, validate, compare with the stored rows, and store what changed.
 
 Files are parsed into a staging file first; then one short transaction compares it with the workspace. Rows never
-change: new content under an old id is a new row, a row gone from its file is retired, one that comes back is revived.
+change: new content under an old id is a new row, a row gone from its file is retired, and one that comes back is
+revived.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from .rows import Mapper, Row, check_mapping
 
 BATCH = 20_000
 MOST_LABELS, ROWS_A_LABEL, LABEL_LENGTH = 300, 5, 60
-"""A closed set of labels: at most so many, each on average on so many rows, none longer than so many characters."""
+"""Limits of a closed set of labels: number of labels, mean rows per label, characters per label."""
 
 STAGED = pa.schema(
     [
@@ -62,10 +63,10 @@ STAGED = pa.schema(
 class IndexPlan:
     """What to read and how.
 
-    No ``paths`` and no query files: every known file again, as it was read before. ``columns`` maps fields to column
-    names. ``validation`` and ``test`` are files of queries; the fractions set aside so much of the pool, by a hash of
-    the input, so that a row stays in its split as the pool grows and repeats fall together. ``encoder`` None leaves
-    vectors out.
+    Without ``paths`` and query files: every known file again, with its earlier options. ``columns`` maps fields to
+    column names. ``validation`` and ``test`` are files of queries; the fractions set aside this share of the pool, by a
+    hash of the input, so that a row stays in its split as the pool grows and duplicates are in the same split.
+    ``encoder`` None: no vectors.
     """
 
     paths: tuple[str, ...] = ()
@@ -83,7 +84,7 @@ class IndexPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """How one file is read; kept with it, so that it can be read the same way again."""
+    """How one file is read; stored with it, so that it can be read in the same way again."""
 
     split: str | None
     columns: dict[str, str]
@@ -102,7 +103,7 @@ class _File:
     reading: _Reading
     digest: str
     stamp: tuple[int, ...]
-    """Of the file that ``digest`` is of; empty for standard input."""
+    """The stamp of the file when ``digest`` was computed; empty for standard input."""
 
 
 def index_pool(
@@ -110,9 +111,9 @@ def index_pool(
 ) -> IndexReport:
     """Bring the workspace up to date with the files of ``plan``.
 
-    A bad row is skipped and reported with file and line; with ``strict`` it is an error. A file that cannot be read
-    at all, an id-less mapping or a fraction out of range raises `UsageError`, and nothing is changed. Everything
-    but the vectors changes in one transaction; vectors are kept block by block. Raises `Cancelled` between batches.
+    A bad row is skipped and reported with file and line; with ``strict`` it is an error. A file that cannot be read at
+    all, a mapping without id or a fraction out of range raises `UsageError`, and nothing is changed. Everything but the
+    vectors changes in one transaction; vectors are stored block by block. Raises `Cancelled` between batches.
     """
     cancel = cancel or CancelToken()
     _check(plan)
@@ -139,10 +140,10 @@ def index_pool(
 def dry_run_index(
     path: Path, plan: IndexPlan, report: Report = silent, cancel: CancelToken | None = None
 ) -> IndexReport:
-    """What `index_pool` would make of the workspace at ``path``, which need not exist; nothing is changed.
+    """What `index_pool` would do with the workspace at ``path``, which need not exist; nothing is changed.
 
-    Everything is read, checked and compared as it would be; only repeats and leaks are not looked for, and nothing is
-    encoded: ``encoded`` counts the texts that would be. Raises what `index_pool` raises.
+    Everything is read, validated and compared as in a real run, but duplicates and leaks are not searched for, and
+    nothing is encoded: ``encoded`` counts the texts that would be. Raises what `index_pool` raises.
     """
     cancel = cancel or CancelToken()
     _check(plan)
@@ -168,12 +169,12 @@ def dry_run_index(
 
 
 class _DryRunEndsError(Exception):
-    """Rolls the transaction of a rehearsal back."""
+    """Rolls back the transaction of a dry run."""
 
 
 @contextmanager
 def _staging(workspace: Workspace) -> Iterator[Path]:
-    """Where the good rows of files are staged; nothing is left there afterwards, nor by a killed run. One at a time."""
+    """The staging file for the valid rows; removed afterwards, also after a killed run. One at a time."""
     staging = workspace.path / "tmp" / "staged.parquet"
     with exclusive(staging.with_name("index.lock")):
         staging.unlink(missing_ok=True)
@@ -196,7 +197,7 @@ def _check(plan: IndexPlan) -> None:
 
 
 def _files(workspace: Workspace, plan: IndexPlan) -> tuple[list[_File], list[Skipped]]:
-    """The files to read, and what globs matched that cannot be read, which ``strict`` makes an error."""
+    """The files to read, and the unreadable files that globs matched, which are an error with ``strict``."""
     if not plan.paths and not plan.validation and not plan.test:
         return _known_files(workspace), []
     columns = dict(sorted(plan.columns.items()))
@@ -208,7 +209,7 @@ def _files(workspace: Workspace, plan: IndexPlan) -> tuple[list[_File], list[Ski
         (plan.validation, _Reading("validation", columns, plan.source, 0.0, 0.0)),
         (plan.test, _Reading("test", columns, plan.source, 0.0, 0.0)),
     ):
-        # a later, more particular naming wins: `index data/*.jsonl --test data/test.jsonl`
+        # a later, more specific argument wins: `index data/*.jsonl --test data/test.jsonl`
         paths, passed = expand(patterns)
         wanted |= dict.fromkeys(paths, reading)
         unread |= passed
@@ -261,7 +262,7 @@ def _changed(workspace: Workspace, files: list[_File]) -> list[_File]:
 
 
 def _stage(files: list[_File], staging: Path, strict: bool, report: Report, cancel: CancelToken) -> list[Skipped]:
-    """Write the good rows and return the bad ones, which ``strict`` makes an error."""
+    """Write the valid rows and return the bad ones, which are an error with ``strict``."""
     skipped: list[Skipped] = []
     done = 0
     with (
@@ -345,7 +346,7 @@ def _merge(
     skipped: list[Skipped],
     strict: bool,
 ) -> tuple[int, int, int]:
-    """Bring the tables up to date with the staged rows; how many rows were added, retired and revived."""
+    """Bring the tables up to date with the staged rows; returns how many rows were added, retired and revived."""
     names = [file.name for file in files]
     con.execute("DELETE FROM skipped WHERE file IN (SELECT unnest(CAST(? AS VARCHAR[])))", [names])
     if skipped:
@@ -365,13 +366,13 @@ def _merge(
             [file.name, file.digest, file.reading.text(), file.name],
         )
     con.execute("INSERT OR REPLACE INTO meta VALUES ('task', ?)", [_task(con)])
-    con.execute("DELETE FROM meta WHERE key = 'near_duplicate'")  # repeats are out of date until found again
+    con.execute("DELETE FROM meta WHERE key = 'near_duplicate'")  # duplicates are out of date now
     con.execute("DROP TABLE staged")
     return counts
 
 
 def _load(con: duckdb.DuckDBPyConnection, workspace: Workspace, staging: Path, names: list[str]) -> None:
-    """The staged rows with their ids made whole; files that are gone from disk no longer hold on to theirs."""
+    """The staged rows with complete ids; ids of files that no longer exist are released."""
     con.execute(
         """
         CREATE TEMP TABLE staged AS
@@ -398,7 +399,7 @@ def _load(con: duckdb.DuckDBPyConnection, workspace: Workspace, staging: Path, n
 
 
 def _refuse_taken_ids(con: duckdb.DuckDBPyConnection, strict: bool) -> None:
-    """An id names one row: the first in this run, or the one that another file already has."""
+    """An id belongs to one row: the first in this run, or the one that another file already has."""
     con.execute(
         """
         CREATE TEMP TABLE refused AS
@@ -435,7 +436,7 @@ def _apply(con: duckdb.DuckDBPyConnection, names: list[str]) -> tuple[int, int, 
         """,
         [names],
     )
-    # a row may have been retired and added again several times: the latest equal one is the row
+    # a row may have been retired and added again several times: use the latest equal one
     con.execute(
         """
         CREATE TEMP TABLE same AS
@@ -468,7 +469,7 @@ def _apply(con: duckdb.DuckDBPyConnection, names: list[str]) -> tuple[int, int, 
 
 
 def _task(con: duckdb.DuckDBPyConnection) -> TaskKind:
-    """What kind of answer the pool asks for, see `Task`."""
+    """The kind of answers in the pool, see `Task`."""
     counted = con.execute(
         """
         SELECT count(*), count(*) FILTER (len(options) > 0), count(DISTINCT output), max(length(output))
@@ -483,7 +484,7 @@ def _task(con: duckdb.DuckDBPyConnection) -> TaskKind:
     return "open"
 
 
-# what to tell
+# what to report
 
 
 def _repeats_current(workspace: Workspace, threshold: float) -> bool:

@@ -1,7 +1,7 @@
-"""Texts that a spreadsheet would take for formulas, and the manifest that says how a CSV file wrote them.
+"""Texts that a spreadsheet would execute as formulas, and the manifest that says whether a CSV file escapes them.
 
-A cell that begins like a formula is run by Excel, LibreOffice and Google Sheets when the file is opened there. An
-apostrophe before it makes it a text. `plain` takes back exactly what `escaped` put there.
+Excel, LibreOffice and Google Sheets execute a cell that begins like a formula when the file is opened. A leading
+apostrophe makes it a text. `plain` is the exact inverse of `escaped`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from ..disk import read_regular
 
 MANIFEST = ".manifest.json"
-"""What follows the name of an exported file in the name of its manifest."""
+"""Suffix that an exported file's manifest adds to its name."""
 KEY = "formulas_escaped"
 
 _FORMULA = re.compile("'*[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
@@ -21,18 +21,18 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?%?", re.ASCII)
 
 
 def escaped(text: str) -> str:
-    """The text with an apostrophe before it where a spreadsheet would take it for a formula, or where it begins with
-    apostrophes and would then read like one escaped. Plain numbers stay as they are."""
+    """The text with a leading apostrophe if a spreadsheet would execute it as a formula, or if it begins with
+    apostrophes and would look escaped. Plain numbers are not changed."""
     return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
 
 
 def plain(text: str) -> str:
-    """The text that `escaped` was given."""
+    """The inverse of `escaped`."""
     return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
 
 
 def are_escaped(path: str) -> bool:
-    """Does the manifest beside a CSV file say that its formulas are escaped?"""
+    """Whether the manifest beside a CSV file says that its formulas are escaped."""
     try:
         told = json.loads(read_regular(Path(path.removesuffix(".gz") + MANIFEST)))
     except (OSError, ValueError, RecursionError):

@@ -1,7 +1,7 @@
-"""From a file to its records, each with the line it starts on.
+"""Records of a file, each with the line it starts on.
 
-A fault in one record is yielded as `Bad` in its place and the rest is read on; a fault of the whole file (missing,
-a directory or a device, empty, truncated, not of its format) raises `UsageError`. Text files are decoded row by row.
+An error in one record is yielded as `Bad` in its place and reading continues; an error of the whole file (missing, a
+directory or a device, empty, truncated, wrong format) raises `UsageError`. Text files are decoded row by row.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SUFFIXES: Mapping[str, Format] = {
 }
 STDIN = "-"
 FIELD_BYTES = 64 << 20
-"""Longest CSV field the parser takes; a longer one is an unclosed quote more often than a text."""
+"""Longest CSV field accepted; a longer one is more likely an unclosed quote than a text."""
 _DAMAGE = (EOFError, OSError, zlib.error)
 
 
@@ -55,10 +55,10 @@ Record = tuple[int, dict[str, Any] | Bad]
 
 
 def expand(patterns: Iterable[str]) -> tuple[list[str], dict[str, str]]:
-    """Paths as the user wrote them, with globs replaced by the files they match, sorted; each path once. And what
-    globs matched that cannot be read (a pipe, a device, a broken link, another user's file), with the reason.
+    """Paths as the user wrote them, with globs replaced by the matching files, sorted; each path once. Also the
+    unreadable files that globs matched (a pipe, a device, a broken link, another user's file), with the reason.
 
-    Folders that a glob matches are passed over. Raises `UsageError` for a pattern that matches nothing to read.
+    Folders that a glob matches are skipped. Raises `UsageError` for a pattern that matches nothing readable.
     """
     paths: dict[str, None] = {}
     passed: dict[str, str] = {}
@@ -88,7 +88,7 @@ def _glob(pattern: str) -> list[str]:
 
 @contextmanager
 def opened(path: str) -> Iterator[BinaryIO]:
-    """The file's bytes (`-`: standard input); raises `UsageError` for what is no readable, non-empty file."""
+    """The file's bytes (`-`: standard input); raises `UsageError` unless it is a readable, non-empty file."""
     if path == STDIN:
         data = piped("pipe JSON Lines into: icl-curate index -")
         if not data.strip():
@@ -114,14 +114,14 @@ def opened(path: str) -> Iterator[BinaryIO]:
 
 
 def piped(fix: str) -> bytes:
-    """All of standard input. Raises `UsageError` with ``fix`` where nothing is piped in: a terminal would be waited
-    for, and a device read without end."""
+    """All of standard input. Raises `UsageError` with ``fix`` if nothing is piped in: reading a terminal would block,
+    and a device has no end."""
     if sys.stdin is None:  # closed
         return b""
     stream = sys.stdin.buffer
     try:
         mode = os.fstat(stream.fileno())
-    except (OSError, ValueError):  # no file at all, but bytes in memory
+    except (OSError, ValueError):  # not a file but bytes in memory
         return stream.read()
     if stat.S_ISCHR(mode.st_mode) and not os.path.samestat(mode, os.stat(os.devnull)):  # noqa: PTH116
         raise UsageError("standard input is a terminal or a device, not a pipe", fix)
@@ -129,7 +129,7 @@ def piped(fix: str) -> bytes:
 
 
 def format_of(path: str, stream: BinaryIO) -> Format:
-    """The format by the name's ending (``.gz`` aside), else by the first bytes; `UsageError` when neither tells."""
+    """The format by the suffix (ignoring ``.gz``), else by the first bytes; `UsageError` if neither identifies it."""
     if path == STDIN:
         return "jsonl"
     suffixes = [suffix.lower() for suffix in Path(path).suffixes if suffix.lower() != ".gz"]
@@ -150,7 +150,7 @@ def format_of(path: str, stream: BinaryIO) -> Format:
 
 
 def records(path: str, stream: BinaryIO) -> Iterator[Record]:
-    """Every record of the file, in order. Raises `UsageError` for a fault of the whole file."""
+    """Every record of the file, in order. Raises `UsageError` for an error of the whole file."""
     kind = format_of(path, stream)
     try:
         if kind == "parquet":
@@ -231,11 +231,12 @@ _SPACE = " \t\n\r"
 
 
 def _json(path: str, data: bytes) -> Iterator[Record]:
-    """An array of objects, an object with one such array, or an object id → object; JSON Lines by another name too."""
+    """An array of objects, an object with one such array, or an object id → object; also JSON Lines with another
+    suffix."""
     encoding = _encoding(data[:4])
     if encoding == "utf-8":
         data = data.removeprefix(codecs.BOM_UTF8)
-        text = data.decode(errors="surrogateescape")  # told apart record by record
+        text = data.decode(errors="surrogateescape")  # decoding errors are reported record by record
     else:
         text = data.decode(encoding, errors="replace")
     start = len(text) - len(text.lstrip(_SPACE))
@@ -328,11 +329,11 @@ def _array_fault(path: str, text: str, position: int, message: str) -> UsageErro
 
 
 class _Feed:
-    """Lines for `csv.reader` with pushback: what a stray quote swallowed is read again line by line."""
+    """Lines for `csv.reader` with pushback: lines consumed by a stray quote are read again one by one."""
 
     def __init__(self, lines: Iterator[str]) -> None:
         self.lines = lines
-        self.again: list[str] = []  # lines to give out before new ones, last first
+        self.again: list[str] = []  # lines to return before new ones, last first
         self.taken: list[str] = []  # lines of the record being read
 
     def __iter__(self) -> _Feed:
@@ -344,7 +345,7 @@ class _Feed:
         return line
 
     def give_back(self, kept: int) -> None:
-        """Keep the first ``kept`` lines of this record and give out the rest again."""
+        """Keep the first ``kept`` lines of this record and return the others again."""
         self.again.extend(reversed(self.taken[kept:]))
         del self.taken[kept:]
 
@@ -411,8 +412,8 @@ def _csv_records(feed: _Feed, delimiter: str) -> Iterator[list[str] | Bad]:
 
 
 def _swallowed(lines: list[str], delimiter: str, width: int) -> bool:
-    """Whether a record of many lines is rows that two stray quotes glued together: all its inner lines, two at
-    least, are rows of the right width by themselves."""
+    """Whether a multi-line record consists of rows joined by two stray quotes: all its inner lines, at least two, are
+    rows of the right width by themselves."""
     inner = lines[1:-1]
     return (
         width > 1 and len(inner) > 1 and all(len(fields) == width for fields in csv.reader(inner, delimiter=delimiter))
@@ -432,7 +433,7 @@ def _parquet(path: str, stream: BinaryIO) -> Iterator[Record]:
         for batch in file.iter_batches(batch_size=4096):
             for number, row in enumerate(plain_rows(batch), number + 1):  # noqa: B020 - goes on from the last batch
                 yield number, row
-    except (pyarrow.ArrowException, UnicodeDecodeError) as error:  # the latter: a column's name
+    except (pyarrow.ArrowException, UnicodeDecodeError) as error:  # the latter: a column name
         message = str(error).splitlines()[0]
         raise UsageError(f"{path} is truncated or not a Parquet file: {message}", "write the file again") from error
     if not number:
@@ -440,8 +441,8 @@ def _parquet(path: str, stream: BinaryIO) -> Iterator[Record]:
 
 
 def plain_rows(batch: Any) -> list[dict[str, Any] | Bad]:
-    """The rows of an Arrow batch as Python values. What Python has no value for, such as a moment in nanoseconds or
-    beyond the year 9999, is its text; a row that cannot be converted is `Bad`."""
+    """The rows of an Arrow batch as Python values. A value without a Python equivalent, such as a timestamp in
+    nanoseconds or beyond the year 9999, becomes its text; a row that cannot be converted is `Bad`."""
     try:
         rows: list[dict[str, Any] | Bad] = batch.to_pylist()
     except _UNTOLD:
@@ -450,7 +451,7 @@ def plain_rows(batch: Any) -> list[dict[str, Any] | Bad]:
 
 
 _UNTOLD = (ValueError, OverflowError, TypeError, LookupError, ImportError, NotImplementedError)
-"""What Arrow raises for a value that it cannot give to Python."""
+"""What Arrow raises for a value without a Python equivalent."""
 
 
 def _plain_row(batch: Any, index: int) -> dict[str, Any] | Bad:
@@ -484,7 +485,7 @@ def _plain_value(cell: Any) -> Any:
 
 
 def listed(text: str) -> list[Any] | None:
-    """A list written into one text field: JSON, Python's own form, or parts between line ends or bars."""
+    """A list written as one text field: JSON, Python syntax, or parts separated by line breaks or bars."""
     text = text.strip()
     if text.startswith("["):
         for parse in (json.loads, ast.literal_eval):

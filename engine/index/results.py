@@ -1,4 +1,4 @@
-"""What an index run did: the object of ``index --json``."""
+"""The result of an index run: the object of ``index --json``."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class IndexReport:
-    """What stands in the workspace now and what this run changed; counts are rows. ``duplicates``: by kind. A dry run
-    looks for no repeats and no leaks: None."""
+    """The state of the workspace and what this run changed; counts are rows. ``duplicates``: by kind. A dry run does
+    not search for duplicates and leaks: None."""
 
     demonstrations: int
     sources: int
@@ -40,7 +40,7 @@ class IndexReport:
     dry_run: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        """The ``index --json`` contract; ``duplicates`` and ``leaks`` are counts, the details stand beside them."""
+        """The ``index --json`` contract; ``duplicates`` and ``leaks`` are counts, with the details in other keys."""
         return contract.to_json(self) | {
             "duplicates": None if self.duplicates is None else sum(self.duplicates.values()),
             "duplicates_by_kind": self.duplicates,
@@ -49,7 +49,7 @@ class IndexReport:
 
     @classmethod
     def from_json(cls, told: Any) -> IndexReport:
-        """From what `as_json` gave. Raises `ValueError` for anything else."""
+        """From the output of `as_json`. Raises `ValueError` for anything else."""
         if not isinstance(told, Mapping):
             raise ValueError("IndexReport is not an object")
         return contract.from_json(cls, {**told, "duplicates": told.get("duplicates_by_kind")})

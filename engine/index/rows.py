@@ -1,8 +1,8 @@
-"""From a record of a file to demonstrations: columns found by name, values checked and converted to text.
+"""Demonstrations from the records of a file: columns found by name, values checked and converted to text.
 
-Known shapes: plain question and answer columns; options as a list, as ``{"label": …, "text": …}``, as one column
-each or in one text; Alpaca (instruction, input, output); chat records (``messages``, ``conversations``, or prompt and
-completion as messages), where every user turn with the assistant's answer to it is one demonstration.
+Known shapes: plain question and answer columns; options as a list, as ``{"label": …, "text": …}``, as one column each
+or in one text; Alpaca (instruction, input, output); chat records (``messages``, ``conversations``, or prompt and
+completion as messages), in which every user turn with the assistant's answer to it is one demonstration.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "split": ("split",),
     "messages": ("messages", "conversations", "conversation"),
 }
-"""Column names of each field, best first; compared without case, with blanks and hyphens as underscores."""
+"""Column names of each field, best first; compared case-insensitively, with blanks and hyphens as underscores."""
 
 FIELDS = tuple(name for name in NAMES if name != "messages")
 SPLIT_NAMES: Mapping[str, Split] = {
@@ -45,7 +45,7 @@ SPLIT_NAMES: Mapping[str, Split] = {
     **dict.fromkeys(("test", "eval", "evaluation", "heldout", "held_out"), "test"),
 }
 LONGEST = 1_000_000
-"""Characters a field may have: several times what any LLM reads at once."""
+"""Maximum characters of a field: several times what any LLM reads at once."""
 
 _OPTION = re.compile(r"(?:option|choice|opt)_?([a-j]|\d{1,2})|([a-e])")
 _MARKED = re.compile(r"\s*\(?([A-Za-z]|\d{1,2})[).:]\s+")
@@ -53,7 +53,7 @@ _ROLES = {"human": "user", "gpt": "assistant", "model": "assistant", "bot": "ass
 
 
 class Row(NamedTuple):
-    """One demonstration as a file gave it; ``id``, ``source`` and ``split`` are None where the file says nothing."""
+    """One demonstration from a file; ``id``, ``source`` and ``split`` are None if the file does not give them."""
 
     id: str | None
     input: str
@@ -66,18 +66,18 @@ class Row(NamedTuple):
     metadata: str
 
     def digest(self, source: str) -> bytes:
-        """16 bytes over everything but the split, with the source the row ends up under."""
+        """16 bytes over everything but the split, with the row's final source."""
         parts = (self.id or "", self.input, self.output, self.context, source, self.metadata, str(len(self.options)))
         return hashlib.blake2b("\0".join((*parts, *self.options, *self.answers)).encode(), digest_size=16).digest()
 
 
 class _BadRow(ValueError):
-    """Why a record is no demonstration."""
+    """Why a record is not a valid demonstration."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Which column of a record is which field; the same for all records with the same columns."""
+    """The column of each field; the same for all records with the same columns."""
 
     fields: Mapping[str, str]
     instruction: str | None
@@ -102,7 +102,7 @@ class Mapper:
         self._layouts: dict[tuple[str, ...], _Layout] = {}
 
     def rows(self, record: Mapping[str, Any]) -> list[Row] | list[Bad]:
-        """The record's demonstrations, one unless it is a conversation, or why there is none."""
+        """The record's demonstrations (one, unless it is a conversation), or why there is none."""
         try:
             return self._rows(record)
         except _BadRow as error:
@@ -119,7 +119,7 @@ class Mapper:
         split = SPLIT_NAMES.get(part.lower())
         extra = {column: record[column] for column in layout.rest if record[column] is not None}
         if part and split is None:
-            extra[fields["split"]] = part  # a name of the user's own: no split of ours, but theirs to keep
+            extra[fields["split"]] = part  # the user's own split name: kept as an extra column, not used as a split
         turns = _turns(record, fields)
         if turns is not None:
             return _conversation(name, turns, source, split, extra)
@@ -134,7 +134,7 @@ class Mapper:
     def _layout(self, columns: tuple[str, ...]) -> _Layout:
         found = self._layouts.get(columns)
         if found is None:
-            if len(self._layouts) > 10_000:  # hardly two records alike: not worth keeping
+            if len(self._layouts) > 10_000:  # hardly any two records are alike, so caching is useless
                 self._layouts.clear()
             found = self._layouts[columns] = _layout(columns, self._columns)
         return found
@@ -195,7 +195,7 @@ def _outputs(record: Mapping[str, Any], layout: _Layout) -> tuple[str, list[str]
 
 
 def _accepted(value: object) -> list[str]:
-    """Texts of a list of answers, in whatever form it came."""
+    """Texts of a list of answers, in any supported form."""
     if isinstance(value, Mapping):
         value = value.get("text", value.get("value", value.get("aliases")))
     if isinstance(value, str):
@@ -212,7 +212,7 @@ def _accepted(value: object) -> list[str]:
 
 
 def _options(record: Mapping[str, Any], layout: _Layout) -> tuple[list[str], list[str]]:
-    """The options and the marks (letters, labels) they are known by; both empty where there are none."""
+    """The options and their labels (letters, names); both empty if there are none."""
     value: object
     if layout.option_columns:
         value = [record[column] for column in layout.option_columns if record[column] not in (None, "")]
@@ -249,7 +249,7 @@ def _options(record: Mapping[str, Any], layout: _Layout) -> tuple[list[str], lis
 
 
 def _among(output: str, options: list[str], marks: list[str]) -> str:
-    """The option that the output names: by its text, its mark or its index from 0. Raises `_BadRow`."""
+    """The option that the output names: by its text, its label or its index from 0. Raises `_BadRow`."""
     if output in options:
         return output
     folded = _folded(output)
@@ -275,7 +275,7 @@ def _folded(text: str) -> str:
 
 
 def _documents(value: object) -> str:
-    """A passage, or several with blank lines between them."""
+    """A passage, or several separated by blank lines."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, Mapping):
@@ -401,7 +401,7 @@ def _optional(record: Mapping[str, Any], column: str | None) -> str:
 
 
 def _text(value: object, field: str, *, numbers: bool = True, empty: bool = False) -> str:
-    """The value as text, outer white space off. Raises `_BadRow` where it is none."""
+    """The value as text, without outer white space. Raises `_BadRow` if it is not a text."""
     if type(value) is str:
         text = value.strip()
         if not text and not empty:

@@ -1,1 +1,1 @@
-"""From a query to ranked candidates, without an LLM: encoders, BM25, exact cosine search, diversity."""
+"""Retrieval of ranked candidates for a query, without an LLM: encoders, BM25, exact cosine search, diversity."""

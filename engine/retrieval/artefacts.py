@@ -1,7 +1,8 @@
-"""What is kept beside the DuckDB file so that queries are fast: embeddings and the lexical index.
+"""Files beside the DuckDB file that make queries fast: embeddings and the lexical index.
 
-Both can be made again from the rows, so both mend themselves: a row without a vector of what it says now is encoded at
-the next index run, and a lexical index that is not of exactly the pool's rows is built anew when it is next needed.
+Both can be recomputed from the rows, so both are repaired automatically: a row without a vector of its current content
+is encoded at the next index run, and a lexical index whose rows differ from the pool's is rebuilt when it is next
+needed.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ LEXICAL = "lexical"
 
 
 def vectors_of(workspace: Workspace, encoder: str) -> Vectors:
-    """The stored vectors of an encoder, by name or path, without loading it. `WorkspaceError` when there are none.
+    """The stored vectors of an encoder, by name or path, without loading it. `WorkspaceError` if there are none.
 
-    Those of an earlier release are taken over, once.
+    Vectors of an earlier release are converted once.
     """
     name = _filed_under(encoder)
     stored = Vectors.open(folder_of(workspace.path, name))
@@ -48,11 +49,11 @@ def vectors_of(workspace: Workspace, encoder: str) -> Vectors:
 def encode(
     workspace: Workspace, encoder: str, device: str, report: Report = silent, cancel: CancelToken | None = None
 ) -> int:
-    """Give every row that is not retired its vector; returns how many were encoded.
+    """Encode every row that is not retired and has no vector; returns how many were encoded.
 
-    Every vector there is is read and compared with its checksum first; what is damaged, or of other content than the
-    row has now, is encoded again. What is finished is on disk block by block, so an interrupted run goes on where it
-    stopped. The encoder is loaded only when something is missing.
+    First, all existing vectors are read and compared with their checksums; damaged ones, and those of other content
+    than the row's current one, are encoded again. Vectors are stored block by block, so an interrupted run continues
+    where it stopped. The encoder is loaded only if something is missing.
     """
     with workspace.read() as con:
         rows, keys = live_keys(con)
@@ -65,7 +66,7 @@ def encode(
             report(Event("encode", note=f"{unfit:,} stored vectors were damaged or outdated: encoded again"))
         lacking = ~stored.holds(rows, keys)
         done = stored.fill(loaded, rows[lacking], inputs(workspace, rows[lacking]), keys[lacking], report, cancel)
-        stored.damaged(reread=True)  # remembered for the first that opens them
+        stored.damaged(reread=True)  # remembered for the next process that opens them
     with workspace.write() as con:
         con.execute("INSERT OR REPLACE INTO meta VALUES ('encoder', ?)", [encoder])
     return done
@@ -74,7 +75,7 @@ def encode(
 def missing(
     workspace: Workspace, encoder: str, rows: Int64s, keys: NDArray[np.uint64], *, reread: bool = False
 ) -> Int64s:
-    """Those of the rows that have no vector of what ``keys`` stand for; ``reread`` as in `Vectors.damaged`."""
+    """Those of the rows without a vector that matches ``keys``; ``reread`` as in `Vectors.damaged`."""
     try:
         stored = vectors_of(workspace, encoder)
         stored.damaged(reread=reread)
@@ -91,10 +92,10 @@ def lexical_index(
     content: NDArray[np.uint64] | None = None,
     reread: bool = False,
 ) -> BM25Index:
-    """BM25 over every row of the pool, pruned ones included: opened, or built and kept when it is out of date.
+    """BM25 over every row of the pool, pruned ones included: opened, or rebuilt and stored if it is out of date.
 
-    ``content`` is what `content_keys` gives, where that was read already; ``reread`` reads the file whole, even if
-    it is remembered as checked.
+    ``content`` is the result of `content_keys`, if it was computed already; ``reread`` reads the whole file, even if it
+    is remembered as checked.
     """
     folder = workspace.path / LEXICAL
     with workspace.read() as con:
@@ -115,10 +116,11 @@ def lexical_index(
 
 
 def encode_for_reader(workspace: Workspace, settings: Settings) -> Callable[[Sequence[str]], Float32s]:
-    """What the embedded reader reads with: the stored vector of a text that is some row's input, else one computed now.
+    """The encoder of the built-in reader: the stored vector if the text is the input of a row, else a vector computed
+    now.
 
-    Computed in float32, so that an answer does not depend on which questions share its batch. The encoder is loaded
-    when it is first needed.
+    Computed in float32, so that an answer does not depend on which questions share its batch. The encoder is loaded on
+    first use.
     """
 
     @cache

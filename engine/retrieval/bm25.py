@@ -1,9 +1,9 @@
-"""BM25 as an inverted index whose scores are those of rank-bm25's ``BM25Okapi``, bit for bit.
+"""BM25 as an inverted index whose scores are bit-identical to rank-bm25's ``BM25Okapi``.
 
 Okapi BM25 in the ATIRE form (Trotman, Jia and Crane 2014) with the negative inverse document frequencies raised to
-epsilon times their average. rank-bm25 walks over every document for every term of the query; here a query touches the
-postings of its terms alone. The bits agree because the same float64 operations run in the same order: two logarithms
-by libm, the average summed over terms as they first appear, terms added in the query's order, repeats included.
+epsilon times their average. rank-bm25 loops over every document for every term of the query; here a query reads only
+the postings of its own terms. The bits agree because the same float64 operations run in the same order: two logarithms
+by libm, the average summed over terms in order of first appearance, terms added in the query's order, repeats included.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ K1, B, EPSILON = 1.5, 0.75, 0.25
 FILE = "bm25.safetensors"
 TOKENISER = "lower-case words, version 1"
 WEIGHT_CACHE_BYTES = 256 << 20
-"""Most memory for the weights of terms that were asked for before."""
+"""Maximum memory for the cached weights of terms."""
 
 _LETTER = re.compile(r"\([A-Za-z]\)")
 _WORD = re.compile(r"\w+")
 _DOCUMENTS, _WORDS = 8192, 1 << 21
-"""So many documents, or little more than so many words, are inverted at once."""
+"""Maximum documents, and approximate maximum words, inverted at once."""
 
 
 def tokenise(text: str) -> list[str]:
-    """The words (``\\w+``) of a text in lower case; option letters such as ``(A)`` are left out."""
+    """The words (``\\w+``) of a text in lower case, without option letters such as ``(A)``."""
     if "(" in text:
         text = _LETTER.sub(" ", text)
     return _WORD.findall(text.lower())
@@ -51,8 +51,8 @@ def tokenise(text: str) -> list[str]:
 class _Postings:
     """Where each term occurs: term t's postings are ``documents[starts[t]:starts[t + 1]]``, ascending.
 
-    ``order`` is the place of a posting's first occurrence in the running text of all documents: it tells in which
-    order the terms of any subset of the documents first appear.
+    ``order`` is the position of a posting's first occurrence in the concatenated text of all documents. It gives the
+    order in which the terms of any subset of the documents first appear.
     """
 
     starts: Int64s  # (terms + 1,)
@@ -73,11 +73,11 @@ class _Postings:
 
 
 class _Vocabulary:
-    """Terms to their numbers, by bisection in sorted bytes, so that a memory map needs no loading."""
+    """Maps terms to numbers by bisection in sorted bytes, so that a memory map needs no loading."""
 
     def __init__(self, terms: NDArray[np.uint8], ends: Int64s, numbers: Int64s) -> None:
         self.terms = terms  # the sorted terms in UTF-8, one after the other
-        self.ends = ends  # (terms + 1,) where each begins and the one before it ends
+        self.ends = ends  # (terms + 1,) start of each term, which is the end of the one before it
         self.numbers = numbers  # (terms,)
         self._bytes = memoryview(terms.data)
         self._known: dict[str, int] = {}
@@ -96,7 +96,7 @@ class _Vocabulary:
         return len(self.numbers)
 
     def number(self, term: str) -> int:
-        """The term's number, -1 for a term no document has."""
+        """The term's number, -1 for a term that is in no document."""
         known = self._known.get(term)
         if known is None:
             known = self._known[term] = self._find(term.encode("utf-8", "surrogatepass"))
@@ -111,9 +111,9 @@ class _Vocabulary:
 
 
 class BM25Index:
-    """A ranked index over documents known by their dense row numbers.
+    """A ranking index over documents with dense row numbers.
 
-    ``rows`` (n,) int64, ascending; every score array is in this order. Made by `build`, `load` and `restricted`.
+    ``rows`` (n,) int64, ascending; every score array is in this order. Created by `build`, `load` and `restricted`.
     """
 
     def __init__(self, rows: Int64s, lengths: NDArray[np.int32], postings: _Postings, vocabulary: _Vocabulary) -> None:
@@ -130,10 +130,10 @@ class BM25Index:
         return len(self.rows)
 
     def restricted(self, active: Bools) -> BM25Index:
-        """The index as it would be had only the rows with ``active[row]`` been indexed.
+        """The index that would result from indexing only the rows with ``active[row]``.
 
-        ``active`` (rows of the workspace,) bool. Document frequencies, N, the average length and the floor are those
-        of the active rows alone. Rows past the end of ``active`` count as not active. One pass over the postings.
+        ``active`` (rows of the workspace,) bool. Document frequencies, N, the average length and the epsilon floor are
+        those of the active rows only. Rows past the end of ``active`` count as not active. One pass over the postings.
         """
         kept = np.zeros(len(self.rows), np.bool_)
         known = self.rows < len(active)
@@ -160,8 +160,8 @@ class BM25Index:
     def top(self, query: str, k: int, exclude: Collection[int] = ()) -> tuple[Int64s, Float64s]:
         """The ``k`` best rows for the query and their scores, best first, ties to the lower row number.
 
-        Rows in ``exclude`` never come back; fewer than ``k`` do when the index holds no more. A document that shares
-        no word with the query scores 0 and fills the list after those that do.
+        Rows in ``exclude`` are never returned; fewer than ``k`` are returned if the index has no more. A document that
+        shares no word with the query scores 0 and comes after those that do.
         """
         scores = self.scores(query)
         left_out = positions_of(self.rows, exclude)
@@ -189,8 +189,8 @@ class BM25Index:
         return found
 
     def words(self, query: str, row: int) -> list[tuple[str, float]]:
-        """What each word of the query adds to a row's score, most first, repeats together; words that add nothing are
-        left out. `KeyError` for a row that is not here."""
+        """What each word of the query adds to a row's score, largest first, repeated words summed; words that add
+        nothing are left out. `KeyError` for a row that is not in the index."""
         at = int(np.searchsorted(self.rows, row))
         if at == len(self.rows) or self.rows[at] != row:
             raise KeyError(row)
@@ -209,8 +209,8 @@ class BM25Index:
     def _weights_of(self, term: int) -> Float64s:
         """What each posting of the term adds to its document's score.
 
-        For a term in many documents this is spread over all of them (0 where the term is not), because adding whole
-        arrays is then faster than adding at indices; adding 0 changes no bit.
+        For a frequent term, this is an array over all documents (0 for documents without the term), because adding
+        whole arrays is then faster than adding at indices; adding 0 changes no bit.
         """
         known = self._weights.get(term)
         if known is not None:
@@ -229,7 +229,7 @@ class BM25Index:
         return weights
 
     def save(self, folder: Path, pool: str = "") -> None:
-        """Write the index into ``folder`` as one sealed file, put in place in one step; ``pool`` says what it is of."""
+        """Write the index into ``folder`` as one sealed file, atomically; ``pool`` identifies its pool."""
         arrays: dict[str, NDArray[Any]] = {
             "rows": self.rows,
             "lengths": self._lengths,
@@ -256,7 +256,7 @@ def build(
     """
     rows = np.asarray(rows, np.int64)
     numbers: defaultdict[str, int] = defaultdict()
-    numbers.default_factory = numbers.__len__  # a term met first takes the next number
+    numbers.default_factory = numbers.__len__  # a new term gets the next number
     parts: list[_Part] = []
     lengths = np.zeros(len(rows), np.int32)
     words: list[str] = []
@@ -280,9 +280,10 @@ def build(
 
 
 def load(folder: Path, pool: str = "", *, reread: bool = False) -> BM25Index:
-    """Open the index of ``pool`` in ``folder`` as memory maps; ``reread`` reads it whole first, whatever is remembered.
+    """Open the index of ``pool`` in ``folder`` as memory maps; ``reread`` reads all of it first, even if it was checked
+    before.
 
-    `WorkspaceError` when there is none, when it is of another pool, or when it is not what was written.
+    `WorkspaceError` if there is none, if it belongs to another pool, or if it was changed since it was written.
     """
     path = folder / FILE
     try:
@@ -314,20 +315,20 @@ def _in_row_order(rows: Int64s, texts: Iterable[str]) -> Iterable[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The postings of some documents that follow each other, by term and then document; see `_Postings`."""
+    """The postings of consecutive documents, by term and then document; see `_Postings`."""
 
     terms: NDArray[np.int32]
     documents: NDArray[np.int32]
     counts: NDArray[np.uint32]
     order: Int64s
     end: int
-    """Words in the running text up to the last of these documents."""
+    """Words in the concatenated text up to the last of these documents."""
 
 
 def _part(
     words: list[str], numbers: Mapping[str, int], lengths: NDArray[np.int32], first: int, before: Sequence[_Part]
 ) -> _Part:
-    """Invert the running text of the documents that begin with number ``first`` and have so many words each."""
+    """Invert consecutive documents with these numbers of words, starting with document ``first``."""
     begin = before[-1].end if before else 0
     tokens = np.fromiter(map(numbers.__getitem__, words), np.int64, len(words))
     documents = np.repeat(np.arange(len(lengths)), lengths)
@@ -346,7 +347,8 @@ def _part(
 
 
 def _joined(parts: list[_Part], terms: int) -> _Postings:
-    """The postings of all parts by term and then document; ``parts`` is emptied on the way, which halves the peak."""
+    """The postings of all parts by term and then document; ``parts`` is emptied in the process, which halves the peak
+    memory."""
     starts = np.zeros(terms + 1, np.int64)
     for part in parts:
         starts[1:] += np.bincount(part.terms, minlength=terms)
@@ -372,7 +374,7 @@ def _idf(postings: _Postings, documents: int) -> Float64s:
     if not len(present):
         return idf
     values, which = np.unique(frequencies[present], return_inverse=True)
-    # numpy's vector logarithm may differ from libm's in the last bit
+    # numpy's vectorised logarithm may differ from libm's in the last bit
     logs = [math.log(documents - value + 0.5) - math.log(value + 0.5) for value in values.tolist()]
     idf[present] = np.array(logs)[which]
     appearance = np.argsort(postings.order[postings.starts[present]], kind="stable")

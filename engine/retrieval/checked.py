@@ -1,16 +1,16 @@
-"""Whether files are still what they were when they were written.
+"""Integrity of files: whether they are unchanged since they were written.
 
-Everything kept beside the DuckDB file can be damaged, swapped or left behind by a restored database, and a vector or a
-weight that changed still computes. So nothing of it is used unless it agrees with a checksum that was written with it:
-caches carry theirs (`save_sealed`), those of trained models stand with their run in the database (`check_model`).
+Everything stored beside the DuckDB file can be damaged, swapped or left behind by a restored database, and a changed
+vector or weight still computes. So a file is used only if it agrees with a checksum that was written with it: caches
+contain their own (`save_sealed`), those of trained models are stored with their run in the database (`check_model`).
 
-Whether the content is that of this database is a second question, which each cache answers by the content of the rows
-it was made from. A random identity of the database would add nothing: an older copy has the same one, and where rows
-of the same numbers say the same, what was computed from them is the same.
+Whether the content belongs to this database is a second question. Each cache answers it with the content of the rows it
+was computed from. A random identity of the database would add nothing: an older copy has the same one, and equal rows
+with equal numbers give equal results.
 
-Reading a gigabyte takes most of a second. What was found in large files is therefore remembered for as long as their
-size, times and inode stay as they are. Damage that leaves all of these alone, as that of a failing disk does, is found
-by ``index`` in vectors and lexical index, which it reads whole each time; in the band keys and in models it is not.
+Reading a gigabyte takes most of a second. Results for large files are therefore remembered as long as their size, times
+and inode do not change. Damage that changes none of these, such as that of a failing disk, is found by ``index`` in
+vectors and lexical index, which it reads completely each time; in the band keys and in models it is not found.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ from ..store.workspace import Workspace
 from .tensors import map_safetensors
 
 SMALL = 4 << 20
-"""Files of fewer bytes are read each time."""
+"""Files with fewer bytes are read each time."""
 
 SETTLED = 0.02
-"""Seconds after which a second change of a file is sure to get another time: systems count in ticks of up to 10 ms."""
+"""Seconds after which a second change of a file surely gets another time stamp: systems count in ticks of up to 10
+ms."""
 
 MEMORY = "checked.json"
 _BLANK = "0" * 32
@@ -47,9 +48,9 @@ _found: dict[str, tuple[list[list[int]], str]] = {}
 
 
 def remembered(paths: Sequence[Path], look: Callable[[], str], *, reread: bool = False) -> str:
-    """What ``look`` finds in the files, or found in them when they were as they are now; ``reread`` looks in any case.
+    """The result of ``look`` for the files, or the remembered one if they have not changed; ``reread`` always looks.
 
-    Kept in this process and, where the folder of the first file can be written, for others.
+    Remembered in this process and, if the folder of the first file is writable, for others.
     """
     signatures = _signatures(paths)
     if sum(size for size, *_ in signatures) < SMALL:
@@ -66,7 +67,7 @@ def remembered(paths: Sequence[Path], look: Callable[[], str], *, reread: bool =
     if _signatures(paths) == signatures:
         _found[str(paths[0])] = signatures, found
         text = json.dumps(_read(memory) | {name: (signatures, found)})
-        with suppress(OSError):  # then the next process looks again
+        with suppress(OSError):  # then the next process checks again
             replace_file(memory, lambda file: file.write(text.encode()))
     return found
 
@@ -85,7 +86,7 @@ def _read(memory: Path) -> dict[str, tuple[list[list[int]], str]]:
 
 
 def digest_of(path: Path) -> str:
-    """32 hexadecimal digits of a file's bytes. `OSError` when it cannot be read."""
+    """32 hexadecimal digits of a file's bytes. `OSError` if it cannot be read."""
 
     def look() -> str:
         with path.open("rb") as file:
@@ -98,11 +99,11 @@ def _digest(data: bytes = b"") -> Any:
     return hashlib.blake2b(data, digest_size=16)
 
 
-# caches: files that say themselves what their bytes must be
+# caches: files that contain the digest of their own bytes
 
 
 def save_sealed(path: Path, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> None:
-    """Write arrays as one safetensors file, put in place in one step, with the digest of all its bytes in its head."""
+    """Write arrays as one safetensors file, atomically, with the digest of all its bytes in its header."""
     from safetensors.numpy import save
 
     kept = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
@@ -117,17 +118,18 @@ def save_sealed(path: Path, arrays: Mapping[str, NDArray[Any]], metadata: Mappin
 
 
 def map_sealed(path: Path, *, reread: bool = False) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
-    """What `save_sealed` wrote, as memory maps. `OSError` or `ValueError` when there is none or it is not that."""
+    """The arrays written by `save_sealed`, as memory maps. `OSError` or `ValueError` if the file is missing or
+    differs."""
     if remembered([path], lambda: "whole" if _agrees(path) else "damaged", reread=reread) != "whole":
         raise ValueError("checksum mismatch")
     return map_safetensors(path)
 
 
 def _agrees(path: Path) -> bool:
-    """Whether the seal in a file's head is the digest of its bytes."""
+    """Whether the seal in a file's header is the digest of its bytes."""
     digest = _digest()
     with path.open("rb") as file:
-        start = file.read(1 << 20)  # the head is shorter
+        start = file.read(1 << 20)  # the header is shorter
         seal = _SEAL.search(start)
         if seal is None:
             return False
@@ -137,16 +139,16 @@ def _agrees(path: Path) -> bool:
     return bool(digest.hexdigest() == seal[1].decode())
 
 
-# trained models: their digests stand with their run
+# trained models: their digests are stored with their run
 
 
 def seal_model(workspace: Workspace, run: int, folder: Path, names: Sequence[str]) -> None:
-    """Keep the digests of a run's model files in the database."""
+    """Store the digests of a run's model files in the database."""
     runs.keep_files(workspace, run, {name: digest_of(folder / name) for name in names})
 
 
 def check_model(workspace: Workspace, run: int, folder: Path, what: str, fix: str) -> bool:
-    """Whether a run's model files are those it wrote; False where none were noted, as by earlier releases.
+    """Whether a run's model files are those it wrote; False if no digests were stored, as by earlier releases.
 
     ``what`` names the model and ``fix`` the command that trains it. Raises `WorkspaceError` for a file that is missing
     or was changed.

@@ -11,22 +11,22 @@ from ..progress import CancelToken, Event, Report, silent
 from .ranking import positions_of, top_k
 
 SCORE_BYTES = 64 << 20
-"""Most memory for the scores of one block of queries."""
+"""Maximum memory for the scores of one block of queries."""
 
 SPARSE = 8
-"""With fewer than one in this many rows wanted, their vectors are gathered instead of passing over all."""
+"""If fewer than one in this many rows is wanted, their vectors are gathered instead of multiplying the whole matrix."""
 
 ROUNDING = 1e-4
-"""More than a float32 dot product of two unit vectors can be off, in whatever order its terms are added."""
+"""Upper bound for the error of a float32 dot product of two unit vectors, in any order of summation."""
 
 
 class DenseIndex:
     """Top-k by cosine over ``matrix[rows]``.
 
-    ``matrix`` (any, d) float32 holds vectors of length 1 and may be a memory map; ``rows`` (n,) int64 are the row
-    numbers to search, each once. A matrix product finds the candidates; their scores are then computed in float64 in
-    one fixed order, so that equal vectors score equal, ties go to the lower row number, and a query gets the same
-    answer alone as in a batch.
+    ``matrix`` (any, d) float32 has vectors of length 1 and may be a memory map; ``rows`` (n,) int64 are the row numbers
+    to search, each once. A matrix product finds the candidates; their scores are then computed in float64 in one fixed
+    order, so that equal vectors have equal scores, ties go to the lower row number, and a query gets the same result
+    alone as in a batch.
     """
 
     def __init__(self, matrix: Float32s, rows: Int64s) -> None:
@@ -52,7 +52,7 @@ class DenseIndex:
     def top(self, query: Float32s, k: int, exclude: Collection[int] = ()) -> tuple[Int64s, Float64s]:
         """The ``k`` rows nearest to the query (d,) of length 1 and their cosines, best first.
 
-        Rows in ``exclude`` never come back; fewer than ``k`` do when there are no more.
+        Rows in ``exclude`` are never returned; fewer than ``k`` are returned if there are no more.
         """
         return self._best(self.scores(query), query, k, exclude)
 

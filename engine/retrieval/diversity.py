@@ -1,4 +1,4 @@
-"""Choosing a set rather than a ranking: determinantal point process and Set-BSR.
+"""Diverse selection: determinantal point process and Set-BSR.
 
 Both take candidates already ranked, most relevant first, and return each candidate at most once.
 """
@@ -15,15 +15,15 @@ from ..arrays import Float64s, Int64s
 from .threads import one_blas_thread
 
 SCALE = 0.05
-"""The trade-off lambda of CEIL's training-free variant; smaller weighs relevance more."""
+"""The trade-off lambda of CEIL's training-free variant; smaller gives relevance more weight."""
 
 EXHAUSTED = 1e-10
-"""A determinant ratio below this means that nothing is left that the chosen items do not already span."""
+"""A determinant ratio below this means that the selected items already span the remaining candidates."""
 
 
 class Picks(NamedTuple):
-    """``order`` (k,) int64: positions among the candidates in the order they were chosen; ``gains`` (k,) float64: what
-    each added to the set when it was chosen."""
+    """``order`` (k,) int64: positions among the candidates in the order of selection; ``gains`` (k,) float64: what each
+    added to the set when it was selected."""
 
     order: Int64s
     gains: Float64s
@@ -97,9 +97,9 @@ def set_bsr(query_tokens: NDArray[np.floating], candidate_tokens: Sequence[NDArr
 
 
 def token_recalls(query_tokens: NDArray[np.floating], candidate_tokens: Sequence[NDArray[np.floating]]) -> Float64s:
-    """For each candidate and query token the highest cosine: (n, t).
+    """For each candidate and query token, the highest cosine: (n, t).
 
-    A candidate without tokens recalls nothing (−1); a query without tokens is one that every candidate recalls alike.
+    A candidate without tokens recalls nothing (−1); a query without tokens is recalled equally by every candidate.
     """
     lengths = np.array([len(tokens) for tokens in candidate_tokens], np.int64)
     recalls = np.full((len(lengths), max(len(query_tokens), 1)), -1.0)

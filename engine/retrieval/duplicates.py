@@ -1,9 +1,9 @@
-"""Exact and near duplicates of inputs: MinHash (Broder 1997) with banding, confirmed by the true Jaccard similarity.
+"""Exact and near duplicates of inputs: MinHash (Broder 1997) with banding, confirmed by the exact Jaccard similarity.
 
-Each input has a signature of 128 permutations over its character 5-grams, cut into 16 bands of 8; inputs that agree
-in a band are candidates. Those whose signatures agree far too rarely are left out (b-bit minwise hashing, Li and König
-2010: the low 8 bits of each value are kept), the others are compared exactly. Hashes lie in a file beside the
-workspace, at the rows' own numbers and with the keys of what the rows say, so that only new rows are ever hashed.
+Each input has a signature of 128 permutations over its character 5-grams, cut into 16 bands of 8; inputs that agree in
+a band are candidates. Pairs whose signatures agree far too rarely are dropped (b-bit minwise hashing, Li and König
+2010: the low 8 bits of each value are stored), the others are compared exactly. Hashes are stored in a file beside the
+workspace, at the rows' own numbers and with their content keys, so that only new rows are hashed.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ FILE, OLD_FILE = "minhash.safetensors", "minhash.npy"
 CHUNK = 1_000
 """Texts hashed at once: their 5-grams fit into the processor's cache."""
 CHARACTERS = 1 << 20
-"""Characters hashed or compared at once, but for texts longer by themselves: each takes some 150 bytes."""
+"""Maximum characters hashed or compared at once, except for longer single texts: each takes some 150 bytes."""
 MOST_PAIRS = 1 << 16
-"""Pairs compared at once."""
+"""Maximum pairs compared at once."""
 
 DOUBT = 4.0
-"""Standard errors that a similarity estimated from signatures may lie below the threshold: a pair at the threshold is
-left out once in 10,000."""
+"""Standard errors by which the similarity estimated from signatures may be below the threshold: a pair exactly at the
+threshold is dropped once in 10,000."""
 
 NO_ASIDE = 0
 _ASIDE = f"""
@@ -55,12 +55,12 @@ _MASKS = _draw.integers(0, 1 << 32, BANDS * BAND, dtype=np.uint32)
 
 
 def normalised(text: str) -> str:
-    """What repeats are judged by: NFKC, case folded, white space folded."""
+    """The form in which texts are compared: NFKC, case folded, white space folded."""
     return _SPACE.sub(" ", unicodedata.normalize("NFKC", text).casefold()).strip()
 
 
 def jaccards(texts: Sequence[str], pairs: Int64s) -> Float64s:
-    """Of pairs (p, 2) of places in ``texts`` the Jaccard similarity of their sets of character 5-grams, (p,).
+    """Jaccard similarity of the sets of character 5-grams for pairs (p, 2) of positions in ``texts``, (p,).
 
     A text shorter than a 5-gram is one gram.
     """
@@ -78,9 +78,9 @@ def _grams(text: str) -> frozenset[str]:
 
 
 class MinHashes(NamedTuple):
-    """Of n texts the ``keys`` of their bands (n, 16), two texts that agree in any of which are candidates, and the
-    ``low`` 8 bits of their signatures (n, 128), which agree as often as the texts are similar, by chance once in 256
-    more."""
+    """Hashes of n texts: ``keys`` of their bands (n, 16); two texts that agree in any of them are candidates. ``low``:
+    the low 8 bits of their signatures (n, 128), which agree in proportion to the similarity, plus by chance once in
+    256."""
 
     keys: _U64
     low: NDArray[np.uint8]
@@ -89,10 +89,10 @@ class MinHashes(NamedTuple):
 def min_hashes(texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None) -> MinHashes:
     """The hashes of normalised texts. Raises `Cancelled` between chunks."""
     if len(texts) == 1:
-        return _chunk_hashes(texts)  # a query's: threads would cost more than the work
+        return _chunk_hashes(texts)  # a single query: threads would cost more than the work
     parts: list[MinHashes] = []
     done = 0
-    with ThreadPoolExecutor(2) as pool:  # numpy lets go of the lock inside its loops
+    with ThreadPoolExecutor(2) as pool:  # numpy releases the GIL inside its loops
         for found in pool.map(_chunk_hashes, _chunks(texts)):
             if cancel:
                 cancel.check()
@@ -118,7 +118,7 @@ def _chunks(texts: Sequence[str]) -> list[Sequence[str]]:
 
 def _chunk_hashes(texts: Sequence[str]) -> MinHashes:
     hashes, starts = _gram_hashes(texts)
-    high = (hashes >> np.uint64(32)).astype(np.uint32)  # 32 bits: half the memory to pass through, 128 times
+    high = (hashes >> np.uint64(32)).astype(np.uint32)  # 32 bits: half the memory traffic, 128 times
     signature = np.empty((BANDS * BAND, len(texts)), np.uint32)
     scratch = np.empty_like(high)
     for i, (factor, mask) in enumerate(zip(_FACTORS, _MASKS, strict=True)):
@@ -132,7 +132,7 @@ def _chunk_hashes(texts: Sequence[str]) -> MinHashes:
 
 
 def _gram_hashes(texts: Sequence[str]) -> tuple[_U64, Int64s]:
-    """Hashes of all grams, text after text, and where each text begins. Every text has at least one gram."""
+    """Hashes of all grams, text after text, and the start of each text. Every text has at least one gram."""
     padded = [text if len(text) >= GRAM else text.ljust(GRAM, "\0") for text in texts]
     points = np.frombuffer("".join(padded).encode("utf-32-le", "surrogatepass"), np.uint32).astype(np.uint64)
     hashes = np.zeros(len(points) - GRAM + 1 if len(points) else 0, np.uint64)
@@ -157,7 +157,7 @@ def _mixed(x: _U64) -> _U64:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """A row that repeats an earlier one; see the table ``duplicates``."""
+    """A row that duplicates an earlier one; see the table ``duplicates``."""
 
     row: int
     of: int
@@ -167,11 +167,11 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What repeats are found by, of n rows.
+    """The data for finding duplicates among n rows.
 
-    ``numbers`` (n,) are ascending; ``lengths`` (n,) those of the inputs in characters; ``outputs`` and ``asides`` (n,)
-    anything that is equal where the row says the same: an aside stands for passage and options, and is ``NO_ASIDE``
-    where a row has neither. ``texts`` gives the inputs of places among the rows.
+    ``numbers`` (n,) are ascending; ``lengths`` (n,) are those of the inputs in characters; ``outputs`` and ``asides``
+    (n,) are any values that are equal for equal content: an aside represents passage and options, and is ``NO_ASIDE``
+    if a row has neither. ``texts`` returns the inputs of positions among the rows.
     """
 
     numbers: Int64s
@@ -187,10 +187,10 @@ def find_repeats(
 ) -> list[Repeat]:
     """Duplicate groups among rows.
 
-    Two inputs of Jaccard similarity ``threshold`` or more belong together, and so does what is connected through
-    others. One question about two passages, or with two sets of options, is two questions: asides must agree where
-    both rows have one. Within a bucket each row is compared with the first and with the one before it, which keeps the
-    work linear on pools made from templates. Raises `Cancelled` between blocks of comparisons.
+    Two inputs with Jaccard similarity ``threshold`` or more are in one group, and so are all inputs connected through
+    others. One question about two passages, or with two sets of options, is two questions: asides must agree if both
+    rows have one. Within a bucket, each row is compared with the first and with the one before it, which keeps the work
+    linear on pools made from templates. Raises `Cancelled` between blocks of comparisons.
     """
     n = len(rows.numbers)
     pairs = _candidates(rows.hashes.keys)
@@ -198,9 +198,9 @@ def find_repeats(
     none = rows.asides == NO_ASIDE
     pairs = pairs[(sides[:, 0] == sides[:, 1]) | none[pairs].any(axis=1)]
     pairs = pairs[_worth_comparing(rows.hashes.low, pairs, threshold)]
-    said = np.zeros(n, np.uint64)  # 64 bits of what each compared row says
+    said = np.zeros(n, np.uint64)  # 64 bits of the content of each compared row
     groups = np.arange(n)
-    first, similarity = np.full(n, -1), np.zeros(n)  # the first row each was found alike to, and how much
+    first, similarity = np.full(n, -1), np.zeros(n)  # the first row each was found similar to, and the similarity
     total = len(pairs)
     while len(pairs):
         if cancel:
@@ -210,7 +210,7 @@ def find_repeats(
         found = _compared(rows, block, said)
         alike = found >= threshold
         groups = _joined(groups, block[alike])
-        new = np.flatnonzero(alike & (first[block[:, 1]] < 0))[::-1]  # backwards: of several the first stays
+        new = np.flatnonzero(alike & (first[block[:, 1]] < 0))[::-1]  # backwards: of several, the first is kept
         first[block[new, 1]], similarity[block[new, 1]] = block[new, 0], found[new]
         ends = groups[pairs]
         pairs = pairs[ends[:, 0] != ends[:, 1]]  # those joined through others need no comparison
@@ -225,7 +225,7 @@ def find_repeats(
 
 
 def _worth_comparing(low: NDArray[np.uint8], pairs: Int64s, threshold: float) -> Bools:
-    """Which pairs (p, 2) the signatures (n, 128) do not rule out, (p,)."""
+    """Which pairs (p, 2) the signatures (n, 128) do not exclude, (p,)."""
     size = low.shape[1]
     least = threshold * size - DOUBT * (size * threshold * (1 - threshold)) ** 0.5
     found = np.empty(len(pairs), np.bool_)
@@ -236,12 +236,12 @@ def _worth_comparing(low: NDArray[np.uint8], pairs: Int64s, threshold: float) ->
 
 
 def _fitting(rows: Rows, pairs: Int64s) -> int:
-    """How many of the first pairs are compared at once: as many as have `CHARACTERS` characters, at least one."""
+    """How many of the first pairs to compare at once: as many as have `CHARACTERS` characters, at least one."""
     return max(1, int(np.searchsorted(np.cumsum(rows.lengths[pairs[:MOST_PAIRS]].sum(axis=1)), CHARACTERS)))
 
 
 def _compared(rows: Rows, pairs: Int64s, said: _U64) -> Float64s:
-    """Similarities of pairs of places, (p,); ``said`` is filled in for their rows."""
+    """Similarities of pairs of positions, (p,); ``said`` is filled in for their rows."""
     places, among = np.unique(pairs, return_inverse=True)
     texts = [normalised(text) for text in rows.texts(places)]
     said[places] = [
@@ -251,7 +251,7 @@ def _compared(rows: Rows, pairs: Int64s, said: _U64) -> Float64s:
 
 
 def _joined(groups: Int64s, alike: Int64s) -> Int64s:
-    """The group of each place, (n,), once the pairs ``alike`` (p, 2) are joined; a group is its first place."""
+    """The group of each position, (n,), after the pairs ``alike`` (p, 2) are joined; a group is its first position."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
@@ -264,7 +264,7 @@ def _joined(groups: Int64s, alike: Int64s) -> Int64s:
 
 
 def _told(rows: Rows, groups: Int64s, said: _U64, similarity: Float64s) -> list[Repeat]:
-    """The rows that are not the first of their group, each with its kind and its similarity with the first."""
+    """The rows that are not the first of their group, each with its kind and its similarity to the first."""
     outputs: dict[int, set[Any]] = {}
     repeats = []
     for place in np.flatnonzero(np.bincount(groups)[groups] > 1).tolist():
@@ -339,10 +339,10 @@ def kept_hashes(
     content: _U64 | None = None,
     reread: bool = False,
 ) -> KeptHashes:
-    """Hashes of every row: those kept for rows that say what they said then, the others computed now.
+    """Hashes of every row: stored ones for rows with unchanged content, the others computed now.
 
-    ``content`` is what `content_keys` gives, where that was read already; ``reread`` reads the file whole, even if
-    it is remembered as checked. Raises `Cancelled` between chunks.
+    ``content`` is the result of `content_keys`, if it was computed already; ``reread`` reads the whole file, even if it
+    is remembered as checked. Raises `Cancelled` between chunks.
     """
     content = content_keys(workspace) if content is None else content
     path = workspace.path / FILE
@@ -395,11 +395,12 @@ class Repeats:
         cancel: CancelToken | None = None,
         content: _U64 | None = None,
     ) -> Repeats:
-        """Over the hashes of the last index run; rows without them are hashed now. ``content`` as in `kept_hashes`."""
+        """From the hashes of the last index run; rows without hashes are hashed now. ``content`` as in
+        `kept_hashes`."""
         return cls(workspace, kept_hashes(workspace, report, cancel, content=content), threshold)
 
     def of_text(self, text: str) -> Int64s:
-        """Rows whose input the text repeats, exactly or nearly, ascending."""
+        """Rows whose input is an exact or near duplicate of the text, ascending."""
         asked = normalised(text)
         hashes = min_hashes([asked])
         agree = np.zeros(self._hashes.keys.shape[1], np.bool_)
@@ -411,7 +412,7 @@ class Repeats:
         pairs = np.stack([np.arange(len(candidates)), np.full(len(candidates), len(candidates))], axis=1)
         candidates = candidates[_worth_comparing(low, pairs, self._threshold)]
         if not candidates.size:
-            return candidates  # and the workspace stays closed
+            return candidates  # and the workspace is not opened
         similar = [np.empty(0)]
         for rows, found in input_blocks(self._workspace, candidates, CHARACTERS):
             others = np.arange(1, len(rows) + 1)

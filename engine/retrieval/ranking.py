@@ -1,4 +1,4 @@
-"""The one place that says what "the k best" means: highest score first, ties to the lower position."""
+"""The definition of "the k best" for all modules: highest score first, ties to the lower position."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from ..arrays import Int64s
 
 BLOCK = 64
-"""Scores summarised by one maximum when the k-th best is bounded."""
+"""Scores per block; block maxima bound the k-th best."""
 
 
 def top_k(scores: NDArray[np.floating], k: int) -> Int64s:
     """Positions of the ``k`` highest of ``scores`` (n,), best first, ties to the lower position.
 
-    Returns min(k, n) positions. The scores must not hold NaN. Exact: the k-th largest of the block maxima bounds the
-    k-th best score from below, so that only the scores at or above it are sorted.
+    Returns min(k, n) positions. The scores must not contain NaN. Exact: the k-th largest of the block maxima bounds the
+    k-th best score from below, so only the scores at or above it are sorted.
     """
     n = len(scores)
     k = min(k, n)

@@ -1,4 +1,4 @@
-"""Reading safetensors files as memory maps, whatever is in them."""
+"""Reading safetensors files as memory maps, safely for any content."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 MOST_HEAD = 100_000_000
-"""Bytes of a safetensors head at most, as in the format's own library."""
+"""Maximum bytes of a safetensors header, as in the format's own library."""
 
 KINDS = {
     name: np.dtype(kind)
@@ -31,7 +31,7 @@ KINDS = {
 def map_safetensors(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
     """The tensors of a safetensors file as read-only views of one memory map, and its metadata.
 
-    Raises `OSError` or `ValueError` when there is no such file or it is not whole.
+    Raises `OSError` or `ValueError` if there is no such file or it is incomplete.
     """
     size = path.stat().st_size
     with path.open("rb") as file:

@@ -13,12 +13,12 @@ _lock = threading.RLock()
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Let numpy's products run on one thread for the length of the block.
+    """Run numpy's matrix products on one thread for the length of the block.
 
-    Threads that share a product of a few milliseconds wait for each other far longer than they compute as soon as
-    another process is busy (8 ms instead of under 1 ms for one, 420 ms instead of 15 ms for the layers of an encoder).
-    The limit holds for the whole process, so blocks take turns: two that set and restored it at will could leave it
-    in place for good.
+    As soon as another process is busy, threads that share a product of a few milliseconds wait for each other far
+    longer than they compute (8 ms instead of under 1 ms for one, 420 ms instead of 15 ms for the layers of an encoder).
+    The limit applies to the whole process, so blocks take turns: two that set and restore it independently could leave
+    it in place permanently.
     """
     with _lock, _controller().limit(limits=1, user_api="blas"):
         yield

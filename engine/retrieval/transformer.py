@@ -1,9 +1,9 @@
 """The torch side of an encoder: a sentence-transformers model run over many texts.
 
-On a CPU each batch runs on one thread and several batches run side by side. Threads that share one small product
-wait for each other at every layer: beside one other busy process a single text then took 0.47 s instead of 12 ms, and
-bulk encoding was a tenth to a quarter slower even on an idle machine. It also makes a batch's bits independent of the
-number of cores.
+On a CPU each batch runs on one thread and several batches run in parallel. Threads that share one small product wait
+for each other at every layer: beside one other busy process a single text then took 0.47 s instead of 12 ms, and bulk
+encoding was a tenth to a quarter slower even on an idle machine. It also makes a batch's bits independent of the number
+of cores.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import torch
 
 CPU_BATCH, BATCH = 32, 256
-"""Texts a batch holds on a CPU and on an accelerator."""
+"""Texts per batch on a CPU and on an accelerator."""
 
 T = TypeVar("T")
 
@@ -42,8 +42,8 @@ class Transformer:
     def __init__(self, source: str, device: str = "auto") -> None:
         """Load a hub name or a folder onto a torch device (``auto``: cuda, else mps, else cpu).
 
-        Imports torch and sentence-transformers, which takes seconds. Raises `UsageError` when the model or the device
-        cannot be had.
+        Imports torch and sentence-transformers, which takes seconds. Raises `UsageError` if the model or the device is
+        not available.
         """
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # batches are parallel already
         import torch
@@ -74,7 +74,7 @@ class Transformer:
     def tokens(
         self, texts: Sequence[str], reduced: bool, report: Report = silent, cancel: CancelToken | None = None
     ) -> list[Float32s]:
-        """Vectors of each text's own tokens, (tokens, width), not normalised. `UsageError` where there are none."""
+        """Vectors of each text's own tokens, (tokens, width), not normalised. `UsageError` if there are none."""
         if self._added is None:
             raise UsageError(
                 "this encoder has no token vectors, which Set-BSR needs",
@@ -94,8 +94,8 @@ class Transformer:
         report: Report,
         cancel: CancelToken | None,
     ) -> Iterator[tuple[list[int], T]]:
-        """(places in ``texts``, what ``forward`` made of them) as batches finish; texts of like length together."""
-        # the longest first: what does not fit in memory shows at once, and the time left is not underrated
+        """(positions in ``texts``, output of ``forward``) as batches finish; texts of similar length together."""
+        # the longest first: out-of-memory errors show at once, and the remaining time is not underestimated
         order = sorted(range(len(texts)), key=lambda i: (-len(texts[i]), i))
         waiting = (order[i : i + self._batch] for i in range(0, len(order), self._batch))
         head = self._head(reduced)
@@ -148,7 +148,7 @@ class Transformer:
         return [vectors[mask] for vectors, mask in zip(whole, own.cpu().numpy(), strict=True)]
 
     def _head(self, reduced: bool) -> Any:
-        """The model's first module, in bfloat16 when that is allowed and native."""
+        """The model's first module, in bfloat16 if that is allowed and native."""
         import torch
 
         if not (reduced and self._halves) or self._added is None:
@@ -160,7 +160,7 @@ class Transformer:
 
 
 def _load(source: str, device: torch.device) -> Any:
-    """The model in evaluation mode, loaded without a word on the terminal."""
+    """The model in evaluation mode, loaded without output on the terminal."""
     import sentence_transformers  # noqa: F401  # before its loggers are set
     import tqdm
     from huggingface_hub.utils.tqdm import disable_progress_bars
@@ -175,7 +175,7 @@ def _load(source: str, device: torch.device) -> Any:
     folder = Path(source).is_dir()
     try:
         return _open(source, device, local=True)
-    except Exception as error:  # whatever the hub's cache, the file system or the model's own code raise
+    except Exception as error:  # anything that the hub's cache, the file system or the model's own code raises
         if folder or not _hub_answers():
             raise _unusable(
                 source, error if folder else OSError("not on this machine, and the hub cannot be reached")
@@ -201,7 +201,7 @@ def _unusable(source: str, error: Exception) -> UsageError:
 
 
 def _hub_answers() -> bool:
-    """Whether the hub can be connected to; its client would try for over a minute to find out."""
+    """Whether the hub can be reached; its client would try for over a minute to find out."""
     from huggingface_hub.constants import ENDPOINT
 
     if getproxies():
@@ -229,7 +229,7 @@ def _device(name: str) -> torch.device:
 
 
 def _computes_bfloat16(device: torch.device) -> bool:
-    """Whether the device has bfloat16 arithmetic, not an emulation slower than float32."""
+    """Whether the device has native bfloat16 arithmetic; an emulation is slower than float32."""
     import torch
 
     if device.type == "cuda":
@@ -241,7 +241,7 @@ def _computes_bfloat16(device: torch.device) -> bool:
 
 
 def _added_tokens(model: Any) -> list[int] | None:
-    """Ids that the tokeniser puts around and after a text; None for a model that gives no token vectors."""
+    """Ids that the tokeniser adds before and after a text; None for a model without token vectors."""
     tokeniser = getattr(model, "tokenizer", None)
     if tokeniser is None or not hasattr(model[0], "auto_model"):
         return None
@@ -250,12 +250,12 @@ def _added_tokens(model: Any) -> list[int] | None:
 
 
 def _single_threaded(workers: int) -> ThreadPoolExecutor:
-    """A pool in each of whose threads torch computes on one thread, leaving all other threads as they are."""
+    """A pool in whose threads torch computes on one thread each; other threads are not affected."""
     import torch
 
     before = torch.get_num_threads()
     ready = threading.Barrier(workers)
     pool = ThreadPoolExecutor(workers, "encode", lambda: torch.set_num_threads(1))
     wait([pool.submit(ready.wait) for _ in range(workers)])
-    torch.set_num_threads(before)  # the setting of a thread is also the default of threads to come
+    torch.set_num_threads(before)  # the setting of a thread is also the default of new threads
     return pool

@@ -1,7 +1,7 @@
 """The vectors of a workspace's rows, beside the DuckDB file.
 
-A row's vector stands at its dense row number, so that the numbers DuckDB gives index the matrix directly. What was
-written stays readable after a kill at any moment, and what was encoded is not encoded again.
+A row's vector is stored at its dense row number, so row numbers from DuckDB index the matrix directly. After a kill at
+any moment, what was written is readable, and what was encoded is not encoded again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BLOCK = 2048
 
 HEAD, MATRIX, ROWS = "vectors.json", "vectors.f32", "rows.u64"
 MARKS = "encoded.u8"
-"""What earlier releases kept in place of `ROWS`: one byte a row."""
+"""What earlier releases stored instead of `ROWS`: one byte per row."""
 
 TOKENS, TOKEN_INDEX = "tokens.f16", "tokens.u64"
 OLD_TOKEN_INDEX = "tokens.npy", "tokens.json"
@@ -42,7 +42,7 @@ MOST_DIMENSIONS = 1 << 16
 
 
 def folder_of(workspace: Path, encoder: str) -> Path:
-    """Where a workspace keeps the vectors of an encoder, by the encoder's name."""
+    """The folder of an encoder's vectors in the workspace, by the encoder's name."""
     slug = re.sub(r"[^A-Za-z0-9.-]+", "-", encoder).strip("-.")[-60:]
     if slug != encoder:
         slug += "-" + hashlib.sha256(encoder.encode()).hexdigest()[:8]
@@ -52,11 +52,11 @@ def folder_of(workspace: Path, encoder: str) -> Path:
 class Vectors:
     """One vector for each row of a workspace.
 
-    ``vectors.f32`` is the raw row-major float32 matrix, ``vectors.json`` says which encoder and how many dimensions,
-    and ``rows.u64`` has two numbers for each row, written once its vector is on disk: the key of what was encoded (0:
-    nothing was) and the checksum of the vector's bytes. A key is that of the row's content (`content_keys`) mixed with
-    encoder and dimension. So a row has a vector only where key and checksum agree: what a restored database calls by
-    the same number, another encoder's matrix and changed bytes all count as not encoded, row by row.
+    ``vectors.f32`` is the raw row-major float32 matrix, ``vectors.json`` has the encoder and the number of dimensions,
+    and ``rows.u64`` has two numbers per row, written after its vector is on disk: the key of the encoded content (0:
+    none) and the checksum of the vector's bytes. A key is that of the row's content (`content_keys`) mixed with encoder
+    and dimension. So a row has a vector only if key and checksum agree: after a database was restored, an encoder
+    changed or bytes were damaged, the affected rows count as not encoded.
     """
 
     def __init__(self, folder: Path, encoder: str, dimension: int) -> None:
@@ -68,8 +68,8 @@ class Vectors:
 
     @classmethod
     def create(cls, folder: Path, encoder: str, dimension: int) -> Vectors:
-        """Open the folder's vectors, or begin with none. If the header differs it is rewritten: the
-        rows' keys tell whose vectors they are."""
+        """Open the folder's vectors, or start without any. If the header differs it is rewritten: the rows' keys
+        identify the vectors."""
         try:
             found = cls.open(folder)
         except WorkspaceError:
@@ -82,7 +82,7 @@ class Vectors:
 
     @classmethod
     def open(cls, folder: Path) -> Vectors:
-        """Open the folder's vectors without loading their encoder. `WorkspaceError` when there are none."""
+        """Open the folder's vectors without loading their encoder. `WorkspaceError` if there are none."""
         try:
             head = json.loads((folder / HEAD).read_text(encoding="utf-8"))
             encoder, dimension = head["encoder"], head["dimension"]
@@ -93,12 +93,12 @@ class Vectors:
             raise WorkspaceError(f"no usable vectors at {folder}: {error}", "icl-curate index PATH...") from error
 
     def __len__(self) -> int:
-        """Row numbers there is room for, from 0."""
+        """Number of rows that fit, counted from row 0."""
         return min(_size(self.folder / MATRIX) // (4 * self.dimension), _size(self.folder / ROWS) // 16)
 
     @property
     def matrix(self) -> Float32s:
-        """The vectors as a read-only memory map (rows, dimension); zeros where a row is not encoded."""
+        """The vectors as a read-only memory map (rows, dimension); zeros for rows that are not encoded."""
         rows = len(self)
         if not rows:
             return np.empty((0, self.dimension), np.float32)
@@ -106,7 +106,7 @@ class Vectors:
 
     @property
     def encoded(self) -> Bools:
-        """Which rows have a vector of anything, (rows,)."""
+        """Which rows have any vector, (rows,)."""
         known = np.array(self._rows()[:, 0] != 0)
         known[self.damaged()] = False
         return known
@@ -125,16 +125,16 @@ class Vectors:
         return rows[~self.holds(rows, keys)]
 
     def unfit(self, rows: Int64s, keys: NDArray[np.uint64]) -> int:
-        """How many of ``rows`` have a vector that is damaged or of something else."""
+        """How many of ``rows`` have a vector that is damaged or of other content."""
         kept = self._rows()[:, 0]
         lacking = self.missing(rows, keys)
         return int(np.count_nonzero(kept[lacking[lacking < len(kept)]]))
 
     def damaged(self, *, reread: bool = False) -> Int64s:
-        """Rows whose vector is not what was written, ascending.
+        """Rows whose vector differs from what was written, ascending.
 
-        Found once, by reading all of them, and remembered for as long as the files stay as they are; ``reread`` reads
-        them in any case.
+        Computed once, by reading all of them, and remembered as long as the files do not change; ``reread`` always
+        reads them.
         """
         if self._damaged is None or reread:
             self._damaged = np.empty(0, np.int64)
@@ -151,7 +151,7 @@ class Vectors:
         return self._damaged
 
     def write(self, rows: Int64s, vectors: Float32s, keys: NDArray[np.uint64]) -> None:
-        """Put the vectors (n, dimension) at their rows, then note of what they are. `WorkspaceError` on a full disk."""
+        """Write the vectors (n, dimension) of the rows, then their keys. `WorkspaceError` on a full disk."""
         if vectors.shape != (len(rows), self.dimension) or len(keys) != len(rows):
             raise ValueError(f"{len(rows)} rows of {self.dimension} dimensions expected, got {vectors.shape}")
         if not len(rows):
@@ -163,14 +163,14 @@ class Vectors:
             _grow(self.folder / ROWS, needed * 16)
             kept = np.memmap(self.folder / ROWS, np.uint64, "r+", shape=(needed, 2))
             if kept[rows, 0].any():
-                kept[rows, 0] = 0  # or the new vector would for a moment be that of the old content
+                kept[rows, 0] = 0  # otherwise the new vector would for a moment count as that of the old content
                 kept.flush()
             _grow(self.folder / MATRIX, needed * 4 * self.dimension)
             matrix = np.memmap(self.folder / MATRIX, np.float32, "r+", shape=(needed, self.dimension))
             matrix[rows] = vectors
             matrix.flush()
             kept[rows, 1] = _checksums(vectors, range(len(rows)))
-            kept.flush()  # a key without its checksum would be a vector lost
+            kept.flush()  # a key without its checksum would be a lost vector
             kept[rows, 0] = self._salted(keys)
             kept.flush()
         self._damaged = np.setdiff1d(damaged, rows)
@@ -185,11 +185,11 @@ class Vectors:
         cancel: CancelToken | None = None,
     ) -> int:
         """Encode those of ``rows`` (n,) that have no vector, ``texts[i]`` being the text of ``rows[i]`` and ``keys[i]``
-        standing for its content.
+        its content key.
 
-        Each `BLOCK` of them is on disk before the next is begun; after `Cancelled` or a kill the same call goes on
-        there. Returns how many were encoded. Reports ``encode`` events. Raises `UsageError` for an encoder that gives
-        what is no number.
+        Each `BLOCK` of them is on disk before the next begins; after `Cancelled` or a kill the same call continues
+        there. Returns how many were encoded. Reports ``encode`` events. Raises `UsageError` for an encoder that returns
+        NaN or infinity.
         """
         if encoder.name != self.encoder:
             raise ValueError(f"these are vectors of {self.encoder}, not of {encoder.name}")
@@ -209,12 +209,12 @@ class Vectors:
 
     @property
     def marked_only(self) -> bool:
-        """Whether an earlier release wrote them, which stored no content keys."""
+        """Whether an earlier release wrote them, without content keys."""
         return (self.folder / MARKS).exists() and not (self.folder / ROWS).exists()
 
     def take_over(self, keys: NDArray[np.uint64]) -> None:
-        """Take the vectors of an earlier release for those of the rows as they are now, ``keys`` (rows,) in the order
-        of the row numbers: nothing is known against them but where one is not of length 1, as no encoder gives it."""
+        """Accept the vectors of an earlier release for the rows as they are now, ``keys`` (rows,) in the order of the
+        row numbers. Only vectors that are not of length 1, which no encoder returns, are rejected."""
         with exclusive(self.folder / LOCK):
             if not self.marked_only:
                 return  # another process was faster
@@ -248,7 +248,7 @@ class Vectors:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Where a row's token vectors lie and what they are of: a line of ``tokens.u64``."""
+    """Where a row's token vectors are stored, with their key and checksum: a line of ``tokens.u64``."""
 
     row: int
     start: int  # bytes
@@ -267,12 +267,12 @@ SPAN = 6
 
 
 class TokenVectors:
-    """Token vectors of some rows, kept once they were needed.
+    """Token vectors of some rows, stored after their first use.
 
-    ``tokens.f16`` is an append-only file of float16 vectors, ``tokens.u64`` a uint64 table with a line for each row
-    (`_Span`), replaced in one step after its vectors are on disk. Bytes that no line names (a kill in between) are
-    written over by the next append. As with `Vectors` a row has tokens only where key and checksum agree; since they
-    are computed again when needed, none of it is ever an error.
+    ``tokens.f16`` is an append-only file of float16 vectors, ``tokens.u64`` a uint64 table with a line per row
+    (`_Span`), replaced atomically after its vectors are on disk. Bytes without a line (after a kill in between) are
+    overwritten by the next append. As with `Vectors`, a row has tokens only if key and checksum agree. Missing ones are
+    computed again when needed, so this never causes an error.
     """
 
     def __init__(self, folder: Path, encoder: str) -> None:
@@ -285,7 +285,7 @@ class TokenVectors:
         self._reload()
 
     def missing(self, rows: Sequence[int], keys: Sequence[int]) -> list[int]:
-        """Those of ``rows`` whose tokens are not kept yet, each once; ``keys`` stand for the rows' content."""
+        """Those of ``rows`` whose tokens are not stored yet, each once; ``keys`` are the content keys of the rows."""
         wanted = dict(zip(rows, keys, strict=True))
         if not all(self._holds(row, key) for row, key in wanted.items()):
             self._reload()  # another process may have added them
@@ -300,7 +300,7 @@ class TokenVectors:
         return [self._bytes[s.start : s.end].view(np.float16).reshape(s.tokens, s.width) for s in spans]
 
     def write(self, rows: Sequence[int], vectors: Sequence[NDArray[np.float16]], keys: Sequence[int]) -> None:
-        """Keep the token vectors (tokens, width) of rows that have none yet; those that have are left alone."""
+        """Store the token vectors (tokens, width) of rows that have none yet; existing ones are not changed."""
         with exclusive(self.folder / LOCK):
             self._reload()
             given = zip(rows, vectors, keys, strict=True)
@@ -359,7 +359,7 @@ class TokenVectors:
         return span in self._whole
 
     def _reload(self) -> None:
-        """The table and the map as they are on disk; lines that name what is not there are left out."""
+        """Load the table and the map from disk; lines that refer to missing data are dropped."""
         content = (self.folder / TOKEN_INDEX).read_bytes() if (self.folder / TOKEN_INDEX).exists() else b""
         table = np.frombuffer(content, np.uint64, len(content) // (8 * SPAN) * SPAN).reshape(-1, SPAN)
         size = _size(self.folder / TOKENS)
@@ -375,18 +375,18 @@ def _salt(encoder: str, dimension: int) -> np.uint64:
 
 
 def _checksums(vectors: Float32s, rows: Iterable[int]) -> NDArray[np.uint64]:
-    """CRC-32 of the bytes of some rows of a contiguous matrix, 2 GB a second."""
+    """CRC-32 of the bytes of some rows of a contiguous matrix; 2 GB per second."""
     content = vectors.reshape(-1).data.cast("B") if vectors.size else memoryview(b"")
     width, crc = 4 * vectors.shape[1], zlib.crc32
     return np.fromiter((crc(content[row * width : (row + 1) * width]) for row in rows), np.uint64)
 
 
 def _unit(vectors: Float32s) -> Bools:
-    """Which rows are of length 1, (n,)."""
+    """Which rows have length 1, (n,)."""
     found = np.zeros(len(vectors), np.bool_)
     for start in range(0, len(vectors), BLOCK):
         lengths = np.einsum("ij,ij->i", vectors[start : start + BLOCK], vectors[start : start + BLOCK])
-        found[start : start + BLOCK] = np.abs(lengths - 1) < 1e-3  # false for what is no number
+        found[start : start + BLOCK] = np.abs(lengths - 1) < 1e-3  # false for NaN
     return found
 
 
@@ -395,8 +395,8 @@ def _size(path: Path) -> int:
 
 
 def _grow(path: Path, size: int) -> None:
-    """Make the file at least ``size`` bytes, the new ones zero and really there: writing through a memory map into a
-    hole of a full disk would end the process."""
+    """Make the file at least ``size`` bytes, the new ones zero and actually allocated: on a full disk, writing through
+    a memory map into a hole would end the process."""
     with open(path, "ab", opener=private) as file:
         held = os.fstat(file.fileno()).st_size
         if held >= size:

@@ -1,6 +1,6 @@
-"""The pool as the selection methods see it: read once, searched many times.
+"""The pool as selection methods see it: read once, searched many times.
 
-Rows, groups and indexes are loaded when they are first needed and kept; a serving process pays for them once.
+Rows, groups and indexes are loaded on first use and kept; a serving process loads them once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Tokens = list[NDArray[np.float16]]
 
 
 class PoolView:
-    """The active pool of a workspace at one moment; later decisions show in a new view."""
+    """The active pool of a workspace at one point in time; later decisions need a new view."""
 
     def __init__(
         self, workspace: Workspace, settings: Settings, report: Report = silent, cancel: CancelToken | None = None
@@ -40,7 +40,7 @@ class PoolView:
         self.report, self.cancel = report, cancel
 
     def renewed(self) -> PoolView:
-        """The pool as it is now; an encoder that is loaded stays loaded."""
+        """A view of the current pool; a loaded encoder stays loaded."""
         view = PoolView(self.workspace, self.settings, self.report, self.cancel)
         if "encoder" in self.__dict__:
             view.encoder = self.encoder
@@ -60,13 +60,13 @@ class PoolView:
 
     @cached_property
     def keys(self) -> NDArray[np.uint64]:
-        """What every row of the workspace says, by row number; see `content_keys`."""
+        """Content keys of all rows of the workspace, by row number; see `content_keys`."""
         self.rows  # noqa: B018  # read first: a row that comes in between has a key then
         return content_keys(self.workspace)
 
     @cached_property
     def task(self) -> Task:
-        """The kind of answer the pool asks for."""
+        """The kind of answers in the pool."""
         return task_of(self.workspace)
 
     def demonstrations(self, rows: Sequence[Sequence[int]]) -> list[list[Demonstration]]:
@@ -95,8 +95,8 @@ class PoolView:
 
     @cached_property
     def stored(self) -> Vectors:
-        """Vectors of the indexed rows. Raises `UsageError` when the active pool has none of the set encoder, and
-        `WorkspaceError` when what is stored is not theirs."""
+        """Vectors of the indexed rows. Raises `UsageError` if the active pool has none of the configured encoder, and
+        `WorkspaceError` if the stored ones belong to other content."""
         encoder = self.settings.encoder
         fix = f"icl-curate index --encoder {encoder}"
         try:
@@ -120,7 +120,7 @@ class PoolView:
         return np.asarray(self.stored.matrix[rows])
 
     def embed(self, queries: Sequence[Query]) -> Float32s:
-        """Embeddings of queries, (q, d): stored ones where the query is an indexed row, else encoded now."""
+        """Embeddings of queries, (q, d): stored ones if the query is an indexed row, else encoded now."""
         stored = self.stored
         known, matrix = self._known, stored.matrix
         vectors = np.empty((len(queries), stored.dimension), np.float32)
@@ -150,7 +150,7 @@ class PoolView:
         return index.top_many(self.embed(queries), k, excluded, self.report, self.cancel)
 
     def excluded(self, query: Query) -> Int64s:
-        """Rows the query must not be shown: itself and what repeats it."""
+        """Rows that must not be selected for the query: itself and its duplicates."""
         if query.row is None:
             return self._repeats.of_text(query.input)
         ordered, sorted_groups = self._grouped
@@ -158,7 +158,7 @@ class PoolView:
         return ordered[np.searchsorted(sorted_groups, group) : np.searchsorted(sorted_groups, group, "right")]
 
     def tokens_of(self, wanted: Sequence[Int64s]) -> Callable[[Int64s], Tokens]:
-        """Make sure the rows' token vectors are kept, then give a function that reads them."""
+        """Ensure that the rows' token vectors are stored, and return a function that reads them."""
         kept, keys = self._tokens, self.keys
         rows = np.unique(np.concatenate([np.empty(0, np.int64), *wanted]))
         missing = kept.missing(rows.tolist(), keys[rows].tolist())
@@ -168,7 +168,7 @@ class PoolView:
         return lambda rows: kept.read(rows.tolist(), keys[rows].tolist())
 
     def query_tokens(self, queries: Sequence[Query]) -> Tokens:
-        """Token vectors of queries, kept for indexed ones."""
+        """Token vectors of queries, stored for indexed ones."""
         found: dict[int, NDArray[np.float16]] = {}
         indexed = [(i, query.row) for i, query in enumerate(queries) if query.row is not None]
         if indexed:

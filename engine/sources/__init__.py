@@ -1,1 +1,1 @@
-"""Source importance (paper 003): which sources help, which poison, and what to do about it."""
+"""Source importance (paper 003): which sources help, which hurt, and what to do about it."""

@@ -1,9 +1,9 @@
-"""Source importance from recorded retrievals: no LLM, no workspace.
+"""Source importance from recorded retrievals, without LLM or workspace.
 
-A log has one question a row (JSONL, or Parquet with the same columns): ``question``, ``correct_answers`` (list),
-``retrieved_answers`` (list, best first: the answer that each retrieved item alone gave) and ``retrieved_sources`` or
-``retrieved_websites`` (list). The system audited answers with the majority vote of the first k; ties go to the answer
-met first.
+A log has one question per row (JSONL, or Parquet with the same columns): ``question``, ``correct_answers`` (list),
+``retrieved_answers`` (list, best first: the answer given with each retrieved item alone) and ``retrieved_sources`` or
+``retrieved_websites`` (list). The audited system answers by majority vote of the first k; ties go to the answer that
+comes first.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SHAPE = (
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """Recorded retrievals: row n retrieved ``answers[n]`` from ``sources[n]``; ``right[n]`` says which were correct."""
+    """Recorded retrievals: row n retrieved ``answers[n]`` from ``sources[n]``; ``right[n]`` marks the correct ones."""
 
     questions: list[str]
     answers: list[list[str]]
@@ -80,7 +80,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class SourceRow:
-    """One source as the validation log shows it: ``scores`` by estimator, ``reliability`` with its standard error."""
+    """One source in the validation log: ``scores`` by estimator, ``reliability`` with its standard error."""
 
     source: str
     hits: int
@@ -92,11 +92,11 @@ class SourceRow:
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """What an audit found; `as_json` is the contract of ``audit --json``.
+    """The result of an audit; `as_json` is the contract of ``audit --json``.
 
     validation, test: numbers of questions (test None without a test log). baseline: every source kept, k voters.
-    chosen: the setting picked on validation alone; equal to the baseline when none beat it beyond noise, and
-    ``note`` then says so. gain, gain_error: cross-fitted on validation, see `use.Choice`.
+    chosen: the setting chosen on validation only; equal to the baseline if none is significantly better, and ``note``
+    then says so. gain, gain_error: cross-fitted on validation, see `use.Choice`.
     """
 
     k: int
@@ -151,16 +151,16 @@ def audit(
     report: Report = silent,
     cancel: CancelToken | None = None,
 ) -> AuditReport:
-    """Which sources of a recorded log help and which hurt, and what to drop.
+    """Which sources of a recorded log help and which hurt, and which to drop.
 
-    log: questions to choose on; test: questions to confirm on, never looked at while choosing.
-    k: voters of the system as it is; ``voters`` the numbers that may be chosen ((k,) to leave it alone).
-    group_by: "domain" takes the registered domain of each address as its source, "source" takes it as it is, "auto"
+    log: questions to choose on; test: questions to confirm on, never used for choosing.
+    k: voters of the audited system; ``voters``: the numbers of voters to choose from ((k,) to keep it fixed).
+    group_by: "domain" uses the registered domain of each address as its source, "source" uses it as it is, "auto"
       is "domain" for ``retrieved_websites``.
     noise: how many standard errors a choice must gain to be made; fewer is bolder.
-    normalised: compare answers without case, articles and punctuation instead of letter by letter.
+    normalised: compare answers without case, articles and punctuation instead of literally.
 
-    Raises UsageError for a file that cannot be read as a log, and for a log too small to choose on.
+    Raises UsageError for a file that cannot be read as a log, and for a log that is too small to choose on.
     """
     if k < 1:
         raise UsageError(f"k must be at least 1, not {k}", "give the number of voting answers: -k 10")
@@ -184,7 +184,7 @@ def audit(
 
 
 def read_log(path: str | Path, *, group_by: GroupBy = "auto", normalised: bool = False) -> Log:
-    """Read a recorded log, JSONL or Parquet by its ending. Raises UsageError with the row that cannot be read."""
+    """Read a recorded log, JSONL or Parquet by its suffix. Raises UsageError with the row that cannot be read."""
     file = Path(path)
     log = Log([], [], [], [], [])
     rows = _parquet_rows(file) if file.suffix in {".parquet", ".pq"} else _jsonl_rows(file)

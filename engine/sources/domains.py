@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 # Labels under which country registries sell names one level down (co.uk, com.au, ac.jp …). The full list of public
-# suffixes has thousands of entries and changes weekly; these are what most such registries have in common, and what
-# some large ones add. A label that is also a well-known name somewhere (web.de, id.me) stands with its country alone.
+# suffixes has thousands of entries and changes weekly; these are the labels common to most such registries, and
+# additions of some large ones. A label that is also a well-known site somewhere (web.de, id.me) is listed with its
+# country only.
 _CUSTOMARY = frozenset(
     {"ac", "co", "com", "ed", "edu", "go", "gob", "gouv", "gov", "govt", "gub", "mil", "ne", "net", "nom", "or", "org"}
 )
@@ -26,10 +27,11 @@ _ADDRESS = re.compile(r"^(\d{1,3}(\.\d{1,3}){3}|\[[0-9a-f:.]+\])$", re.IGNORECAS
 
 
 def registered_domain(address: str) -> str:
-    """``https://news.bbc.co.uk/x`` → ``bbc.co.uk``; an IP address as it is; what is no host name, unchanged.
+    """``https://news.bbc.co.uk/x`` → ``bbc.co.uk``; an IP address, or anything that is not a host name, is returned
+    unchanged.
 
-    A country-code domain is taken to sell names at the third level when its second label is a customary one
-    (``co``, ``com``, ``ac`` …). Private suffixes (github.io, blogspot.com) count as the domain of their owner.
+    A country-code domain is assumed to sell names at the third level if its second label is a usual one (``co``,
+    ``com``, ``ac`` …). Private suffixes (github.io, blogspot.com) count as the domain of their owner.
     """
     host = re.split(r"[/?#\\]", _SCHEME.sub("", address.strip()).removeprefix("//"), maxsplit=1)[0]
     host = host.rpartition("@")[2].lower()

@@ -1,21 +1,21 @@
 """The multilinear extension of an additive top-K utility and its exact gradient, in O(elements · K).
 
 Paper 003, section 2.1 and appendix A, computes the gradient in O(M(K² + KV)) for V distinct utilities; the recurrence
-below needs O(MK) whatever the utilities are. For one ranked list, best first, with utilities u_i and probabilities of
-presence w_i:
+below needs O(MK) for any utilities. For one ranked list, best first, with utilities u_i and probabilities of presence
+w_i:
 
   Ũ(w) = (1/K) Σ_i u_i w_i Pr[fewer than K of items 1..i−1 are present]
 
 Let P_i[k] = Pr[k of the items before i are present], and E_i[k] the expected utility of the one item, from i on, that
-an extra item in front of i pushes out of the top K when k items stand before (0 when none is pushed out). Then
+an extra item in front of i pushes out of the top K if k present items come before it (0 if none is pushed out). Then
 
   P_{i+1}[k] = P_i[k] + w_i (P_i[k−1] − P_i[k])
   E_i[k]     = E_{i+1}[k] + w_i (E_{i+1}[k+1] − E_{i+1}[k]),   E_{i+1}[K] := u_i
   ∂Ũ/∂w_i    = (1/K) Σ_{k<K} P_i[k] (u_i − E_{i+1}[k]),        Ũ = (1/K) Σ_{k<K} E_1[k].
 
-Both recurrences only take convex combinations, so nothing cancels. An item's gradient is exactly what the brute-force
-sum over all subsets gives; a source that stands several times in a list collects the gradients of its places, each
-place being present or not by itself (for whole sources in or out see `grouped`).
+Both recurrences only take convex combinations, so there is no cancellation. An item's gradient equals the brute-force
+sum over all subsets. If a source occurs several times in a list, the gradients of its positions are summed, each
+position being present independently of the others (for whole sources in or out see `grouped`).
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from .lists import Array
 
 Block = tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike | None]
 
-EPSILON = 1e-16  # below the rounding of a double: what the cut leaves out is not visible in the result
-_LANES = 16  # lists worked on side by side; their states stay in the level-1 cache for K around 10
-_CHECK = 8  # positions between two looks at the tail: a look costs about as much as a position
+EPSILON = 1e-16  # below the rounding of a double: the truncation does not change the result
+_LANES = 16  # lists processed side by side; their states stay in the level-1 cache for K around 10
+_CHECK = 8  # positions between two checks of the tail: a check costs about as much as a position
 _MAX_WAYS = 16
 _ALL_WAYS = -1
 _WAYS_BYTES = 1 << 28
@@ -79,7 +79,8 @@ def multilinear_utility(
     k: int,
     lengths: npt.ArrayLike | None = None,
 ) -> float:
-    """Mean Ũ(weights) over the lists (paper 003, equation 2 with the utility of equation 5); see the gradient."""
+    """Mean Ũ(weights) over the lists (paper 003, equation 2 with the utility of equation 5); arguments as for the
+    gradient."""
     return multilinear([(items, utilities, lengths)], weights, k)[0]
 
 
@@ -92,10 +93,10 @@ def multilinear(
     threads: int | None = None,
     device: str | None = None,
 ) -> tuple[float, Float64s]:
-    """Value and gradient over lists that come in blocks ``(items, utilities, lengths)``, each as for the gradient.
+    """Value and gradient over lists given in blocks ``(items, utilities, lengths)``, each as for the gradient.
 
-    Only one block is held at a time, so the lists may be larger than memory. The result has the same bits however
-    the lists are cut into blocks, and for any number of threads.
+    Only one block is in memory at a time, so the lists may be larger than memory. The result has the same bits for any
+    division into blocks, and for any number of threads.
     """
     total = Accumulator(_checked_weights(weights), _checked_k(k), epsilon=epsilon, threads=threads, device=device)
     for items, utilities, lengths in blocks:
@@ -141,8 +142,8 @@ def flat(
 class Accumulator:
     """Running sums of value and gradient over lists that are added block by block.
 
-    Lists are dealt in turn, ``_LANES`` at a time, to a fixed number of partial sums (a function of the number of
-    sources alone). Within one partial sum they are added in the order of the lists, and a thread works on whole
+    Lists are assigned in turn, ``_LANES`` at a time, to a fixed number of partial sums (which depends only on the
+    number of sources). Within one partial sum they are added in the order of the lists, and a thread works on whole
     partial sums: hence the same bits for any blocks and any number of threads.
     """
 
@@ -189,7 +190,9 @@ class Accumulator:
         if threads == 1:
             bad = run(_ALL_WAYS)
         else:
-            ways = iter(range(len(self._values)))  # taken by whichever thread is free: cores may be busy with others
+            ways = iter(
+                range(len(self._values))
+            )  # taken by whichever thread is free: cores may be busy with other work
 
             def run_some() -> int:
                 return max((run(way) for way in ways), default=-1)
@@ -231,8 +234,8 @@ def _checked_weights(weights: npt.ArrayLike) -> Float64s:
 def _kernel(k: int) -> Callable[..., int]:
     """The compiled pass over the lists for one K.
 
-    Everything a lane loop touches lies at offsets known when it is compiled, in one flat buffer: only then does the
-    compiler see that nothing overlaps, unroll the loop over states and work on several lists in one instruction.
+    Everything that a lane loop reads or writes is at offsets known at compile time, in one flat buffer: only then does
+    the compiler see that nothing overlaps, unroll the loop over states and process several lists per instruction.
     Offsets are unsigned for the same reason (a signed index may wrap around). Layout, in rows of ``_LANES`` numbers:
     E (K+1) | current position: w, u, P (K+1), gradient | position 0: w, u, P (K), gradient | position 1 …
     """
@@ -244,7 +247,7 @@ def _kernel(k: int) -> Callable[..., int]:
     current = u((k + 1) * _LANES)
     w_row, u_row, p_row, g_row, stride = (u(row * _LANES) for row in (0, 1, 2, k + 2, k + 3))
     current_w, current_u, current_p = current + w_row, current + u_row, current + p_row
-    current_g = current + stride  # behind the state K, which is never stored
+    current_g = current + stride  # behind state K, which is never stored
     first_position = current_g + lanes
     every = u(_CHECK)
 
@@ -295,7 +298,7 @@ def _kernel(k: int) -> Callable[..., int]:
                     h[cell + u_row] = 0.0
                     cell += stride
 
-            # forward: P for every position, cut where the rest can no longer matter
+            # forward: P for every position, cut when the rest can no longer matter
             for c in range(first_position):
                 h[c] = 0.0
             for lane in range(lanes):
@@ -352,7 +355,7 @@ def _kernel(k: int) -> Callable[..., int]:
                 for lane in range(lanes):
                     h[position + g_row + lane] = h[current_g + lane]
 
-            # scatter, list after list, so that where blocks are cut leaves no trace in the sums
+            # scatter, list after list, so that the sums do not depend on the division into blocks
             for lane in range(used):
                 at = u(starts[start + lane])
                 cell = first_position + g_row + u(lane)

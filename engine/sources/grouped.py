@@ -1,13 +1,13 @@
 """Exact gradient of the multilinear extension when whole sources are in or out (paper 003, appendix C).
 
-A source present brings all its items, so items of one source are not independent. With c_h items of source h among
+A present source brings all its items, so items of one source are not independent. With c_h items of source h among
 items 1..i−1 and B_h its presence, item i of source g contributes
 
   u_i w_g Pr[c_g + Σ_{h≠g} c_h B_h < K],
 
-a product of probabilities whose derivative by any w_h is exact from the distributions without g and h. These come
-from running sums forward and backward over the sources met: O(M · sources · K) a list, against the appendix's
-O(T² M²).
+a product of probabilities whose derivative with respect to any w_h is exact from the distributions without g and h.
+These come from running sums forward and backward over the sources in the list: O(M · sources · K) per list, against the
+appendix's O(T² M²).
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ def _kernel() -> Callable[..., None]:
         met = np.zeros(longest, np.int64)
         items = np.zeros(longest, np.int64)  # c_h
         place = np.full(len(weights), -1, np.int64)
-        forward = np.zeros((longest + 1, k))  # Pr[sum = j] over the first sources met
-        backward = np.zeros((longest + 1, k + 1))  # Pr[sum < j] over the rest
+        forward = np.zeros((longest + 1, k))  # Pr[sum = j] over the first sources
+        backward = np.zeros((longest + 1, k + 1))  # Pr[sum < j] over the others
         for n in range(len(offsets) - 1):
             distinct = 0
             for i in range(offsets[n], offsets[n + 1]):
                 g = sources[i]
                 own = items[place[g]] if place[g] >= 0 else 0
-                room = k - own  # the others must bring fewer than this
+                room = k - own  # the others must contribute fewer than this
                 if room > 0:
                     forward[0, 0] = 1.0
                     for j in range(1, room):

@@ -1,6 +1,6 @@
-"""Scores of sources from ranked lists: the estimators of source importance, all of one shape.
+"""The estimators of source importance: scores of sources from ranked lists.
 
-``estimator(lists, k) -> (C,) float64``: the larger, the more a source helps.
+``estimator(lists, k) -> (C,) float64``: the higher, the more a source helps.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ def multilinear(
 ) -> Float64s:
     """(C,) weights in [0, 1] that maximise the mean multilinear extension (paper 003, section 2.4).
 
-    Each document takes a gradient step and is clipped to [0, 1]; then every document of a source gets their mean.
-    The gradient is a mean over lists, so a rate suits a number of sources rather than a number of lists.
+    Each document takes a gradient step and is clipped to [0, 1]; then every document of a source gets their mean. The
+    gradient is a mean over lists, so the appropriate rate depends on the number of sources rather than on the number of
+    lists.
     """
     starts = lists.offsets[:-1]
     lengths = lists.lengths
@@ -78,10 +79,10 @@ def ascend(
     report: Report = silent,
     cancel: CancelToken | None = None,
 ) -> Float64s:
-    """Projected gradient ascent on one weight a source from START (paper 003, equation 6).
+    """Projected gradient ascent on one weight per source, from START (paper 003, equation 6).
 
-    ``gradient`` maps (D,) document weights to their (D,) gradient; ``source_of`` (D,) says whose they are. A source
-    without documents keeps START. Raises `Cancelled` between epochs.
+    ``gradient`` maps (D,) document weights to their (D,) gradient; ``source_of`` (D,) is the source of each document. A
+    source without documents keeps START. Raises `Cancelled` between epochs.
     """
     weights = np.full(sources, START)
     documents = np.bincount(source_of, minlength=sources)
@@ -96,16 +97,16 @@ def ascend(
 
 
 def leave_one_out(lists: RankedLists, k: int) -> Float64s:
-    """(C,) accuracy of the majority vote of the first k answers with every source, less that without this one."""
+    """(C,) accuracy of the majority vote of the first k answers with all sources, minus that without this one."""
     return vote_marginals(lists, np.ones(len(lists.names), bool), k)
 
 
 def reliability(lists: RankedLists, k: int = 0) -> Float64s:
-    """(C,) empirical-Bayes mean utility of each source's own answers; k plays no part.
+    """(C,) empirical-Bayes mean utility of each source's own answers; k is not used.
 
-    A source's mean is drawn towards that of all sources by n/(n + σ²/τ²), n its answers, σ² the variance within
-    sources and τ² that between them (Bühlmann and Straub 1970, by moments). For right and wrong answers this is the
-    beta-binomial posterior mean. A source without answers gets the mean of all.
+    A source's mean is shrunk towards that of all sources by n/(n + σ²/τ²), n being its number of answers, σ² the
+    variance within sources and τ² that between them (Bühlmann and Straub 1970, by moments). For right and wrong answers
+    this is the beta-binomial posterior mean. A source without answers gets the mean of all.
     """
     return _credible(lists)[0]
 
@@ -137,8 +138,8 @@ def _credible(lists: RankedLists) -> tuple[Float64s, Float64s]:
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """A Monte-Carlo estimate: ``gradient`` (C,), ``samples`` drawn of ``bound`` that the guarantee may ask for, and
-    ``error`` (C,), the half-widths that hold together with probability 1 − δ."""
+    """A Monte-Carlo estimate: ``gradient`` (C,), number of ``samples`` drawn, the ``bound`` on samples that the
+    guarantee may need, and ``error`` (C,), the half-widths that hold simultaneously with probability 1 − δ."""
 
     gradient: Float64s
     samples: int
@@ -178,9 +179,9 @@ def sampled_gradient(
     """(ε, δ)-estimate of the gradient of the multilinear extension of any utility (paper 003, section 2.3, appendix D).
 
     Draws sets S with Pr[s in S] = weights[s] and averages ``marginals(S)`` (C,), each change within ±``span``. With
-    probability 1 − δ every one of the C entries is within ε. Hoeffding's inequality asks for 2 span² ln(4C/δ)/ε²
-    sets (half of δ; a change has a range of 2 span, which is where the paper's 2/ε² comes from); the other half of δ
-    pays for stopping early at powers of two, by the empirical Bernstein bound (Maurer and Pontil 2009, theorem 4).
+    probability 1 − δ every one of the C entries is within ε. Hoeffding's inequality needs 2 span² ln(4C/δ)/ε² sets
+    (half of δ; a change has a range of 2 span, which explains the paper's 2/ε²); the other half of δ is used for
+    stopping early at powers of two, by the empirical Bernstein bound (Maurer and Pontil 2009, theorem 4).
     """
     count = len(weights)
     bound = max(1, math.ceil(2 * span**2 * math.log(4 * max(1, count) / delta) / epsilon**2))

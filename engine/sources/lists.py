@@ -1,4 +1,4 @@
-"""Ranked lists with the answer and the utility of each item: what every estimator takes."""
+"""Ranked lists with the answer and the utility of each item: the input of every estimator."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class RankedLists:
-    """N ranked lists over C sources, laid end to end: list n is ``offsets[n]:offsets[n+1]``, best first.
+    """N ranked lists over C sources, concatenated: list n is ``offsets[n]:offsets[n+1]``, best first.
 
     names: the C sources' names.
     sources: (T,) int32, the source of each item.
-    utilities: (T,) float64, the utility of the answer that the item alone gives.
-    answers: (T,) int32, which answer that is: equal numbers within a list are equal answers, 0..(answers in list)−1.
+    utilities: (T,) float64, the utility of the answer given with the item alone.
+    answers: (T,) int32, the answer's number: equal numbers within a list are equal answers, 0..(answers in list)−1.
     offsets: (N + 1,) int64.
-    documents: (T,) int32, which document each item is; equal to ``sources`` where a source is its only document.
+    documents: (T,) int32, the document of each item; equal to ``sources`` if each source is one document.
     source_of: (D,) int32, the source of each document.
     """
 
@@ -72,11 +72,11 @@ def ranked_lists(
     documents: Sequence[Sequence[str]] | None = None,
     names: Sequence[str] | None = None,
 ) -> RankedLists:
-    """Lists of names, answers (anything hashable) and utilities, as arrays.
+    """Lists of names, answers (any hashable values) and utilities, as arrays.
 
-    ``documents`` names the document behind each item when sources have several (a site's pages). ``names`` fixes the
-    sources and their order, to which new ones are appended; without it they are sorted.
-    Raises ValueError when the lists of a row differ in length.
+    ``documents`` names the document of each item if sources have several (a site's pages). ``names`` fixes the sources
+    and their order, to which new ones are appended; without it they are sorted. Raises ValueError if the lists of a row
+    differ in length.
     """
     sizes = [len(row) for row in sources]
     for other in (answers, utilities, documents):

@@ -1,4 +1,4 @@
-"""What training on sources found: the object of ``train sources --json``, which is also what the run keeps."""
+"""The result of training on sources: the object of ``train sources --json``, which is also stored with the run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Use = Literal["prune", "vote", "reweight"]
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How votes are taken: everything but the scores. ``fraction`` is the share of known sources to drop."""
+    """How votes are taken, without the scores. ``fraction`` is the share of known sources to drop."""
 
     estimator: str
     use: Use
@@ -26,7 +26,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class ChosenSetting:
-    """The best setting found, whether or not it is worth it, and the sources it drops."""
+    """The best setting found, significant or not, and the sources it drops."""
 
     setting: Setting = field(metadata=SPREAD)
     dropped: tuple[str, ...]
@@ -34,7 +34,7 @@ class ChosenSetting:
 
 @dataclass(frozen=True, slots=True)
 class SourceMetrics:
-    """What the lists of ``queries`` say. ``sources``: scores by source and estimator. The others are those of
+    """Results on the lists of ``queries``. ``sources``: scores by source and estimator. The others are those of
     `use.Choice`."""
 
     queries: int
@@ -61,5 +61,5 @@ class SourceRun:
 
     @classmethod
     def from_json(cls, told: object) -> SourceRun:
-        """From what `as_json` gave. Raises `ValueError` for anything else."""
+        """From the output of `as_json`. Raises `ValueError` for anything else."""
         return contract.from_json(cls, told)

@@ -1,4 +1,4 @@
-"""Lists larger than memory: blocks from Parquet through DuckDB, and weights learnt from them."""
+"""Lists larger than memory: blocks read from Parquet through DuckDB, and weights learnt from them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..progress import CancelToken, Report, silent
 from .gradient import Block, multilinear
 from .learn import EPOCHS, RATE, ascend
 
-BLOCK = 1 << 16  # lists held at a time
+BLOCK = 1 << 16  # lists in memory at a time
 
 
 def parquet_blocks(
@@ -30,7 +30,7 @@ def parquet_blocks(
     """Blocks ``(items (T,), utilities (T,), lengths (N,))`` of about ``block`` lists, in the files' order.
 
     A row is one ranked list: column ``items`` a LIST of source numbers, best first, ``utilities`` a LIST of the same
-    length. Raises UsageError for files that cannot be read so.
+    length. Raises UsageError for files without these columns.
     """
     chosen: Sequence[str | Path] = [paths] if isinstance(paths, str | Path) else paths
     files = [str(path) for path in chosen]
@@ -72,9 +72,9 @@ def learn_streamed(
     report: Report = silent,
     cancel: CancelToken | None = None,
 ) -> Float64s:
-    """(C,) weights as `learn.multilinear` learns them, from lists that are read again in every epoch.
+    """(C,) weights as in `learn.multilinear`, from lists that are read again in every epoch.
 
-    ``blocks()`` gives the blocks once through, e.g. ``lambda: parquet_blocks(path)``; one is in memory at a time.
+    ``blocks()`` yields the blocks once, e.g. ``lambda: parquet_blocks(path)``; one is in memory at a time.
     """
 
     def gradient(weights: Float64s) -> Float64s:

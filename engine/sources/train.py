@@ -1,8 +1,8 @@
-"""Learning source importance of a pool against the chosen LLM (paper 003, section 3, on demonstrations).
+"""Learning source importance of a pool with the chosen LLM (paper 003, section 3, on demonstrations).
 
-For each validation query the pool gives its ranked demonstrations; the LLM answers with each of them alone, and an
-answer's utility is whether it is right. What is learnt on these lists is additive in the answers, as in the paper;
-whether pruning pays with all shots in one prompt is what ``evaluate`` then measures.
+For each validation query the pool gives its ranked demonstrations; the LLM answers with each of them alone, and the
+utility of an answer is whether it is right. The utility learnt on these lists is additive in the answers, as in the
+paper; ``evaluate`` then measures whether pruning helps with all shots in one prompt.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ DEPTH = 50
 
 @dataclass(frozen=True, slots=True)
 class SourcePlan:
-    """``depth`` demonstrations a query, ranked by ``ranking`` (dense or bm25); the first ``limit`` queries only."""
+    """``depth`` demonstrations per query, ranked by ``ranking`` (dense or bm25); the first ``limit`` queries only."""
 
     depth: int = DEPTH
     ranking: str = "dense"
@@ -50,10 +50,10 @@ class SourcePlan:
 
 
 class SourceTraining:
-    """A training run made ready: its prompts are known, nothing has been asked yet.
+    """A prepared training run: its prompts are known, nothing has been sent yet.
 
-    Raises `UsageError` where there are no validation queries or only one source, before anything is asked; in a dry
-    run not even a probe is sent.
+    Raises `UsageError` if there are no validation queries or only one source, before any request; in a dry run not even
+    a probe is sent.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class SourceTraining:
         return self.llm.plan(self.requests)
 
     def run(self, budget: Budget) -> SourceRun:
-        """Ask what is not cached, learn, keep trials and scores; returns the ``train --json`` contract."""
+        """Ask what is not cached, learn, store trials and scores; returns the ``train --json`` contract."""
         described = asdict(self.plan) | {"k": self.settings.k, "version": VERSION, "queries": len(self.queries)}
         with runs.recorded(self.workspace, trials.KIND, self.llm.name, described) as record:
             results = self.llm.ask(self.requests, budget)
@@ -158,14 +158,14 @@ class SourceTraining:
 
 
 def comparable(text: str, query: Query, task: Task) -> str:
-    """An answer in the form in which two of them are the same vote."""
+    """The form of an answer in which equal votes are equal texts."""
     choices = task.choices(query)
     chosen = choice_of(text, choices) if choices else None
     return choices[chosen] if chosen is not None else normalise(text)
 
 
 def lists_of(found: Trials) -> RankedLists:
-    """The trials as ranked lists, one a query."""
+    """The trials as ranked lists, one per query."""
     sources, answers, utilities = [], [], []
     places = range(len(found.rows))
     for _, group in groupby(places, key=found.queries.__getitem__):
@@ -178,10 +178,10 @@ def lists_of(found: Trials) -> RankedLists:
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What pruning by the learnt scores would do, judged on validation by the vote of the first k kept answers.
+    """The effect of pruning by the learnt scores, measured on validation by the vote of the first k kept answers.
 
     ``curve`` has (threshold, sources dropped, validation accuracy) of the chosen estimator. ``gain`` is cross-fitted,
-    ``worth_it`` says whether it is beyond noise; if not, ``pruned`` is empty.
+    ``worth_it`` says whether it is significant; if not, ``pruned`` is empty.
     """
 
     run: int
@@ -209,7 +209,7 @@ def tune(
     report: Report = silent,
     cancel: CancelToken | None = None,
 ) -> Tuned:
-    """Choose estimator and threshold on the latest run's trials; asks no LLM. `UsageError` before the first run."""
+    """Choose estimator and threshold on the latest run's trials; calls no LLM. `UsageError` before the first run."""
     found = trials.latest(workspace)
     if found is None:
         raise UsageError("no source weights yet", "icl-curate train sources --llm SPEC")
@@ -242,7 +242,7 @@ def tune(
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """What pruning by each estimator's scores of the latest run would do to the validation vote of k answers:
+    """The effect of pruning by each estimator's scores of the latest run on the validation vote of k answers:
     ``scores`` by estimator and source, ``curves`` by estimator as (threshold, sources dropped, accuracy)."""
 
     run: int
@@ -252,7 +252,7 @@ class Curves:
 
 
 def curves(workspace: Workspace, k: int) -> Curves | None:
-    """The whole curve of every estimator, nothing chosen; asks no LLM. None before the first run."""
+    """The whole curve of every estimator, without choosing one; calls no LLM. None before the first run."""
     found = trials.latest(workspace)
     if found is None:
         return None
@@ -266,7 +266,7 @@ def curves(workspace: Workspace, k: int) -> Curves | None:
 
 
 def sources_below(workspace: Workspace, weight: float) -> list[str]:
-    """Sources whose learnt weight lies below ``weight``. Raises `UsageError` before training, or if there is none."""
+    """Sources with a learnt weight below ``weight``. Raises `UsageError` before training, or if there is none."""
     learnt = trials.weights(workspace)
     if not learnt:
         raise UsageError("no source weights yet", "icl-curate train sources --llm SPEC")

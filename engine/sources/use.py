@@ -1,9 +1,9 @@
-"""What to do with sources once they are scored, chosen on the validation lists alone.
+"""How to use the scores of sources, chosen on the validation lists only.
 
-Uses: ``prune`` drops the lowest sources and lets the first K kept answers vote; ``vote`` drops and weights every
-vote by how far its source's score stands above the lowest; ``reweight`` keeps each source with its weight as
-probability and reports the expectation (paper 003, section 3). A choice is an estimator, a use, how much to drop,
-the number of voters and the decay of a vote with its rank.
+Uses: ``prune`` drops the lowest sources and takes the vote of the first K kept answers; ``vote`` also weights each vote
+by the difference of its source's score to the lowest score; ``reweight`` keeps each source with its weight as
+probability and reports the expectation (paper 003, section 3). A choice consists of an estimator, a use, how much to
+drop, the number of voters and the decay of a vote with its rank.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from .votes import Kept, vote, vote_curve
 _Key = tuple[str, Use, float]  # estimator, use, decay
 
 DEFAULT_ESTIMATORS = ("multilinear", "leave-one-out", "reliability")
-PROBABILITIES = frozenset({"multilinear", "grouped"})  # whose scores say how probably a source is to be present
+PROBABILITIES = frozenset({"multilinear", "grouped"})  # estimators whose scores are probabilities of presence
 VOTERS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 100)
 DECAYS = (1.0, 0.95, 0.85, 0.7)
-MOST_THRESHOLDS = 256  # one a source up to here, evenly spaced beyond
+MOST_THRESHOLDS = 256  # one per source up to this number, evenly spaced beyond
 SAMPLES = 32  # corpora drawn for the expectation of `reweight`, as in the paper
-NOISE = 1.645  # one-sided 5 %: a gain of fewer standard errors is taken for noise
+NOISE = 1.645  # one-sided 5 %: a gain of fewer standard errors counts as noise
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """A setting with its scores: ``kept`` (C,), ``weights`` (C,) of votes, None when all count alike."""
+    """A setting with its scores: ``kept`` (C,), ``weights`` (C,) of votes, None if all count equally."""
 
     setting: Setting
     scores: Float64s
@@ -44,14 +44,14 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What validation says is best.
+    """The best setting on validation.
 
     best: the best setting found, its scores re-estimated on all validation lists.
-    passed: whether it beats keeping every source with ``k`` voters beyond noise.
-    gain, gain_error: its cross-fitted gain in mean utility over keeping everything, and the standard error. Scores
-      come from the other folds, and so does the choice of setting, so that picking the best of many adds nothing.
+    passed: whether it is significantly better than keeping every source with ``k`` voters.
+    gain, gain_error: its cross-fitted gain in mean utility over keeping everything, and the standard error. Both scores
+      and setting are chosen on the other folds, which avoids the bias of picking the best of many.
     baseline: mean utility on validation with every source and ``k`` voters.
-    tuned: for each estimator, plain pruning with ``k`` voters and the threshold chosen by the same folds.
+    tuned: for each estimator, plain pruning with ``k`` voters and the threshold chosen on the same folds.
     """
 
     best: Applied
@@ -63,7 +63,7 @@ class Choice:
 
     @property
     def applied(self) -> Applied | None:
-        """What to do: the best setting, or None (keep everything) when it did not pass."""
+        """The best setting, or None (keep everything) if it did not pass."""
         return self.best if self.passed else None
 
 
@@ -83,10 +83,10 @@ def choose(
 ) -> Choice:
     """Choose estimator, use, threshold, voters and decay by cross-validation over the lists.
 
-    Thresholds: one candidate a source (up to MOST_THRESHOLDS); sources of equal score are dropped together. A source
-    that validation never met gets its estimator's neutral score. Ties go to fewer dropped sources, fewer voters and
-    the setting listed first. The best must gain more than ``noise`` standard errors. Deterministic for a seed.
-    Raises UsageError when there are fewer lists than folds.
+    Thresholds: one candidate per source (up to MOST_THRESHOLDS); sources with equal scores are dropped together. A
+    source without validation answers gets its estimator's neutral score. Ties go to fewer dropped sources, fewer voters
+    and the setting listed first. The best must gain more than ``noise`` standard errors. Deterministic for a seed.
+    Raises UsageError if there are fewer lists than folds.
     """
     if len(lists) < max(2, folds):
         raise UsageError(
@@ -156,7 +156,7 @@ def expected_votes(
 
 
 def pruning_curve(lists: RankedLists, scores: Float64s, voters: int) -> list[tuple[float, int, float]]:
-    """For each threshold, from keeping everything up: ``(threshold, sources dropped, mean utility)``.
+    """For each threshold, from keeping everything upwards: ``(threshold, sources dropped, mean utility)``.
 
     A threshold drops the sources with a lower score; there is one for each distinct score.
     """
@@ -197,8 +197,8 @@ def _fractions(lists: RankedLists) -> Float64s:
 
 
 def _cuts(scores: Float64s, hits: Int64s, fractions: Float64s) -> tuple[Int64s, Int64s]:
-    """Dense ranks of the scores, and for each fraction the first rank kept: never more of the met sources than asked
-    are dropped, and equal scores never parted."""
+    """Dense ranks of the scores, and for each fraction the first rank kept: never more of the known sources than
+    requested are dropped, and equal scores are never separated."""
     levels, order = np.unique(scores, return_inverse=True)
     below = np.concatenate([[0], np.cumsum(np.bincount(order, hits > 0, len(levels)))])
     allowed = np.floor(fractions * (hits > 0).sum() + 1e-9)
@@ -208,7 +208,7 @@ def _cuts(scores: Float64s, hits: Int64s, fractions: Float64s) -> tuple[Int64s, 
 def _curve(
     lists: RankedLists, scores: Float64s, hits: Int64s, fractions: Float64s, sizes: Int64s, use: Use, decay: float
 ) -> Float64s:
-    """(fractions, voters, N) utilities; `reweight` drops nothing and so has the first fraction, 0, alone."""
+    """(fractions, voters, N) utilities; `reweight` drops nothing and so has only the first fraction, 0."""
     if use == "reweight":
         cut = np.array([1], np.int64)
         drawn = [vote_curve(lists, kept.astype(np.int64), cut, sizes, None, decay) for kept in _corpora(scores)]
@@ -218,7 +218,7 @@ def _curve(
 
 
 def _vote_weights(scores: Float64s) -> Float64s:
-    """Scores above the lowest; the lowest still breaks ties among its own."""
+    """Scores minus the lowest; votes of the lowest source still break ties among themselves."""
     above = scores - scores.min()
     return np.maximum(above, 1e-3 * above.max(initial=0.0)) if above.any() else np.ones_like(scores)
 
@@ -229,7 +229,7 @@ def _corpora(weights: Float64s, samples: int = SAMPLES, seed: int = 0) -> list[K
 
 
 def _best(totals: Mapping[_Key, Float64s], fractions: Float64s, sizes: Int64s, only: int | None = None) -> Setting:
-    """The setting with the largest total (thresholds, voters); the first of equals."""
+    """The setting with the largest total (thresholds, voters); the first in a tie."""
     found: tuple[float, Setting] | None = None
     columns = range(len(sizes)) if only is None else [int(np.searchsorted(sizes, only))]
     for (name, use, decay), table in totals.items():

@@ -1,4 +1,4 @@
-"""What a vote among the first K kept answers of each list decides, and what one source changes in it."""
+"""The majority vote of the first K kept answers of each list, and how one source changes it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def vote(
     weights: Float64s | None = None,
     decay: float = 1.0,
 ) -> Float64s:
-    """(N,) utility of the answer that wins each list: 0 where nothing is kept.
+    """(N,) utility of the winning answer of each list: 0 if nothing is kept.
 
     The first ``voters`` items whose source is ``kept`` (C,) vote for their answers, the r-th of them (from 0) with
-    ``weights[source] · decay**r``; ties go to the answer met first.
+    ``weights[source] · decay**r``; ties go to the answer that comes first.
     """
     count = len(lists.names)
     order = np.where(np.ones(count, bool) if kept is None else kept, 1, 0).astype(np.int64)
@@ -40,9 +40,9 @@ def vote_curve(
     weights: Float64s | None = None,
     decay: float = 1.0,
 ) -> Float64s:
-    """(Q, J, N) utility of the winner when the sources with ``order[source] < cuts[q]`` are dropped.
+    """(Q, J, N) utility of the winner if the sources with ``order[source] < cuts[q]`` are dropped.
 
-    ``voters`` (J,) must rise; all of them are read off in one walk along each list.
+    ``voters`` (J,) must be ascending; all of them are computed in one pass over each list.
     """
     weight = np.ones(len(lists.names)) if weights is None else np.ascontiguousarray(weights, dtype=np.float64)
     sizes = np.asarray(voters, dtype=np.int64)
@@ -58,8 +58,8 @@ def vote_curve(
 def vote_marginals(lists: RankedLists, present: Kept, voters: int) -> Float64s:
     """(C,) mean over the lists of U(S ∪ s) − U(S \\ s) for each source s, U the utility of the majority vote.
 
-    S = the sources ``present`` (C,). Only sources met before the last voter can change a vote, so a pass costs
-    O(N · voters²) and not O(N · C · voters).
+    S = the sources ``present`` (C,). Only sources before the last voter can change a vote, so a pass costs O(N ·
+    voters²) instead of O(N · C · voters).
     """
     sums = np.zeros(len(lists.names))
     _marginals_kernel()(lists.sources, lists.answers, lists.utilities, lists.offsets, present, voters, sums)
@@ -78,7 +78,7 @@ def _curve_kernel() -> Callable[..., None]:
         for n in range(len(offsets) - 1):
             longest = max(longest, offsets[n + 1] - offsets[n])
         tally = np.zeros(longest)
-        met = np.zeros(longest, np.int64)  # answers in the order in which they were met
+        met = np.zeros(longest, np.int64)  # answers in order of appearance
         value = np.zeros(longest)  # utility of each answer
         seen = np.zeros(longest, np.bool_)
         last = sizes[-1]
@@ -138,7 +138,7 @@ def _marginals_kernel() -> Callable[..., None]:
             start, end = offsets[n], offsets[n + 1]
             base = 0.0
             reach = end
-            for turn in range(start - 1, end):  # first turn: nothing toggled; then each source met before `reach`
+            for turn in range(start - 1, end):  # first turn: nothing toggled; then each source seen before `reach`
                 if turn >= reach:
                     break
                 other = -1
