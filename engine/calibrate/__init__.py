@@ -1,1 +1,1 @@
-"""Uncertainty-guided calibration rounds and the fine-tuning set they yield (paper 001)."""
+"""Uncertainty-guided calibration rounds and the resulting fine-tuning set (paper 001)."""

@@ -1,7 +1,7 @@
-"""Calibration carried out: what it costs, the walk within a budget, what is kept of it and told.
+"""A calibration run: its cost, the rounds within a budget, and what is stored and returned.
 
-All queries take a round together, so that their prompts are asked concurrently. A run that was stopped goes on by
-being started again: prompts follow from earlier answers alone and answers come from the call cache.
+All queries take a round together, so that their prompts are asked concurrently. A run that was stopped continues when
+it is started again: prompts depend only on earlier answers, and answers come from the call cache.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ from .scores import AUTO, ESTIMATORS, estimator_named
 
 TASK = "calibrate"
 SCORE_TOKENS = 16
-"""Room for what a score or an earlier answer adds to a prompt besides its text."""
+"""Tokens reserved for what a score or an earlier answer adds to a prompt besides its text."""
 
 
 class Calibration:
-    """Calibration made ready: first prompts are known, nothing has been asked yet.
+    """A prepared calibration: the first prompts are known, nothing has been sent yet.
 
-    Raises `UsageError` for no queries, unknown arms or estimators, or an arm that needs reference answers where there
-    are none, and `LLMError` where the LLM lacks what the estimator needs, before anything is asked; in a
-    dry run not even a probe is sent. A warm process passes its own ``selector``.
+    Raises `UsageError` for no queries, unknown arms or estimators, or an arm that needs reference answers if there are
+    none, and `LLMError` if the LLM lacks what the estimator needs, before any request; in a dry run not even a probe is
+    sent. A long-running process passes its own ``selector``.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Calibration:
         }
         means = {key: found for key, found in known.items() if found}
         self.stored_means: dict[tuple[str, str], float] = {key: found[0] for key, found in means.items()}
-        if plan.estimator == AUTO and not plan.split and means:  # a single query is scored as the latest set was
+        if plan.estimator == AUTO and not plan.split and means:  # a single query is scored like the latest set
             (name, _), _ = max(means.items(), key=lambda item: item[1][2])
             plan = self.plan = replace(plan, estimator=name)
         self.arms = arms_named(plan.arms)
@@ -105,10 +105,10 @@ class Calibration:
             self._check()
         self.asked: dict[bytes, Result] = {}
 
-    # what it costs and what it gives
+    # cost and results
 
     def cost(self) -> Plan:
-        """What is left to ask, exactly as far as cached answers lead; each later round counts as one prompt more."""
+        """What is left to ask, exact as far as answers are cached; each later round counts as one prompt more."""
         asked: list[Request] = []
 
         def peek(requests: Sequence[Request]) -> Sequence[Result | None]:
@@ -142,11 +142,11 @@ class Calibration:
         )
 
     def look(self) -> SteppedQuery:
-        """What earlier answers tell of the first query; nothing is asked or kept."""
+        """The first query as far as answers are cached; nothing is asked or stored."""
         return self._seen(self.round_runner.run(self._peek))
 
     def cost_of_step(self) -> Plan:
-        """What `step` would ask; nothing where all rounds are walked."""
+        """What `step` would ask; nothing if all rounds are finished."""
         wanted: list[Request] = []
 
         def peek(requests: Sequence[Request]) -> Sequence[Result | None]:
@@ -159,8 +159,8 @@ class Calibration:
         return self.llm.plan(wanted)
 
     def step(self, budget: Budget) -> SteppedQuery:
-        """Ask the next round of the first query and no further; the answers are kept in the call cache alone. Returns
-        what `look` does from then on."""
+        """Ask only the next round of the first query; the answers are stored in the call cache only. Returns what
+        `look` returns from then on."""
         done = False
 
         def ask(requests: Sequence[Request]) -> Sequence[Result | None]:
@@ -180,8 +180,8 @@ class Calibration:
         return SteppedQuery(**known, prompts=tuple(round_.prompt.messages for round_ in done_rounds))
 
     def run(self, budget: Budget) -> QueryCalibration | SetCalibration:
-        """Walk all queries, keep everything round by round. A single query that no set was asked for comes back with
-        its documents and rounds, others with what they say together."""
+        """Run all rounds of all queries and store everything round by round. A single query outside a set is returned
+        with its documents and rounds, a set with its summary figures."""
         described = asdict(self.plan) | {
             "arms": list(self.arms),
             "queries": len(self.cases),
@@ -198,7 +198,7 @@ class Calibration:
             record.summary = found.summary() if isinstance(found, SetCalibration) else found.as_json()
         return found
 
-    # asking
+    # requests
 
     def _peek(self, requests: Sequence[Request]) -> Sequence[Result | None]:
         return self.llm.known(requests)
@@ -210,10 +210,10 @@ class Calibration:
             self.asked.setdefault(call_key(identity, request), result)
         return results
 
-    # made ready
+    # preparation
 
     def _growth(self, case: Case) -> int:
-        """Tokens that the last round's prompt may have more than the first."""
+        """Maximum tokens by which the last round's prompt can be longer than the first."""
         return SCORE_TOKENS * (4 + len(case.documents)) + self.plan.rounds * (self.settings.max_tokens + SCORE_TOKENS)
 
     def _fitted(self, cases: Sequence[Case]) -> list[Case]:
@@ -237,7 +237,7 @@ class Calibration:
             "icl-curate calibrate … --uncertainty self-consistency (samples each prompt), or --llm hf:PATH",
         )
 
-    # what is kept and told
+    # storage and results
 
     def _keep(self, run: int, state: CalibrationState, step: int) -> None:
         self.report(Event(TASK, step, self.plan.rounds))
@@ -326,7 +326,7 @@ class Calibration:
         return SetCalibration(**shared, figures=figures, queries=told)
 
     def _told(self, i: int, state: CalibrationState) -> CalibratedQuery:
-        """One query under the first arm."""
+        """The results of one query under the first arm."""
         case, query_rounds = self.cases[i], state.all_rounds[self.arms[0]][i]
         final = query_rounds.final(self.task)
         said = state.alone[i] or [None] * len(case.documents)

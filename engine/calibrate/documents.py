@@ -1,4 +1,4 @@
-"""What a query is answered from: its own documents or demonstrations of the pool, and which of these are relevant."""
+"""The documents of a query: its own or demonstrations of the pool, and which of these are relevant."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .scores import document_scores
 
 Choice = Literal["auto", "documents", "demonstrations"]
 ROLES = "documents"
-"""Metadata field in which a query may say what each of its documents is; ``relevant`` is the one that counts."""
+"""Metadata field in which a query may give the role of each of its documents; only ``relevant`` is used."""
 
 
 def cases_for(
@@ -63,7 +63,7 @@ def cases_for(
 
 
 def queries_of(workspace: Workspace, split: Split, limit: int | None = None) -> list[Query]:
-    """The queries of a split, in the order they were indexed; of the pool the active rows, asked as questions."""
+    """The queries of a split, in the order they were indexed; for the pool, the active rows as questions."""
     if split != "pool":
         return queries(workspace, split, limit)
     return [row.as_query() for row in fetch(workspace, active_rows(workspace)[:limit])]
@@ -86,8 +86,8 @@ def _over(texts: Sequence[str], choice: Choice) -> Over:
 
 
 def relevant_documents(query: Query, texts: Sequence[str], roles: Any = None) -> list[bool | None]:
-    """Which documents help: as the query's metadata say, else those in which an accepted answer stands word for word
-    (distant supervision, Karpukhin et al. 2020, section 4.2); None where no answer is known."""
+    """Which documents help: according to the query's metadata, else those that contain an accepted answer literally
+    (distant supervision, Karpukhin et al. 2020, section 4.2); None if no answer is known."""
     if isinstance(roles, list) and len(roles) == len(texts):
         return [role == "relevant" for role in roles]
     accepted = [f" {normalise(answer)} " for answer in query.answers if normalise(answer)]
@@ -97,7 +97,7 @@ def relevant_documents(query: Query, texts: Sequence[str], roles: Any = None) ->
 
 
 def _as_document(query: Query, shot: Demonstration, task: Task) -> Document:
-    """A demonstration is relevant when its output is an answer to the query."""
+    """A demonstration is relevant if its output is an answer to the query."""
     relevant = is_correct(shot.output, query.answers, task.choices(query)) if query.answers else None
     return Document(shot.id, f"{shot.input} → {shot.output}", relevant, shot)
 
@@ -120,10 +120,10 @@ def encoder_scores(view: PoolView, cases: Sequence[Case]) -> list[tuple[float | 
 def fitted(
     case: Case, frame: Frame, count_tokens: Callable[[Prompt], int], limit: int | None, spare: int
 ) -> tuple[Case, bool]:
-    """The case cut so that its first prompt leaves ``spare`` of ``limit`` tokens for scores and earlier answers.
+    """The case shortened so that its first prompt leaves ``spare`` of ``limit`` tokens for scores and earlier answers.
 
-    Documents are cut to a common number of words (the paper cuts them to 200 tokens), demonstrations lose the
-    weakest. Says whether anything was cut.
+    Documents are cut to a common number of words (the paper cuts them to 200 tokens); of demonstrations the weakest are
+    dropped. Also returns whether anything was cut.
     """
     if limit is None or count_tokens(first_prompt(case, frame)) + spare <= limit:
         return case, False
@@ -146,7 +146,7 @@ def _cut(case: Case, size: int) -> Case:
 
 
 def _words(text: str, count: int) -> str:
-    """The first words of a text, its line breaks kept; at least one, so that no document vanishes."""
+    """The first words of a text, with its line breaks; at least one, so that no document disappears."""
     at = 0
     for _ in range(max(count, 1)):
         while at < len(text) and text[at].isspace():

@@ -1,15 +1,16 @@
-"""The fine-tuning set that teaches a model to use uncertainty scores (paper 001, section 3.3), from rounds walked.
+"""The fine-tuning set that teaches a model to use uncertainty scores (paper 001, section 3.3), from stored rounds.
 
-An example's input is the reformulated input of the round whose answer was right, its target the right answer. A query
-right at round 0 gives round 1's input, so that the model also sees answers to keep; a query never right gives nothing.
+The input of an example is the reformulated input of the round whose answer was right, its target the right answer. A
+query that was right at round 0 gives round 1's input, so that the model also sees answers to keep; a query that was
+never right gives no example.
 
-The paper names a substitution that keeps a model from altering what it was sure of and does not spell it out. Here: an
-earlier answer in the input that is surer than the average (a score below 50) and wrong is replaced by the reference
-answer, its score left as it is. So in every example a low score stands on a right answer, which the target keeps, and
-what the target corrects has a high one. Where the last of the sure answers was right in other accepted words, these
-words are the target: a right answer is not reworded.
+The paper mentions, but does not specify, a substitution that keeps a model from changing answers it was sure of. Here,
+an earlier answer in the input that is wrong and more certain than average (a score below 50) is replaced by the
+reference answer; its score is not changed. So in every example a low score belongs to a right answer, which the target
+keeps, and what the target corrects has a high score. If the last of the certain answers was right in other accepted
+words, these words are the target: a right answer is not reworded.
 
-An answer that a person accepted in review is the query's right answer, whatever its reference says.
+An answer that a person accepted in review is the right answer of the query, whatever its reference says.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ ARM = "full"
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A conversation for training; ``id`` is the query's."""
+    """A training conversation; ``id`` is the query's."""
 
     id: str
     messages: tuple[Mapping[str, str], ...]
@@ -43,8 +44,8 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class FineTuningSet:
-    """What a run yields. ``counts``: queries by what became of them, answers substituted, and queries whose answer a
-    person accepted."""
+    """The examples of a run. ``counts``: queries by outcome, substituted answers, and queries whose answer a person
+    accepted."""
 
     run: int
     examples: tuple[Example, ...]
@@ -54,9 +55,9 @@ class FineTuningSet:
 def fine_tuning_set(
     workspace: Workspace, split: Split, template: Template, order: Order = "best-last"
 ) -> FineTuningSet:
-    """The set from the latest finished calibration of ``split``. No LLM is asked.
+    """The set from the latest finished calibration of ``split``. Calls no LLM.
 
-    Raises `UsageError` where the split was never calibrated or no query of it ended right.
+    Raises `UsageError` if the split was never calibrated or none of its queries ended right.
     """
     latest = kept.latest(workspace, ARM, split)
     if latest is None:
@@ -108,7 +109,7 @@ def fine_tuning_set(
 
 
 def substitute(query: Query, earlier: Sequence[kept.KeptRound], task: Task) -> tuple[list[Said], int]:
-    """The earlier answers as the example shows them, and how many of them were substituted."""
+    """The earlier answers as the example shows them, and how many of them were replaced."""
     choices = task.choices(query)
     said = []
     substituted = 0
@@ -122,7 +123,7 @@ def substitute(query: Query, earlier: Sequence[kept.KeptRound], task: Task) -> t
 
 
 def target(query: Query, earlier: Sequence[Said], task: Task) -> str:
-    """The words of the last sure earlier answer, which is right after `substitute`; else the reference."""
+    """The words of the last certain earlier answer, which is right after `substitute`; else the reference."""
     sure = [said.answer for said in earlier if said.score is not None and said.score < MIDDLE]
     if sure and is_correct(sure[-1], query.answers, task.choices(query)):
         return sure[-1]
@@ -130,7 +131,7 @@ def target(query: Query, earlier: Sequence[Said], task: Task) -> str:
 
 
 def columns() -> Mapping[str, Any]:
-    """The entry of LLaMA-Factory's ``dataset_info.json`` that reads the file; TRL and OpenAI need none."""
+    """The entry for LLaMA-Factory's ``dataset_info.json``; TRL and OpenAI need none."""
     return {
         "formatting": "sharegpt",
         "columns": {"messages": "messages"},

@@ -1,6 +1,6 @@
-"""What the LLM reads in calibration rounds: documents or demonstrations and earlier answers, each with its score.
+"""Prompts of calibration rounds: documents or demonstrations and earlier answers, each with its score.
 
-The layout is that of paper 001, table 1. The first answer given is "Round 1" there, as in the paper.
+The layout is that of paper 001, table 1. The first answer is called "Round 1" there, as in the paper.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ OVERS: tuple[Over, ...] = ("documents", "demonstrations")
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Something an answer may rest on: a block of the query's context, or a demonstration of the pool.
+    """Something an answer may be based on: a block of the query's context, or a demonstration of the pool.
 
     ``relevant`` is None if it is not known whether it helps.
     """
@@ -31,9 +31,9 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A query and what it is answered from; demonstrations are sorted best first.
+    """A query and its documents; demonstrations are sorted best first.
 
-    Over documents the query's ``context`` is theirs, blank lines between them.
+    With documents, the query's ``context`` is their text, separated by blank lines.
     """
 
     query: Query
@@ -43,7 +43,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What all prompts of a run have in common."""
+    """What all prompts of a run share."""
 
     task: Task
     template: Template = Template()
@@ -51,7 +51,7 @@ class Frame:
 
 
 def first_prompt(case: Case, frame: Frame) -> Prompt:
-    """Round 0: everything, no scores. Over demonstrations this is the very prompt of `preview`."""
+    """Round 0: everything, without scores. With demonstrations this is the same prompt as in `preview`."""
     return round_prompt(case, frame)
 
 

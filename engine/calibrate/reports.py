@@ -1,5 +1,5 @@
-"""What calibration did to a set of queries: accuracy round by round, turns between right and wrong, how well
-uncertainty tells one from the other (paper 001, figures 1, 3 and 4, section A.5)."""
+"""Results of calibration on a set of queries: accuracy by round, transitions between right and wrong, and how well
+uncertainty separates the two (paper 001, figures 1, 3 and 4, section A.5)."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ BINS = 10
 
 
 def report_of(all_rounds: Mapping[str, Sequence[QueryRounds]], task: Task, rounds: int, seed: int = 0) -> SetFigures:
-    """Figures of each arm, and relevance of documents where it is known, with histograms of what figure 1a shows.
+    """Figures of each arm, and relevance of documents if it is known, with the histograms of figure 1a.
 
-    A query without any answer counts as wrong; queries whose reference answers are not known count nowhere.
+    A query without any answer counts as wrong; queries without reference answers are not counted.
     """
     marked = {name: [c for c in arm if c.case.query.answers] for name, arm in all_rounds.items()}
     finals = {name: _marks(arm, [c.final(task) for c in arm], task)[0] for name, arm in marked.items()}
@@ -89,7 +89,7 @@ def _arm(all_rounds: Sequence[QueryRounds], task: Task, rounds: int, seed: int) 
 
 
 def _at(query_rounds: QueryRounds, round: int) -> Round | None:
-    """The answer at a round: the last one where the rounds had stopped."""
+    """The answer at a round: the last one if the rounds had stopped before."""
     done_rounds = [round_ for round_ in query_rounds.rounds if round_.round <= round]
     return done_rounds[-1] if done_rounds else None
 
@@ -108,14 +108,14 @@ def _marks(
 
 
 def finals_uncertainty(done_rounds: Sequence[Round | None]) -> Float64s:
-    """Uncertainties of the answers that were had."""
+    """Uncertainties of the final answers, without missing ones."""
     return np.array([round_.uncertainty for round_ in done_rounds if round_ is not None], np.float64)
 
 
 def _apart(
     all_rounds: Sequence[QueryRounds], done_rounds: Sequence[Round | None], task: Task
 ) -> tuple[Float64s, Float64s]:
-    """Uncertainties of right and of wrong answers."""
+    """Uncertainties of right answers and of wrong ones."""
     correct, _ = _marks(all_rounds, done_rounds, task)
     had = [round_ is not None for round_ in done_rounds]
     values, right = finals_uncertainty(done_rounds), correct[had] == 1.0
@@ -125,7 +125,7 @@ def _apart(
 def _transitions(
     all_rounds: Sequence[QueryRounds], said: Sequence[Sequence[Round | None]], task: Task
 ) -> list[Transitions]:
-    """For each round the four ways from the answer before to this one: how many, and the mean uncertainty of the
+    """For each round, the four transitions from the previous answer to this one: number, and mean uncertainty of the
     new answers (figure 4). Queries that had stopped are left out."""
     found = []
     for r in range(1, len(said)):
@@ -140,7 +140,8 @@ def _transitions(
 
 
 def _relevance(all_rounds: Sequence[QueryRounds]) -> Relevance | None:
-    """How the scores of relevant documents differ from the others' (figure 1a); None where nothing is known of it."""
+    """How the scores of relevant documents differ from those of the others (figure 1a); None if relevance is
+    unknown."""
     groups: tuple[list[float], list[float]] = ([], [])
     within = []
     for query_rounds in all_rounds:
@@ -166,8 +167,8 @@ def _relevance(all_rounds: Sequence[QueryRounds]) -> Relevance | None:
 
 
 def auroc(low: Float64s, high: Float64s) -> float | None:
-    """The chance that a value of ``high`` exceeds one of ``low``, ties half: the area under the ROC curve of telling
-    wrong answers (or irrelevant documents) by their uncertainty. None where either is empty."""
+    """The probability that a value of ``high`` exceeds one of ``low``, ties count half: the area under the ROC curve
+    for detecting wrong answers (or irrelevant documents) by their uncertainty. None if either is empty."""
     if not low.size or not high.size:
         return None
     values, counts = np.unique(np.concatenate([low, high]), return_inverse=True)
@@ -179,7 +180,7 @@ def auroc(low: Float64s, high: Float64s) -> float | None:
 
 def reliability(uncertainty: Float64s, correct: Float64s, bins: int = BINS) -> Reliability:
     """Confidence (1 − uncertainty) against accuracy in bins of equal width, and the expected calibration error: the
-    mean distance of the two, weighted by answers (Guo et al. 2017, eq. 3)."""
+    mean difference of the two, weighted by answers (Guo et al. 2017, eq. 3)."""
     confidence = 1.0 - uncertainty
     which = np.minimum((confidence * bins).astype(np.int64), bins - 1)
     rows = []

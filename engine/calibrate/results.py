@@ -1,4 +1,4 @@
-"""What calibration found: the objects of ``calibrate --json``."""
+"""Results of calibration: the objects of ``calibrate --json``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..pool.prompts import Message
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Counts of values in bins of equal width; ``mean`` of scores alone."""
+    """Counts of values in bins of equal width; ``mean`` for scores only."""
 
     count: int
     bins: tuple[int, ...]
@@ -23,7 +23,7 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Answers of a confidence from ``start`` to ``end``, their mean confidence and the share of right ones."""
+    """Answers with a confidence from ``start`` to ``end``, their mean confidence and the share of right ones."""
 
     start: float = field(metadata=named("from"))
     end: float = field(metadata=named("to"))
@@ -42,8 +42,8 @@ class Reliability:
 
 @dataclass(frozen=True, slots=True)
 class RoundFigures:
-    """A round over all queries; ``final_…`` are of the answers that would stand if the rounds ended here. ``stopped``:
-    queries whose last answer is of an earlier round."""
+    """A round over all queries; ``final_…`` are of the answers that would be final if the rounds ended here.
+    ``stopped``: queries whose last answer is of an earlier round."""
 
     round: int
     accuracy: float
@@ -59,7 +59,7 @@ class RoundFigures:
 
 @dataclass(frozen=True, slots=True)
 class Turned:
-    """Queries whose answers turned in one way, and the mean uncertainty of the new ones."""
+    """Queries with one kind of transition, and the mean uncertainty of the new answers."""
 
     queries: int
     uncertainty: float | None
@@ -67,7 +67,7 @@ class Turned:
 
 @dataclass(frozen=True, slots=True)
 class Transitions:
-    """The four ways from the answers before to those of this round."""
+    """The four transitions from the previous answers to those of this round."""
 
     round: int
     right_right: Turned
@@ -78,7 +78,7 @@ class Transitions:
 
 @dataclass(frozen=True, slots=True)
 class Versus:
-    """An arm against the first on the same queries: `statistics.Comparison`."""
+    """An arm compared with the first on the same queries: `statistics.Comparison`."""
 
     arm: str
     difference: float
@@ -90,7 +90,8 @@ class Versus:
 
 @dataclass(frozen=True, slots=True)
 class ArmFigures:
-    """An arm in figures, of final answers where not by round. ``right``, ``wrong``: uncertainties of such answers."""
+    """Figures of an arm, for final answers unless given by round. ``right``, ``wrong``: uncertainties of such
+    answers."""
 
     about: str
     accuracy: float
@@ -109,7 +110,8 @@ class ArmFigures:
 
 @dataclass(frozen=True, slots=True)
 class Relevance:
-    """Scores of relevant ``documents`` against those of others, over all and within the queries that have both."""
+    """Scores of relevant ``documents`` against those of others, over all queries and within the queries that have
+    both."""
 
     documents: int
     auroc: float | None
@@ -121,7 +123,7 @@ class Relevance:
 
 @dataclass(frozen=True, slots=True)
 class SetFigures:
-    """What the ``marked`` queries, those with reference answers, say of each arm, the first one first."""
+    """Figures of each arm, the first one first, on the ``marked`` queries, those with reference answers."""
 
     arms: Mapping[str, ArmFigures]
     relevance: Relevance | None
@@ -130,7 +132,7 @@ class SetFigures:
 
 @dataclass(frozen=True, slots=True)
 class ScoredDocument:
-    """A document, its score, and what the LLM answers from it alone."""
+    """A document, its score, and the LLM's answer from it alone."""
 
     id: str
     score: float | None
@@ -142,7 +144,7 @@ class ScoredDocument:
 
 @dataclass(frozen=True, slots=True)
 class ScoredRound:
-    """The answer of a round; ``correct`` and ``f1`` where the reference is known."""
+    """The answer of a round; ``correct`` and ``f1`` if the reference is known."""
 
     round: int
     answer: str
@@ -154,7 +156,7 @@ class ScoredRound:
 
 @dataclass(frozen=True, slots=True)
 class CalibratedQuery:
-    """A query under the first arm. ``final`` is its surest answer, None where it had none; ``failure`` says why."""
+    """A query under the first arm. ``final`` is its most certain answer, None if it has none; ``failure`` says why."""
 
     id: str
     query: str
@@ -176,7 +178,7 @@ class SteppedQuery(CalibratedQuery):
 
 @dataclass(frozen=True, slots=True)
 class CalibrationRun:
-    """What both results of a run begin with. ``means``: of uncertainty, by what was scored."""
+    """What both kinds of results share. ``means``: mean uncertainty, by what was scored."""
 
     run: int
     llm: str
@@ -193,7 +195,7 @@ class CalibrationRun:
 
 @dataclass(frozen=True, slots=True)
 class QueryCalibration(CalibrationRun):
-    """One query. ``mean_known``: its scores are set about a mean that a set of queries gave."""
+    """One query. ``mean_known``: its scores are relative to the mean of a set of queries."""
 
     query: CalibratedQuery = field(metadata=SPREAD)
     mean_known: bool
@@ -207,12 +209,12 @@ class SetCalibration(CalibrationRun):
     queries: tuple[CalibratedQuery, ...]
 
     def summary(self) -> dict[str, Any]:
-        """What the run keeps: all but the single queries, which have tables of their own."""
+        """What is stored with the run: all but the single queries, which have their own tables."""
         return {key: value for key, value in self.as_json().items() if key != "queries"}
 
 
 def calibration_from_json(told: Any) -> QueryCalibration | SetCalibration:
-    """From what ``as_json`` of either gave. Raises `ValueError` for anything else."""
+    """From the ``as_json`` output of either class. Raises `ValueError` for anything else."""
     if isinstance(told, Mapping) and "arms" in told:
         return contract.from_json(SetCalibration, told)
     return contract.from_json(QueryCalibration, told)

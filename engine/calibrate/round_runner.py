@@ -1,6 +1,6 @@
-"""Queries walked through rounds together: one batch of prompts a round, answered through one function.
+"""Runs queries through calibration rounds together: one batch of prompts per round, answered by one function.
 
-Nothing here knows a workspace or a budget, so that a rehearsal with cached answers walks the very same way.
+Independent of workspace and budget, so that a dry run with cached answers takes exactly the same steps.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from .rounds import ARMS, Arm, QueryRounds, Round, arms_named, oracle_scores
 from .scores import AUTO, NEUTRAL, answer_score, document_scores, estimator_named, separating
 
 TEMPERATURE = 0.7
-"""Of samples (paper 001, section 5.2)."""
+"""Sampling temperature (paper 001, section 5.2)."""
 
 SETTLED = 1.0
-"""Points that the score of an unchanged answer moves at most when it has settled."""
+"""Default of ``settle``: points by which the score of an unchanged answer may differ to count as settled."""
 
 Ask = Callable[[Sequence[Request]], Sequence[Result | None]]
 """Answers in order; None for those that are not cached."""
@@ -35,10 +35,9 @@ class CalibrationPlan:
     """How to calibrate. ``split`` names the set that the queries are, empty for single ones.
 
     ``settle``: points that an unchanged answer's score may move for the rounds to stop early; None: all ``rounds``.
-    ``samples``: drawn for each prompt where the estimator needs them. ``above``: queries whose first answer has a lower
-    score are sure enough and take no further round (section 4.1: samples that require calibration).
-    ``until_correct``: a query ends with its first right answer (section 3.3), for fine-tuning sets: it needs reference
-    answers.
+    ``samples``: drawn for each prompt if the estimator needs them. ``above``: queries whose first answer has a lower
+    score take no further round (section 4.1: samples that require calibration). ``until_correct``: a query ends with
+    its first right answer (section 3.3), for fine-tuning sets; needs reference answers.
     """
 
     rounds: int = 5
@@ -54,7 +53,7 @@ class CalibrationPlan:
 
 @dataclass(frozen=True, slots=True)
 class ScoredAnswer:
-    """An answer and how unsure it is; ``uncertainty`` None: no answer was had, ``failure`` says why."""
+    """An answer and its uncertainty; ``uncertainty`` None: there was no answer, ``failure`` says why."""
 
     text: str
     uncertainty: float | None
@@ -63,7 +62,7 @@ class ScoredAnswer:
 
 @dataclass(slots=True)
 class CalibrationState:
-    """Where a walk has arrived: what each case's documents said, the means by kind of case, the chains by arm.
+    """The state of a run: the answers from each case's documents, the means by kind of case, the rounds by arm.
 
     ``unknown`` are prompts that cannot be built yet, as their number for each case.
     """
@@ -76,13 +75,13 @@ class CalibrationState:
 
 
 After = Callable[["CalibrationState", int], None]
-"""Called with what has come so far and the round that is finished."""
+"""Called with the current state and the number of the finished round."""
 
 
 class RoundRunner:
-    """Walks cases the way a plan says. ``relevance``: external document scores of each case, where an arm shows them;
-    ``stored_means``: of sets walked before, by estimator and kind of case, for queries that are no set.
-    ``estimator_name`` is, of ``auto``, the one chosen by the first answers."""
+    """Runs cases according to a plan. ``relevance``: external document scores of each case, if an arm shows them;
+    ``stored_means``: of sets calibrated before, by estimator and kind of case, for queries outside a set.
+    ``estimator_name`` is, for ``auto``, the one chosen by the first answers."""
 
     def __init__(
         self,
@@ -100,13 +99,13 @@ class RoundRunner:
         self.estimator_name = plan.estimator
 
     def request(self, prompt: Prompt) -> Request:
-        """How a prompt of a round is asked."""
+        """The request for a prompt of a round."""
         return request_for(prompt, self.settings, self.capabilities)
 
     def run(self, ask: Ask, after: After | None = None) -> CalibrationState:
         """All queries from round 0 to the last; ``after`` is called when a round is finished (0: also the documents).
 
-        Queries without a cached answer stop there; their further rounds are ``unknown``.
+        Without a cached answer a query stops there; its further rounds are ``unknown``.
         """
         cases = self.cases
         shows = any(ARMS[arm].documents == "uncertainty" for arm in self.arms)
@@ -121,7 +120,7 @@ class RoundRunner:
         firsts, rest = answers[: len(cases)], iter(answers[len(cases) :])
         by_case = [[next(rest) for _ in case.documents] if alone else [] for case in cases]
         scores = [document_scores([s.uncertainty if s else None for s in spoken]) for spoken in by_case]
-        # a mean is that of the whole set: without one answer of it no later prompt can be known
+        # a mean is that of the whole set: if one answer is missing, no later prompt can be known
         known = all(firsts) and all(all(spoken) for spoken in by_case)
         state = CalibrationState(by_case, scores, self._means(firsts), {}, [0] * len(cases))
         for arm in self.arms:
@@ -138,7 +137,7 @@ class RoundRunner:
         return state
 
     def _walking(self) -> list[str]:
-        """The arms that ask: of those that draw samples one asks for all."""
+        """The arms that send requests: of those that draw samples, one asks for all."""
         samplers = [arm for arm in self.arms if ARMS[arm].samples]
         return [arm for arm in self.arms if arm not in samplers[1:]]
 
@@ -171,7 +170,7 @@ class RoundRunner:
             query_rounds.stopped = True
 
     def _enough(self, query_rounds: QueryRounds, round_: Round) -> bool:
-        """Whether a query needs no further round: its first answer is sure, or this one is right."""
+        """Whether a query needs no further round: its first answer is certain enough, or this one is right."""
         query = query_rounds.case.query
         if self.plan.above is not None and round_.round == 0 and round_.score < self.plan.above:
             return True
@@ -186,7 +185,7 @@ class RoundRunner:
             query_rounds.failure = first.failure
         else:
             prompt = first_prompt(case, self.frame)
-            if not (rules.samples and self.request(prompt).score):  # a scored answer is no sample among samples
+            if not (rules.samples and self.request(prompt).score):  # a scored answer cannot be sampled
                 self._take(state, query_rounds, Round(0, prompt, first.text, first.uncertainty, 0.0))
         return query_rounds
 
@@ -198,7 +197,7 @@ class RoundRunner:
         return oracle_scores(self.cases[i], self.settings.seed) if rules.documents == "oracle" else ()
 
     def _means(self, firsts: Sequence[ScoredAnswer | None]) -> dict[str, float]:
-        """The mean uncertainty of round 0 over the set; for single queries that of a set walked before."""
+        """The mean uncertainty of round 0 over the set; for single queries that of an earlier set."""
         if not self.plan.split:
             return {case.over: self.stored_means.get((self.estimator_name, case.over), NEUTRAL) for case in self.cases}
         values: dict[str, list[float]] = {case.over: [] for case in self.cases}
@@ -207,15 +206,15 @@ class RoundRunner:
                 values[case.over].append(spoken.uncertainty)
         return {over: fmean(found) if found else NEUTRAL for over, found in values.items()}
 
-    # asking
+    # requests
 
     def _answers(self, prompts: Sequence[Prompt], ask: Ask, draws: Sequence[int] = ()) -> list[ScoredAnswer | None]:
-        """One answer a prompt, with its uncertainty; a draw above 0 makes it the sample of that number."""
+        """One answer per prompt, with its uncertainty; a draw above 0 makes it the sample of that number."""
         results = self._results(prompts, ask, draws)
         return [self._judged(prompt, found) for prompt, found in zip(prompts, results, strict=True)]
 
     def _results(self, prompts: Sequence[Prompt], ask: Ask, draws: Sequence[int] = ()) -> list[list[Result | None]]:
-        """The results of each prompt's requests: the answer, then samples where the estimator needs them."""
+        """The results of each prompt's requests: the answer, then samples if the estimator needs them."""
         wanted = [
             list(self._requests(prompt, draw))
             for prompt, draw in zip(prompts, draws or [0] * len(prompts), strict=True)

@@ -1,6 +1,6 @@
-"""A query walked through rounds: which scores it is shown, when it stops, which answer stands (paper 001, 3.2).
+"""The rounds of a query: which scores its prompts show, when it stops, which answer is final (paper 001, 3.2).
 
-`ARMS` lists the method itself, its ablations (tables 5 and 6) and the baselines it is held against.
+`ARMS` lists the method itself, its ablations (tables 5 and 6) and the baselines.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from .scores import shown
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One way of calibrating. ``documents`` and ``answers``: where the scores that prompts show come from.
+    """A variant of calibration. ``documents`` and ``answers``: where the scores in prompts come from.
 
-    ``samples``: no rounds, the first prompt is asked again at a temperature. ``final``: the surest answer, that of
-    round 2 (without scores: Huang et al. 2024, as in the paper), or the majority's.
+    ``samples``: no rounds, the first prompt is asked again at a temperature. ``final``: the most certain answer, that
+    of round 2 (without scores: Huang et al. 2024, as in the paper), or the majority's.
     """
 
     about: str
@@ -46,7 +46,7 @@ ARMS: Mapping[str, Arm] = {
 
 
 def arms_named(names: Sequence[str]) -> tuple[str, ...]:
-    """The names, once each, ``all`` standing for every arm; `UsageError` for an unknown one."""
+    """The names, once each; ``all`` means every arm. `UsageError` for an unknown one."""
     chosen = list(ARMS) if "all" in names else list(dict.fromkeys(names))
     if unknown := [name for name in chosen if name not in ARMS]:
         raise UsageError(f"unknown arm '{unknown[0]}'", f"--arms with any of: {', '.join(ARMS)}, all")
@@ -55,7 +55,7 @@ def arms_named(names: Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The answer of one round; ``score`` is 0 … 100 about the mean of the set."""
+    """The answer of one round; ``score`` is 0 … 100 relative to the mean of the set."""
 
     round: int
     prompt: Prompt
@@ -66,7 +66,7 @@ class Round:
 
 @dataclass(slots=True)
 class QueryRounds:
-    """The rounds of one query under one arm; ``scores`` are those of its documents, empty where none are shown."""
+    """The rounds of one query under one arm; ``scores`` are those of its documents, empty if none are shown."""
 
     case: Case
     arm: str
@@ -76,15 +76,15 @@ class QueryRounds:
     stopped: bool = False
 
     def prompt(self, frame: Frame, seed: int) -> Prompt:
-        """What the next round asks."""
+        """The prompt of the next round."""
         if ARMS[self.arm].samples:
             return first_prompt(self.case, frame)
         said = [Said(round_.answer, shown(self._told(round_, frame.task, seed))) for round_ in self.rounds]
         return round_prompt(self.case, frame, tuple(map(shown, self.scores)), said)
 
     def take(self, round_: Round, task: Task, settle: float | None) -> None:
-        """Add a round's answer, and stop where it has settled: it says the same as the one before and its score moved
-        by ``settle`` points at most."""
+        """Add a round's answer, and stop if it has settled: it agrees with the previous one and its score moved by
+        ``settle`` points at most."""
         self.rounds.append(round_)
         if settle is not None and len(self.rounds) > 1:
             before, now = self.rounds[-2:]
@@ -93,7 +93,7 @@ class QueryRounds:
             self.stopped = same and abs(before.score - now.score) <= settle
 
     def final(self, task: Task, upto: int | None = None) -> Round | None:
-        """The answer that stands after round ``upto`` (default: the last)."""
+        """The final answer after round ``upto`` (default: the last)."""
         rounds = [round_ for round_ in self.rounds if upto is None or round_.round <= upto]
         if not rounds:
             return None
@@ -114,7 +114,7 @@ class QueryRounds:
 
 
 def oracle_scores(case: Case, seed: int) -> tuple[float | None, ...]:
-    """0 … 20 for relevant documents, 80 … 100 for the others (section 5.1); None where relevance is not known."""
+    """0 … 20 for relevant documents, 80 … 100 for the others (section 5.1); None if relevance is not known."""
     return tuple(
         None if d.relevant is None else oracle_score(d.relevant, seed, case.query, f"document {i}")
         for i, d in enumerate(case.documents)
@@ -122,7 +122,7 @@ def oracle_scores(case: Case, seed: int) -> tuple[float | None, ...]:
 
 
 def oracle_score(good: bool, seed: int, query: Query, what: str) -> float:
-    """Drawn from seed, query and thing alone."""
+    """Random, but depends only on seed, query and item."""
     digest = hashlib.blake2b(f"{seed}\0{query.id}\0{query.input}\0{what}".encode(), digest_size=8).digest()
     draw = 20.0 * int.from_bytes(digest) / 2**64
     return draw if good else 80.0 + draw

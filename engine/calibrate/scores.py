@@ -1,7 +1,7 @@
-"""How unsure an LLM is of an answer, and the scores from 0 (sure) to 100 (unsure) that it is shown (paper 001, 3.1).
+"""Uncertainty of an answer, and the scores from 0 (certain) to 100 (uncertain) shown in prompts (paper 001, 3.1).
 
-The paper's eq. 1 writes the product of the tokens' probabilities itself; its eq. 3, its figures 1 and 4 and "the
-minimal uncertainty" mean one minus it, which is what `product` gives. Its eq. 2 prints the same denominator twice;
+The paper's eq. 1 prints the product of the tokens' probabilities; its eq. 3, its figures 1 and 4 and "the minimal
+uncertainty" mean one minus it, which is what `product` returns. Its eq. 2 prints the same denominator twice;
 `answer_score` reaches 0 at no uncertainty, 50 at the mean of the set and 100 at full uncertainty.
 """
 
@@ -22,19 +22,19 @@ from ..pool.answers import meaning
 Estimate = Callable[[Answer, Sequence[Answer], Sequence[str]], float | None]
 """From an answer, further samples to the same prompt and the prompt's choices to an uncertainty in [0, 1].
 
-None where the answer brings too little to tell. An answer that says nothing is fully uncertain.
+None if the answer has too little information. An empty answer is fully uncertain.
 """
 
 Needs = Literal["logprobs", "entropies", "samples"]
 
 MIDDLE = 50.0
 NEUTRAL = 0.5
-"""The mean that leaves an uncertainty as it is: `answer_score` is then 100 times it."""
+"""The mean that leaves an uncertainty unchanged: `answer_score` is then 100 times it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimator:
-    """A way of telling uncertainty, and what it needs of the LLM."""
+    """A way to compute uncertainty, and what it needs of the LLM."""
 
     of: Estimate
     needs: Needs
@@ -42,12 +42,12 @@ class Estimator:
 
 
 def product(answer: Answer, samples: Sequence[Answer], choices: Sequence[str]) -> float | None:
-    """1 − Π p over the answer's tokens (eq. 1 and 3), or 1 − the best option's share where options were scored."""
+    """1 − Π p over the answer's tokens (eq. 1 and 3), or 1 − the best option's share if options were scored."""
     return _bounded(1.0 if _says_nothing(answer) else answer.uncertainty)
 
 
 def geometric(answer: Answer, samples: Sequence[Answer], choices: Sequence[str]) -> float | None:
-    """As `product` with the geometric mean of the probabilities, which does not grow with the answer's length."""
+    """As `product`, with the geometric mean of the probabilities, which does not depend on the answer's length."""
     if _says_nothing(answer):
         return 1.0
     if answer.option_logprobs:
@@ -60,7 +60,7 @@ def geometric(answer: Answer, samples: Sequence[Answer], choices: Sequence[str])
 
 
 def entropy(answer: Answer, samples: Sequence[Answer], choices: Sequence[str]) -> float | None:
-    """1 − exp(−H), with H the mean entropy in nats of the distributions that the tokens were taken from (Fomicheva et
+    """1 − exp(−H), with H the mean entropy in nats of the distributions that the tokens were sampled from (Fomicheva et
     al. 2020), or that of the distribution over scored options."""
     if _says_nothing(answer):
         return 1.0
@@ -73,7 +73,7 @@ def entropy(answer: Answer, samples: Sequence[Answer], choices: Sequence[str]) -
 
 
 def self_consistency(answer: Answer, samples: Sequence[Answer], choices: Sequence[str]) -> float | None:
-    """1 − the share of samples that say the same as the answer (after Wang et al. 2022); needs no log-probabilities."""
+    """1 − the share of samples that agree with the answer (after Wang et al. 2022); needs no log-probabilities."""
     if _says_nothing(answer):
         return 1.0
     if not samples:
@@ -94,9 +94,9 @@ AUTO = "auto"
 
 
 def separating(answers: Sequence[Answer]) -> str:
-    """``product`` or ``geometric``: the one that spreads the answers wider between their quartiles, the paper's own
-    where both do alike. Of answers as long as a sentence products are nearly all 1. Scored options and answers that
-    say nothing do not count."""
+    """``product`` or ``geometric``: the one with the larger interquartile range over the answers; the paper's own,
+    ``product``, in a tie. For sentence-long answers, products are nearly all 1. Scored options and unusable answers are
+    not counted."""
     drawn = [a for a in answers if not a.option_logprobs and a.logprobs and not _says_nothing(a)]
     if not drawn:
         return "product"
@@ -108,7 +108,7 @@ def separating(answers: Sequence[Answer]) -> str:
 
 
 def estimator_named(name: str) -> Estimator:
-    """The estimator (of ``auto`` what it starts from), or `UsageError` with the nearest name."""
+    """The estimator (for ``auto``, the one it starts with), or `UsageError` with the most similar name."""
     if name == AUTO:
         return ESTIMATORS["product"]
     if name in ESTIMATORS:
@@ -128,7 +128,8 @@ def answer_score(uncertainty: float, mean: float) -> float:
 
 
 def document_scores(uncertainties: Sequence[float | None]) -> tuple[float | None, ...]:
-    """Min-max within one query to 0 … 100 (eq. 3); 50 for all where they are equal, None where there is none."""
+    """Min-max within one query to 0 … 100 (eq. 3); 50 for all if they are equal, None for a document without
+    uncertainty."""
     known = [value for value in uncertainties if value is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
     spread = high - low
@@ -144,8 +145,8 @@ def shown(score: float | None) -> int | None:
 
 
 def _says_nothing(answer: Answer) -> bool:
-    """Neither an empty answer nor one that repeats its prompt may become the surest. One that was cut off keeps the
-    uncertainty of the tokens it has."""
+    """Empty answers and answers that repeat their prompt must not become the most certain one. An answer that was cut
+    off keeps the uncertainty of its tokens."""
     return not answer.text.strip() or (not answer.usable and answer.finish != "length")
 
 

@@ -1,1 +1,1 @@
-"""Selection methods compared on one table."""
+"""Comparison of selection methods."""

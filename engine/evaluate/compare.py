@@ -1,8 +1,8 @@
 """Methods × seeds on a split: select, ask, mark, compare.
 
-Answers come through the call cache, so an interrupted evaluation goes on where it stopped and one repeated is
-free. A query without an answer counts as wrong; every failed call is counted and shown beside the figure, those of
-a method's stages before its answer too.
+Answers come through the call cache, so an interrupted evaluation continues where it stopped and a repeated one is free.
+A query without an answer counts as wrong. Every failed call is counted and shown beside the accuracy, including calls
+in a method's selection stages.
 """
 
 from __future__ import annotations
@@ -39,12 +39,13 @@ from .results import KIND, EvaluationReport, MethodFigures, Setup, Versus
 from .statistics import bootstrap_interval, compare, holm
 
 BASELINES = ("zero", "random", "bm25", "dense", "dpp", "set-bsr")
-"""Methods that need no training: what a trained one has to beat."""
+"""Methods that need no training: a trained method is compared with the best of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationPlan:
-    """What to compare. A method that ignores seeds runs once; ``zero`` always runs, to tell easy from hard."""
+    """What to compare. A method that ignores seeds runs once; ``zero`` always runs, to separate easy from hard
+    queries."""
 
     methods: tuple[str, ...]
     seeds: int = 3
@@ -54,7 +55,7 @@ class EvaluationPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Marked:
-    """Outcomes of an arm, each (n,): right or wrong and F1, 0 where no answer was had."""
+    """Outcomes of a method run, each (n,): right or wrong and F1, 0 for queries without an answer."""
 
     method_run: MethodRun
     answered: Answered
@@ -63,18 +64,17 @@ class _Marked:
 
     @property
     def shots(self) -> list[int]:
-        """Demonstrations that each query's prompt held."""
+        """Number of demonstrations in each query's prompt."""
         pairs = zip(self.answered.shown, self.answered.dropped, strict=True)
         return [len(shown) - lost for shown, lost in pairs]
 
 
 class Evaluation:
-    """A comparison made ready: demonstrations are selected, nothing has been asked yet.
+    """A prepared comparison: demonstrations are selected, nothing has been sent yet.
 
-    `cost` says what asking would take; `run` asks and returns what it found.
-    In a dry run not even a probe is sent: an LLM never probed is taken to generate, not to score. Raises
-    `UsageError` where the split is empty or a method unknown or untrained, `LLMError` where the LLM lacks what a method
-    needs, before anything is asked.
+    `cost` estimates the requests; `run` sends them and returns the report. In a dry run not even a probe is sent: an
+    LLM that was never probed is assumed to generate, not to score. Raises `UsageError` if the split is empty or a
+    method unknown or untrained, `LLMError` if the LLM lacks what a method needs, before any request.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Evaluation:
     def cost(self) -> Plan:
         """Prompts, cached answers, tokens and price of the whole comparison.
 
-        For methods that ask in stages what follows a reply that is not yet known is counted by a typical one.
+        For methods that ask in stages, the requests after an unknown reply are estimated from a typical reply.
         """
         requests: list[Request] = []
 
@@ -120,7 +120,7 @@ class Evaluation:
         return self.llm.plan(requests)
 
     def run(self, budget: Budget) -> EvaluationReport:
-        """Ask what is not cached, mark every answer, keep the outcomes, and compare."""
+        """Ask what is not cached, mark every answer, store the outcomes, and compare."""
         method_runs = self.begin()
         setup = self._setup(method_runs)
         with runs.recorded(self.workspace, KIND, self.llm.name, contract.to_json(setup)) as record:
@@ -172,7 +172,7 @@ class Evaluation:
         )
 
     def _report(self, run: int, setup: Setup, marked: list[_Marked]) -> EvaluationReport:
-        easy = marked[0].correct == 1.0  # zero-shot: fixed before any compared method is looked at
+        easy = marked[0].correct == 1.0  # zero-shot: fixed before any compared method is evaluated
         by_method = {name: [each for each in marked if each.method_run.method == name] for name in self.methods}
         versus = self._versus({name: _items(own) for name, own in by_method.items()})
         view = self.selector.view
@@ -220,8 +220,8 @@ class Evaluation:
     def _coverage(
         self, marked: list[_Marked], required: Float32s | None
     ) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
-        """What the shots cover of the topics that the queries require, and how much of that again and again; nothing
-        where no topics are learnt."""
+        """How many of the topics that queries require the shots cover, and how many repeatedly; nothing if no topics
+        are trained."""
         if required is None:
             return None, None
         curves = [coverage_curves(self.selector.view, required, m.answered.shown) for m in marked]
@@ -235,7 +235,7 @@ def metric_of(task: Task) -> str:
 
 
 def _marked(method_run: MethodRun, queries: Sequence[Query], task: Task) -> _Marked:
-    assert method_run.answered is not None  # play carries every dialogue to its end
+    assert method_run.answered is not None  # run_stages completes every method run
     correct, f1 = np.zeros(len(queries)), np.zeros(len(queries))
     for i, (query, result) in enumerate(zip(queries, method_run.answered.results, strict=True)):
         if isinstance(result, Answer):
@@ -245,12 +245,12 @@ def _marked(method_run: MethodRun, queries: Sequence[Query], task: Task) -> _Mar
 
 
 def _items(marked: Sequence[_Marked]) -> Float64s:
-    """One outcome a query: its mean over seeds."""
+    """One outcome per query: its mean over seeds."""
     return np.asarray(np.mean([m.correct for m in marked], axis=0), np.float64)
 
 
 def _shared_out(results: Sequence[Result], stages: Sequence[Stage]) -> list[list[Result]]:
-    """Results of stages asked as one list, stage by stage."""
+    """The results of stages that were asked as one list, stage by stage."""
     remaining = iter(results)
     return [list(islice(remaining, len(stage.requests))) for stage in stages]
 

@@ -15,15 +15,14 @@ CANDIDATES = 20
 
 WINDOW, STEP = 20, 10
 LONGEST, SHORTEST = 300, 10
-"""Words that the LLM is shown of a demonstration's question and of its answer: the most, and the fewest where the
-context is short."""
+"""Maximum words shown to the LLM of a demonstration's question and answer, and the minimum if the context is short."""
 
 _MARKED, _NUMBER = re.compile(r"\[\s*(\d+)\s*\]"), re.compile(r"\d+")
 
 
 def rerank(context: MethodContext, seed: int) -> RequestStages:
-    """Order the best `CANDIDATES` by BM25, window after window from the weakest up, and show the first k. A window
-    whose call fails stays as it was."""
+    """Order the best `CANDIDATES` by BM25, window by window from the weakest up, and show the first k. A window whose
+    call fails keeps its order."""
     k = context.settings.k
     found = context.selector.view.bm25_top(context.queries, max(k, CANDIDATES))
     orders = [[int(row) for row in rows] for rows, _ in found]
@@ -39,14 +38,15 @@ def rerank(context: MethodContext, seed: int) -> RequestStages:
 
 
 def windows(count: int) -> list[int]:
-    """Where the windows over ``count`` candidates start, the weakest first; every candidate can rise to the top."""
+    """Start positions of the windows over ``count`` candidates, the weakest first; every candidate can rise to the
+    top."""
     starts = list(range(max(count - WINDOW, 0), 0, -STEP))
     return [*starts, 0] if count > 1 else []
 
 
 def permuted(rows: Sequence[int], result: Result) -> list[int]:
-    """Rows in the order of the numbers in the reply, of those in brackets where there are any; those it leaves out
-    follow as they stood."""
+    """Rows in the order of the numbers in the reply (of the numbers in brackets, if there are any); omitted rows follow
+    in their old order."""
     text = result.text if isinstance(result, Answer) else ""
     said = [int(number) - 1 for number in _MARKED.findall(text) or _NUMBER.findall(text) if len(number) < 4]
     first = dict.fromkeys(i for i in said if 0 <= i < len(rows))
@@ -54,7 +54,7 @@ def permuted(rows: Sequence[int], result: Result) -> list[int]:
 
 
 def fitting_request(context: MethodContext, query: Query, shown: Sequence[Demonstration]) -> Request:
-    """`listwise_request` with the examples shortened as far as the LLM's context makes it necessary."""
+    """`listwise_request` with the examples shortened as far as the LLM's context requires."""
     words = LONGEST
     while True:
         request = listwise_request(query, shown, context.settings.template, words, context.settings.seed)
@@ -71,7 +71,7 @@ def listwise_request(
     words: int = LONGEST,
     seed: int = 0,
 ) -> Request:
-    """One turn a candidate, then the order is asked for as ``[2] > [1]``."""
+    """One turn per candidate, then the request for an order such as ``[2] > [1]``."""
     question = template.question(query)
     messages = [
         Message("system", "You judge which solved examples would help most to answer a new question."),
@@ -94,6 +94,6 @@ def listwise_request(
 
 
 def shortened(text: str, words: int = LONGEST) -> str:
-    """The first words of a text, its line breaks kept."""
+    """The first words of a text, with its line breaks."""
     found = list(re.finditer(r"\S+", text))
     return text if len(found) <= words else text[: found[words - 1].end()] + " …"

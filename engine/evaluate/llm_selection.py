@@ -1,4 +1,4 @@
-"""Methods that ask the LLM while they select: compared in ``evaluate``, too dear for a serving process."""
+"""Methods that call the LLM during selection: compared in ``evaluate``, too expensive for a serving process."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .uncertainty import cone, mdl, mdr
 
 @dataclass(frozen=True, slots=True)
 class LLMMethod:
-    """A method and what it needs: an LLM that ``instructs``, one that gives log-probabilities of given texts
-    (``scores``), a task with a closed set of answers (``choices``); ``seeded``: it draws at random."""
+    """A method and what it needs: an LLM that follows instructions (``instructs``), an LLM that gives log-probabilities
+    of given texts (``scores``), a task with a closed set of answers (``choices``); ``seeded``: it draws at random."""
 
     request_stages: Callable[[MethodContext, int], RequestStages]
     about: str
@@ -28,7 +28,8 @@ class LLMMethod:
     seeded: bool = False
 
     def check(self, name: str, task: Task, capabilities: Capabilities, llm: str) -> None:
-        """Raises `LLMError` or `UsageError` for what is lacking, before the first call; an LLM never probed passes."""
+        """Raises `LLMError` or `UsageError` if something is missing, before the first call; an LLM that was never
+        probed passes."""
         if capabilities is not UNSEEN:
             require(capabilities, llm, scoring=self.scores, instructs=self.instructs, purpose=name)
         if self.choices and task.kind == "open":

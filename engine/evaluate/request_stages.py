@@ -1,7 +1,7 @@
-"""How a compared method talks with the LLM: in stages, each a list of requests that can be asked at once.
+"""LLM requests of a compared method, in stages: each stage is a list of requests that can be sent at once.
 
-A method that selects without the LLM has one stage, its answers. One that asks while it selects has more. Written as
-generators, they run in step with each other: the stages of all methods are asked together.
+A method that selects without the LLM has one stage, its answers. A method that calls the LLM during selection has more.
+Methods are generators that run in step with each other: the stages of all methods are sent together.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from ..settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Requests asked at once; ``typical`` are such replies as are expected, one for each request or none at all, for
-    counting without asking what follows."""
+    """Requests sent at once; ``typical`` are expected replies, one per request or none at all, for estimating later
+    stages without sending anything."""
 
     requests: Sequence[Request]
     typical: Sequence[str] = ()
 
     @property
     def presumed(self) -> list[Result]:
-        """The typical replies as if they had come; scores are drawn, since equal ones would choose as `dense` does."""
+        """The typical replies as results; scores are random, because equal ones would select as `dense` does."""
         drawn = random.Random(0)
         texts = self.typical or [""] * len(self.requests)
         scored = [request.prompt.choices if request.score else () for request in self.requests]
@@ -38,7 +38,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """For each query the rows it was shown, best first, how many of them did not fit, and the answer that counts."""
+    """For each query: the rows shown, best first, how many of them did not fit, and the final answer."""
 
     shown: list[list[int]]
     dropped: list[int]
@@ -50,7 +50,7 @@ RequestStages = Generator[Stage, list[Result], Answered]
 
 @dataclass(frozen=True, slots=True)
 class MethodContext:
-    """What methods are compared on: the same pool, queries, LLM and settings for all."""
+    """The setup shared by all compared methods: pool, queries, LLM and settings."""
 
     selector: Selector
     backend: Backend
@@ -60,7 +60,8 @@ class MethodContext:
     report: Report
 
     def prompt_budget(self, reply: int | None = None) -> int | None:
-        """Tokens a prompt may have beside a reply of so many (the settings' longest answer), None where unknown."""
+        """Tokens available for a prompt beside a reply of this length (default: the settings' longest answer), None if
+        unknown."""
         settings = self.settings if reply is None else replace(self.settings, max_tokens=reply)
         return prompt_budget(settings, self.capabilities)
 
@@ -84,7 +85,7 @@ class MethodContext:
         return requests, dropped
 
     def answer(self, rows: Sequence[Sequence[int]], method: str = "") -> RequestStages:
-        """Ask every query with its rows as shots: how a dialogue ends that only selects."""
+        """Ask every query with its rows as shots: the last stage of a method that only selects."""
         requests, dropped = self.prompts(rows, method)
         results = yield Stage(requests)
         return Answered([list(chosen) for chosen in rows], dropped, results)
@@ -92,8 +93,8 @@ class MethodContext:
 
 @dataclass(slots=True)
 class MethodRun:
-    """One method under one seed, while running: ``stage`` is None once it is ``answered``; ``heard`` are the results
-    of every stage so far."""
+    """One running method with one seed: ``stage`` is None once it is ``answered``; ``heard`` are the results of all
+    stages so far."""
 
     method: str
     seed: int
@@ -107,7 +108,7 @@ class MethodRun:
         return self
 
     def receive(self, results: list[Result]) -> None:
-        """Go on with the results of the stage."""
+        """Continue with the results of the stage."""
         self.received += results
         try:
             self.stage = self.request_stages.send(results)
@@ -116,7 +117,7 @@ class MethodRun:
 
 
 def run_stages(method_runs: Sequence[MethodRun], answer: Callable[[list[Stage]], list[list[Result]]]) -> None:
-    """Carry every dialogue to its end; ``answer`` gives the results of stages that are asked together."""
+    """Run every generator to its end; ``answer`` returns the results of stages that are asked together."""
     while speaking := [(method_run, method_run.stage) for method_run in method_runs if method_run.stage]:
         received = answer([stage for _, stage in speaking])
         for (method_run, _), results in zip(speaking, received, strict=True):

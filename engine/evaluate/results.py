@@ -1,4 +1,4 @@
-"""What an evaluation found: the object of ``evaluate --json``, which is also what the run keeps."""
+"""The result of an evaluation: the object of ``evaluate --json``, which is also stored with the run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KIND = "evaluate"
 
 @dataclass(frozen=True, slots=True)
 class Versus:
-    """A method against another on the same queries: `statistics.Comparison`, and its p adjusted by Holm for all of the
+    """A method compared with another on the same queries: `statistics.Comparison`, with p Holm-adjusted over the
     table."""
 
     method: str
@@ -33,10 +33,10 @@ class Versus:
 
 @dataclass(frozen=True, slots=True)
 class MethodFigures:
-    """A method in figures. ``accuracy`` is the mean over queries and seeds with its interval ``ci95``, ``std`` that of
-    the seeds' means; ``easy`` and ``hard`` are None where there are no such queries. ``shots``: demonstrations a prompt
-    held on average. ``em`` and ``f1`` of open questions alone. ``topic_coverage`` and ``topic_redundancy`` after each
-    shot, where topics are learnt. ``versus``: the best other baseline, where one was compared."""
+    """Figures of a method. ``accuracy`` is the mean over queries and seeds with its interval ``ci95``, ``std`` that of
+    the seeds' means; ``easy`` and ``hard`` are None if there are no such queries. ``shots``: mean demonstrations per
+    prompt. ``em`` and ``f1`` for open questions only. ``topic_coverage`` and ``topic_redundancy`` after each shot, if
+    topics are trained. ``versus``: the best other baseline, if one was compared."""
 
     accuracy: float
     std: float
@@ -55,7 +55,7 @@ class MethodFigures:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What was compared on what: ``metric`` says what accuracy means, ``answered_by`` is score or generate."""
+    """The setup: ``metric`` defines accuracy, ``answered_by`` is score or generate."""
 
     split: str
     queries: int
@@ -71,7 +71,7 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationReport:
-    """Methods on one table. Queries are easy where the LLM is right without demonstrations."""
+    """Compared methods. A query is easy if the LLM is right without demonstrations."""
 
     run: int
     setup: Setup = field(metadata=SPREAD)
@@ -81,29 +81,29 @@ class EvaluationReport:
 
     @property
     def best(self) -> str:
-        """The method of the highest accuracy, the first of equals."""
+        """The method with the highest accuracy; the first in a tie."""
         return max(self.methods, key=lambda name: self.methods[name].accuracy)
 
     def as_json(self) -> dict[str, Any]:
-        """The ``evaluate --json`` contract; it is kept with the run, so it says its version itself."""
+        """The ``evaluate --json`` contract; it is stored with the run, so it includes its version."""
         return {"schema_version": JSON_VERSION, **contract.to_json(self)}
 
     @classmethod
     def from_json(cls, told: object) -> EvaluationReport:
-        """From what `as_json` gave. Raises `ValueError` for anything else."""
+        """From the output of `as_json`. Raises `ValueError` for anything else."""
         return contract.from_json(cls, told)
 
 
 @dataclass(frozen=True, slots=True)
 class KeptEvaluation:
-    """A finished evaluation as its run keeps it."""
+    """A finished evaluation as stored with its run."""
 
     started_at: datetime
     report: EvaluationReport
 
 
 def kept_evaluations(runs: Iterable[Run]) -> list[KeptEvaluation]:
-    """Of runs of the kind `KIND`, the finished ones; one whose report cannot be read is left out."""
+    """The finished ones among runs of the kind `KIND`; one whose report cannot be read is left out."""
     found = []
     for run in runs:
         if run.status == "done":

@@ -1,7 +1,7 @@
-"""How sure a number is: intervals by bootstrap over queries, paired tests between methods.
+"""Statistics: bootstrap intervals over queries, paired tests between methods.
 
-A query asked under several seeds is one item: its outcomes are averaged first, so that five seeds on 200 queries
-never count as 1,000 observations.
+A query asked under several seeds is one item: its outcomes are averaged first, so that five seeds on 200 queries never
+count as 1,000 observations.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from ..arrays import Float64s
 
 RESAMPLES = 10_000
-_BLOCK = 4_000_000  # resampled values held at once (32 MB)
+_BLOCK = 4_000_000  # resampled values in memory at once (32 MB)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Comparison:
 
 
 def bootstrap_interval(items: Float64s, seed: int = 0, level: float = 0.95) -> tuple[float, float]:
-    """Percentile bootstrap interval of the mean of ``items`` (n,), one value a query.
+    """Percentile bootstrap interval of the mean of ``items`` (n,), one value per query.
 
     Returns (nan, nan) for no items. Efron & Tibshirani 1993, chapter 13.
     """
@@ -42,7 +42,7 @@ def bootstrap_interval(items: Float64s, seed: int = 0, level: float = 0.95) -> t
 def compare(a: Float64s, b: Float64s, seed: int = 0) -> Comparison:
     """Paired comparison of two methods on the same queries (n,), (n,).
 
-    Exact McNemar where every outcome is 0 or 1 (a binomial test on the discordant queries), otherwise the paired
+    Exact McNemar if every outcome is 0 or 1 (a binomial test on the discordant queries), otherwise the paired
     bootstrap: p is twice the share of resampled mean differences on the far side of zero (Efron & Tibshirani 1993,
     chapter 16, shifted to the null).
     """

@@ -1,7 +1,8 @@
 """`sure`: answer by summaries that argue for two candidate answers (Kim et al. 2024, SuRe), demonstrations as passages.
 
-Seven calls a query: two candidates, a summary of the passages for each, whether each summary holds, and which of the
-two is better, in both orders. A query that a call failed for has that failure as its result, and is asked no more.
+Seven calls per query: two candidates, a summary of the passages for each, whether each summary is valid, and which of
+the two is better, in both orders. If a call fails, the failure is the query's result, and the query is not asked
+further.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ..pool.records import Demonstration, Query, Task
 from .request_stages import Answered, MethodContext, RequestStages, Stage
 
 ANSWER, SUMMARY, VERDICT = 64, 200, 8
-"""Tokens of the longest reply: candidates, a summary, a verdict or a choice."""
+"""Maximum reply tokens: candidates, a summary, a verdict or a choice."""
 
 _MARK, _CAPITAL = re.compile(r"\(([abc])\)"), re.compile(r"\(([ABC])\)")
 _LINK = re.compile(r"[\s;,.]+(?:and|or)$", re.IGNORECASE)
@@ -53,7 +54,7 @@ def sure(context: MethodContext, seed: int) -> RequestStages:
 
 
 def _answers_of(asked: Sequence[int], replies: Sequence[Result], results: list[Result]) -> dict[int, list[Answer]]:
-    """The two replies to each query of ``asked``; where one failed, the failure goes into ``results`` instead."""
+    """The two replies to each query of ``asked``; if one failed, the failure goes into ``results`` instead."""
     received: dict[int, list[Answer]] = {}
     for n, i in enumerate(asked):
         both = replies[2 * n : 2 * n + 2]
@@ -66,7 +67,8 @@ def _answers_of(asked: Sequence[int], replies: Sequence[Result], results: list[R
 
 
 def candidates_in(result: Result) -> list[str]:
-    """The candidate answers that a reply names after (a) and (b), on their line; a reply without marks is one."""
+    """The candidate answers after (a) and (b) in a reply, each up to the end of its line; a reply without marks is one
+    answer."""
     text = result.text.strip() if isinstance(result, Answer) else ""
     marks = list(_MARK.finditer(text)) or list(_CAPITAL.finditer(text))
     ends = [*(mark.start() for mark in marks[1:]), len(text)][: len(marks)]
@@ -94,7 +96,7 @@ def voted(valid: Sequence[bool | None], choices: Sequence[int | None]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SurePrompts:
-    """The prompts about a query, made from the question and its passages, best first."""
+    """The prompts for a query, from the question and its passages, best first."""
 
     query: Query
     passages: Sequence[Demonstration]
@@ -149,7 +151,7 @@ class SurePrompts:
 def _passages(
     context: MethodContext, shown: Sequence[Sequence[Demonstration]]
 ) -> tuple[list[tuple[Query, Sequence[Demonstration]]], list[int]]:
-    """Each query with as many passages as its longest prompt and the reply have room for, best first."""
+    """Each query with as many passages, best first, as fit with its longest prompt and the reply."""
     task, template, prompt_budget = context.selector.task, context.settings.template, context.prompt_budget(SUMMARY)
 
     def longest(query: Query, passages: Sequence[Demonstration]) -> Prompt:

@@ -1,6 +1,6 @@
-"""Selection by what the LLM is sure of: `mdl`, `mdr` and `cone`, baselines of paper 004 (section 4.1, appendix).
+"""Selection by the LLM's own uncertainty: `mdl`, `mdr` and `cone`, baselines of paper 004 (section 4.1, appendix).
 
-All three look at the `CANDIDATES` nearest demonstrations and need log-probabilities of given texts.
+All three choose among the `CANDIDATES` nearest demonstrations and need log-probabilities of given texts.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ SETS = 10
 """Sets of demonstrations that `mdl` compares."""
 
 ERROR = 0.5
-"""What `mdr` takes off the cosine for a demonstration that the LLM would surely get wrong."""
+"""The penalty of `mdr` on the cosine of a demonstration that the LLM would surely answer wrong."""
 
 
 def mdl(context: MethodContext, seed: int) -> RequestStages:
-    """Of the k nearest and nine random sets of k candidates, the one that leaves the least entropy over the choices
-    (Wu et al. 2023, by minimum description length)."""
+    """Of the k nearest and nine random sets of k candidates, the one with the lowest entropy over the choices (Wu et
+    al. 2023, by minimum description length)."""
     k = context.settings.k
     sets: list[list[list[int]]] = [[] for _ in range(SETS)]
     for query, (rows, _) in zip(context.queries, _nearest(context), strict=True):
@@ -44,7 +44,7 @@ def mdl(context: MethodContext, seed: int) -> RequestStages:
     n = len(context.queries)
     best = [int(np.argmin([entropy(results[s * n + i]) for s in range(SETS)])) for i in range(n)]
     shown = [sets[s][i] for i, s in enumerate(best)]
-    if not all(request.score for request in requests):  # the set is chosen by scores, the answer to be generated
+    if not all(request.score for request in requests):  # the set is chosen by scores, the answer will be generated
         return (yield from context.answer(shown, "mdl"))
     dropped = [asked[s][1][i] for i, s in enumerate(best)]
     return Answered(shown, dropped, [results[s * n + i] for i, s in enumerate(best)])
@@ -67,8 +67,8 @@ def mdr(context: MethodContext, seed: int) -> RequestStages:
 
 
 def cone(context: MethodContext, seed: int) -> RequestStages:
-    """The candidates after which, each alone, the query surprises the LLM least: lowest −log p(x | d) (Peng et al.
-    2024, ConE), the sum over the query's tokens."""
+    """The candidates after which, each alone, the query is least surprising to the LLM: lowest −log p(x | d) (Peng et
+    al. 2024, ConE), the sum over the query's tokens."""
     found = _nearest(context)
     shown = context.demonstrations([rows for rows, _ in found])
     template = context.settings.template
@@ -84,7 +84,7 @@ def cone(context: MethodContext, seed: int) -> RequestStages:
 
 
 def entropy(result: Result) -> float:
-    """In nats, of the choices' shares by their log-probability per token; infinite where there are none."""
+    """Entropy in nats of the choices' shares by log-probability per token; infinite without choices."""
     if not isinstance(result, Answer) or not result.option_logprobs:
         return math.inf
     shares = shares_of(result)
@@ -99,7 +99,7 @@ def shares_of(result: Answer) -> Float64s:
 
 
 def query_after(query: Query, demonstration: Demonstration, template: Template) -> Request:
-    """Scores the query as the next question after a demonstration."""
+    """A request that scores the query as the next question after a demonstration."""
     messages = (
         Message("system", "Questions of one kind, each with its answer."),
         Message("user", template.question(demonstration.as_query())),
@@ -115,7 +115,8 @@ def _nearest(context: MethodContext) -> list[tuple[list[int], list[float]]]:
 
 
 def _own_answer(context: MethodContext, shot: Demonstration) -> Request:
-    """A demonstration's own question without shots, its choices (or its output alone) scored."""
+    """A request that answers a demonstration's own question without shots, with its choices (or its output alone)
+    scored."""
     query = shot.as_query()
     prompt, _ = prompt_for(query, [], context.selector.task, context.settings)
     if not prompt.choices:
@@ -124,7 +125,7 @@ def _own_answer(context: MethodContext, shot: Demonstration) -> Request:
 
 
 def _error(request: Request, result: Result) -> float:
-    """1 − how probable the LLM finds the answer that the request's question is known to have; 1 without scores."""
+    """1 − the LLM's probability of the known answer to the request's question; 1 without scores."""
     if not isinstance(result, Answer) or not result.option_logprobs:
         return 1.0
     if len(result.option_logprobs) == 1:

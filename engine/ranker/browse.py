@@ -1,4 +1,4 @@
-"""What the tab Demos is asked for, and the rows that are found: their order first, then those in view."""
+"""Queries of the Demos tab: first the order of the rows found, then the rows in view."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ PAGE = 60
 """Lines of a tall screen."""
 
 NARROWING = 200_000
-"""A search that goes on from at most so many rows looks through these alone."""
+"""A search that narrows at most this many rows searches only these."""
 
 PART = 100_000
-"""Of a large pool so many rows are searched first, so that matches are seen while the rest is still searched."""
+"""The first part of a large pool to search, so that its matches are shown while the rest is searched."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemosQuery:
-    """What is to be shown: `Filter`, what the ledger says (``only``: misleading or helpful), and the order."""
+    """What to show: `Filter`, the kind of ledger entries (``only``: misleading or helpful), and the order."""
 
     filter: Filter = Filter()
     only: str = ""
@@ -43,7 +43,7 @@ class DemosQuery:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What stays the same while only the question changes. ``numbers``: every row number lies below."""
+    """State that does not depend on the query. ``numbers``: every row number is below it."""
 
     pruned: Rows
     ledger: Mapping[int, LedgerEntry]
@@ -52,8 +52,8 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class FoundRows:
-    """Row numbers in their order, and the lines from ``first`` on that come into view. Not ``whole``: more matches
-    may follow."""
+    """Row numbers in order, and the lines from ``first`` on that are in view. Not ``whole``: more matches may
+    follow."""
 
     asked: DemosQuery
     known: Known
@@ -64,12 +64,12 @@ class FoundRows:
 
 
 def known_now(workspace: Workspace) -> Known:
-    """As the workspace stands at this moment."""
+    """The current state of the workspace."""
     return Known(pruned_rows(workspace), {s.row: s for s in ledger(workspace)}, row_numbers(workspace))
 
 
 def in_parts(asked: DemosQuery, known: Known) -> bool:
-    """Is it a search long enough that its first matches should not wait for the others?"""
+    """Whether a search takes so long that its first matches should be shown before the others."""
     plain = asked.sort == "row" and not asked.descending and not asked.only
     return bool(asked.filter.search) and plain and known.numbers > 2 * PART
 
@@ -83,8 +83,8 @@ def find_rows(
     stop: Stop,
     part: bool = False,
 ) -> FoundRows:
-    """The rows asked for, in order, and the page that is seen first: the same place where the question is the same.
-    ``part``: among the first `PART` rows alone."""
+    """The matching rows, in order, and the first page: the same position if the query is the same. ``part``: only among
+    the first `PART` rows."""
     among = None
     if asked.only:
         hurtful = asked.only == "misleading"
@@ -103,7 +103,7 @@ def find_rows(
 
 
 def _narrows(asked: DemosQuery, before: FoundRows) -> bool:
-    """Only more letters were typed, so that every match is among the earlier ones."""
+    """Whether letters were only added, so that every match is among the earlier ones."""
     old, new = before.asked.filter, asked.filter
     typed = old.search and new.search.lower().startswith(old.search.lower())
     same = bool(typed) and replace(new, search=old.search) == old
@@ -111,7 +111,7 @@ def _narrows(asked: DemosQuery, before: FoundRows) -> bool:
 
 
 def _by_effect(rows: Rows, ledger: Mapping[int, LedgerEntry], descending: bool) -> Rows:
-    """Rows of the ledger by their effect, then those that training never showed."""
+    """Rows of the ledger by effect, then those that training never showed."""
     known = sorted(ledger, key=lambda row: ledger[row].estimate, reverse=descending)
     asked = np.array(known, np.int64)
     metadata = asked[np.isin(asked, rows)]

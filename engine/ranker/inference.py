@@ -1,4 +1,4 @@
-"""Ranking with a trained policy, and bringing one over from another workspace."""
+"""Ranking with a trained policy, and importing one from another workspace."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .rollout import top_candidates
 
 Method = Literal["ranker", "promptpg"]
 KINDS: Mapping[Method, str] = {"ranker": "train-ranker", "promptpg": "train-promptpg"}
-"""What their runs are called."""
+"""The kind of their runs."""
 
 PRESELECT = 20
 """Candidates by BM25: the paper's C'."""
@@ -51,7 +51,7 @@ def candidates_for(view: PoolView, queries: Sequence[Query], count: int) -> list
 
 
 def folder_of(workspace: Workspace, run: int) -> Path:
-    """Where a run's policy is kept."""
+    """The folder of a run's policy."""
     return workspace.path / FOLDER / str(run)
 
 
@@ -60,8 +60,8 @@ def rank(
 ) -> list[RankedCandidates]:
     """The best ``k`` demonstrations of each query by the trained policy (paper 000, eq. 5: no threshold, no LLM).
 
-    Of the finished runs the one trained with the set LLM comes first, then the one with this seed, then the latest.
-    Raises `UsageError` where there is none, or if it was trained with another encoder.
+    Among finished runs, those trained with the configured LLM are preferred, then those with this seed, then the
+    latest. Raises `UsageError` if there is none, or if it was trained with another encoder.
     """
     policy, metadata = _policy(view, method, seed)
     found = candidates_for(view, queries, max(k, metadata.candidates))
@@ -76,15 +76,16 @@ def rank(
 
 
 def keep(workspace: Workspace, run: int, policy: Policy, metadata: RankerMetadata) -> None:
-    """Write a run's policy, and its digests beside the run."""
+    """Write a run's policy, and store its digests with the run."""
     save(folder_of(workspace, run), policy, metadata)
     seal_model(workspace, run, folder_of(workspace, run), FILES)
 
 
 def opened(workspace: Workspace, run: int) -> tuple[Policy, RankerMetadata]:
-    """A run's policy. Raises `WorkspaceError` when it is not what was written.
+    """A run's policy. Raises `WorkspaceError` if it differs from what was written.
 
-    What an earlier release wrote is taken as it is and noted, so that it cannot change from then on.
+    A policy of an earlier release has no digests; it is accepted, and its digests are stored now to detect later
+    changes.
     """
     folder = folder_of(workspace, run)
     sealed = check_model(workspace, run, folder, "ranker", "icl-curate train ranker --llm SPEC")
@@ -95,7 +96,7 @@ def opened(workspace: Workspace, run: int) -> tuple[Policy, RankerMetadata]:
 
 
 def latest(workspace: Workspace, method: Method = "ranker", llm: str = "", seed: int = 0) -> int | None:
-    """The run whose policy `rank` takes, None before the first training."""
+    """The run whose policy `rank` uses, None before the first training."""
     kept = runs.files(workspace)
     done = [
         run
@@ -107,10 +108,10 @@ def latest(workspace: Workspace, method: Method = "ranker", llm: str = "", seed:
 
 
 def import_ranker(workspace: Workspace, path: Path, settings: Settings) -> int:
-    """Take over a policy trained elsewhere (the paper's table 3) and return its run number here.
+    """Import a policy trained elsewhere (the paper's table 3) and return its run number here.
 
-    ``path`` is the folder of a ranker or another workspace, whose latest ranker is then taken. Raises `UsageError`
-    when there is none, or if it was trained with another encoder.
+    ``path`` is the folder of a ranker or another workspace, whose latest ranker is then used. Raises `UsageError` if
+    there is none, or if it was trained with another encoder.
     """
     folder = path
     if (path / FILE).exists():

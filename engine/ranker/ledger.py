@@ -1,9 +1,9 @@
-"""The ledger: what adding each demonstration to a prompt did to the LLM's answers (paper 000, sections 4 and 6.4).
+"""The ledger: how adding each demonstration to a prompt changed the LLM's answers (paper 000, sections 4 and 6.4).
 
-A demonstration can only help where the answer was wrong before and only hurt where it was right, and it is met a few
-times only. So two rates are estimated for each, θ_help = Pr[right | wrong before] and θ_hurt = Pr[wrong | right
-before], both drawn towards those of all demonstrations (empirical Bayes), and put together at the pool's own share π
-of prompts that were right before: net effect = (1 − π)·θ_help − π·θ_hurt, the accuracy it adds to an average prompt.
+A demonstration can only help if the answer was wrong before and only hurt if it was right, and it is tried only a few
+times. So two rates are estimated for each, θ_help = Pr[right | wrong before] and θ_hurt = Pr[wrong | right before],
+both shrunk towards those of all demonstrations (empirical Bayes), and combined with the pool's share π of prompts that
+were right before: net effect = (1 − π)·θ_help − π·θ_hurt, the accuracy it adds to an average prompt.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LEVEL = 1.959964
 """Standard errors of a 95 % interval."""
 
 PRECISIONS = np.geomspace(0.5, 500, 25)
-"""Observations the prior may count for; the data say how likely each is, none is fixed."""
+"""Candidate precisions of the prior, in observations; they are weighted by their likelihood."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ def ledger(
 ) -> list[LedgerEntry]:
     """Every demonstration that was shown, most harmful first.
 
-    ``misleading``: only those that turned more right answers wrong than wrong ones right; ``helpful``: the contrary,
-    most helpful first. Empty before the first finished training.
+    ``misleading``: only those that hurt more often than they helped; ``helpful``: the opposite, most helpful first.
+    Empty before the first finished training.
     """
     effects = kept.effects(workspace)
     estimates, errors = net_effects(effects)
@@ -67,7 +67,7 @@ def ledger(
 
 
 def surely_misleading(workspace: Workspace) -> list[str]:
-    """Ids of demonstrations not pruned yet whose whole interval lies below zero. `UsageError` when there are none."""
+    """Ids of demonstrations not pruned yet whose whole interval is below zero. `UsageError` if there are none."""
     found = [entry.id for entry in ledger(workspace, misleading=True) if entry.high < 0 and not entry.pruned]
     if not found:
         raise UsageError("no demonstration hurts significantly by the ledger", "icl-curate demos --misleading")
@@ -93,8 +93,9 @@ def net_effects(effects: Sequence[FlipCounts]) -> tuple[Float64s, Float64s]:
 def shrunken_rates(hits: Iterable[int], trials: Iterable[int]) -> tuple[Float64s, Float64s]:
     """Mean and variance of each rate (n,) under a beta-binomial model of all of them.
 
-    The prior's mean is the pooled rate; its precision is averaged over `PRECISIONS` by marginal likelihood (flat on
-    the logarithm), so few data neither fix it nor drive it to an end (Gelman et al., Bayesian Data Analysis, 5.3).
+    The prior's mean is the pooled rate; its precision is averaged over `PRECISIONS` by marginal likelihood (flat on the
+    logarithm), so that little data neither fixes it nor drives it to an extreme (Gelman et al., Bayesian Data Analysis,
+    5.3).
     """
     x, n = np.asarray(list(hits), np.float64), np.asarray(list(trials), np.float64)
     if not x.size:
@@ -105,7 +106,7 @@ def shrunken_rates(hits: Iterable[int], trials: Iterable[int]) -> tuple[Float64s
     likelihood = np.array([float(weights @ _log_marginal(pairs, mean, precision)) for precision in PRECISIONS])
     posterior = np.exp(likelihood - likelihood.max())
     posterior /= posterior.sum()
-    # (pairs, precisions): a beta posterior under each precision, then the mixture of them
+    # (pairs, precisions): a beta posterior for each precision, then their mixture
     count = pairs[:, 1:] + PRECISIONS
     means = (pairs[:, :1] + PRECISIONS * mean) / count
     variances = means * (1 - means) / (count + 1)

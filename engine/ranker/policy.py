@@ -1,9 +1,9 @@
 """The ranking policy: one linear layer over frozen embeddings, its loss and exact gradient, and its file.
 
-Paper 000, section 5.1: h(x) = W·e(x) + b, S_θ(d|p) = softmax over the candidates of h(d)·h(p) (eq. 4). The softmax
-does not see what all candidates share, so with u = Wᵀ·h(p) the logits are e(d)·u: no candidate is ever projected, and
-the gradient needs the candidates' embeddings only in one weighted sum. Everything is float64 in numpy on one thread:
-the same numbers on every run, and a batch takes a millisecond.
+Paper 000, section 5.1: h(x) = W·e(x) + b, S_θ(d|p) = softmax over the candidates of h(d)·h(p) (eq. 4). The softmax is
+invariant to terms that all candidates share, so with u = Wᵀ·h(p) the logits are e(d)·u: no candidate is ever projected,
+and the gradient needs the candidates' embeddings only in one weighted sum. Everything is float64 in numpy on one
+thread: the same numbers on every run, and a batch takes a millisecond.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """What queries choose from: ``queries`` (q, d) and ``vectors`` (q, c, d) embeddings; ``present`` (q, c) is false
-    where a query has fewer than c candidates."""
+    """The candidates of queries: ``queries`` (q, d) and ``vectors`` (q, c, d) embeddings; ``present`` (q, c) is false
+    if a query has fewer than c candidates."""
 
     queries: NDArray[np.floating[Any]]
     vectors: NDArray[np.floating[Any]]
@@ -49,10 +49,11 @@ class Policy:
 
     @classmethod
     def start(cls, vectors: NDArray[np.floating[Any]], outputs: int = DIMENSION) -> Policy:
-        """The projection that keeps most of the similarity between ``vectors`` (n, d): their leading directions.
+        """The initial projection, onto the leading directions of ``vectors`` (n, d), which preserves most of their
+        similarity.
 
-        So training starts at the embeddings' own ranking instead of a random one, and a start that is not beaten is
-        a fair policy. There are no more outputs than inputs.
+        Training so starts from the ranking by embedding similarity instead of a random one; if training does not
+        improve it, it is still a reasonable policy. There are at most as many outputs as inputs.
         """
         with one_blas_thread():
             kept = np.asarray(vectors, np.float64)
@@ -66,16 +67,16 @@ class Policy:
             return np.exp(_log_shares(self._logits(candidates, self._hidden(candidates)), candidates.present))
 
     def loss(self, candidates: Candidates, credit: Float64s) -> tuple[float, Float64s, Float64s]:
-        """L = −Σ credit · log S_θ and its gradient by weight and bias.
+        """L = −Σ credit · log S_θ and its gradient with respect to weight and bias.
 
-        ``credit`` (q, c) is the reward booked to each candidate, 0 for those not shown (paper 000, eq. 9).
+        ``credit`` (q, c) is the reward assigned to each candidate, 0 for those not shown (paper 000, eq. 9).
         """
         with one_blas_thread():
             hidden = self._hidden(candidates)
             log_shares = _log_shares(self._logits(candidates, hidden), candidates.present)
             pull = np.exp(log_shares) * credit.sum(axis=1, keepdims=True) - credit  # ∂L/∂logits; rows sum to 0
             mixed = _weighted(pull, candidates.vectors)  # (q, d)
-            by_hidden = mixed @ self.weight.T  # ∂L/∂h(p); the bias in h(d) falls out with the rows' sums
+            by_hidden = mixed @ self.weight.T  # ∂L/∂h(p); the bias in h(d) cancels in the row sums
             queries = np.asarray(candidates.queries, np.float64)
             loss = -float(np.sum(credit * np.where(candidates.present, log_shares, 0.0)))
             return loss, hidden.T @ mixed + by_hidden.T @ queries, by_hidden.sum(axis=0)
@@ -132,8 +133,8 @@ class Adam:
 
 @dataclass(frozen=True, slots=True)
 class RankerMetadata:
-    """What must be known to use a policy elsewhere: ``method`` is ranker or promptpg, ``encoder`` and ``inputs`` (its
-    dimension) what it stands on, ``candidates`` how many it was trained to choose from."""
+    """What is needed to use a policy elsewhere: ``method`` is ranker or promptpg, ``encoder`` and ``inputs`` (its
+    dimension) describe its embeddings, ``candidates`` is the number of candidates it was trained with."""
 
     method: str
     encoder: str
@@ -145,7 +146,7 @@ class RankerMetadata:
 
 
 def save(folder: Path, policy: Policy, metadata: RankerMetadata) -> None:
-    """Write the policy as safetensors and its head as JSON; the head, written last, makes it whole."""
+    """Write the policy as safetensors and its metadata as JSON; the metadata, written last, marks it as complete."""
     from safetensors.numpy import save as to_bytes
 
     arrays = {"weight": np.ascontiguousarray(policy.weight), "bias": np.ascontiguousarray(policy.bias)}
@@ -168,7 +169,8 @@ def save(folder: Path, policy: Policy, metadata: RankerMetadata) -> None:
 
 
 def load(folder: Path) -> tuple[Policy, RankerMetadata]:
-    """Read what `save` wrote. Raises `UsageError` when there is no whole ranker of a known format, or it changed."""
+    """Read what `save` wrote. Raises `UsageError` if there is no complete ranker of a known format, or if it was
+    changed."""
     from safetensors.numpy import load as from_bytes
 
     try:
@@ -176,7 +178,7 @@ def load(folder: Path) -> tuple[Policy, RankerMetadata]:
         if described["format"] != FORMAT:
             raise ValueError(f"format {described['format']}")
         content = (folder / WEIGHTS).read_bytes()
-        if described.get("weights", _digest(content)) != _digest(content):  # earlier releases did not note it
+        if described.get("weights", _digest(content)) != _digest(content):  # earlier releases did not store it
             raise ValueError(f"{WEIGHTS} does not match {HEAD}")
         arrays = from_bytes(content)
         policy = Policy(arrays["weight"], arrays["bias"])

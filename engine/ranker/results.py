@@ -1,4 +1,4 @@
-"""What training the ranker found: the object of ``train ranker --json``, which is also what the run keeps."""
+"""The result of training the ranker: the object of ``train ranker --json``, which is also stored with the run."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ..llm.usage import Usage
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A step of training. ``sigma``: the threshold that it began with; ``accuracy``: of the last prompt of each query.
-    ``helped`` and ``hurt``: answers that a shot turned right or wrong, where shots are added one by one."""
+    """A training step. ``sigma``: the threshold at its start; ``accuracy``: of the last prompt of each query.
+    ``helped`` and ``hurt``: answers that a shot turned right or wrong, if shots are added one at a time."""
 
     batch: int
     epoch: int
@@ -33,8 +33,8 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The held-out queries answered with the policy's best K: accuracy of all, of those right with no shots (easy)
-    and of the others (hard); None where there are none. Without held-out queries the accuracy while it trained."""
+    """The held-out queries answered with the policy's best K: accuracy of all, of those right with no shots (easy) and
+    of the others (hard); None if there are none. Without held-out queries, the accuracy during training."""
 
     epoch: int
     accuracy: float | None
@@ -44,7 +44,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """An epoch judged; ``held_out``: by held-out queries."""
+    """The evaluation of an epoch; ``held_out``: on held-out queries."""
 
     judged: Judged = field(metadata=SPREAD)
     held_out: bool
@@ -52,7 +52,7 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class RankerMetrics:
-    """How training went. The figures by shots have numbers of shots as their keys, written as text."""
+    """Figures of the training. Figures by shots have the number of shots, as text, as their keys."""
 
     method: str
     batches: tuple[Batch, ...]
@@ -86,5 +86,5 @@ class RankerRun:
 
     @classmethod
     def from_json(cls, told: object) -> RankerRun:
-        """From what `as_json` gave. Raises `ValueError` for anything else."""
+        """From the output of `as_json`. Raises `ValueError` for anything else."""
         return contract.from_json(cls, told)

@@ -1,7 +1,7 @@
-"""What is shown to the LLM for a batch of queries, and what its answers are worth: Algorithm 1 without the LLM.
+"""Prompts and rewards of a batch of queries: Algorithm 1 without the LLM.
 
-A rollout is one query's demonstrations in the order of the policy and the reward after each of them. Rewards are
-+1 (right), −1 (wrong) and 0 where no answer was had: nothing is learnt from a call that failed.
+A rollout is one query's demonstrations in the order of the policy and the reward after each of them. Rewards are +1
+(right), −1 (wrong) and 0 for a failed call, which therefore does not contribute to training.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def top_candidates(scores: Float64s, present: Bools, most: int) -> list[Position
 
 
 def sampled(scores: Float64s, most: int, keys: Sequence[str], seed: int, epoch: int) -> list[Positions]:
-    """PromptPG's draw: ``most`` candidates of each row without replacement, with probabilities S_θ, in drawn order.
+    """PromptPG's sampling: ``most`` candidates of each row without replacement, with probabilities S_θ, in the order
+    drawn.
 
     Each row has a generator of its seed, epoch and key, so neither batch nor concurrency changes a draw.
     """
@@ -55,8 +56,9 @@ def sampled(scores: Float64s, most: int, keys: Sequence[str], seed: int, epoch: 
 
 
 def threshold_after(threshold: float, rollouts: Sequence[Rollout]) -> float:
-    """σ after a batch: at each turn from right to wrong the score of the demonstration that was added, the largest
-    of those not yet selected (eq. 10); the last turn, query by query and shot by shot, stands."""
+    """σ after a batch: at each flip from right to wrong it is set to the score of the demonstration just added, the
+    largest of those not yet selected (eq. 10); the last flip, query by query and shot by shot, determines the result.
+    """
     for rollout in rollouts:
         for j in range(1, len(rollout.rewards)):
             if rollout.rewards[j - 1] == 1 and rollout.rewards[j] == -1:
@@ -65,7 +67,8 @@ def threshold_after(threshold: float, rollouts: Sequence[Rollout]) -> float:
 
 
 def stepwise_credit(rollouts: Sequence[Rollout], candidates: int) -> Float64s:
-    """(q, candidates): to each demonstration the reward of the prompt that it completed (Algorithm 1, line 14)."""
+    """(q, candidates): each demonstration gets the reward of the prompt in which it is the last (Algorithm 1, line
+    14)."""
     credit = np.zeros((len(rollouts), candidates))
     for i, rollout in enumerate(rollouts):
         credit[i, rollout.chosen] = rollout.rewards[1:]
@@ -73,7 +76,7 @@ def stepwise_credit(rollouts: Sequence[Rollout], candidates: int) -> Float64s:
 
 
 def whole_set_credit(rollouts: Sequence[Rollout], candidates: int) -> Float64s:
-    """(q, candidates): to every demonstration shown the reward of the one prompt (PromptPG, Lu et al. 2022)."""
+    """(q, candidates): every demonstration shown gets the reward of the one prompt (PromptPG, Lu et al. 2022)."""
     credit = np.zeros((len(rollouts), candidates))
     for i, rollout in enumerate(rollouts):
         credit[i, rollout.chosen] = rollout.rewards[0]

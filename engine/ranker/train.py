@@ -1,12 +1,12 @@
 """Training the ranker on the LLM's right and wrong answers (paper 000, Algorithm 1), and its baseline PromptPG.
 
-Each epoch is one pass of Algorithm 1 and starts at σ = 0. The threshold is read once a batch and updated at the
-batch's end, in the order of queries and shots: so a whole batch of prompts is asked at once, and neither concurrency
-nor the cache can change what is learnt. This is also what the paper's figure 8 shows: 300 shots in the first batch,
-20 × (1 + 2 + 3 + 4 + 5).
+Each epoch is one pass of Algorithm 1 and starts at σ = 0. The threshold is read once per batch and updated at the end
+of the batch, in the order of queries and shots. So all prompts of a batch can be asked at once, and neither concurrency
+nor the cache can change the result. This agrees with the paper's figure 8: 300 shots in the first batch, 20 × (1 + 2 +
+3 + 4 + 5).
 
-A run that was stopped goes on by being started again: everything is drawn from the seed, every answer comes from the
-call cache, so it walks the same way and pays only from where it stopped.
+A run that was stopped continues when it is started again: all random numbers depend on the seed, every answer comes
+from the call cache, so it takes the same steps and pays only for new prompts.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ from .rollout import (
 
 TASK = "train"
 STARTING_ROWS = 20_000
-"""Most demonstrations that the policy's start is computed from."""
+"""Maximum demonstrations for computing the initial policy."""
 
 COLLAPSED = 2.0
-"""Candidates that the policy spreads its weight over (the exponential of its mean entropy) when it has collapsed."""
+"""A policy has collapsed if the exponential of its mean entropy (its effective number of candidates) is below this."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankerPlan:
     """How to train; the shots K are `Settings.k`.
 
-    ``held_out`` is the share of validation queries, by hash, that only judges: the best epoch is kept, and training
-    stops after ``patience`` epochs without a gain. ``rouge`` makes an answer right from that ROUGE-L on, for free
-    text. ``limit``: the first validation queries only.
+    ``held_out`` is the share of validation queries, by hash, for model selection only: the best epoch is kept, and
+    training stops after ``patience`` epochs without a gain. ``rouge``: for free text, the ROUGE-L from which an answer
+    counts as right. ``limit``: only the first validation queries.
     """
 
     method: Method = "ranker"
@@ -80,7 +80,7 @@ class RankerPlan:
 
 @dataclass(slots=True)
 class _TrainingState:
-    """Where training stands: everything a batch changes."""
+    """The state of training: everything a batch changes."""
 
     policy: Policy
     adam: Adam
@@ -97,10 +97,10 @@ class _TrainingState:
 
 
 class RankerTraining:
-    """A training run made ready: its candidates are known, nothing has been asked yet.
+    """A prepared training run: its candidates are known, nothing has been sent yet.
 
-    Raises `UsageError` where there are no validation queries, no vectors of the encoder, or k is 0, before anything
-    is asked; in a dry run not even a probe is sent.
+    Raises `UsageError` if there are no validation queries, no vectors of the encoder, or k is 0, before any request; in
+    a dry run not even a probe is sent.
     """
 
     def __init__(
@@ -130,10 +130,10 @@ class RankerTraining:
         self.seconds_asking = 0.0
 
     def cost(self) -> Plan:
-        """The first epoch's prompts as they stand, and the most that the further epochs can add.
+        """The first epoch's prompts as currently known, and the most that the further epochs can add.
 
-        Which demonstrations later prompts show depends on the answers, so counts and the upper ends of the ranges are
-        upper bounds: σ, prompts met again and an early stop make it less.
+        The demonstrations in later prompts depend on the answers, so counts and the upper ends of the ranges are upper
+        bounds: σ, repeated prompts and early stopping reduce them.
         """
         policy = self._fresh()
         steps = range(0, len(self.train), self.plan.batch)
@@ -155,7 +155,7 @@ class RankerTraining:
         )
 
     def run(self, budget: Budget) -> RankerRun:
-        """Train, keep the policy, the figures and every step; returns the ``train --json`` contract."""
+        """Train, store the policy, the figures and every step; returns the ``train --json`` contract."""
         plan = self.plan
         described = asdict(plan) | {
             "k": self.settings.k,
@@ -184,7 +184,7 @@ class RankerTraining:
             record.summary = done.as_json()
         return done
 
-    # what is learnt on, and what judges
+    # training and held-out queries
 
     def _split(self) -> tuple[Int64s, Int64s]:
         """Positions of the queries to train on and of those held out, by hash of their texts.
@@ -217,7 +217,7 @@ class RankerTraining:
             padded[i, len(rows) :] = rows[0]
         return Candidates(self.vectors[which], self.view.vectors(padded.ravel()).reshape(*padded.shape, -1), present)
 
-    # one course of training
+    # one training run
 
     def _learn(self, run: int, budget: Budget) -> _TrainingState:
         state = _TrainingState(self._fresh(), Adam(self.plan.rate))
@@ -292,7 +292,7 @@ class RankerTraining:
         threshold: float,
         scores: Float64s | None = None,
     ) -> Iterator[tuple[Positions, list[Request]]]:
-        """For each query of a batch the candidates shown, best first, and the prompts that are asked."""
+        """For each query of a batch, the candidates shown, best first, and the prompts to ask."""
         candidates = self._gathered(which)
         scores = policy.scores(candidates) if scores is None else scores
         if self.plan.method == "promptpg":
@@ -309,7 +309,7 @@ class RankerTraining:
             yield chosen, [self._request(i, chosen[:j]) for j in range(len(chosen) + 1)]
 
     def _room(self, query: int, chosen: Positions) -> int:
-        """How many of the chosen fit into the LLM's context together with the query."""
+        """How many of the chosen demonstrations fit into the LLM's context together with the query."""
         limit = prompt_budget(self.settings, self.capabilities)
         if limit is None:
             return len(chosen)
@@ -338,7 +338,7 @@ class RankerTraining:
             return 1 if rouge_l(result.text, query.answers) >= self.plan.rouge else -1
         return 1 if is_correct(result.text, query.answers, self.task.choices(query)) else -1
 
-    # judging
+    # evaluation
 
     def _judging(self, policy: Policy) -> list[Request]:
         """The held-out queries with no shots, then with the policy's best K."""
@@ -354,7 +354,7 @@ class RankerTraining:
     def _judge(
         self, run: int, state: _TrainingState, epoch: int, budget: Budget, batches: Sequence[Batch] = ()
     ) -> None:
-        """Compare the policy with the best so far; without held-out queries, by the accuracy while it trained."""
+        """Compare the policy with the best so far; without held-out queries, by the accuracy during training."""
         if self.held_out.size:
             results = self._ask(self._judging(state.policy), budget)
             right = np.array(
@@ -365,13 +365,13 @@ class RankerTraining:
             judged = Judged(epoch, float(np.mean([batch.accuracy for batch in batches])))
         assert judged.accuracy is not None
         known = state.judged.accuracy if state.judged else None
-        if known is None or judged.accuracy >= known:  # of equals the one trained longer
+        if known is None or judged.accuracy >= known:  # in a tie, the policy trained longer
             state.best, state.judged = state.policy, judged
         state.stale = 0 if known is None or judged.accuracy > known else state.stale + 1
         state.epochs.append(Epoch(judged, bool(self.held_out.size)))
         ledger.save_batch(self.workspace, run, len(state.batches), {"held_out_accuracy": judged.accuracy}, None)
 
-    # what is kept
+    # storage
 
     def _count(self, state: _TrainingState, rollouts: Sequence[Rollout], stepwise: bool) -> None:
         for rollout in rollouts:
@@ -457,7 +457,7 @@ def _cut(results: Sequence[Result], lengths: Sequence[int]) -> list[list[Result]
 
 
 def _flips(rollouts: Sequence[Rollout]) -> tuple[int, int]:
-    """Answers that turned right, and those that turned wrong."""
+    """Numbers of answers that turned right and of answers that turned wrong."""
     turns = [pair for rollout in rollouts for pair in zip(rollout.rewards, rollout.rewards[1:], strict=False)]
     return turns.count((-1, 1)), turns.count((1, -1))
 

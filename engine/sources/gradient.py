@@ -190,9 +190,7 @@ class Accumulator:
         if threads == 1:
             bad = run(_ALL_WAYS)
         else:
-            ways = iter(
-                range(len(self._values))
-            )  # taken by whichever thread is free: cores may be busy with other work
+            ways = iter(range(len(self._values)))  # taken by whichever thread is free: cores may be busy
 
             def run_some() -> int:
                 return max((run(way) for way in ways), default=-1)

@@ -1,4 +1,4 @@
-"""Topic coverage and redundancy of chosen demonstrations (paper 004, section 4.5, figure 4)."""
+"""Topic coverage and redundancy of selected demonstrations (paper 004, section 4.5, figure 4)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOP = 20
 
 
 def learnt(view: PoolView) -> bool:
-    """Whether there are topics to judge by, learnt on the encoder that is set."""
+    """Whether there are topics for evaluation, trained with the configured encoder."""
     try:
         open_for(view)
     except UsageError:
@@ -37,9 +37,9 @@ def coverage_curves(
 ) -> tuple[Float64s, Float64s]:
     """Figure 4 for the rows picked for each query, best first: coverage and redundancy at 1..K shots, both (K,).
 
-    ``required`` is what `required_topics` gives. Means over the queries that have so many picks. The paper leaves open
-    when a demonstration covers a topic; here it covers its ``top`` strongest ones, as a query requires its ``top``
-    strongest ones.
+    ``required`` is the result of `required_topics`. Means over the queries that have that many picks. The paper does
+    not define when a demonstration covers a topic; here it covers its ``top`` strongest ones, as a query requires its
+    ``top`` strongest ones.
     """
     predictor = open_for(view).model.predictor
     depth = max((len(rows) for rows in picks), default=0)

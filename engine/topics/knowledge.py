@@ -10,10 +10,10 @@ from ..arrays import Bools, Float32s
 from .predictor import Predictor
 
 CLIP = (0.1, 0.9)
-"""Knowledge is kept within these (the released code's bounds): eq. 6 divides by it."""
+"""Bounds of knowledge (those of the released code): eq. 6 divides by it."""
 
 PRIOR = 4.0
-"""Observations that the mean over all topics counts for, beside a topic's own."""
+"""Weight of the mean over all topics in the shrinkage, in observations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class Knowledge:
 def topical_knowledge(predictor: Predictor, vectors: Float32s, right: Bools, prior: float = PRIOR) -> Knowledge:
     """Eq. 5 over questions with embeddings ``vectors`` (n, d) that the LLM answered right or wrong, (n,).
 
-    Shrunk towards the overall accuracy, which counts as ``prior`` more observations (0: the equation as printed), and
-    clipped to `CLIP`. Without questions every topic is half known.
+    Shrunk towards the overall accuracy with the weight of ``prior`` observations (0: the equation as printed), and
+    clipped to `CLIP`. Without questions the knowledge of every topic is one half.
     """
     weighted = np.zeros(predictor.topics)
     total = np.zeros(predictor.topics)

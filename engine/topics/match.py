@@ -1,7 +1,7 @@
-"""Which topics a text is about: candidates by word overlap and by meaning, core topics by the LLM.
+"""The topics of a text: candidates by word overlap and by embedding, core topics by the LLM.
 
-Paper 004, section 3.1.1: ten topics by BM25, ten others by cosine; the LLM picks from them and adds what is missing.
-A topic overlaps with a text only where all of its words stand in it: half a phrase is another topic.
+Paper 004, section 3.1.1: ten topics by BM25, ten others by cosine; the LLM picks from them and adds what is missing. A
+topic overlaps with a text only if all of its words occur in it: half a phrase is another topic.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from .words import fold
 
 TASK = "match"
 LEXICAL = SEMANTIC = 10
-"""Candidates by word overlap and by meaning (paper 004, section 3.1.1)."""
+"""Number of candidates by word overlap and by embedding (paper 004, section 3.1.1)."""
 
 MOST_CORE = 20
-"""Core topics that are read from one reply."""
+"""Maximum core topics read from one reply."""
 
 LONGEST_NAME = 5
-"""Words of the longest topic taken from a reply."""
+"""Maximum words of a topic taken from a reply."""
 
 _CHUNK = 2048
 _SEPARATOR = re.compile(r"[,;\n]+")
@@ -58,7 +58,7 @@ class Links:
 
 
 def links_of(texts: int, text: Int64s, topics: Int64s, weights: Float32s) -> Links:
-    """Links from pairs in any order; those of one text keep theirs."""
+    """Links from pairs in any order; those of one text keep their order."""
     order = np.argsort(text, kind="stable")
     starts = np.searchsorted(text[order], np.arange(texts + 1)).astype(np.int64)
     return Links(starts, topics[order], weights[order].astype(np.float32))
@@ -73,7 +73,7 @@ def lexical_candidates(
 ) -> Links:
     """The ``count`` topics of each text with the highest BM25, ties to the earlier topic; the weights are the scores.
 
-    ``index`` holds the folded texts, numbered from 0 on.
+    ``index`` has the folded texts, numbered from 0.
     """
     found: list[tuple[Int64s, Int64s, Float64s]] = []
     for topic, name in enumerate(names):
@@ -123,7 +123,7 @@ def semantic_candidates(vectors: Float32s, names: Float32s, lexical: Links, coun
 
 
 def core_request(query: Query, candidates: Sequence[str], seed: int = 0) -> Request:
-    """What asks the LLM for core topics (after paper 004, appendix A); ``query`` carries its answer."""
+    """The request for core topics (after paper 004, appendix A); ``query`` carries its answer."""
     answer = query.answers[0] if query.answers else ""
     text = (
         "Here are a question with its answer and some candidate topics. Which topics is it about? Take those of the "
@@ -146,10 +146,10 @@ def topics_in(reply: str) -> list[str]:
 
 
 def core_topics(names: Sequence[str], lexical: Links, results: Sequence[Result]) -> tuple[list[str], Links]:
-    """The topics with those that the LLM added to two texts or more, and the core topics of each text.
+    """The topics including those that the LLM added to two texts or more, and the core topics of each text.
 
-    ``results`` has the LLM's reply for each text; where there is none, or it names no known topic, the lexical
-    candidates stand in.
+    ``results`` has the LLM's reply for each text; without a reply, or if it names no known topic, the lexical
+    candidates are used.
     """
     replies = [topics_in(result.text) if isinstance(result, Answer) else [] for result in results]
     numbers: dict[str, int] = {}

@@ -1,9 +1,9 @@
-"""Key phrases of a pool: its topics.
+"""Topics of a pool: its key phrases.
 
-Phrases of one to three words are ranked by class-based TF-IDF (Grootendorst 2022, BERTopic, section 3.3): a phrase is
-a topic when it is frequent in one neighbourhood of the pool and rare elsewhere. The neighbourhoods are clusters of
-the embeddings. Function words, words that stand nearly everywhere, loose word pairs, parts of longer phrases and
-near-synonyms are taken out.
+Phrases of one to three words are ranked by class-based TF-IDF (Grootendorst 2022, BERTopic, section 3.3): a phrase is a
+topic if it is frequent in one neighbourhood of the pool and rare elsewhere. The neighbourhoods are clusters of the
+embeddings. Function words, words that occur nearly everywhere, loose word pairs, parts of longer phrases and
+near-synonyms are removed.
 """
 
 from __future__ import annotations
@@ -28,23 +28,24 @@ LONGEST = 3
 """Words of the longest phrase."""
 
 EVERYWHERE = 0.2
-"""A word in more than this share of the texts is boilerplate."""
+"""A word in more than this share of the texts counts as boilerplate."""
 
 TIED = 0.25
-"""Least normalised pointwise mutual information of the words of a phrase."""
+"""Minimum normalised pointwise mutual information of the words of a phrase."""
 
 ABSORBED = 0.75
-"""A phrase that stands inside a longer one in this share of its texts is dropped for it."""
+"""A phrase that is part of a longer one in this share of its texts is dropped in favour of the longer one."""
 
 SAME = 0.9
-"""Cosine of two names from which they are one topic."""
+"""Two names with at least this cosine are one topic."""
 
 MOST = 10_000
-"""Topics at most, and `PER_TEXT` for each text: the paper's sets have 0.3 to 1 (table 5)."""
+"""Maximum topics in total; also at most `PER_TEXT` per text: the paper's sets have 0.3 to 1 (table 5)."""
 
 PER_TEXT = 0.4
 ROOM = 1_000_000
-"""Phrases counted at once; beyond it those met once so far are forgotten (Manku & Motwani 2002, lossy counting)."""
+"""Maximum phrases counted at once; beyond it, those seen only once so far are dropped (Manku & Motwani 2002, lossy
+counting)."""
 
 _TOKEN = re.compile(r"[^\W_]+|[^\w\s'’-]")
 _CHUNK = 4096
@@ -62,9 +63,9 @@ def mine(
 ) -> tuple[list[str], Float32s]:
     """The topics of ``texts`` (n,), best first, and the vectors of their names.
 
-    ``vectors`` (n, d) are the texts' embeddings and ``embed`` gives names theirs, all of length 1. ``size`` bounds the
-    number of topics; by default `PER_TEXT` times the texts, at most `MOST`. ``given`` topics come first, whatever the
-    texts say. Raises `UsageError` when nothing is left.
+    ``vectors`` (n, d) are the texts' embeddings and ``embed`` computes those of names, all of length 1. ``size`` bounds
+    the number of topics; by default `PER_TEXT` times the texts, at most `MOST`. ``given`` topics come first, whether or
+    not they occur in the texts. Raises `UsageError` if no topic is left.
     """
     size = min(MOST, max(20, int(PER_TEXT * len(texts)))) if size is None else size
     counts = _counted(texts, report, cancel)
@@ -81,7 +82,7 @@ def mine(
 
 
 def label_topics(labels: Iterable[str]) -> list[str]:
-    """The labels of a pool that say what their rows are about, as topics; ``yes``, ``B`` or ``3`` do not."""
+    """The labels of a pool that describe their rows, as topics; ``yes``, ``B`` or ``3`` do not."""
     by_key: dict[str, str] = {}
     for label in labels:
         words = label.lower().replace("_", " ").split()
@@ -91,7 +92,7 @@ def label_topics(labels: Iterable[str]) -> list[str]:
 
 
 def read_list(path: Path) -> list[str]:
-    """The user's own topics, one a line; empty lines, comments (#) and repeats are skipped. `UsageError` if none."""
+    """The user's own topics, one per line; empty lines, comments (#) and repeats are skipped. `UsageError` if none."""
     try:
         lines = [" ".join(line.split()) for line in read_regular(path).decode("utf-8-sig").splitlines()]
     except (OSError, ValueError) as error:
@@ -111,7 +112,7 @@ def read_list(path: Path) -> list[str]:
 def phrases(text: str) -> Iterator[tuple[str, str]]:
     """The text's phrases, folded and as written in lower case, repeats included.
 
-    A phrase neither begins nor ends with a function word and does not cross punctuation; numbers stay out.
+    A phrase neither begins nor ends with a function word and does not cross punctuation; numbers are left out.
     """
     run: list[str] = []
     for token in [*_TOKEN.findall(text.lower().replace("_", " ")), "."]:
@@ -128,7 +129,7 @@ def phrases(text: str) -> Iterator[tuple[str, str]]:
 
 
 def clusters(vectors: Float32s, seed: int, rounds: int = 8, sample: int = 10_000) -> Int64s:
-    """Spherical k-means (Dhillon & Modha 2001): the cluster of each of ``vectors`` (n, d), √n of them, 300 at most.
+    """Spherical k-means (Dhillon & Modha 2001): the cluster of each of ``vectors`` (n, d), √n clusters, 300 at most.
 
     The centres are learnt on a seeded sample.
     """
@@ -149,7 +150,8 @@ def clusters(vectors: Float32s, seed: int, rounds: int = 8, sample: int = 10_000
 
 
 def without_synonyms(vectors: Float32s, same: float = SAME) -> list[int]:
-    """Positions of the names, best first, whose cosine with every better kept one is below ``same``; (t, d) in."""
+    """Positions of the names, best first, whose cosine with every better selected one is below ``same``; input (t,
+    d)."""
     kept: list[int] = []
     with one_blas_thread():
         for start in range(0, len(vectors), 512):
@@ -165,7 +167,7 @@ def without_synonyms(vectors: Float32s, same: float = SAME) -> list[int]:
 
 
 def _counted(texts: Sequence[str], report: Report, cancel: CancelToken | None) -> Counter[str]:
-    """In how many texts each phrase and each single word stands."""
+    """Number of texts in which each phrase and each single word occurs."""
     counts: Counter[str] = Counter()
     for i, text in enumerate(texts):
         if i % _CHUNK == 0:
@@ -198,8 +200,9 @@ def _phrases(counts: Counter[str], texts: int) -> dict[str, int]:
 
 
 def _tied(key: str, counts: Counter[str], texts: int) -> float:
-    """Normalised pointwise mutual information (Bouma 2009) of the two halves of a phrase, wherever it is cut: the
-    least. 1 when they never stand apart. Halves that end in a function word are no phrases and are not cut off."""
+    """The minimum, over all cuts, of the normalised pointwise mutual information (Bouma 2009) of the two halves of a
+    phrase. 1 if they never occur apart. Halves that end in a function word are not phrases, so there is no cut there.
+    """
     words = key.split()
     cuts: list[tuple[str, ...]] = [(" ".join(words[:i]), " ".join(words[i:])) for i in range(1, len(words))]
     halves = [cut for cut in cuts if all(half in counts for half in cut)] or [tuple(words)]
@@ -218,7 +221,7 @@ def _ranked(
     report: Report,
     cancel: CancelToken | None,
 ) -> tuple[Float64s, list[str]]:
-    """Each phrase's best class-based TF-IDF over the clusters, and how it is most often written."""
+    """Each phrase's best class-based TF-IDF over the clusters, and its most frequent spelling."""
     forms: defaultdict[int, Counter[str]] = defaultdict(Counter)
     pairs: list[Int64s] = []
     count = int(cluster.max()) + 1

@@ -1,6 +1,6 @@
-"""A trained topic model on disk: safetensors and a JSON head in ``<workspace>/topics/<run>/``.
+"""A trained topic model on disk: safetensors and a JSON header in ``<workspace>/topics/<run>/``.
 
-Beside the predictor stands what it says of every row of the pool: the strongest topics of each, memory-mapped.
+Beside the predictor are its predictions for every row of the pool: the strongest topics of each, memory-mapped.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FILES = WEIGHTS, ROWS, HEAD
 FOLDER = "topics"
 FORMAT = 1
 STRONGEST = 32
-"""Topics kept for each row; the others count as not covered when candidates are preselected."""
+"""Topics stored for each row; the others count as not covered in preselection."""
 
 TASK = "cover"
 _AGAIN = "icl-curate train topics --llm SPEC"
@@ -47,7 +47,7 @@ class RowTopics:
     weights: NDArray[np.float16]
 
     def of(self, rows: Int64s) -> RowTopics:
-        """Those of ``rows``, which must all be here."""
+        """Those of ``rows``, all of which must be present."""
         at = np.searchsorted(self.rows, rows)
         if len(rows) == len(self.rows):
             return self
@@ -93,12 +93,12 @@ def strongest(
 
 
 def folder_of(workspace: Workspace, run: int) -> Path:
-    """Where a run's topic model is kept."""
+    """The folder of a run's topic model."""
     return workspace.path / FOLDER / str(run)
 
 
 def save(workspace: Workspace, model: TopicModel, settings: Mapping[str, Any]) -> None:
-    """Write the model; the head, written last, makes it whole."""
+    """Write the model; the header, written last, marks it as complete."""
     from safetensors.numpy import save as to_bytes
 
     folder = folder_of(workspace, model.run)
@@ -123,11 +123,12 @@ def save(workspace: Workspace, model: TopicModel, settings: Mapping[str, Any]) -
 
 
 def load(workspace: Workspace, run: int) -> TopicModel:
-    """Open what `save` wrote as memory maps. Raises `WorkspaceError` when it is not what was written, `UsageError` when
-    it is of another format.
+    """Open what `save` wrote as memory maps. Raises `WorkspaceError` if it was changed since, `UsageError` if it has
+    another format.
 
-    What an earlier release wrote is taken as it is and noted, so that it cannot change from then on. What is kept of
-    rows is as good as the run: rows never change, and a database that has the run has the rows that it saw.
+    A model of an earlier release has no digests; it is accepted, and its digests are stored now to detect later
+    changes. Stored predictions of rows are valid as long as the run is: rows never change, and a database with the run
+    has the rows it used.
     """
     folder = folder_of(workspace, run)
     sealed = check_model(workspace, run, folder, "topic model", _AGAIN)
@@ -166,7 +167,7 @@ def _load(folder: Path, run: int) -> TopicModel:
 
 
 def latest(workspace: Workspace, llm: str = "") -> int:
-    """The finished run to use: the latest of the set LLM, else the latest. `UsageError` before the first."""
+    """The finished run to use: the latest of the configured LLM, else the latest. `UsageError` before the first."""
     noted = runs.files(workspace)
     done = [
         run

@@ -1,9 +1,9 @@
-"""From an embedding to a distribution over topics (paper 004, section 3.1.2).
+"""The topic predictor: from an embedding to a probability for each topic (paper 004, section 3.1.2).
 
-A three-layer MLP, z = e + W₂·relu(W₁·e + b₁) + b₂ and t̂ = σ(W₃·z + b₃): W₃ starts as the scaled embeddings of the
-topic names, W₂ at zero and b₃ at the topics' log-odds, so that before the first step the topics are ranked by cosine.
-Trained with torch, used with numpy: selecting needs no torch, and the sum over e lets the products that candidates
-have in common be computed once (see `selection`).
+A three-layer MLP, z = e + W₂·relu(W₁·e + b₁) + b₂ and t̂ = σ(W₃·z + b₃): W₃ is initialised with the scaled embeddings
+of the topic names, W₂ with zero and b₃ with the topics' log-odds, so that before the first step the topics are ranked
+by cosine. Trained with torch, used with numpy: selection needs no torch, and because e enters as a sum, products that
+candidates share are computed once (see `selection`).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 TASK = "train"
 SCALE = 10.0
-"""What the names' embeddings are multiplied by at the start."""
+"""Factor on the names' embeddings at initialisation."""
 
 STEPS = 64
-"""Steps of an epoch at least, as far as there are texts."""
+"""Minimum steps per epoch, if there are enough texts."""
 
 BLOCK_BYTES = 64 << 20
-"""Most memory for one block of texts × topics."""
+"""Maximum memory for one block of texts × topics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class FitOptions:
 
     epochs: int = 30
     batch: int = 128
-    """Texts of a step at most; a small pool is cut into `STEPS` steps an epoch."""
+    """Maximum texts per step; a small pool is divided into `STEPS` steps per epoch."""
 
     rate: float = 1e-3
     patience: int = 2
@@ -180,7 +180,7 @@ def fit(
 def eq4(logits: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Eq. 4 summed over a batch: −Σ t·log t̂ over core topics − Σ log(1 − t̂) over all others.
 
-    ``logits`` (n, t); the core topics stand at (``rows``, ``columns``) with soft targets ``weights``, all (m,).
+    ``logits`` (n, t); the core topics are at (``rows``, ``columns``) with soft targets ``weights``, all (m,).
     """
     from torch.nn.functional import softplus
 
@@ -204,7 +204,7 @@ def ranking_quality(score: Callable[[Int64s], Float32s], core: Links, which: Int
             wanted = np.unique(core.of(text))
             if not len(wanted):
                 continue
-            # rank of a topic: those that score higher, and of equals the earlier ones
+            # rank of a topic: the number of higher scores, and of earlier ones with an equal score
             own = row[wanted]
             ranks = np.sort([(row > s).sum() + (row[:t] == s).sum() for t, s in zip(wanted.tolist(), own, strict=True)])
             precisions.append(float((np.arange(1, len(ranks) + 1) / (ranks + 1)).mean()))
@@ -222,7 +222,7 @@ def _arrays(predictor: Predictor) -> list[Any]:
 
 
 def _cells(targets: Links, which: Int64s) -> tuple[Int64s, Int64s, Float32s]:
-    """The links of the texts ``which``, the texts numbered by their place in it."""
+    """The links of the texts ``which``, with texts numbered by their position in it."""
     lengths = targets.starts[which + 1] - targets.starts[which]
     rows = np.repeat(np.arange(len(which)), lengths)
     within = np.arange(len(rows)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
@@ -232,7 +232,7 @@ def _cells(targets: Links, which: Int64s) -> tuple[Int64s, Int64s, Float32s]:
 
 @contextmanager
 def _one_torch_thread() -> Iterator[None]:
-    """Products this small lose more by waiting for each other than they gain."""
+    """For products this small, threads cost more time in waiting than they save."""
     import torch
 
     before = torch.get_num_threads()

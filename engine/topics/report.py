@@ -20,23 +20,23 @@ from .model_file import RowTopics, latest, load
 from .selection import covering
 
 FLOOR = 0.05
-"""Least t̂ at which a topic is required by a query."""
+"""Minimum t̂ at which a query requires a topic."""
 
 LEAST = 2
-"""Queries from which a topic is a gap: one alone may be a chance."""
+"""Minimum queries of a gap: one alone may be chance."""
 
 LAST = np.uint32(0xFFFFFFFF)
 
 ALIKE = 0.5
-"""Share of a topic's queries that an earlier gap already names, from which it is the same gap."""
+"""Two gaps are one if an earlier gap has at least this share of the topic's queries."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
     """A topic worth collecting demonstrations for.
 
-    ``queries`` validation queries need it; ``knowledge`` is t_LM from ``observations`` questions; ``coverage`` how
-    strongly the k demonstrations that cover it most do, relative to how strongly those queries need it (1: as much).
+    ``queries`` validation queries need it; ``knowledge`` is t_LM from ``observations`` questions; ``coverage`` is the
+    coverage by the k demonstrations that cover it best, relative to how strongly those queries need it (1: equally).
     ``severity`` is queries × (1 − knowledge) × (1 − coverage). ``related``: further topics of the same queries.
     """
 
@@ -58,7 +58,7 @@ class TopicStanding:
     """A topic as ``topics`` shows it: core to ``demonstrations`` of the pool, ``active`` of them not pruned;
     ``coverage`` is Σ t̂ over the active pool; ``sources`` supply it, (name, active demonstrations), most first.
 
-    ``queries`` validation queries need it; ``covered`` and ``severity`` are those of `Gap`, ``covered`` None where no
+    ``queries`` validation queries need it; ``covered`` and ``severity`` are those of `Gap`, ``covered`` None if no
     query needs it.
     """
 
@@ -76,8 +76,8 @@ class TopicStanding:
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """What stands behind a topic: rows with their t̂, strongest first. ``core``: of the ``demonstrations``, those that
-    the topic is core to. ``queries`` are the validation queries that need it."""
+    """Examples of a topic: rows with their t̂, strongest first. ``core``: of the ``demonstrations``, those with this
+    core topic. ``queries`` are the validation queries that need it."""
 
     demonstrations: tuple[tuple[int, float], ...]
     core: frozenset[int]
@@ -85,9 +85,9 @@ class Behind:
 
 
 class Survey:
-    """The topics of the run that selection uses over the active pool as it is now; asks no LLM, loads no encoder.
+    """The topics of the run that selection uses, over the current active pool; calls no LLM, loads no encoder.
 
-    A query needs its `TOP` strongest topics as far as they reach `FLOOR`. Raises `UsageError` before training.
+    A query needs its `TOP` strongest topics with t̂ of at least `FLOOR`. Raises `UsageError` before training.
     """
 
     def __init__(self, workspace: Workspace, settings: Settings) -> None:
@@ -143,7 +143,7 @@ class Survey:
         )
 
     def gaps(self, limit: int = 20, examples: int = 3) -> list[Gap]:
-        """The ``limit`` gravest gaps, by ``severity``."""
+        """The ``limit`` most severe gaps."""
         found: list[tuple[int, list[int]]] = []
         for topic in np.argsort(-self.severity, kind="stable").tolist():
             if self.severity[topic] <= 0:
@@ -170,8 +170,8 @@ class Survey:
         ]
 
     def behind(self, name: str, limit: int = 100) -> Behind:
-        """The ``limit`` active demonstrations that cover a topic most, and the queries that need it. `KeyError` for a
-        name that is no topic."""
+        """The ``limit`` active demonstrations that cover a topic best, and the queries that need it. `KeyError` for a
+        name that is not a topic."""
         try:
             topic = self.model.names.index(name)
         except ValueError:
@@ -199,7 +199,7 @@ def topics(workspace: Workspace, settings: Settings) -> list[TopicStanding]:
 
 
 def gaps(workspace: Workspace, settings: Settings, limit: int = 20, examples: int = 3) -> list[Gap]:
-    """The ``limit`` gravest gaps of the active pool, by ``severity``. Raises `UsageError` before training."""
+    """The ``limit`` most severe gaps of the active pool. Raises `UsageError` before training."""
     return Survey(workspace, settings).gaps(limit, examples)
 
 
@@ -218,8 +218,8 @@ def _amounts(covered: RowTopics, topics: int) -> Float64s:
 
 
 def _best_covering(covered: RowTopics, topics: int, k: int) -> Float64s:
-    """Mean t̂ of the ``k`` rows that cover a topic most, (t,)."""
-    # topic and weight in one number: the bits of weights order as their values do, and it sorts in a tenth of the time
+    """Mean t̂ of the ``k`` rows that cover a topic best, (t,)."""
+    # topic and weight packed into one number: float bits order like their values, and sorting takes a tenth of the time
     bits = np.ascontiguousarray(covered.weights, np.float32).view(np.uint32).ravel()
     keys = covered.topics.ravel().astype(np.uint64) << 32 | (LAST - bits)
     keys.sort()

@@ -1,4 +1,4 @@
-"""What training on topics found: the object of ``train topics --json``, which is also what the run keeps."""
+"""The result of training on topics: the object of ``train topics --json``, which is also stored with the run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class FitEpoch:
 
 @dataclass(frozen=True, slots=True)
 class FitFigures:
-    """How well the predictor does on ``held_out`` texts, and ``by_name`` how well the cosine with the topics' names."""
+    """Quality of the predictor on ``held_out`` texts, and of ranking by cosine with the topics' names (``by_name``)."""
 
     quality: RankingQuality = field(metadata=SPREAD)
     held_out: int
@@ -39,8 +39,8 @@ class FitFigures:
 
 @dataclass(frozen=True, slots=True)
 class TopicMetrics:
-    """What was learnt of ``topics`` topics on ``examples`` texts. ``zero_shot_accuracy``: of the ``questions`` that had
-    an answer, None where none had."""
+    """Results of training on ``examples`` texts with ``topics`` topics. ``zero_shot_accuracy``: over the ``questions``
+    with an answer, None if there are none."""
 
     fit: FitFigures = field(metadata=SPREAD)
     topics: int
@@ -70,5 +70,5 @@ class TopicRun:
 
     @classmethod
     def from_json(cls, told: object) -> TopicRun:
-        """From what `as_json` gave. Raises `ValueError` for anything else."""
+        """From the output of `as_json`. Raises `ValueError` for anything else."""
         return contract.from_json(cls, told)

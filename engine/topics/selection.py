@@ -1,13 +1,14 @@
-"""TopicK: demonstrations that add required topics which the LLM does not know (paper 004, section 3.2).
+"""TopicK: demonstrations that add required topics that the LLM does not know (paper 004, section 3.2).
 
-No LLM is called. All demonstrations are scored by their kept strongest topics (eq. 6) and cosine; the best 300 are
-then chosen from one by one by what they would cover together with those chosen before. Only the `REQUIRED` topics that
-weigh most for the query are predicted for the 300: the others together hardly move a score.
+No LLM is called. All demonstrations are scored by their stored strongest topics (eq. 6) and cosine; from the best 300,
+demonstrations are then picked greedily by what they would cover together with those picked before. Only the `REQUIRED`
+topics with the largest weight for the query are predicted for the 300: the others together hardly change a score.
 
-What a set covers is a choice. The paper predicts it from the mean of the set's embeddings (eq. 7, ``pooled``); since
-the term it subtracts is the same for every candidate, the best addition is then whatever keeps that mean nearest to
-the query, and the picks repeat each other. The default, ``union``, takes a topic as covered unless every demonstration
-misses it, 1 − Π (1 − t̂_d): an addition gains what the others lack, and coverage grows as the paper's figure 4 wants.
+The coverage of a set can be defined in several ways. The paper predicts it from the mean of the set's embeddings (eq.
+7, ``pooled``); since the subtracted term is the same for every candidate, the best addition is then the one that keeps
+the mean nearest to the query, and the picks repeat each other. The default, ``union``, counts a topic as covered unless
+every demonstration misses it, 1 − Π (1 − t̂_d): an addition gains what the others lack, and coverage grows as in the
+paper's figure 4.
 """
 
 from __future__ import annotations
@@ -36,20 +37,20 @@ SHORTLIST = 300
 """Candidates kept after the first pick (paper 004, section 3.2.2)."""
 
 REQUIRED = 256
-"""Topics of a query that the shortlist is judged by."""
+"""Topics of a query that are used to score the shortlist."""
 
 NAMED = 5
 """Topics named for each pick."""
 
 Coverage = Literal["union", "pooled", "alone"]
-"""What demonstrations cover together; ``alone``: each is judged by itself (the paper's ablation)."""
+"""The joint coverage of demonstrations; ``alone``: each is scored by itself (the paper's ablation)."""
 
 _opened: weakref.WeakKeyDictionary[PoolView, LoadedTopicModel] = weakref.WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedTopicModel:
-    """A topic model beside the active rows; ``covered`` is a sparse matrix of their strongest t̂, (rows, topics), in the
+    """A topic model with the active rows; ``covered`` is a sparse matrix of their strongest t̂, (rows, topics), in the
     order of `PoolView.rows`."""
 
     model: TopicModel
@@ -58,8 +59,8 @@ class LoadedTopicModel:
 
 @dataclass(frozen=True, slots=True)
 class TopicPick:
-    """A picked row: its final ``score`` among the candidates, ``relevance`` by topics and ``cosine`` before they were
-    z-scored, and what it ``adds``: topics with their share of the gain in weighted coverage, most first."""
+    """A picked row: its final ``score`` among the candidates, ``relevance`` by topics and ``cosine`` before z-scoring,
+    and what it ``adds``: topics with their share of the gain in weighted coverage, largest first."""
 
     row: int
     score: float
@@ -83,7 +84,7 @@ def topick(
     """The ``k`` demonstrations of each query, in the order they are picked.
 
     Without ``knowledge`` every topic counts as equally known (the paper's ablation, table 3). Raises `UsageError`
-    before `train topics`, or when it stood on another encoder.
+    before `train topics`, or if it was trained with another encoder.
     """
     opened = open_for(view)
     if not queries:
@@ -103,7 +104,7 @@ def needs(view: PoolView, query: Query, count: int = 20) -> list[Need]:
 
 
 def open_for(view: PoolView) -> LoadedTopicModel:
-    """The topic model of the view's workspace and LLM, opened once; rows indexed since are predicted now."""
+    """The topic model of the view's workspace and LLM, opened once; topics of rows indexed since are predicted now."""
     if view not in _opened:
         model = load(view.workspace, latest(view.workspace, view.settings.llm))
         stored = view.stored
@@ -133,7 +134,7 @@ def covering(model: TopicModel, view: PoolView) -> RowTopics:
 
 
 def _matrix(covered: RowTopics, topics: int) -> csr_array:
-    """A product with it takes a third of the time that gathering the topics' weights does."""
+    """Multiplying with it takes a third of the time of gathering the topics' weights."""
     from scipy.sparse import csr_array
 
     rows, width = covered.topics.shape
@@ -153,8 +154,8 @@ def greedy(
 ) -> list[tuple[int, float, float, NDArray[np.floating[Any]]]]:
     """Pick ``k`` of the candidates ``vectors`` (n, d), each by z(r) + λ·z(cos) among those not yet picked.
 
-    ``weights`` (t,) is t̂_x / t_LM (eq. 6), ``cosine`` λ; r is Σ w·t̂ of a candidate together with what is picked
-    already. Gives for each pick its position, final score, r, and t̂ of the `required_topics` with it.
+    ``weights`` (t,) is t̂_x / t_LM (eq. 6), ``cosine`` λ; r is Σ w·t̂ of a candidate together with the earlier picks.
+    Returns for each pick its position, final score, r, and t̂ of the `required_topics` with it.
     """
     judged = required_topics(weights)
     w = weights[judged]
@@ -177,7 +178,7 @@ Together = Callable[[list[int]], NDArray[np.floating[Any]]]
 
 
 def _union(predictor: Predictor, vectors: Float32s, judged: Int64s) -> Together:
-    # what is missed, not 1 − t̂, and in float64: where little is missing yet, single precision would lose it
+    # what is missed, not 1 − t̂, and in float64: single precision would lose small remainders
     missed = sigmoid(-_pooled_logits(predictor, vectors, judged)([])).astype(np.float64)
     return lambda picked: 1 - missed * missed[picked].prod(axis=0)
 
@@ -193,7 +194,7 @@ def _alone(predictor: Predictor, vectors: Float32s, judged: Int64s) -> Together:
 
 
 def _pooled_logits(predictor: Predictor, vectors: Float32s, judged: Int64s) -> Callable[[list[int]], Float32s]:
-    """From positions picked to the logits (n, t) of the mean embedding of each candidate with them."""
+    """From positions picked to the logits (n, t) of the mean embedding of each candidate with the picks."""
     last = predictor.last[judged]
     hidden, straight = vectors @ predictor.first.T, vectors @ last.T  # linear up to here: pooling commutes with them
     deep, shift = last @ predictor.second, predictor.last_bias[judged] + last @ predictor.second_bias
@@ -207,12 +208,12 @@ def _pooled_logits(predictor: Predictor, vectors: Float32s, judged: Int64s) -> C
 
 
 def required_topics(weights: Float32s) -> Int64s:
-    """The topics that ``weights`` (t,) makes most of, `REQUIRED` at most."""
+    """The topics with the largest ``weights`` (t,), `REQUIRED` at most."""
     return top_k(weights, REQUIRED)
 
 
 def standardised(values: Float64s, among: Bools) -> Float64s:
-    """z-scores by the mean and the population's standard deviation of ``among``; zeros where all are equal."""
+    """z-scores by the mean and the population standard deviation of ``among``; zeros if all are equal."""
     spread = float(values[among].std())
     if spread <= 1e-12:
         return np.zeros_like(values)
@@ -251,7 +252,7 @@ def _choose(
 def shortlist(
     view: PoolView, opened: LoadedTopicModel, query: Query, vector: Float32s, weights: Float32s, count: int
 ) -> Int64s:
-    """Positions in `PoolView.rows` of the ``count`` best by eq. 6 and cosine, the query's own repeats left out."""
+    """Positions in `PoolView.rows` of the ``count`` best by eq. 6 and cosine, without the query's own duplicates."""
     cosines = view.nearest.scores(vector).astype(np.float64)
     relevance = (opened.covered @ weights).astype(np.float64)
     free = np.ones(len(cosines), np.bool_)

@@ -1,6 +1,6 @@
-"""How distinctive its core topics are for a text: the predictor's soft targets (paper 004, eq. 2 and 3).
+"""Distinctiveness of core topics for a text: the predictor's soft targets (paper 004, eq. 2 and 3).
 
-In logarithms throughout: exp(BM25) leaves float64 at a score of 710.
+Computed in log space: exp(BM25) overflows float64 at a score of 710.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .words import fold
 
 TASK = "targets"
 NEIGHBOURS = 100
-"""Demonstrations nearest to a text that its topics are compared in: the paper's D_d."""
+"""Nearest demonstrations of a text with which its topics are compared: the paper's D_d."""
 
 _CHUNK = 256
 
@@ -33,7 +33,8 @@ def log_distinctiveness(own: Float64s, others: Float64s) -> Float64s:
 
 
 def soft_targets(log_dst: Float64s, starts: Int64s) -> Float32s:
-    """Each distinctiveness over the greatest of its text (eq. 3); text i has ``log_dst[starts[i]:starts[i + 1]]``."""
+    """Each distinctiveness divided by the largest of its text (eq. 3); text i has ``log_dst[starts[i]:starts[i +
+    1]]``."""
     if not len(log_dst):
         return np.empty(0, np.float32)
     lengths = np.diff(starts)
@@ -80,8 +81,8 @@ def distinctiveness(
 ) -> Links:
     """The core topics with their soft targets as weights.
 
-    ``index`` holds the folded texts; text i of ``core`` stands there at ``places[i]``, its neighbours at ``near[i]``
-    (m, 100). One topic at a time: nothing of the size texts × topics is ever held.
+    ``index`` has the folded texts; text i of ``core`` is there at ``places[i]``, its neighbours at ``near[i]`` (m,
+    100). Works topic by topic: no array of size texts × topics is created.
     """
     owner = core.texts()
     by_topic = np.argsort(core.topics, kind="stable")

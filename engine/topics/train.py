@@ -1,7 +1,7 @@
-"""Learning a pool's topics: what they are, which demonstrations have them, what the LLM knows of them (paper 004).
+"""Training of a pool's topics: the topics, their demonstrations, and what the LLM knows of them (paper 004).
 
-Validation queries take part, inputs and answers, and so does whether the LLM answers them without demonstrations: a
-topic that the pool lacks would otherwise have no name, and no gap would ever be seen. Test queries never do.
+Validation queries are used, inputs and answers, and so is whether the LLM answers them zero-shot: otherwise a topic
+missing from the pool would have no name, and no gap would be found. Test queries are never used.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ TASK = "topics"
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """How topics are learnt.
+    """How topics are trained.
 
-    ``topics_file``: the user's own list in place of mining; ``size``: topics at most. ``llm_topics``: the LLM picks
-    the core topics, else those that overlap in words stand. ``sample``: demonstrations the predictor learns from (and
-    the LLM reads) at most; ``questions``: demonstrations asked without shots for topical knowledge. ``soft``: targets
-    by distinctiveness (eq. 2 and 3), else 1. ``cosine``: λ of the final
-    score, which the paper chooses in [0.1, 1] on validation. ``held_out``: share that only judges.
+    ``topics_file``: the user's own list instead of mining; ``size``: maximum number of topics. ``llm_topics``: the LLM
+    picks the core topics, otherwise word overlap does. ``sample``: maximum demonstrations for training the predictor
+    (and for the LLM to read); ``questions``: demonstrations asked zero-shot for topical knowledge. ``soft``: targets by
+    distinctiveness (eq. 2 and 3), else 1. ``cosine``: λ of the final score, which the paper chooses in [0.1, 1] on
+    validation. ``held_out``: share for evaluation only.
     """
 
     topics_file: str = ""
@@ -66,10 +66,10 @@ class TopicPlan:
 
 
 class TopicTraining:
-    """A training run made ready: topics are mined and every prompt is known, nothing has been asked yet.
+    """A prepared training run: topics are mined and every prompt is known, nothing has been sent yet.
 
-    ``notes`` are for the user. Raises `UsageError` for an empty pool, a pool without vectors or phrases, or a list
-    that cannot be read; in a dry run not even a probe is sent.
+    ``notes`` are for the user. Raises `UsageError` for an empty pool, a pool without vectors or phrases, or a list that
+    cannot be read; in a dry run not even a probe is sent.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class TopicTraining:
         return self.llm.plan([*self.core_requests, *self.question_requests])
 
     def run(self, budget: Budget) -> TopicRun:
-        """Ask what is not cached, learn, keep the model; returns the ``train --json`` contract."""
+        """Ask what is not cached, train, store the model; returns the ``train --json`` contract."""
         described = asdict(self.plan) | {
             "seed": self.settings.seed,
             "encoder": self.view.stored.encoder,
@@ -109,7 +109,7 @@ class TopicTraining:
             record.summary = done.as_json()
         return done
 
-    # made ready
+    # preparation
 
     def _notes(self) -> tuple[str, ...]:
         if self.plan.llm_topics and not self.capabilities.instructs:
@@ -117,7 +117,8 @@ class TopicTraining:
         return ()
 
     def _read(self) -> None:
-        """Texts of the active pool and of the validation queries, which of them train, and the questions to ask."""
+        """Texts of the active pool and of the validation queries, which of them are for training, and the questions to
+        ask."""
         rows, seed = self.view.rows, self.settings.seed
         self.shots = fetch(self.workspace, rows)
         self.asked = queries(self.workspace, "validation")
@@ -134,7 +135,7 @@ class TopicTraining:
         self.places = np.concatenate([drawn, np.arange(len(rows), len(self.texts))])
         group = groups(self.workspace)[rows[drawn]]
         apart, which = np.unique(group, return_inverse=True)
-        self.held_out = np.zeros(len(self.places), np.bool_)  # rows that repeat each other are held out together
+        self.held_out = np.zeros(len(self.places), np.bool_)  # duplicates are held out together
         self.held_out[: len(drawn)] = (rng.random(len(apart)) < self.plan.held_out)[which]
         sampled = np.sort(rng.choice(len(rows), min(len(rows), self.plan.questions), replace=False))
         self.questions = [*(self.shots[i].as_query() for i in sampled), *self.asked]
@@ -161,7 +162,7 @@ class TopicTraining:
         self.lexical = lexical_candidates(self.index, self.names, report=self.report, cancel=self.cancel)
 
     def _labels(self) -> list[str]:
-        """Labels of a pool with a closed set of outputs, and of its validation queries: each is its own topic."""
+        """Labels of a pool with a closed set of outputs, and of its validation queries: each is a topic."""
         if self.task.kind != "labels":
             return []
         return sorted({*self.task.labels, *(answer for query in self.asked for answer in query.answers[:1])})
@@ -183,7 +184,7 @@ class TopicTraining:
     def _zero_shot(self, query: Query) -> Request:
         return request_for(prompt_for(query, [], self.task, self.settings)[0], self.settings, self.capabilities)
 
-    # learnt
+    # training
 
     def _learn(self, run: int, budget: Budget, described: dict[str, Any]) -> TopicRun:
         for note in self.notes:
@@ -224,7 +225,7 @@ class TopicTraining:
         return TopicRun(run, self.llm.name, usage_of([*replies, *answers]), metrics)
 
     def _core(self, replies: Sequence[Result]) -> tuple[list[str], Float32s, Links]:
-        """The topics, with those the LLM added, their vectors, and the core topics of the examples."""
+        """The topics, including those the LLM added, their vectors, and the core topics of the examples."""
         lexical = picked(self.lexical, self.places)
         if not self.by_llm:
             return self.names, self.name_vectors, lexical
@@ -278,13 +279,13 @@ class TopicTraining:
 
 
 def text_of(input: str, options: Sequence[str], output: str = "") -> str:
-    """What a demonstration says, for finding topics in it: its input, its options and its output, apart."""
+    """The text in which a demonstration's topics are searched: its input, its options and its output, separated."""
     said = [*options, *([output] if output and output not in options else [])]
     return ". ".join([input, *said])
 
 
 def picked(links: Links, texts: Int64s) -> Links:
-    """The links of some texts, renumbered by their place in ``texts``."""
+    """The links of some texts, renumbered by their position in ``texts``."""
     lengths = np.diff(links.starts)[texts]
     at = np.repeat(links.starts[texts] - np.cumsum(lengths) + lengths, lengths) + np.arange(int(lengths.sum()))
     return links_of(len(texts), np.repeat(np.arange(len(texts)), lengths), links.topics[at], links.weights[at])

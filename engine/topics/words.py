@@ -1,4 +1,4 @@
-"""Words as topics are compared by: folded to the singular, function words known."""
+"""Normalised words for comparing topics: folded to the singular, function words known."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ FUNCTION_WORDS = frozenset(
     thanks thats theres wasnt werent whats wheres whos whys wont wouldnt youre
     """.split()  # noqa: SIM905
 )
-"""English words that name no topic at either end of a phrase; words that stand nearly everywhere in a pool are found
-by counting."""
+"""English words that name no topic at either end of a phrase; words that occur nearly everywhere in a pool are found by
+counting."""
 
 
 def fold(text: str) -> str:
-    """The words of a text, lower case and singular, one blank between them: how two phrases are compared."""
+    """The words of a text, lower case and singular, separated by single blanks: the form in which phrases are
+    compared."""
     return " ".join(singular(word) for word in _WORD.findall(text.lower().replace("_", " ")))
 
 
