@@ -1,4 +1,4 @@
-"""What is wrong with the pool before any LLM is asked: `check`."""
+"""`check`: suspicious rows, found without an LLM."""
 
 from __future__ import annotations
 

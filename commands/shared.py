@@ -85,7 +85,7 @@ def fail(what: str, fix: str, code: int) -> NoReturn:
 
 
 def tell_waiting(what: str, waited: float) -> None:
-    """Report once on stderr what a command is waiting for. Ctrl-C stops the wait, except in a thread that saves paid
+    """Report once on stderr what a command is waiting for. Ctrl-C stops the wait, except in a thread that stores paid
     answers."""
     token = state.cancel
     if token and token.cancelled and threading.current_thread() is threading.main_thread():

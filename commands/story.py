@@ -1,4 +1,4 @@
-"""The demo: a curation session on the sample data, step by step, with the embedded encoder and reader."""
+"""The demo: a curation session on the sample data, step by step, with the built-in encoder and reader."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ SAMPLE = Path(__file__).parents[1] / "sample_data" / "support"
 QUESTION = "my parcel still has not come, where is it?"
 FACTS = Path(__file__).parents[1] / "sample_data" / "facts"
 CALIBRATED = 40
-"""Queries of the fact set that the demo calibrates."""
+"""Number of queries of the fact set that the demo calibrates."""
 
 LISTED = 5
-"""Entries of the ledger and gaps that are shown."""
+"""Number of ledger entries and gaps shown."""
 
 UNTRAINED = ("zero", "random", "bm25", "dense", "dpp", "set-bsr")
 TRAINED = ("bm25", "dense", "set-bsr", "ranker", "topick")

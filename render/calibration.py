@@ -1,4 +1,4 @@
-"""Calibration on the terminal: one query's rounds, or a set's figures as tables and text plots."""
+"""Output of `calibrate`: the rounds of one query, or the figures of a set as tables and text plots."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ STAND_IN = (
     "the offline reader is not an LLM: it applies the scores by a fixed rule and cannot show whether an LLM would"
 )
 MOST = 10
-"""Failed queries that are named."""
+"""Maximum failed queries that are listed."""
 EXCERPT = 120
-"""Characters of a document that are shown; ``--json`` has all."""
+"""Characters shown of a document; ``--json`` has all."""
 
 
 def show_calibrated(done: QueryCalibration | SetCalibration) -> None:
-    """What a run of ``calibrate`` found, of one query or of a set."""
+    """The result of ``calibrate``, for one query or for a set."""
     if isinstance(done, QueryCalibration):
         show_calibration(done)
     else:
@@ -84,7 +84,8 @@ def show_calibration(done: QueryCalibration) -> None:
 
 
 def show_calibrations(done: SetCalibration) -> None:
-    """A set of queries: arms, rounds of the first arm, its transitions, and what uncertainty tells."""
+    """A set of queries: arms, rounds of the first arm, its transitions, and how well uncertainty separates right from
+    wrong."""
     arms = done.figures.arms
     if not arms:
         show_text("no reference answers, so no accuracy; --json has all rounds")
@@ -109,7 +110,7 @@ def show_calibrations(done: SetCalibration) -> None:
 
 
 def _show_outcome(done: SetCalibration) -> None:
-    """What the rounds did to the first answers, said whichever way it went."""
+    """The effect of the rounds on the first answers, good or bad."""
     pairs = []
     for query in done.queries:
         by_round = {round_.round: round_.correct for round_ in query.rounds}

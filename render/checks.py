@@ -1,4 +1,4 @@
-"""What is wrong with a pool: counts by kind, then the worst rows."""
+"""Output of `check`: counts by kind, then the worst rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .tables import show_table, show_text
 
 
 def show_checks(found: CheckReport, limit: int) -> None:
-    """``limit``: the most findings that are listed."""
+    """``limit``: maximum findings that are listed."""
     prunable = Counter(one.kind for one in found.rows if one.prunes)
     sources = {
         kind: Counter(one.source for one in found.rows if one.kind == kind).most_common(1)

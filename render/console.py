@@ -1,4 +1,4 @@
-"""The consoles of rich through which tables, colours and bars reach stdout and stderr."""
+"""The rich consoles for tables, colours and bars on stdout and stderr."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .terminal import past
 
 
 class SafeConsole(Console):
-    """Writes to stdout or stderr the colours and cursor movements that rich makes, and of texts nothing of the kind,
-    nor markup."""
+    """Writes rich's own colours and cursor movements to stdout or stderr, but no control characters or markup from
+    texts."""
 
     def __init__(self, stream: Any, width: int | None = None, soft_wrap: bool = False) -> None:
         super().__init__(
@@ -29,11 +29,11 @@ class SafeConsole(Console):
 
 
 def stdout() -> SafeConsole:
-    """Where data goes. Off a terminal nothing is cut to a width, unless the environment's COLUMNS asks for one."""
+    """For data. If it is not a terminal, nothing is cut to a width unless the environment variable COLUMNS is set."""
     fitted = sys.stdout.isatty() or "COLUMNS" in os.environ
     return SafeConsole(sys.stdout, width=None if fitted else 200, soft_wrap=not fitted)
 
 
 def stderr() -> SafeConsole:
-    """Where narration goes."""
+    """For messages."""
     return SafeConsole(sys.stderr, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""What asking the LLM would cost, and what the LLM can do."""
+"""Output of cost estimates and of the capabilities of an LLM."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def show_plan(dry_run: DryRun, name: str = "") -> None:
 
 
 def plan_rows(dry_run: DryRun) -> list[tuple[str, str]]:
-    """What a run would ask and cost, by name, and where prompts would go if they leave this machine."""
+    """What a run would ask and cost, as labels and values, and where prompts would go if they leave this machine."""
     plan = dry_run.plan
     price = "unknown: set price_in and price_out"
     if plan.cost is not None:
@@ -34,7 +34,7 @@ def plan_rows(dry_run: DryRun) -> list[tuple[str, str]]:
 
 
 def show_check(found: Check) -> None:
-    """What an LLM was seen to do."""
+    """The probed capabilities of an LLM."""
     able = found.capabilities
     rows: list[list[Any]] = [["LLM", found.llm], ["reachable", found.reachable]]
     if found.latency is not None:

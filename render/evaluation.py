@@ -1,4 +1,4 @@
-"""Methods side by side."""
+"""Output of `evaluate`: methods in one table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def show_evaluation(report: EvaluationReport) -> None:
-    """The comparison of methods and what it was measured on."""
+    """The comparison of methods and its setup."""
     methods, setup = report.methods, report.setup
     columns: dict[str, Callable[[str, MethodFigures], Any]] = {
         "method": lambda name, row: name,
@@ -66,7 +66,7 @@ def _p_value(row: MethodFigures) -> Text | None:
 
 
 def p_value(p: float) -> Text:
-    """A p-value as tables show it."""
+    """A p-value formatted for tables."""
     return Text("< .001" if p < 0.001 else f"{p:.3f}", justify="right")
 
 

@@ -1,4 +1,4 @@
-"""Jobs in plain terminal output."""
+"""Output of `jobs`."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[R]):
-    """What a command that can be a job finds: how its object is read, shown, and told in the one figure that says
-    most. ``read`` raises `ValueError` for an object of another kind."""
+    """Handling of the result of a command that can be a job: read its JSON object, show it, and summarise it in one
+    figure. ``read`` raises `ValueError` for an object of another kind."""
 
     read: Callable[[Any], R]
     show: Callable[[R], None]
@@ -81,7 +81,7 @@ PARTS: dict[str, Kind[Any]] = {
     "ranker": Kind(RankerRun.from_json, show_ranker, _best_epoch),
     "topics": Kind(TopicRun.from_json, show_topic_training, _precision),
 }
-"""What is trained, by name."""
+"""The trainings, by name."""
 
 
 def _read_parts(told: Any) -> dict[str, Any]:
@@ -111,7 +111,7 @@ KINDS: dict[tuple[str, ...], Kind[Any]] = {
 """The commands that can be jobs."""
 
 ODD = (ValueError, LookupError, ArithmeticError)
-"""What becomes of a result that no command wrote: a folder may have come from elsewhere."""
+"""Errors from a result that no command wrote: a folder may have been copied from elsewhere."""
 
 
 def _kind_of(job: Job) -> Kind[Any] | None:
@@ -120,7 +120,8 @@ def _kind_of(job: Job) -> Kind[Any] | None:
 
 
 def dry_run_rows(told: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What a command that can be a job would do and cost, by name, from what its ``--dry-run --json`` told."""
+    """What a command that can be a job would do and cost, as labels and values, from its ``--dry-run --json``
+    object."""
     if "to_ask" in told:
         return plan_rows(DryRun.from_json(told))
     if "counts" in told:
@@ -132,7 +133,7 @@ def dry_run_rows(told: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def show_jobs(found: Sequence[Job]) -> None:
-    """Jobs, how far each is, and what it runs."""
+    """Jobs with their progress and command."""
     rows = [[job.number, state_of(job), outcome(job, live_of(job)), took(job), job.command] for job in found]
     show_table(["#", "state", "", "took", "command>"], rows)
 
@@ -168,7 +169,7 @@ def outcome(job: Job, live: Live) -> str:
 
 
 def took(job: Job, now: float | None = None) -> str:
-    """How long a job ran, or runs."""
+    """How long a job ran or has been running."""
     if job.started is None:
         return ""
     return duration((job.ended or now or time.time()) - job.started)
@@ -182,7 +183,7 @@ def duration(seconds: float) -> str:
 
 
 def show_result(job: Job, done: Mapping[str, Any]) -> None:
-    """What a finished job printed, as its command shows it in the foreground."""
+    """The result of a finished job, as its command shows it in the foreground."""
     if kind := _kind_of(job):
         with suppress(*ODD):
             kind.show(kind.read(done))

@@ -1,4 +1,4 @@
-"""What goes into a workspace and what comes out of it, in plain terminal output."""
+"""Output of `index` and `export`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_SKIPPED = 20
 
 
 def show_index(done: IndexReport) -> None:
-    """What an index run did, and the first bad rows by file and line."""
+    """The result of an index run, and the first bad rows by file and line."""
     show_table(["", ""], index_rows(done))
     if done.skipped:
         rows = [[one.file, one.line, one.reason] for one in done.skipped[:MOST_SKIPPED]]
@@ -24,7 +24,7 @@ def show_index(done: IndexReport) -> None:
 
 
 def index_rows(done: IndexReport) -> list[tuple[str, str]]:
-    """Label and value; a dry run knows nothing of repeats and leaks."""
+    """Labels and values; a dry run has no duplicates and leaks."""
     found = [
         ("pool", f"{done.demonstrations:,} demonstrations from {done.sources:,} source(s), task: {done.task}"),
         ("queries", f"{done.validation:,} validation, {done.test:,} test"),
@@ -47,10 +47,10 @@ def show_export(done: ExportReport) -> None:
 
 
 def export_rows(done: ExportReport) -> list[tuple[str, str]]:
-    """Label and value of an export's dry run."""
+    """Labels and values of an export's dry run."""
     return [("writes", exported(done)), ("to", done.out), ("as", done.format), ("manifest", done.manifest)]
 
 
 def exported(done: ExportReport) -> str:
-    """How many rows of which split."""
+    """Number of rows by split."""
     return ", ".join(f"{count:,} {split}" for split, count in done.exported.items() if count)

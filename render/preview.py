@@ -1,4 +1,4 @@
-"""A query looked at: its demonstrations, why they were chosen, what the LLM answers."""
+"""Output of `preview`: the demonstrations of a query, why they were selected, and the LLM's answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 LEAST_NEEDS, FAINT = 5, 0.05
-"""Required topics that are listed whatever their strength, and the strength from which the others are."""
+"""Number of required topics that are always listed; others only from this strength on."""
 
 
 def show_preview(seen: Preview, explain: bool = False) -> None:
@@ -48,7 +48,7 @@ def show_preview(seen: Preview, explain: bool = False) -> None:
 
 
 def show_needs(seen: Preview) -> None:
-    """The topics a query requires, what the LLM knows of them, and what each pick adds."""
+    """The topics a query requires, the LLM's knowledge of them, and what each pick adds."""
     strong = [need for i, need in enumerate(seen.needs) if i < LEAST_NEEDS or need.required >= FAINT]
     rows = [[need.topic, Text(bar(need.required)), need.required, need.knowledge] for need in strong]
     show_table(["required topic", "", "required", "LLM knows"], rows)
@@ -64,9 +64,9 @@ def show_needs(seen: Preview) -> None:
 
 
 def show_stability(seen: Preview) -> None:
-    """The answer to a prompt, and to the prompt without each demonstration and in turned order."""
+    """The answer to a prompt, and to the prompt without each demonstration and in reversed order."""
     found = seen.stability
-    assert found is not None  # it was asked for
+    assert found is not None  # it was requested
     rows: list[list[Any]] = [["as selected", _said(found.whole), _sure(found.whole), None, "", ""]]
     for i, (shot, one) in enumerate(zip(found.shots, found.without, strict=True)):
         added = found.adds(i)

@@ -13,11 +13,11 @@ from ..engine.progress import Event
 from .console import stderr
 
 QUIET_SECONDS = 30.0
-"""Off a terminal, a line of progress at most this often."""
+"""Off a terminal, minimum seconds between two progress lines."""
 
 
 class Narrator:
-    """Draws `Event`s on stderr: bars where it is a terminal, else a line now and then; notes always."""
+    """Shows `Event`s on stderr: bars on a terminal, else an occasional line; notes always."""
 
     def __init__(self, quiet: bool = False) -> None:
         self._quiet = quiet

@@ -1,4 +1,4 @@
-"""The ranker: how training went, what it saw each demonstration do."""
+"""Output of the ranker: the training, and the ledger of demonstrations."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 MOST_BATCHES = 12
-"""Batches of a training run that are listed: the first and the last."""
+"""Maximum batches listed of a training run: the first and the last."""
 
 
 def show_ranker(done: RankerRun) -> None:
-    """How training went, batch by batch in brief, and what the ranker is worth on held-out queries."""
+    """The training, batch by batch in short form, and the ranker's accuracy on held-out queries."""
     metrics = done.metrics
     batches = metrics.batches
     shown = batches if len(batches) <= MOST_BATCHES else [*batches[: MOST_BATCHES // 2], *batches[-MOST_BATCHES // 2 :]]
@@ -40,7 +40,7 @@ def show_ranker(done: RankerRun) -> None:
 
 
 def show_ledger(found: Sequence[LedgerEntry]) -> None:
-    """What single demonstrations did to answers."""
+    """The effects of single demonstrations on answers."""
     rows = [
         [
             s.id,
@@ -59,7 +59,7 @@ def show_ledger(found: Sequence[LedgerEntry]) -> None:
 
 
 def show_flips(found: Sequence[Flip]) -> None:
-    """The queries whose answer turned when a demonstration was added."""
+    """The queries whose answer flipped when a demonstration was added."""
     rows = [
         [f.query_id, f.query_input, f.answer_before, f.answer_after, "helped" if f.helped else "hurt", len(f.shown)]
         for f in found

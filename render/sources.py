@@ -1,4 +1,4 @@
-"""Sources: what was learnt of them, what pruning does, what an audit finds."""
+"""Output of source importance: learnt scores, pruning, audits."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 MOST_SOURCES = 40
-"""Sources an audit lists, the lowest first."""
+"""Maximum sources listed by an audit, the lowest first."""
 
 
 def show_sources(found: Sequence[SourceSummary]) -> None:
-    """Sources, heaviest first once something was learnt of them."""
+    """Sources, by descending weight after training."""
     learnt = any(s.weight is not None for s in found)
     rows = [
         [
@@ -44,7 +44,7 @@ def show_sources(found: Sequence[SourceSummary]) -> None:
 
 
 def show_training(done: SourceRun) -> None:
-    """What a run of ``train sources`` found and what to do next."""
+    """The result of ``train sources`` and the next step."""
     metrics = done.metrics
     show_text(
         f"run {done.run}: {done.usage.calls:,} answers of {done.llm}, {done.usage.cached_calls:,} from the cache; "
@@ -55,7 +55,7 @@ def show_training(done: SourceRun) -> None:
 
 
 def show_tuned(tuned: Tuned) -> None:
-    """The pruning curve and what was chosen on it."""
+    """The pruning curve and the chosen threshold."""
     kept = len(tuned.kept)
     rows = [
         [threshold, dropped, kept + len(tuned.pruned) - dropped, Text(bar(accuracy, 20)), accuracy,

@@ -1,7 +1,7 @@
 """Tables and lines of text on stdout, shared by all commands.
 
-Texts reach rich as they are, never as markup; `console.SafeConsole` makes all of them visible on their way out. `cell`
-and `display_line` are for what has to stay on one line.
+Texts are passed to rich as plain text, never as markup; `console.SafeConsole` makes control characters visible on
+output. `cell` and `display_line` are for text that has to stay on one line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NARROW = 16
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str = "", note: str = "") -> None:
-    """A table with numbers to the right; a column named ``x>`` takes the room that is left."""
+    """A table with right-aligned numbers; a column named ``x>`` takes the remaining width."""
     numeric = [
         bool(rows) and all(isinstance(row[i], (int, float, type(None))) for row in rows) for i in range(len(columns))
     ]
@@ -41,7 +41,7 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str
             justify="right" if right else "left",
             no_wrap=not wide,
             ratio=1 if wide else None,
-            min_width=widest if widest <= NARROW else None,  # figures are never cut, texts give way
+            min_width=widest if widest <= NARROW else None,  # figures are never cut, texts are
             overflow="ellipsis",
         )
     for line in cells:
@@ -53,7 +53,7 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str
 
 
 def cell(value: Any) -> Text:
-    """A value as a table shows it."""
+    """A value formatted for a table."""
     if value is None:
         return Text("–", style="dim")
     if isinstance(value, bool):
@@ -66,7 +66,7 @@ def cell(value: Any) -> Text:
 
 
 def show_text(text: str, style: str = "") -> None:
-    """Lines of a pool's or an LLM's text, made safe."""
+    """Lines of a pool's or an LLM's text, made safe to display."""
     stdout().print(Text(display_text(text), style=style))
 
 

@@ -1,8 +1,8 @@
-"""The one door to stdout and stderr: whatever is written there passes `display_text` on its way.
+"""All output to stdout and stderr: everything is passed through `display_text`.
 
-`guard` puts a `Stream` in the place of both, so that also what Python, Typer or a library writes of its own accord (a
-warning, a usage error, a log line) is made visible instead of acting on the terminal. JSON for programs, and consoles
-of rich that have made their texts safe themselves (`console.SafeConsole`), write `past` it.
+`guard` replaces both by a `Stream`, so that output of Python, Typer or a library (a warning, a usage error, a log line)
+also has its control characters made visible. JSON for programs, and rich consoles that have made their texts safe
+themselves (`console.SafeConsole`), write with `past`.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from ..engine.errors import CurateError
 from ..engine.pool.display import display_json, display_line, display_text, encodable_json
 
 LONGEST = 2_000
-"""Characters of an error that are shown; ``--json`` has all."""
+"""Characters shown of an error; ``--json`` has all."""
 
 READER_GONE = 141
 """Exit code if stdout is closed, as shells report for SIGPIPE."""
 
 
 class Stream:
-    """stdout or stderr; ``safe`` where what is written has been made safe already.
+    """stdout or stderr; ``safe`` if the written text was made safe before.
 
-    A reader of stdout that is gone ends the process quietly, any other fault of stdout is a `CurateError`. stderr is
-    narration: work goes on without it.
+    If the reader of stdout is gone, the process ends silently; any other error of stdout is a `CurateError`. Errors of
+    stderr are ignored, because it only has messages.
     """
 
     def __init__(self, raw: TextIO, narration: bool, safe: bool = False) -> None:
@@ -54,7 +54,7 @@ class Stream:
             self._failed(error)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "buffer":  # bytes would go past
+        if name == "buffer":  # writing bytes would bypass the guard
             raise AttributeError(name)
         return getattr(self.raw, name)
 
@@ -68,8 +68,8 @@ class Stream:
 
 
 def guard() -> None:
-    """Let nothing reach stdout and stderr but through a `Stream`, whatever the terminal's encoding can hold; a stream
-    that was closed is one that drops everything."""
+    """Replace stdout and stderr by `Stream`s, for any terminal encoding; a closed stream is replaced by one that drops
+    everything."""
     _open_what_is_closed()
     for name in ("stdout", "stderr"):
         raw = getattr(sys, name)
@@ -83,7 +83,7 @@ def guard() -> None:
 
 
 def past(stream: Any) -> TextIO:
-    """The same stream for what has been made safe already."""
+    """The same stream for text that was made safe before."""
     stream = getattr(stream, "rich_proxied_file", stream)  # while rich draws its bars
     if isinstance(stream, Stream):
         return cast(TextIO, Stream(stream.raw, stream.narration, safe=True))
@@ -91,20 +91,20 @@ def past(stream: Any) -> TextIO:
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """A line for people."""
+    """A line for the user."""
     out = sys.stderr if err else sys.stdout
     out.write(display_line(text) + "\n")
     out.flush()
 
 
 def narrate(text: str) -> None:
-    """Lines for people, on stderr."""
+    """Lines for the user, on stderr."""
     sys.stderr.write(display_text(text).rstrip("\n") + "\n")
     sys.stderr.flush()
 
 
 def print_json(fields: Mapping[str, Any]) -> None:
-    """The one object of ``--json``: in a pipe with its text as it is, on a terminal with `display_json`."""
+    """The object of ``--json``: unchanged text in a pipe, `display_json` on a terminal."""
     out = past(sys.stdout)
     unicode = (getattr(out, "encoding", None) or "utf-8").lower().startswith("utf")
     told = json.dumps({"schema_version": JSON_VERSION, **fields}, ensure_ascii=not unicode, default=str)
@@ -118,7 +118,7 @@ def complain(what: str, fix: str, code: int, as_json: bool) -> None:
         sys.stdout.flush()
     if as_json:
         told = json.dumps({"schema_version": JSON_VERSION, "error": what, "fix": fix, "exit_code": code})
-        sys.stderr.write(display_json(told) + "\n")  # DEL is the one character that JSON leaves as it is
+        sys.stderr.write(display_json(told) + "\n")  # DEL is the only control character that JSON does not escape
     else:
         sys.stderr.write(f"error: {display_line(what, LONGEST)}\n")
         if fix:
@@ -127,23 +127,24 @@ def complain(what: str, fix: str, code: int, as_json: bool) -> None:
 
 
 def end(code: int) -> NoReturn:
-    """End the process; what stdout still holds goes out first."""
+    """End the process; flush stdout first."""
     sys.stdout.flush()
     raise SystemExit(code)
 
 
 def _discard(raw: TextIO) -> None:
-    """Have what the stream still holds, and whatever comes, go nowhere: the interpreter flushes it at the end."""
+    """Discard what the stream still holds and all later output: the interpreter flushes it at the end."""
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, raw.fileno())
         os.close(nowhere)
-    except (OSError, ValueError):  # it has no descriptor, or was closed
+    except (OSError, ValueError):  # no file descriptor, or closed
         pass
 
 
 def _open_what_is_closed() -> None:
-    """The next file opened would take the number of a closed stdout or stderr, and be written into."""
+    """Otherwise the next opened file would get the number of a closed stdout or stderr, and output would be written
+    into it."""
     for number in range(3):
         try:
             os.fstat(number)

@@ -1,4 +1,4 @@
-"""Topics, gaps and topic training on a plain terminal."""
+"""Output of topics, gaps and topic training."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def show_topic_training(done: TopicRun) -> None:
-    """What was learnt, how well the predictor does on held-out rows, and what to do next."""
+    """The result of ``train topics``: the predictor's quality on held-out rows, and the next step."""
     metrics = done.metrics
     fit = metrics.fit
     rows = [
@@ -56,7 +56,7 @@ def show_topics(found: Sequence[TopicStanding], total: int) -> None:
 
 
 def show_gaps(found: Sequence[Gap]) -> None:
-    """What to collect next, the gravest first."""
+    """What to collect next, the most severe first."""
     if not found:
         show_text("no gaps: all topics that validation queries need are known or covered")
         return

@@ -1,4 +1,4 @@
-"""From settings to a backend and from a query to a request: what every part that asks an LLM does the same way."""
+"""From settings to a backend and from a query to a request, for all parts that call an LLM."""
 
 from __future__ import annotations
 
@@ -20,18 +20,16 @@ from .types import Backend, Capabilities, Encode, Request, Sampling
 
 
 def opened(settings: Settings, encode: Encode) -> Backend:
-    """The backend that ``settings.llm`` names; ``encode`` is for the embedded reader. Every LLM that is asked comes
-    from here.
+    """The backend that ``settings.llm`` names; ``encode`` is for the built-in reader. All LLM calls go through it.
 
-    Raises `UsageError` for a spec that names no backend, `UnconfirmedServer` for a server that only the workspace's
-    own file names.
+    Raises `UsageError` for an invalid spec, `UnconfirmedServer` for a server that only the workspace's own file names.
     """
     check_server(settings)
     return open_backend(settings.llm, llm_settings(settings), encode, settings.encoder)
 
 
 def check_server(settings: Settings) -> None:
-    """Raise `UnconfirmedServer` where prompts would go to a server that the user neither named nor confirmed."""
+    """Raise `UnconfirmedServer` if prompts would go to a server that the user neither named nor confirmed."""
     if settings.base_url_by and not parse(settings.llm).local:
         trust.require(settings.base_url, settings.base_url_by)
 
@@ -49,7 +47,7 @@ def backend_for(settings: Settings, encode: Encode, report: Report = silent) -> 
 
 
 def destination(settings: Settings) -> str:
-    """The model and server that prompts are sent to, in words; empty where they stay on this machine."""
+    """The model and server that prompts are sent to, as text; empty if they stay on this machine."""
     chosen = parse(settings.llm)
     if chosen.local:
         return ""
@@ -58,7 +56,7 @@ def destination(settings: Settings) -> str:
 
 
 def llm_settings(settings: Settings) -> LLMSettings:
-    """The part of the settings that says how an LLM is reached."""
+    """The part of the settings about access to the LLM."""
     return LLMSettings(
         base_url=settings.base_url or None,
         device=settings.device,
@@ -70,25 +68,26 @@ def llm_settings(settings: Settings) -> LLMSettings:
 
 
 def price_of(settings: Settings) -> Price | None:
-    """What the LLM that the settings name costs, None when that is not known; a local model is free."""
+    """The price of the configured LLM, None if it is not known; a local model is free."""
     return FREE if parse(settings.llm).local else price_set(settings)
 
 
 def price_set(settings: Settings) -> Price | None:
-    """What the user said a million tokens cost, None where they did not."""
+    """The price per million tokens set by the user, None if not set."""
     if settings.price_in is None or settings.price_out is None:
         return None
     return Price(settings.price_in, settings.price_out)
 
 
 def prompt_budget(settings: Settings, capabilities: Capabilities) -> int | None:
-    """Tokens a prompt may have so that an answer still fits; None where the LLM's limit is not known."""
+    """Maximum tokens of a prompt that leave room for an answer; None if the LLM's limit is not known."""
     limit = settings.context_tokens or capabilities.context_tokens
     return limit - settings.max_tokens if limit else None
 
 
 def request_for(prompt: Prompt, settings: Settings, capabilities: Capabilities) -> Request:
-    """How a prompt is answered: its choices scored where the LLM can and the setting allows, else generated."""
+    """The request for a prompt: its choices are scored if the LLM can and the setting allows it, else the answer is
+    generated."""
     if settings.answers == "score" and prompt.choices and not capabilities.scoring:
         raise UsageError("this LLM cannot score given options", "--answers generate, or --llm hf:PATH")
     score = bool(prompt.choices) and capabilities.scoring and settings.answers != "generate"
@@ -104,7 +103,8 @@ def prompt_for(
     backend: Backend | None = None,
     limit: int | None = None,
 ) -> tuple[Prompt, int]:
-    """The prompt of a selection, and how many of the lowest-ranked demonstrations did not fit into ``limit`` tokens."""
+    """The prompt for a selection, and how many of the lowest-ranked demonstrations did not fit into ``limit``
+    tokens."""
 
     def build(asked: Query, shown: Sequence[Demonstration]) -> Prompt:
         return build_prompt(asked, shown, task, settings.template, settings.order)

@@ -1,7 +1,7 @@
-"""What may be spent: calls and money are reserved before a call is sent and settled with what it used.
+"""Budgets: calls and money are reserved before a call is sent and settled with its actual usage.
 
-A limit looked at afterwards overshoots by everything in flight. There is no table of vendors' prices here: prices
-change by the week, so they come from the user's settings.
+A limit checked only afterwards would be exceeded by everything in flight. There is no table of vendors' prices here:
+prices change often, so they come from the user's settings.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from ..errors import UsageError
 from .types import Answer
 
 SPREAD = (0.7, 1.5)
-"""How far a server's token count lies from an estimate made without its tokeniser: low and high factor."""
+"""Factors (low, high) between an estimate without the tokeniser and a server's token count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """US dollars for a million tokens read and written."""
+    """US dollars per million prompt and completion tokens."""
 
     input_per_million: float
     output_per_million: float
@@ -34,16 +34,16 @@ FREE = Price(0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Room kept for one call."""
+    """The part of a budget reserved for one call."""
 
     cost: float
 
 
 class Budget:
-    """Limits over a whole command, shared by all of its `ask` calls; every method may be called from any thread.
+    """Limits for a whole command, shared by all of its `ask` calls; every method may be called from any thread.
 
-    ``max_calls`` bounds the requests that a server may charge for: an answer, a broken or refused answer, a timeout.
-    A request turned away (rate limit, 5xx, bad request) is given back. ``max_cost`` is in US dollars; it needs a
+    ``max_calls`` limits the requests that a server may charge for: an answer, a malformed or refused answer, a timeout.
+    A rejected request (rate limit, 5xx, bad request) is not counted. ``max_cost`` is in US dollars; it needs a
     ``price``, else `UsageError`.
     """
 
@@ -68,7 +68,7 @@ class Budget:
         self._lock = threading.Lock()
 
     def reserve(self, tokens_in: float, tokens_out: float) -> Reservation | None:
-        """Keep room for a call of at most so many tokens; None when there is not enough left."""
+        """Reserve budget for a call of at most so many tokens; None if there is not enough left."""
         cost = self.price.cost(tokens_in, tokens_out) if self.price else 0.0
         with self._lock:
             if self.max_calls is not None and self.calls + self._held_calls >= self.max_calls:
@@ -80,7 +80,7 @@ class Budget:
             return Reservation(cost)
 
     def release(self, reservation: Reservation) -> None:
-        """The call was turned away, nothing was charged."""
+        """Release the reservation of a rejected call, which costs nothing."""
         with self._lock:
             self._held_calls -= 1
             self._held_cost -= reservation.cost
@@ -100,7 +100,7 @@ class Budget:
                 self.cost += self.price.cost(answer.tokens_in, answer.tokens_out)
 
     def describe(self) -> str:
-        """The limit in words, for the message when it is reached."""
+        """The limit as text, for the message when it is reached."""
         limits = []
         if self.max_calls is not None:
             limits.append(f"{self.calls:,} of {self.max_calls:,} calls made")

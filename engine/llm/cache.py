@@ -1,4 +1,4 @@
-"""What makes two calls the same call, and the way from an answer to its row in the workspace and back."""
+"""The identity of a call, and the conversion between an answer and its row in the workspace."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCHEMA = 1
 
 
 def canonical(value: Any) -> str:
-    """JSON with one spelling for each value: sorted keys, no white space, ASCII, no nan."""
+    """JSON with exactly one form for each value: sorted keys, no white space, ASCII, no nan."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
@@ -34,7 +34,7 @@ def call_key(identity: Mapping[str, Any], request: Request) -> bytes:
         "score": bool(request.score),
         "sampling": {
             "max_tokens": int(sampling.max_tokens),
-            "temperature": float(sampling.temperature),  # 0 and 0.0 are one temperature
+            "temperature": float(sampling.temperature),  # 0 and 0.0 are the same temperature
             "top_p": float(sampling.top_p),
             "seed": int(sampling.seed),
             "stop": list(sampling.stop),
@@ -47,7 +47,7 @@ def call_key(identity: Mapping[str, Any], request: Request) -> bytes:
 
 
 def label(backend: Backend) -> str:
-    """The LLM's name in tables: its spec, and the server where one was named."""
+    """The LLM's name in tables: its spec, and the server if one was given."""
     server = backend.identity().get("base_url")
     return f"{backend.spec} at {server}" if server else backend.spec
 

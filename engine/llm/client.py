@@ -1,4 +1,4 @@
-"""The chosen LLM for one piece of paid work: it says what asking would cost, and asks."""
+"""The configured LLM, for one piece of paid work: it estimates the cost, and asks."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from .types import Answer, Backend, Capabilities, Request, Result
 from .usage import Usage, usage_of
 
 UNUSABLE = 0.05
-"""Share of answers that may answer nothing without a word about it."""
+"""Share of unusable answers above which a warning is reported."""
 
 
 @dataclass
 class LLMClient:
-    """One LLM, asked with the settings' options, its answers kept in the workspace's call cache.
+    """One LLM with the settings' options; its answers are stored in the workspace's call cache.
 
-    ``report`` hears of progress and ``cancel`` stops it. In a ``dry_run`` not even a probe is sent.
+    ``report`` receives progress events and ``cancel`` stops the work. In a ``dry_run`` not even a probe is sent.
     """
 
     workspace: Workspace
@@ -45,25 +45,25 @@ class LLMClient:
 
     @property
     def price(self) -> Price | None:
-        """What tokens cost, None where that is not known."""
+        """The price of tokens, None if it is not known."""
         return FREE if self.backend.local else price_set(self.settings)
 
     @cached_property
     def capabilities(self) -> Capabilities:
-        """What the LLM can do, found out when it is first needed. Raises as `probing.probe` does."""
+        """What the LLM can do, probed on first use. Raises as `probing.probe` does."""
         return probing.capabilities(self.workspace, self.backend, dry_run=self.dry_run, cancel=self.cancel)
 
     def plan(self, requests: Sequence[Request]) -> Plan:
-        """What `ask` would do with the requests and cost; nothing is sent."""
+        """What `ask` would do with the requests, and the cost; nothing is sent."""
         return planning.plan(self.workspace, self.backend, requests, self.price)
 
     def known(self, requests: Sequence[Request]) -> list[Answer | None]:
-        """The answers that the call cache has already, None where it has none; nothing is sent."""
+        """The cached answer to each request, None if there is none; nothing is sent."""
         found = runner.known_answers(self.workspace, self.backend, requests)
         return [answer and read(request, answer) for request, answer in zip(requests, found, strict=True)]
 
     def ask(self, requests: Sequence[Request], budget: Budget) -> list[Result]:
-        """One result for each request, in order. Raises as `runner.ask` does."""
+        """One result per request, in order. Raises as `runner.ask` does."""
         self.cancel.check()
         if not requests:
             return []
@@ -74,7 +74,7 @@ class LLMClient:
         return answers
 
     def _warn(self, usage: Usage) -> None:
-        """Say so where many answers answer nothing: figures made of them mean little."""
+        """Warn if many answers are unusable: figures computed from them mean little."""
         if usage.unusable <= usage.calls * UNUSABLE:
             return
         note = f"{usage.unusable:,} of {usage.calls:,} answers of {self.name} answer nothing"
@@ -92,7 +92,7 @@ def client_for(
     *,
     dry_run: bool = False,
 ) -> Iterator[LLMClient]:
-    """The LLM that the settings name, released at the end of the block. Raises as `asking.opened` does."""
+    """The LLM named in the settings, closed at the end of the block. Raises as `asking.opened` does."""
     told = silent if dry_run else report
     with backend_for(settings, encode_for_reader(workspace, settings), told) as backend:
         yield LLMClient(workspace, backend, settings, report, cancel or CancelToken(), dry_run)
@@ -102,10 +102,10 @@ Found = TypeVar("Found", covariant=True)
 
 
 class PaidWork(Protocol[Found]):
-    """Work that asks an LLM, made ready: its prompts are known, nothing has been asked yet."""
+    """Prepared work that calls an LLM: its prompts are known, nothing has been sent yet."""
 
     def cost(self) -> Plan:
         """What is left to ask, and what it would cost."""
 
     def run(self, budget: Budget) -> Found:
-        """Ask within the budget, keep what comes out and return it."""
+        """Ask within the budget, store the results and return them."""

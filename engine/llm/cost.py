@@ -1,4 +1,4 @@
-"""What asking would take: counted beforehand, and the object of ``--dry-run --json``."""
+"""Cost estimates: the plan, and the object of ``--dry-run --json``."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ..contract import SPREAD
 class Plan:
     """What `ask` would do with a list of requests.
 
-    ``distinct`` of the ``requests`` differ; ``cached`` of these are answered, ``to_ask`` are left. The token
-    counts and the ``cost`` in US dollars are ranges (low, high) for those left; the cost is None where the price
-    is not known. A local model counts its prompt tokens exactly and costs nothing.
+    ``distinct`` of the ``requests`` differ; ``cached`` of these are answered, ``to_ask`` are left. The token counts and
+    the ``cost`` in US dollars are ranges (low, high) for those left; the cost is None if the price is not known. A
+    local model counts its prompt tokens exactly and costs nothing.
     """
 
     requests: int
@@ -29,8 +29,8 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """What a piece of work would ask; ``destination`` says where its prompts would go, empty where they would stay on
-    this machine."""
+    """What a piece of work would ask; ``destination`` is where its prompts would go, empty if they stay on this
+    machine."""
 
     plan: Plan = field(metadata=SPREAD)
     destination: str
@@ -41,5 +41,5 @@ class DryRun:
 
     @classmethod
     def from_json(cls, told: object) -> DryRun:
-        """From what `as_json` gave. Raises `ValueError` for anything else."""
+        """From the output of `as_json`. Raises `ValueError` for anything else."""
         return contract.from_json(cls, told)

@@ -1,4 +1,4 @@
-"""What to do about a failure: retry, or tell the user how to fix it."""
+"""Handling of failures: retry, or tell the user how to fix it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NO_KEY_FIX = "export OPENAI_API_KEY=…, or use your own server with --base-url 
 
 def pause(attempt: int, retry_after: float | None) -> float:
     """Seconds before the attempt after number ``attempt`` (1, 2, …): doubling from half a second up to thirty, with
-    jitter so that calls that failed together do not return together. The server's own wish is the least."""
+    jitter so that calls that failed together are not retried together. The server's own request is the minimum."""
     if retry_after is None:
         return min(FIRST * 2.0 ** (attempt - 1), LONGEST) * random.uniform(0.5, 1.0)
     return retry_after + random.uniform(0.0, min(0.1 * retry_after + 0.05, 1.0))
@@ -49,7 +49,7 @@ def explain(failure: Failure, llm: str) -> LLMError:
 
 
 def count_failures(results: Iterable[Result]) -> dict[str, int]:
-    """How many requests failed, by kind: the figure that belongs beside every n."""
+    """The number of failed requests by kind, to be shown with every number of answers."""
     counts: dict[str, int] = {}
     for result in results:
         if isinstance(result, Failure):

@@ -1,8 +1,8 @@
-"""How many calls to have in flight: additive increase, multiplicative decrease.
+"""The number of calls in flight: additive increase, multiplicative decrease.
 
-Doubles until the server first says "too many requests", then grows by a twentieth for each clean round that used
-every slot. Only such a 429 cuts, and once per episode: the other calls that were in flight when it came tell nothing
-new. A 5xx stops growth without cutting, since a broken server is no sign of load.
+Doubles until the server first says "too many requests", then grows by a twentieth for each round without failures that
+used every slot. Only a 429 reduces it, and once per episode: the other calls in flight at that time carry no new
+information. A 5xx stops growth without a reduction, because a broken server does not indicate load.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 START = 8
 CUT = 0.8
 EPISODE = 10.0
-"""Seconds after a cut during which further 429s belong to the same episode."""
+"""Seconds after a reduction during which further 429s belong to the same episode."""
 
 
 class Limiter:
-    """Plain arithmetic over times given by the caller (seconds of any steady clock); holds no lock, waits nowhere."""
+    """Plain arithmetic over times given by the caller (seconds of any monotonic clock); holds no lock, never waits."""
 
     def __init__(self, ceiling: int, start: int = START) -> None:
         self.ceiling = max(ceiling, 1)
@@ -26,7 +26,7 @@ class Limiter:
         self._until = float("-inf")
 
     def answered(self, now: float, *, saturated: bool) -> None:
-        """A call came back well; ``saturated`` says that every slot was taken meanwhile."""
+        """A call succeeded; ``saturated``: every slot was in use meanwhile."""
         if not saturated or self.limit >= self.ceiling:
             return
         self._clean += 1
@@ -46,7 +46,7 @@ class Limiter:
         self._set(now, max(1, int(self.limit * CUT)))
 
     def failed(self) -> None:
-        """A 5xx, a timeout or a broken connection: the round is not clean."""
+        """A 5xx, a timeout or a broken connection: the round has a failure."""
         self._clean = 0
 
     def _set(self, now: float, limit: int) -> None:

@@ -1,7 +1,7 @@
 """The thread in which a local model computes: it stops on request, and no caller has to wait for it.
 
-A thread of `concurrent.futures` is joined before the process ends, however long it computes. One of these is not: it
-looks at a flag wherever it can, and a process that ends leaves it at most `LEAVE` seconds to notice.
+A thread of `concurrent.futures` is joined before the process ends, however long it computes. This one is not: it checks
+a flag as often as possible, and at the end of the process it has at most `LEAVE` seconds to stop.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from .types import Keep, Request, Result, Streams
 T = TypeVar("T")
 
 LEAVE = 2.0
-"""Seconds that a computation told to stop gets to do so before the process ends without it."""
+"""Seconds that a cancelled computation has to stop before the process ends without it."""
 
 INTERRUPTED = 130
-"""Exit code of a process that ends while a model still computes: only an interruption leaves one computing."""
+"""Exit code of a process that ends while a model still computes: this only happens after an interruption."""
 
 _workers: weakref.WeakSet[Worker] = weakref.WeakSet()
 _threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
 class Stopped(Exception):
-    """Raised in the computing thread when no caller waits for its result."""
+    """Raised in the computing thread if no caller waits for its result."""
 
 
 class Worker:
-    """One daemon thread that runs calls one after the other."""
+    """A daemon thread that runs calls one after the other."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -49,7 +49,7 @@ class Worker:
         _workers.add(self)
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Call ``work`` in the thread. Cancelling this returns at once; ``work`` ends at its next `check`."""
+        """Call ``work`` in the thread. Cancelling returns at once; ``work`` ends at its next `check`."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
         stop = threading.Event()
@@ -73,12 +73,12 @@ class Worker:
             stop.set()
 
     def check(self) -> None:
-        """Call it often in the thread: raises `Stopped` when no caller waits any more."""
+        """To be called often in the thread: raises `Stopped` if no caller waits any more."""
         if self._stop.is_set() or self._ending:
             raise Stopped
 
     def end(self) -> None:
-        """Let the thread end after the calls it was given; a later `run` starts another."""
+        """Let the thread end after its pending calls; a later `run` starts another."""
         with self._lock:
             if self._thread is not None:
                 self._jobs.put(None)
@@ -86,7 +86,7 @@ class Worker:
 
     def _put(self, job: Callable[[], None]) -> None:
         with self._lock:
-            if self._thread is None or not self._thread.is_alive():  # of a forked process no thread is
+            if self._thread is None or not self._thread.is_alive():  # a forked process does not have the thread
                 self._thread = threading.Thread(target=_work, args=(self._jobs,), name=self._name, daemon=True)
                 _threads.add(self._thread)
                 self._thread.start()
@@ -96,7 +96,7 @@ class Worker:
 def _work(jobs: SimpleQueue[Callable[[], None] | None]) -> None:
     while (job := jobs.get()) is not None:
         job()
-        del job  # it holds the model
+        del job  # it holds a reference to the model
 
 
 def _finish(done: asyncio.Future[T], result: T, error: Exception | None) -> None:
@@ -109,8 +109,8 @@ def _finish(done: asyncio.Future[T], result: T, error: Exception | None) -> None
 
 
 def _leave() -> None:
-    """At the end of the process. A thread that is inside a library must not meet the interpreter's end: it would
-    abort there. So, where one computes on, the process ends without the interpreter's own tidying up."""
+    """At the end of the process. A thread inside a library must not run during interpreter shutdown: it would abort
+    there. So if one is still computing, the process ends without the interpreter's clean-up."""
     for worker in list(_workers):
         worker._ending = True
         worker.end()
@@ -129,7 +129,7 @@ atexit.register(_leave)
 
 
 async def each(worker: Worker, answer: Callable[[Keep], None], keep: Keep) -> None:
-    """Run ``answer`` in the worker's thread; what it gives to its `Keep` reaches ``keep`` on the event loop."""
+    """Run ``answer`` in the worker's thread; what it passes to its `Keep` reaches ``keep`` on the event loop."""
     loop = asyncio.get_running_loop()
 
     def pass_on(results: Any) -> None:
@@ -140,7 +140,7 @@ async def each(worker: Worker, answer: Callable[[Keep], None], keep: Keep) -> No
 
 
 async def together(backend: Streams, requests: Sequence[Request]) -> list[Result]:
-    """`Backend.ask` by way of `Streams.ask_each`."""
+    """`Backend.ask` implemented with `Streams.ask_each`."""
     results: dict[int, Result] = {}
     await backend.ask_each(requests, results.update)
     return [results[i] for i in range(len(requests))]

@@ -1,7 +1,7 @@
 """One event loop in one thread, for all LLM traffic of the process.
 
-The rest of the engine is synchronous and may run in any thread, also in one whose own loop draws a screen. A loop
-that outlives the single `ask` keeps connections alive between the many small batches of a training run.
+The rest of the engine is synchronous and may run in any thread, also in one with its own loop for a screen. A loop that
+outlives a single `ask` keeps connections alive between the many small batches of a training run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .types import Backend
 T = TypeVar("T")
 
 CLOSING = 2.0
-"""Seconds that closing a backend may take: nothing depends on it."""
+"""Maximum seconds for closing a backend: nothing depends on it."""
 
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
@@ -58,7 +58,7 @@ def call_soon(function: Any, *arguments: Any) -> None:
 
 
 def remember(backend: Backend) -> None:
-    """Close this backend at exit unless it is closed already."""
+    """Close this backend at exit unless it was closed before."""
     _open.add(backend)
 
 
@@ -66,13 +66,13 @@ def close(backend: Backend) -> None:
     """Close a backend's connections, or drop its model; it may be used again afterwards. Never raises."""
     _open.discard(backend)
     closing = submit(backend.close())
-    with suppress(Exception):  # nothing of what was asked is lost by it, and what came before matters more
+    with suppress(Exception):  # no answer is lost by it, and the original error matters more
         closing.result(timeout=CLOSING)
     closing.cancel()
 
 
 def _stop() -> None:
-    """Connections belong to the loop: they are closed before it ends."""
+    """Connections belong to the loop, so they are closed before it ends."""
     global _loop, _thread
     for backend in list(_open):
         close(backend)

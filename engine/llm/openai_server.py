@@ -1,8 +1,8 @@
 """``openai:MODEL``: any OpenAI-compatible server, over HTTP.
 
-What such a server supports depends on its make, its version and the model, so nothing is taken for granted: `probe`
-finds out with a few tiny calls, and every reply is read by `replies`. The official client is used below its typed
-layer (``client.post`` and plain JSON): the same authentication, timeouts and errors at a fraction of the CPU time.
+What such a server supports depends on its software, its version and the model, so nothing is assumed: `probe` tests it
+with a few tiny calls, and every reply is parsed by `replies`. The official client is used below its typed layer
+(``client.post`` and plain JSON): the same authentication, timeouts and errors at a fraction of the CPU time.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ if TYPE_CHECKING:
 
 VENDOR = "https://api.openai.com/v1"
 NO_KEY = "none"
-"""Sent to a server of one's own, which asks for no key."""
+"""Sent to the user's own server, which needs no key."""
 
 _CHARACTERS_PER_TOKEN = 4.0
 _TOKENS_PER_MESSAGE = 4
 _CUT = 0.7
-"""A prompt that the server counts at less than this share of what its own counting predicts was cut."""
+"""If the server counts less than this share of the predicted prompt tokens, the prompt was cut."""
 _CUT_FLOOR = 1000
-"""Estimated tokens below which a count is too rough to tell a cut."""
+"""Below this many estimated tokens the count is too rough to detect a cut."""
 
 _REFUSES = re.compile(
     r"support|unknown|unrecogni[sz]ed|unexpected|not allowed|not permitted|extra (?:inputs|fields)|not available"
     r"|not enabled|incompatible|disabled",
     re.IGNORECASE,
 )
-"""A field the model does not take at all, as against a value out of range."""
+"""A field that the model does not accept at all, in contrast to a value out of range."""
 
 _OPTIONAL = ("top_logprobs", "logprobs", "temperature", "top_p", "seed", "stop", "max_tokens")
 
 
 LIKELIEST = 5
-"""Likeliest tokens asked for at each place of a chat's answer, for its entropy; llama.cpp gives no log-probabilities
-without them."""
+"""Number of most likely tokens requested at each position of a chat answer, for its entropy; llama.cpp gives no
+log-probabilities without them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How this server and model want to be asked. ``without``: fields that they refuse."""
+    """How requests to this server and model must be written. ``without``: fields that they refuse."""
 
     endpoint: str = "chat"
     without: tuple[str, ...] = ()
@@ -69,10 +69,10 @@ class Dialect:
 
 
 class OpenAIServer:
-    """The backend behind ``openai:MODEL``. One event loop at a time may use it; `close` before that loop ends.
+    """The backend behind ``openai:MODEL``. One event loop at a time may use it; call `close` before that loop ends.
 
-    The key comes from ``OPENAI_API_KEY`` when the first call is made; it is never stored, shown or part of the
-    identity. Raises `UsageError` for a base URL that is none.
+    The key is read from ``OPENAI_API_KEY`` at the first call; it is never stored, shown or part of the identity. Raises
+    `UsageError` for an invalid base URL.
     """
 
     local = False
@@ -99,11 +99,11 @@ class OpenAIServer:
         }
 
     def count_tokens(self, prompt: Prompt) -> int:
-        """An estimate: UTF-8 bytes over 4, corrected by what the probe saw this server count."""
+        """An estimate: UTF-8 bytes over 4, corrected by the server's counts in the probe."""
         return max(1, round(_estimate(prompt.messages) * self._dialect.tokens_ratio))
 
     def adopt(self, capabilities: Capabilities) -> None:
-        """Ask the way an earlier probe found (see `Adopts`)."""
+        """Use the dialect found by an earlier probe (see `Adopts`)."""
         known = capabilities.details.get("dialect")
         if isinstance(known, Mapping):
             self._dialect = Dialect(**{**known, "without": tuple(known.get("without", ()))})
@@ -113,10 +113,10 @@ class OpenAIServer:
         if client is not None:
             await client.close()
 
-    # asking
+    # requests
 
     async def ask(self, requests: Sequence[Request]) -> list[Result]:
-        """One result for each request; they are sent together (the runner sends one at a time)."""
+        """One result per request; they are sent together (the runner sends one at a time)."""
         return list(await asyncio.gather(*(self._ask_one(request) for request in requests)))
 
     async def _ask_one(self, request: Request) -> Result:
@@ -139,7 +139,7 @@ class OpenAIServer:
             return reply
         read = replies.chat_answer if dialect.endpoint == "chat" else replies.completion_answer
         try:
-            # before a probe it is unknown whether this server gives any: accept both
+            # before a probe it is unknown whether this server gives log-probabilities: accept both
             answer = read(reply, bool(dialect.logprobs) or _has_logprobs(reply))
         except replies.Malformed as error:
             return Failure("malformed", str(error))
@@ -181,10 +181,11 @@ class OpenAIServer:
             model=replies.name_of(reply.get("model")),
         )
 
-    # the wire
+    # HTTP
 
     async def _post(self, path: str, body: Mapping[str, Any]) -> Mapping[str, Any] | Failure:
-        """Send once; the parsed JSON object, or the classified failure. Never raises for what a server does."""
+        """Send once; returns the parsed JSON object, or the classified failure. Never raises for a server's
+        behaviour."""
         import httpx2
         import openai
 
@@ -212,10 +213,10 @@ class OpenAIServer:
             return Failure("request", f"the prompt is not valid Unicode: {error.reason}")
         except (openai.OpenAIError, httpx2.HTTPError) as error:
             return Failure("malformed", self._clean(f"{type(error).__name__}: {error}"))
-        except RecursionError:  # the official client writes an error's body out
+        except RecursionError:  # the official client serialises an error's body
             return Failure("malformed", "the error reply is nested too deeply")
         try:
-            # before anything is read of it: an answer that repeats the key would be kept with it
+            # before the reply is parsed: an answer that repeats the key would be stored with it
             parsed = replies.parse_body(_without_key(replies.decoded(response.content)))
         except replies.Malformed as error:
             return Failure("malformed", str(error))
@@ -237,7 +238,7 @@ class OpenAIServer:
         http = wire.Client(
             timeout=httpx2.Timeout(self.settings.timeout, connect=min(10.0, self.settings.timeout)),
             limits=limits,
-            trust_env=not _is_loopback(self.base_url),  # a proxy from the environment would swallow 127.0.0.1
+            trust_env=not _is_loopback(self.base_url),  # proxy variables would also apply to 127.0.0.1
         )
         self._client = openai.AsyncOpenAI(
             api_key=key, base_url=self.base_url, max_retries=0, timeout=self.settings.timeout, http_client=http
@@ -251,7 +252,7 @@ class OpenAIServer:
     # probing
 
     async def probe(self) -> Capabilities:
-        """A handful of tiny calls: is it there, which endpoint, log-probabilities, echo, context, how it counts."""
+        """A few tiny calls: reachability, endpoint, log-probabilities, echo, context, token counts."""
         self._dialect = Dialect("completions" if self.settings.endpoint == "completions" else "chat")
         start = time.monotonic()
         first = await self._probe_generation()
@@ -284,7 +285,7 @@ class OpenAIServer:
             self._dialect = replace(self._dialect, endpoint="completions", without=())
             second = await self._patiently(request)
             answer = second if isinstance(second, Answer) else answer
-        # one reply without them may be a slip of the server: ask again before giving up on a whole family of methods
+        # a single reply without them may be an error of the server: ask again before excluding a whole group of methods
         for _ in range(2):
             if isinstance(answer, Failure) or answer.logprobs or not self._dialect.asks_logprobs:
                 break
@@ -295,7 +296,7 @@ class OpenAIServer:
         return answer
 
     async def _patiently(self, request: Request) -> Result:
-        """`_generate` with a few retries, for probing only: the runner has the one retry loop for paid work."""
+        """`_generate` with a few retries, for probing only: paid work is retried by the runner."""
         for attempt in range(1, 5):
             answer = await self._generate(request)
             if isinstance(answer, Answer) or not answer.retryable or attempt == (2 if answer.unreachable else 4):
@@ -306,7 +307,7 @@ class OpenAIServer:
         return answer
 
     async def _probe_counting(self, first: Answer) -> tuple[float, list[str]]:
-        """How many tokens this server counts for one of our estimate, from two prompts that differ in length."""
+        """The ratio of this server's token count to our estimate, from two prompts of different length."""
         short = _probe_request("Reply with one word: is the sky blue?", max_tokens=16)
         longer = _probe_request(_PASSAGE + "\nReply with one word: is the sky blue?", max_tokens=16)
         second = await self._patiently(longer)
@@ -316,7 +317,8 @@ class OpenAIServer:
         return min(max((second.tokens_in - first.tokens_in) / predicted, 0.25), 4.0), []
 
     async def _probe_echo(self) -> bool:
-        """Whether completions really return the log-probabilities of given text, for two options of a known prompt."""
+        """Whether completions actually return the log-probabilities of given text, tested with two options of a known
+        prompt."""
         text, options = "Question: What is the capital of France?\nAnswer:", [" Paris", " seventeen green"]
         for attempt in range(1, 4):
             reply = await self._post("/completions", _echo(self.model, [text + option for option in options]))
@@ -333,7 +335,7 @@ class OpenAIServer:
         return False
 
     async def _probe_context(self) -> int | None:
-        """The longest prompt, where the list of models tells (vLLM, OpenRouter and others do)."""
+        """The maximum prompt length, if the list of models gives it (vLLM, OpenRouter and others do)."""
         for entry in await self._models():
             if entry.get("id") == self.model:
                 for field in ("max_model_len", "context_length", "max_context_length", "context_window"):
@@ -362,7 +364,7 @@ class OpenAIServer:
         return bool(names) and self.model not in names
 
     async def _names(self) -> list[str]:
-        """Of the models that the server lists."""
+        """The names of the models that the server lists."""
         return [name for entry in await self._models() if isinstance(name := entry.get("id"), str)]
 
     async def _unusable(self, failure: Failure) -> LLMError:
@@ -387,7 +389,8 @@ def _without_key(text: str) -> str:
 
 
 def _generation(model: str, request: Request, dialect: Dialect) -> tuple[str, dict[str, Any]]:
-    """Path and body of a generation. Every sampling field is sent: a server fills in omitted ones as it likes."""
+    """Path and body of a generation. Every sampling field is sent, because servers choose their own values for missing
+    ones."""
     sampling = request.sampling
     chat = dialect.endpoint == "chat"
     stop = list(sampling.stop) if chat else [BLOCK_END, *sampling.stop]
@@ -396,17 +399,17 @@ def _generation(model: str, request: Request, dialect: Dialect) -> tuple[str, di
         "max_tokens": sampling.max_tokens,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
-        # draws of one prompt must differ, and an identical seed would make them the same draw
+        # samples of one prompt must differ, and an identical seed would make them equal
         "seed": sampling.seed + sampling.repeat,
     }
     if stop:
-        body["stop"] = stop[:4]  # the API's own limit
+        body["stop"] = stop[:4]  # the maximum of the API
     if chat:
         body["messages"] = [{"role": m.role, "content": m.content} for m in request.prompt.messages]
         body["logprobs"], body["top_logprobs"] = True, LIKELIEST
     else:
         body["prompt"] = request.prompt.text
-        body["logprobs"] = 1  # some servers allow no more here
+        body["logprobs"] = 1  # some servers allow no more
     if not dialect.asks_logprobs:
         del body["logprobs"]
         body.pop("top_logprobs", None)
@@ -418,7 +421,7 @@ def _generation(model: str, request: Request, dialect: Dialect) -> tuple[str, di
 
 
 def _refused_field(failure: Failure, dialect: Dialect) -> str | None:
-    """The field of our request that the server complains about and that can be done without."""
+    """The field of our request that the server rejects and that can be omitted."""
     if failure.kind != "request" or not _REFUSES.search(failure.message):
         return None
     message = failure.message.lower().replace("'max_completion_tokens'", "")
@@ -435,7 +438,7 @@ def _refused_field(failure: Failure, dialect: Dialect) -> str | None:
 
 
 def _do_without(dialect: Dialect, field: str) -> Dialect:
-    if field in dialect.without:  # another call in flight has learnt it meanwhile
+    if field in dialect.without:  # another call in flight has found it already
         return dialect
     return replace(dialect, without=(*dialect.without, field))
 
@@ -478,7 +481,7 @@ def _checked_url(url: str) -> str:
     parts = urlsplit(url.strip())
     try:
         right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number, or beyond 65535
+    except ValueError:  # a port that is not a number, or above 65535
         right = False
     if not right:
         raise UsageError(f"'{_without_secrets(url)}' is not a base URL", "give one such as http://localhost:8000/v1")
@@ -486,7 +489,7 @@ def _checked_url(url: str) -> str:
 
 
 def _without_secrets(url: str) -> str:
-    """Scheme, host, port and path alone: user names, passwords and query strings may be secrets."""
+    """Only scheme, host, port and path: user names, passwords and query strings may be secret."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 

@@ -1,4 +1,4 @@
-"""What asking would cost: requests counted against the call cache before anything is sent."""
+"""Cost estimates: requests are counted against the call cache before anything is sent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .types import Backend, Request
 
 
 def plan(workspace: Workspace, backend: Backend, requests: Sequence[Request], price: Price | None = None) -> Plan:
-    """Count without asking: no call is made, not even a probe."""
+    """Count without sending anything, not even a probe."""
     adopt_stored(workspace, backend)
     by_key = _distinct(backend, requests)
     known = calls.lookup(workspace, by_key)
@@ -45,7 +45,7 @@ def expected_tokens(backend: Backend, request: Request) -> tuple[int, int, int]:
     """Tokens in (low, high) and out (high) of one request."""
     count = backend.count_tokens(request.prompt)
     if request.score and not backend.local:
-        count *= max(len(request.prompt.choices), 1)  # a server reads the whole prompt again for each choice
+        count *= max(len(request.prompt.choices), 1)  # a server computes the whole prompt again for each choice
     low, high = (1.0, 1.0) if backend.local else SPREAD
     out = len(request.prompt.choices) if request.score else request.sampling.max_tokens
     return round(count * low), round(count * high), out

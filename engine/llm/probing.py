@@ -1,4 +1,4 @@
-"""What an LLM can do: probed with a few tiny calls, stored for its server and model, checked before a plan runs."""
+"""Capabilities of an LLM: probed with a few tiny calls, stored for its server and model, checked before a plan runs."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ T = TypeVar("T")
 SAMPLE_TOKENS = 24
 
 TICK = 0.1
-"""Seconds between two looks at the cancel token."""
+"""Seconds between two checks of the cancel token."""
 
 UNSEEN = Capabilities(logprobs=False, scoring=False)
-"""Of an LLM that was never probed."""
+"""The capabilities assumed for an LLM that was never probed."""
 
 _probed: weakref.WeakKeyDictionary[Any, Capabilities] = weakref.WeakKeyDictionary()
 
@@ -37,10 +37,10 @@ _probed: weakref.WeakKeyDictionary[Any, Capabilities] = weakref.WeakKeyDictionar
 def probe(
     workspace: Workspace, backend: Backend, *, fresh: bool = False, cancel: CancelToken | None = None
 ) -> Capabilities:
-    """What the LLM can do: as stored for this server and model, else found out now and stored.
+    """What the LLM can do: as stored for this server and model, else probed now and stored.
 
-    ``fresh`` asks again. A probe is about five tiny calls, outside any budget. Raises `LLMError` when the LLM
-    cannot be reached, `Cancelled` on the token or on Ctrl-C.
+    ``fresh`` probes again. A probe is about five tiny calls, outside any budget. Raises `LLMError` if the LLM cannot be
+    reached, `Cancelled` on the token or on Ctrl-C.
     """
     if not fresh and (known := adopt_stored(workspace, backend)) is not None:
         return known
@@ -51,7 +51,7 @@ def probe(
     calls.save_capabilities(workspace, cache.canonical(backend.identity()), text)
     found = cache.load_capabilities(text)
     if before is not None and found.logprobs and not before.logprobs:
-        # answers of the time before would hide that it gives log-probabilities now
+        # answers cached before would hide that it gives log-probabilities now
         calls.forget(workspace, llm=cache.label(backend), only_without_logprobs=True)
     _probed[backend] = found
     return found
@@ -60,15 +60,15 @@ def probe(
 def capabilities(
     workspace: Workspace, backend: Backend, *, dry_run: bool, cancel: CancelToken | None = None
 ) -> Capabilities:
-    """What to plan with: what `probe` finds out; in a dry run, which sends nothing, what an earlier probe found,
-    and `UNSEEN` where there was none. The offline reader's probe sends nothing, so a dry run runs it too."""
+    """The capabilities to plan with: the result of `probe`; in a dry run, which sends nothing, that of an earlier
+    probe, or `UNSEEN` if there was none. The offline reader's probe sends nothing, so a dry run runs it too."""
     if not dry_run or backend.spec == "offline":
         return probe(workspace, backend, cancel=cancel)
     return adopt_stored(workspace, backend) or UNSEEN
 
 
 def adopt_stored(workspace: Workspace, backend: Backend) -> Capabilities | None:
-    """What an earlier probe found, which the backend then goes by; None where there was none. Nothing is sent."""
+    """The result of an earlier probe, which the backend then uses; None if there was none. Nothing is sent."""
     if (known := _probed.get(backend)) is not None:
         return known
     known = _stored(workspace, backend)
@@ -93,7 +93,8 @@ def require(
     instructs: bool = False,
     purpose: str = "this method",
 ) -> None:
-    """Raise `LLMError` when ``purpose`` needs what ``llm`` was seen to lack; called before the first paid call."""
+    """Raise `LLMError` if ``purpose`` needs what ``llm`` lacks according to its probe; called before the first paid
+    call."""
     lacks = [
         text
         for needed, has, text in (
@@ -113,7 +114,7 @@ def require(
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A question that `check` asked and the answer as it came; ``usable`` as `reading.read` judges it."""
+    """A question that `check` asked and the raw answer; ``usable`` as determined by `reading.read`."""
 
     question: str
     answer: str
@@ -129,7 +130,8 @@ _SAMPLES = (
 
 
 def samples(backend: Backend) -> tuple[Sample, ...]:
-    """An open question and a label, each after one demonstration, as all other prompts are; failures are left out."""
+    """An open question and a label question, each after one demonstration, in the format of all other prompts; failures
+    are left out."""
     requests = [
         Request(build_prompt(query, [shot], task), sampling=Sampling(max_tokens=SAMPLE_TOKENS))
         for query, task, shot in _SAMPLES
@@ -149,8 +151,8 @@ async def _ask_each(backend: Backend, requests: Sequence[Request]) -> list[Resul
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The outcome of `check`. ``latency``: seconds of the first tiny call, with connecting or loading;
-    ``error`` and ``fix`` are empty when it is reachable."""
+    """The result of `check`. ``latency``: seconds of the first tiny call, including connecting or loading; ``error``
+    and ``fix`` are empty if it is reachable."""
 
     llm: str
     reachable: bool
@@ -167,7 +169,7 @@ class Check:
 
 
 def check(workspace: Workspace, backend: Backend, price: Price | None = None) -> Check:
-    """Probe afresh and say how it went; does not raise for an LLM that cannot be reached."""
+    """Probe again and report the result; does not raise for an LLM that cannot be reached."""
     priced = price is not None or backend.local
     start = time.monotonic()
     try:

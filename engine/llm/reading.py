@@ -1,8 +1,8 @@
-"""From what an LLM wrote to its answer.
+"""Reading the answer from an LLM's reply.
 
-A chat LLM writes more than it was asked for: further lines, the headers and uncertainty scores of its prompt, a text
-that ends where its tokens ran out. Answers are kept in the call cache as they came; what is read out of them is
-decided here, for every part that asks.
+A chat LLM often writes more than requested: further lines, headers and uncertainty scores of its prompt, a text cut off
+at the token limit. Replies are stored unchanged in the call cache; this module extracts the answer for all parts that
+call an LLM.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _HEADER = re.compile(
     r"^\s*(?:(?:Document|Example|Round)\s*[\[(]*\d+[\])]*\s*:?|[\[(]*\d+[\])]+\s*:|Previous Generated Answers?:?)\s*",
     re.IGNORECASE,
 )
-"""What opens documents, examples and rounds; the first word may be missing."""
+"""The headers of documents, examples and rounds; the first word may be missing."""
 _CUE = re.compile(rf"^\s*(?:{CUE.rstrip(':')}|A)\s*:\s*", re.IGNORECASE)
 
 
 def read_all(requests: Sequence[Request], results: Sequence[Result]) -> list[Result]:
-    """The results in order, each answer as `read` gives it."""
+    """The results in order, each answer after `read`."""
     return [
         read(request, result) if isinstance(result, Answer) else result
         for request, result in zip(requests, results, strict=True)
@@ -33,11 +33,11 @@ def read_all(requests: Sequence[Request], results: Sequence[Result]) -> list[Res
 
 
 def read(request: Request, answer: Answer) -> Answer:
-    """The answer that was meant, with its own tokens alone.
+    """The intended answer, with only its own tokens.
 
-    Of a one-line task the first line that says something; without the cue, headers and scores of the prompt that it
-    repeats. ``usable`` is then false where nothing is left, where the text was cut off by the limit of tokens, where
-    it began by repeating the prompt's headers, or where it names none of the prompt's choices.
+    In tasks with one-line answers: the first line with content, without the cue and without headers and scores repeated
+    from the prompt. ``usable`` is then false if nothing is left, if the text was cut off at the token limit, if it
+    began by repeating the prompt's headers, or if it names none of the prompt's choices.
     """
     if answer.option_logprobs:
         return answer
@@ -62,7 +62,7 @@ def _first_line(text: str) -> tuple[str, bool]:
 
 
 def _without_echoes(text: str, prompt: Prompt) -> tuple[str, bool]:
-    """The text without what it repeats of the prompt's layout, and whether it began with a header."""
+    """The text without repeated prompt layout, and whether it began with a header."""
     text = _CUE.sub("", text)
     if not (prompt.earlier or prompt.document_scores or prompt.shot_scores or prompt.numbered):
         return text.strip(), False
@@ -71,12 +71,12 @@ def _without_echoes(text: str, prompt: Prompt) -> tuple[str, bool]:
 
 
 def _cut(answer: Answer, text: str) -> Answer:
-    """The answer with this part of its text, and the tokens that make it up."""
+    """The answer with this part of its text, and the tokens of this part."""
     if text == answer.text:
         return answer
     whole = "".join(answer.tokens)
     start = whole.find(text) if text else -1
-    if start < 0:  # bytes that make no text, or a score taken out of the middle: all tokens stay
+    if start < 0:  # bytes that do not decode to text, or a score removed from the middle: all tokens are kept
         return replace(answer, text=text)
     kept, place = [], 0
     for i, token in enumerate(answer.tokens):

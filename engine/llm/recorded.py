@@ -1,8 +1,8 @@
-"""``replay:FILE``: the answers of an LLM that were recorded before; nothing is asked and no model is loaded.
+"""``replay:FILE``: recorded answers of an LLM; nothing is sent and no model is loaded.
 
 A recording is one Parquet file: every answer under the key of its call (`cache.call_key`), and in the file's metadata
-which LLM gave them, its identity and its capabilities. Whoever has the file repeats an evaluation without the LLM, and
-a request that is not in it fails: a replay never guesses.
+the LLM's name, identity and capabilities. The file is enough to repeat an evaluation without the LLM. A request that is
+not in it fails: a replay never guesses.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _DETAILS = b"icl-curate"
 
 
 def record(workspace: Workspace, backend: Backend, path: Path) -> int:
-    """Write the answers of an LLM that the workspace has to ``path``; returns how many.
+    """Write the workspace's answers of an LLM to ``path``; returns their number.
 
-    Log-probabilities stay as they are to the last digit: rounds show scores made of them. Latencies and counts of
-    attempts, which differ every time, are left out. Raises `LLMError` where there are none or
-    the LLM was never probed there.
+    Log-probabilities are stored exactly, because scores in later prompts depend on them. Latencies and numbers of
+    attempts, which differ every time, are left out. Raises `LLMError` if there are none or the LLM was never probed
+    there.
     """
     table = calls.answers_of(workspace, cache.label(backend))
     identity = dict(backend.identity())
@@ -50,7 +50,7 @@ def record(workspace: Workspace, backend: Backend, path: Path) -> int:
 
 
 class RecordedLLM:
-    """The backend behind ``replay:``. Raises `LLMError` where the file is none that `record` wrote."""
+    """The backend behind ``replay:``. Raises `LLMError` if `record` did not write the file."""
 
     local = True
     max_in_flight = 1
@@ -61,12 +61,12 @@ class RecordedLLM:
         self.path = Path(name).expanduser()
 
     def identity(self) -> Mapping[str, Any]:
-        """That of the LLM that was recorded: its answers are cached under the keys they had."""
+        """The identity of the recorded LLM: its answers are cached under the same keys."""
         identity: Mapping[str, Any] = self._details["identity"]
         return identity
 
     def count_tokens(self, prompt: Prompt) -> int:
-        """An estimate, four letters a token: the tokenizer is not in the file."""
+        """An estimate, four characters per token: the tokenizer is not in the file."""
         return len(prompt.text) // 4
 
     async def probe(self) -> Capabilities:
@@ -77,7 +77,7 @@ class RecordedLLM:
         return [self._answer(cache.call_key(identity, request)) for request in requests]
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""
 
     def _answer(self, key: bytes) -> Answer | Failure:
         if key in self._calls:

@@ -1,7 +1,7 @@
-"""What an OpenAI-compatible server said, read with suspicion: replies into answers, errors into classified failures.
+"""Defensive parsing of an OpenAI-compatible server's replies: into answers, and errors into classified failures.
 
-Pure functions over parsed JSON; every shape here was seen from some server (OpenAI, vLLM, SGLang, llama.cpp, Ollama,
-TGI, LM Studio, proxies). Whatever does not add up is a `malformed` failure, never an answer with a made-up number.
+Pure functions over parsed JSON; every format here was seen from some server (OpenAI, vLLM, SGLang, llama.cpp, Ollama,
+TGI, LM Studio, proxies). Anything inconsistent is a `malformed` failure, never an answer with an invented number.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 from .types import Answer, Failure
 
 OUTSIDE_TOP = -9999.0
-"""What OpenAI gives for a token outside the most likely ones: not a log-probability."""
+"""OpenAI's value for a token outside the most likely ones: not a log-probability."""
 
 MOST_TOKENS = 10**9
-"""Beyond that a count is none."""
+"""A larger number is not a valid token count."""
 
 _CONTEXT = re.compile(
     r"context[_ ]length|maximum context|context (?:size|window)|exceed_context_size|max_model_len"
@@ -38,11 +38,11 @@ _SECRET = re.compile(r"\b(?:sk|pk|gsk|key|hf)[-_][A-Za-z0-9*_\-]{6,}|Bearer\s+\S
 
 
 class Malformed(Exception):
-    """A reply that cannot be an answer."""
+    """A reply that is not a valid answer."""
 
 
 def failure_of_status(status: int, headers: Mapping[str, str], body: object) -> Failure:
-    """Classify an HTTP error reply. ``body`` is the parsed JSON, or the text where it is none."""
+    """Classify an HTTP error reply. ``body`` is the parsed JSON, or the text if it is not JSON."""
     error = _error_of(body)
     message = _message(status, error, body)
     codes = {str(error.get(field) or "").lower() for field in ("code", "type")}
@@ -67,12 +67,12 @@ def failure_of_status(status: int, headers: Mapping[str, str], body: object) -> 
 def _looks_like_context(status: int, codes: set[str], message: str) -> bool:
     if codes & _CONTEXT_CODES:
         return True
-    # a 429 may also say "tokens", and a gateway's 502 page may say anything
+    # a 429 may also mention "tokens", and a gateway's 502 page may contain anything
     return status in (400, 413, 422, 500) and bool(_CONTEXT.search(message))
 
 
 def _error_of(body: object) -> Mapping[str, Any]:
-    """The error object in its various wrappings; empty when there is none."""
+    """The error object in its various wrappings; empty if there is none."""
     if not isinstance(body, Mapping):
         return {}
     error = body.get("error", body)
@@ -89,7 +89,7 @@ def _message(status: int, error: Mapping[str, Any], body: object) -> str:
 
 
 def _spelled(said: object) -> str:
-    """What a server put where words belong."""
+    """The value of a field that should be text, as text."""
     if isinstance(said, str):
         return said
     try:
@@ -99,7 +99,7 @@ def _spelled(said: object) -> str:
 
 
 def shorten(text: str, limit: int = 300) -> str:
-    """One line without anything that looks like a key, and that can be stored."""
+    """One line without anything that looks like a key, in a form that can be stored."""
     line = _SECRET.sub("***", " ".join(storable(text[:10_000]).split()))
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
@@ -127,12 +127,12 @@ def _seconds_until(date: str) -> float:
 
 
 def decoded(content: bytes) -> str:
-    """The text of a body: JSON is UTF-8 (or UTF-16, which shows), whatever a header says."""
+    """The text of a body: JSON is UTF-8 (or UTF-16, which is detected), whatever a header says."""
     return content.decode(json.detect_encoding(content), "replace")
 
 
 def storable(text: str) -> str:
-    """The text with U+FFFD for each lone surrogate: JSON can spell them, UTF-8 (the workspace, a file) cannot."""
+    """The text with U+FFFD for each lone surrogate: JSON can contain them, UTF-8 (the workspace, a file) cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -161,7 +161,7 @@ def _loads(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        # an answer that was paid for is not lost over a bare line break in it, or over a number of 5,000 digits
+        # a paid answer is not discarded because of a raw line break in it, or a number of 5,000 digits
         return json.loads(text, strict=False, parse_int=_lenient_int)
 
 
@@ -198,7 +198,7 @@ def choices_of(body: Mapping[str, Any], count: int) -> list[Mapping[str, Any]]:
     choices = body.get("choices")
     if not isinstance(choices, list) or len(choices) != count or not all(isinstance(c, Mapping) for c in choices):
         raise Malformed(f"expected {count} choice(s) in the reply")
-    if count == 1:  # a wrong number makes the only one no less readable
+    if count == 1:  # a wrong index does not matter if there is only one choice
         return choices
     by_index = {choice.get("index", i): choice for i, choice in enumerate(choices) if _is_number(choice, i)}
     if by_index.keys() != set(range(count)):
@@ -211,7 +211,7 @@ def _is_number(choice: Mapping[str, Any], place: int) -> bool:
 
 
 class Token(NamedTuple):
-    """A token of a reply, its log-probability, and the entropy in nats of the distribution it was taken from."""
+    """A token of a reply, its log-probability, and the entropy in nats of the distribution it was sampled from."""
 
     text: str
     logprob: float
@@ -232,7 +232,7 @@ def chat_answer(body: Mapping[str, Any], want_logprobs: bool) -> Answer | Failur
         parts = [p.get("text") for p in content if isinstance(p, Mapping) and p.get("type") == "text"]
         content = "".join(part for part in parts if isinstance(part, str))
     if content is None and finish == "length":
-        content = ""  # a reasoning model that spent its tokens before it answered
+        content = ""  # a reasoning model that used up its tokens before answering
     if not isinstance(content, str):
         raise Malformed("the reply's message has no text")
     return _answer(body, content, finish, _token_logprobs(choice.get("logprobs")), want_logprobs)
@@ -275,7 +275,7 @@ def _answer(
 
 
 def usage_of(body: Mapping[str, Any]) -> tuple[int, int]:
-    """Prompt and completion tokens; 0 where the server does not tell."""
+    """Prompt and completion tokens; 0 if the server does not report them."""
     usage = body.get("usage")
     if not isinstance(usage, Mapping):
         return 0, 0
@@ -283,19 +283,19 @@ def usage_of(body: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def count_of(value: object) -> int:
-    """A number of tokens, 0 for whatever cannot be one."""
+    """A number of tokens, 0 for an invalid value."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= MOST_TOKENS:
         return 0
     return int(value)
 
 
 def name_of(value: object) -> str:
-    """A model's name, why an answer ended: a short text, empty for whatever is none."""
+    """A model's name or a finish reason: a short text, empty for an invalid value."""
     return shorten(value, 200) if isinstance(value, str) else ""
 
 
 def _token_logprobs(found: object) -> list[Token]:
-    """Tokens with their log-probabilities from either shape: chat's ``content`` list, completions' parallel arrays."""
+    """Tokens with their log-probabilities from either format: chat's ``content`` list, completions' parallel arrays."""
     if not isinstance(found, Mapping):
         return []
     content = found.get("content")
@@ -325,8 +325,8 @@ def _likeliest(entry: Mapping[str, Any]) -> list[object]:
 
 
 def _entropy(logprobs: Sequence[object]) -> float | None:
-    """Entropy in nats of a distribution known by its likeliest tokens, all others counted as one: at most the true
-    one. None where fewer than two are known."""
+    """Entropy in nats of a distribution known by its most likely tokens, all others counted as one: at most the true
+    one. None if fewer than two are known."""
     known = [min(float(v), 0.0) for v in logprobs if isinstance(v, (int, float)) and not math.isnan(v)]
     if len(known) < 2:
         return None
@@ -345,15 +345,15 @@ def _token(value: object) -> str:
 def _finite(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise Malformed("a token of the reply has no log-probability")
-    if not OUTSIDE_TOP < value <= 1e-3:  # not a number, too
+    if not OUTSIDE_TOP < value <= 1e-3:  # also excludes NaN
         raise Malformed("a number of the reply is no log-probability")
     return min(float(value), 0.0)
 
 
 def within(tokens: Sequence[Token], text: str) -> list[Token]:
-    """The tokens that make up ``text``: servers also list end-of-turn, stop and reasoning tokens.
+    """The tokens of ``text``: servers also list end-of-turn, stop and reasoning tokens.
 
-    All of them are kept where ``text`` cannot be found in their concatenation (tokens that are part of a character).
+    All tokens are kept if ``text`` is not found in their concatenation (tokens that are part of a character).
     """
     texts = [token.text for token in tokens]
     start = "".join(texts).rfind(text)
@@ -374,9 +374,9 @@ def _spans(texts: Sequence[str]) -> list[tuple[int, int]]:
 def echoed_option(choice: Mapping[str, Any], prompt: str, option: str) -> tuple[float, ...]:
     """Log-probabilities of the tokens of ``option`` in an echo of ``prompt + option``; raises `Malformed`.
 
-    The split is found in the echoed tokens themselves, since neither a count made elsewhere nor ``text_offset`` is
-    to be trusted. A token across the boundary belongs to the option. An empty slice is malformed: its sum
-    would be 0, the best score there is.
+    The split is found in the echoed tokens themselves, because neither a separate count nor ``text_offset`` is
+    reliable. A token across the boundary belongs to the option. An empty slice is malformed: its sum would be 0, the
+    best possible score.
     """
     found = choice.get("logprobs")
     tokens = found.get("tokens") if isinstance(found, Mapping) else None
@@ -385,7 +385,7 @@ def echoed_option(choice: Mapping[str, Any], prompt: str, option: str) -> tuple[
         raise Malformed("no echoed tokens with log-probabilities")
     pairs = [(_token(token), value) for token, value in zip(tokens, values, strict=True)]
     joined = "".join(token for token, _ in pairs)
-    # the end of the prompt is enough: further up, a character split into several tokens may be spelled differently
+    # the end of the prompt is enough: before it, a character split into several tokens may be spelled differently
     tail = prompt[-120:]
     base = joined.rfind(tail + option)
     if base < 0:

@@ -1,4 +1,4 @@
-"""Which failed requests are asked again, after how long, and when a server is given up."""
+"""Which failed requests are retried, after how long, and when a server is given up."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Job = tuple[bytes, Request]
 """A request and its key in the call cache."""
 
 MALFORMED_ATTEMPTS = 3
-"""A malformed answer may have been charged; a server that sends nothing else is not asked six times."""
+"""Malformed answers may have been charged, so a request gets fewer attempts after them."""
 
 WORTH_SAYING = 5.0
-"""Pauses of at least this many seconds that a server asks for are reported to the user."""
+"""Pauses requested by a server are reported to the user from this many seconds on."""
 
 
 @dataclass(slots=True)
 class Sorted:
-    """Failures of one attempt: those that stand, requests to ask again in ``delay`` seconds, and an error that no
-    further request can escape."""
+    """The failures of one attempt: final ones, requests to retry in ``delay`` seconds, and an error that affects all
+    further requests."""
 
     settled: list[tuple[bytes, Failure]] = field(default_factory=list)
     again: list[Job] = field(default_factory=list)
@@ -35,7 +35,7 @@ class Sorted:
 
 @dataclass(slots=True)
 class Attempts:
-    """What one batch has been through."""
+    """The attempts of one batch so far."""
 
     started: float = field(default_factory=time.monotonic)
     count: int = 0
@@ -43,14 +43,14 @@ class Attempts:
 
 
 class Retries:
-    """The rules of one run against the LLM called ``llm``. ``notes`` collects messages to the user."""
+    """The retry rules of one run against the LLM called ``llm``. ``notes`` collects messages to the user."""
 
     def __init__(self, settings: LLMSettings, llm: str, notes: deque[str]) -> None:
         self._settings, self._llm, self._notes = settings, llm, notes
         self._said_until = 0.0
 
     def sort(self, failed: Sequence[tuple[Job, Failure]], attempts: Attempts) -> Sorted:
-        """What becomes of the requests that failed at the latest of ``attempts``."""
+        """Sort the requests that failed at the latest of ``attempts``."""
         found = Sorted()
         for (key, request), failure in failed:
             asked_to_wait = failure.retry_after or 0.0 if failure.retryable else 0.0
@@ -67,14 +67,14 @@ class Retries:
         return found
 
     def _wait(self, failure: Failure, attempts: Attempts, malformed: int) -> float | None:
-        """Seconds until the request is worth asking again; None when its failure stands."""
+        """Seconds until the request should be retried; None if its failure is final."""
         if not failure.retryable or attempts.count >= self._settings.attempts or malformed >= MALFORMED_ATTEMPTS:
             return None
         wait = pause(attempts.count, failure.retry_after)
         return wait if time.monotonic() - attempts.started + wait <= self._settings.max_wait else None
 
     def _say_wait(self, seconds: float) -> None:
-        """Report once for all calls that have to wait at the same time."""
+        """Report once for all calls that wait at the same time."""
         now = time.monotonic()
         if seconds >= WORTH_SAYING and now >= self._said_until:
             self._said_until = now + seconds
@@ -82,7 +82,7 @@ class Retries:
 
 
 class Silence:
-    """Tells a dead server from a glitch: this many calls in a row failed, over this long."""
+    """Distinguishes a dead server from a glitch: this many calls in a row failed, over this long."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -94,7 +94,7 @@ class Silence:
         self._answered = self._answered or answer
 
     def heard_nothing(self, now: float) -> bool:
-        """Note one more call without any reply; True when the server has to be given up."""
+        """Count one more call without any reply; True if the server must be given up."""
         if self._count == 0:
             self._since = now
         self._count += 1

@@ -1,8 +1,7 @@
-"""Requests answered: from the call cache, else by the LLM, within a budget, so many at once, each answer committed.
+"""Answers requests: from the call cache, else by the LLM, within a budget, concurrently, each answer committed.
 
-The whole list is looked up in the cache first, in one join. An answer is committed before its place among the calls
-in flight is given on, so a process killed at any moment has at most the calls in flight to pay again; running it again
-is the resume.
+The whole list is first looked up in the cache, with one join. An answer is committed before another call takes its
+slot, so a process killed at any moment has to pay again at most for the calls in flight; to resume, run it again.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ from .writer import Writer, disk_full
 
 TASK = "ask"
 TICK = 0.1
-"""Seconds between two looks at the cancel token and two progress events."""
+"""Seconds between two checks of the cancel token and two progress events."""
 
 _limiters: weakref.WeakKeyDictionary[Any, Limiter] = weakref.WeakKeyDictionary()
 
 
 def known_answers(workspace: Workspace, backend: Backend, requests: Sequence[Request]) -> list[Answer | None]:
-    """The cached answer of each request, None where there is none yet; nothing is asked."""
+    """The cached answer of each request, None if there is none yet; nothing is sent."""
     adopt_stored(workspace, backend)
     keys = [cache.call_key(backend.identity(), request) for request in requests]
     found = calls.lookup(workspace, dict.fromkeys(keys))
@@ -55,13 +54,13 @@ def ask(
     report: Report = silent,
     cancel: CancelToken | None = None,
 ) -> list[Result]:
-    """Answer every request, in order: from the cache, else from the LLM, the same request once.
+    """Answer every request, in order: from the cache, else from the LLM; identical requests are sent once.
 
-    A request that cannot be answered gives a `Failure` in its place; failures are recorded but never cached.
-    Raises, after committing everything that was answered: `BudgetError` when the budget does not allow the next
-    call, `LLMError` when no request can succeed (key, quota, model, a server that is gone), `Cancelled` on the
-    token or on Ctrl-C, `WorkspaceError` when answers cannot be stored. Events (task "ask", in the caller's thread)
-    carry cached, failed, in_flight and limit, and what the budget has seen so far: calls, tokens_in, tokens_out, cost.
+    A request that cannot be answered gives a `Failure` in its place; failures are recorded but never cached. Raises,
+    after committing everything that was answered: `BudgetError` if the budget does not allow the next call, `LLMError`
+    if no request can succeed (key, quota, model, a server that is gone), `Cancelled` on the token or on Ctrl-C,
+    `WorkspaceError` if answers cannot be stored. Events (task "ask", in the caller's thread) have the fields cached,
+    failed, in_flight and limit, and the budget's totals so far: calls, tokens_in, tokens_out, cost.
     """
     budget = budget or Budget()
     cancel = cancel or CancelToken()
@@ -88,7 +87,7 @@ def ask(
 
 
 def _follow(run: _Run, report: Report, cancel: CancelToken) -> None:
-    """Wait for the run in the caller's thread, passing events on and watching for interruptions."""
+    """Wait for the run in the caller's thread, pass on its events and check for interruptions."""
     future = loop.submit(run.go())
     interrupted: BaseException | None = None
     while not future.done():
@@ -97,12 +96,12 @@ def _follow(run: _Run, report: Report, cancel: CancelToken) -> None:
             if interrupted is None:
                 cancel.check()
                 run.tell(report)
-        except BaseException as error:  # Ctrl-C, the token, or a report that failed: the run must not go on unseen
+        except BaseException as error:  # Ctrl-C, the token, or a report that failed: stop the run
             loop.call_soon(run.stop, interrupted is not None)  # a second Ctrl-C does not wait for calls in flight
             if interrupted is None:
                 interrupted = Cancelled() if isinstance(error, KeyboardInterrupt) else error
     if interrupted is not None:
-        if isinstance(lost := future.exception(), WorkspaceError):  # not "what was finished is kept"
+        if isinstance(lost := future.exception(), WorkspaceError):  # not "finished parts are kept"
             raise lost from interrupted
         raise interrupted
     run.tell(report)
@@ -118,7 +117,7 @@ def _over_budget(budget: Budget, left: int) -> BudgetError:
 
 @dataclass(slots=True)
 class _Sent:
-    """A batch on its way: what is still reserved for it, by place, and what has come of it."""
+    """A batch in flight: what is still reserved for it, by position, and its results so far."""
 
     batch: list[Job]
     reserved: dict[int, Reservation]
@@ -130,7 +129,7 @@ class _Sent:
 
 @dataclass
 class _Run:
-    """One `ask` on the event loop. Everything here but `event` and `tell` runs on that loop."""
+    """One `ask` on the event loop. Everything here except `event` and `tell` runs on that loop."""
 
     workspace: Workspace
     backend: Backend
@@ -161,14 +160,14 @@ class _Run:
         self.writer = Writer(self.workspace)
 
     def _limiter(self) -> Limiter:
-        """The backend's own, so that a later `ask` starts where this one has arrived."""
+        """The backend's own, so that a later `ask` starts at the current concurrency."""
         ceiling = min(self.settings.concurrency, self.backend.max_in_flight)
         limiter = _limiters.get(self.backend)
         if limiter is None or limiter.ceiling != ceiling:
             limiter = _limiters[self.backend] = Limiter(ceiling)
         return limiter
 
-    # seen from the caller's thread
+    # called from the caller's thread
 
     @property
     def unanswered(self) -> int:
@@ -198,10 +197,10 @@ class _Run:
     # on the loop
 
     async def go(self) -> None:
-        """Ask everything; raises what ended the run early, once all that was answered is committed."""
+        """Ask everything; raises what ended the run early, after all answers are committed."""
         try:
             while not self.stopping:
-                # a local model computes its next batch while the last is being stored: that costs nothing twice
+                # a local model computes its next batch while the last is being stored: a lost batch costs no money
                 if self.waiting and not self.writer.trouble and len(self.tasks) < self.limiter.limit + self.local:
                     self._start()
                 elif self.tasks or self.writer.trouble:
@@ -228,8 +227,8 @@ class _Run:
         await self.wake.wait()
 
     async def _wind_down(self) -> None:
-        """After an interruption: calls in flight were paid for, so they get their time of grace. What a local model
-        has finished is with the writer already."""
+        """After an interruption: calls in flight are paid for, so they get a grace period. The finished answers of a
+        local model are with the writer already."""
         if self.tasks and not self.local:
             self.writer.hurry()
             await asyncio.wait(self.tasks, timeout=self.settings.grace)
@@ -245,12 +244,12 @@ class _Run:
             self._fail(error)
 
     def _hurry_writer(self) -> None:
-        """Every call out there waits for its commit and none can start before: the writer need not linger."""
+        """Every call in flight waits for its commit and none can start before: the writer need not wait for more."""
         if self.uncommitted and self.uncommitted >= len(self.tasks):
             self.writer.hurry()
 
     def _fail(self, error: BaseException) -> None:
-        """End the run; the first error is the one told."""
+        """End the run; the first error is reported."""
         self.error = self.error or error
         self.stop(False)
 
@@ -303,13 +302,13 @@ class _Run:
             for reservation in sent.reserved.values():
                 if self.local:
                     self.budget.release(reservation)
-                else:  # a call given up in flight may have been charged: what was kept for it counts as spent
+                else:  # a cancelled call in flight may have been charged: its reservation counts as spent
                     self.budget.settle(reservation, None)
             sent.reserved.clear()
             self.wake.set()
 
     def _arrived(self, sent: _Sent, results: Mapping[int, Result]) -> None:
-        """Answers go to the writer at once; failures wait for the end of their batch, to be asked again."""
+        """Answers go to the writer at once; failures wait for the end of their batch, to be retried."""
         settled: list[tuple[bytes, Result]] = []
         for place, result in results.items():
             reservation = sent.reserved.pop(place, None)
@@ -332,7 +331,7 @@ class _Run:
         self.wake.set()
 
     def _learn(self, result: Result, sent_at: float) -> None:
-        """What a result says about the server: its load, and whether it is there at all."""
+        """What a result shows about the server: its load, and whether it responds at all."""
         now = time.monotonic()
         before = self.limiter.limit
         if isinstance(result, Answer):
@@ -352,9 +351,9 @@ class _Run:
             self.silence.heard(answer=isinstance(result, Answer))
 
     async def _reserve(self, batch: list[Job]) -> tuple[list[Job], list[Reservation]]:
-        """The part of the batch that the budget has room for; the rest goes back among the waiting.
+        """The part of the batch that fits the budget; the rest goes back to the queue.
 
-        Waits while calls in flight may still give room back; without any, an empty part ends the run.
+        Waits while calls in flight may still release budget; without any, an empty part ends the run.
         """
         while self.writer.trouble and not self.stopping:
             await self._halted_within(0.05)
@@ -386,7 +385,7 @@ class _Run:
         return True
 
     def _commit(self, settled: Sequence[tuple[bytes, Result]]) -> asyncio.Future[None]:
-        """Hand results to the writer; done once they are safe."""
+        """Pass results to the writer; done once they are stored."""
         answers = [cache.to_call(key, self.llm, result) for key, result in settled if isinstance(result, Answer)]
         failures = [cache.to_failed(key, self.llm, result) for key, result in settled if isinstance(result, Failure)]
         done = self.writer.put(answers, failures)
@@ -401,7 +400,7 @@ class _Run:
         return done
 
     async def _committed(self, commits: Sequence[asyncio.Future[None]]) -> None:
-        """Wait until all of them are safe; raises `WorkspaceError` when one is not."""
+        """Wait until all of them are stored; raises `WorkspaceError` if one is not."""
         self.uncommitted += 1
         try:
             self._hurry_writer()

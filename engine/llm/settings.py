@@ -1,5 +1,5 @@
-"""How the chosen LLM is reached and asked. None of this changes an answer, so none of it is in the cache key,
-except what a backend repeats in its identity (base URL, endpoint, dtype)."""
+"""Settings of the access to the LLM. None of them changes an answer, so none is in the cache key, except those that a
+backend includes in its identity (base URL, endpoint, dtype)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 @dataclass(frozen=True, slots=True)
 class LLMSettings:
-    """Everything about an LLM but its name.
+    """All settings of an LLM except its name.
 
     ``base_url``: the server of ``openai:`` specs (else ``OPENAI_BASE_URL``, else the vendor's own). ``timeout``:
-    seconds one call may take. ``concurrency``: most calls in flight; the runner works its way up to it and backs off
-    when the server says so. ``attempts`` and ``max_wait`` (seconds) bound how often and how long one request is
-    tried. ``grace``: seconds that calls already sent, and so paid for, get to finish after an interruption.
-    ``endpoint``: ``auto`` takes chat completions and falls back to completions. ``device`` and ``dtype`` belong to
-    ``hf:`` specs (``auto``: see `hf.loading.dtype_named`); ``batch_size``: requests
-    a local model takes at once.
+    seconds for one call. ``concurrency``: maximum calls in flight; the runner increases up to it and backs off if the
+    server asks for it. ``attempts`` and ``max_wait`` (seconds) bound how often and how long one request is tried.
+    ``grace``: seconds for calls already sent, and so paid for, to finish after an interruption. ``endpoint``: ``auto``
+    uses chat completions and falls back to completions. ``device`` and ``dtype`` belong to ``hf:`` specs (``auto``: see
+    `hf.loading.dtype_named`); ``batch_size``: maximum requests that a local model takes at once.
     """
 
     base_url: str | None = None

@@ -15,7 +15,7 @@ Kind = Literal["offline", "openai", "hf", "smollm2", "replay"]
 KINDS: tuple[Kind, ...] = ("offline", "openai", "hf", "smollm2", "replay")
 FORMS = "offline, openai:MODEL, hf:NAME_OR_PATH, smollm2 or replay:FILE"
 NAMELESS: tuple[Kind, ...] = ("offline", "smollm2")
-"""Kinds that are one LLM each."""
+"""Kinds without a model name: one LLM each."""
 _NAMES = {"openai": "MODEL", "hf": "PATH", "replay": "FILE"}
 
 
@@ -32,7 +32,7 @@ class Spec:
 
     @property
     def local(self) -> bool:
-        """Runs on this machine: a call costs time, not money."""
+        """Runs on this machine: a call costs time but no money."""
         return self.kind != "openai"
 
     @property
@@ -47,7 +47,7 @@ class Spec:
 
 
 def parse(spec: str) -> Spec:
-    """Read a spec; `UsageError` with the nearest right one when it is wrong."""
+    """Parse a spec; `UsageError` with the most similar valid one if it is invalid."""
     text = spec.strip()
     kind, colon, name = text.partition(":")
     kind, name = kind.strip().lower(), name.strip()
@@ -61,7 +61,7 @@ def parse(spec: str) -> Spec:
 
 
 def recorded(spec: str) -> Spec | None:
-    """The spec that a setting or a run names; None if it is not one."""
+    """The spec named by a setting or a run; None if it is not valid."""
     try:
         return parse(spec)
     except UsageError:
@@ -92,9 +92,8 @@ def open_backend(
 ) -> Backend:
     """The backend behind ``spec``. Nothing is loaded or sent yet: models load and connections open on first use.
 
-    ``encode`` (texts to an array of shape (n, dim), rows of unit length) is what ``offline`` reads with and
-    ``encoder_name`` whose vectors these are; the other backends do without. Raises `UsageError` for a wrong spec or
-    setting.
+    ``encode`` (texts to an array of shape (n, dim), rows of unit length) is the encoder of ``offline`` and
+    ``encoder_name`` its name; the other backends do not use them. Raises `UsageError` for an invalid spec or setting.
     """
     chosen = parse(spec)
     _check(settings)

@@ -1,4 +1,4 @@
-"""What every backend takes and gives. Nothing here imports a backend."""
+"""The types that every backend takes and returns. Nothing here imports a backend."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ..pool.prompts import Prompt
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How an answer is drawn; every field is sent and is part of the cache key.
+    """How an answer is sampled; every field is sent and is part of the cache key.
 
-    ``repeat`` tells apart several draws of one prompt at a temperature above 0.
+    ``repeat`` distinguishes several samples of one prompt at a temperature above 0.
     """
 
     max_tokens: int = 64
@@ -28,8 +28,8 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One call: generate an answer to ``prompt``, or, with ``score``, give each of the prompt's choices its
-    log-probability as the answer."""
+    """One call: generate an answer to ``prompt``, or, with ``score``, return the log-probability of each of the
+    prompt's choices as the answer."""
 
     prompt: Prompt
     score: bool = False
@@ -38,13 +38,13 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back.
+    """An answer of the LLM.
 
-    ``logprobs`` are natural logarithms, one for each of ``tokens``; both empty where the backend gives none.
-    ``entropies``, in nats, are those of the distributions the tokens were taken from, empty where these are not known.
-    ``option_logprobs`` (scoring only) holds the per-token log-probabilities of each choice, in the prompt's order;
-    ``text`` is then the best choice. ``latency`` is in seconds, of the attempt that succeeded. ``usable`` is
-    judged when it is read (`reading.read`), not kept.
+    ``logprobs`` are natural logarithms, one for each of ``tokens``; both empty if the backend gives none.
+    ``entropies``, in nats, are those of the distributions the tokens were sampled from, empty if unknown.
+    ``option_logprobs`` (scoring only) has the per-token log-probabilities of each choice, in the prompt's order;
+    ``text`` is then the best choice. ``latency`` is in seconds, of the attempt that succeeded. ``usable`` is set when
+    the answer is read (`reading.read`), not stored.
     """
 
     text: str
@@ -63,8 +63,8 @@ class Answer:
 
     @property
     def uncertainty(self) -> float | None:
-        """1 − Π p over the answer's tokens (paper 001, eq. 1 and 3; see the design), or, for scored choices,
-        1 − the best choice's share. None without log-probabilities."""
+        """1 − Π p over the answer's tokens (paper 001, eq. 1 and 3; see `calibrate.scores`), or, for scored choices, 1
+        − the best choice's share. None without log-probabilities."""
         if self.option_logprobs:
             totals = [sum(option) for option in self.option_logprobs]
             top = max(totals)
@@ -92,8 +92,8 @@ FailureKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why there is no answer. ``retry_after`` is the server's own wish, in seconds; ``unreachable`` says that no
-    server answered at all (nothing listens there, or it hung up)."""
+    """Why there is no answer. ``retry_after`` is the pause requested by the server, in seconds; ``unreachable``: no
+    server replied at all (connection refused or closed)."""
 
     kind: FailureKind
     message: str
@@ -107,7 +107,7 @@ class Failure:
 
     @property
     def fatal(self) -> bool:
-        """No other request of the run can do better: stop the run."""
+        """No other request of the run can succeed: stop the run."""
         return self.kind in {"auth", "quota", "not_found", "redirect", "capability"}
 
 
@@ -115,17 +115,17 @@ Result = Answer | Failure
 
 BLOCK_END = "\n\n"
 """Where the answer to `Prompt.text` ends: its blocks are separated by a blank line, and a completion LLM would
-otherwise go on with the next question."""
+otherwise continue with the next question."""
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a backend was seen to do (probed, stored per LLM and server, checked before a plan runs).
+    """The capabilities of a backend (probed, stored per LLM and server, checked before a plan runs).
 
-    ``logprobs``: log-probabilities of generated tokens. ``scoring``: log-probabilities of given choices.
-    ``entropies``: entropies of the distributions that generated tokens were taken from.
-    ``context_tokens``: longest prompt, None when not known. ``instructs``: follows free instructions (the
-    embedded reader does not). ``notes``: lines for the user.
+    ``logprobs``: log-probabilities of generated tokens. ``scoring``: log-probabilities of given choices. ``entropies``:
+    entropies of the distributions that generated tokens were sampled from. ``context_tokens``: maximum prompt length,
+    None if unknown. ``instructs``: follows free instructions (the built-in reader does not). ``notes``: lines for the
+    user.
     """
 
     logprobs: bool
@@ -144,26 +144,26 @@ class Backend(Protocol):
     """As the user wrote it: ``offline``, ``openai:MODEL``, ``hf:PATH``."""
 
     local: bool
-    """Computes on this machine: a call costs time and no money, and its tokens are counted exactly."""
+    """Computes on this machine: a call costs time but no money, and its tokens are counted exactly."""
 
     max_in_flight: int
-    """Most batches worth asking for at once (1 for a local model)."""
+    """Maximum useful number of batches in flight (1 for a local model)."""
 
     batch_size: int
-    """Most requests one `ask` takes (1 for a server)."""
+    """Maximum requests per `ask` (1 for a server)."""
 
     def identity(self) -> Mapping[str, Any]:
-        """Whatever changes the answers besides the request (server, model, revision, dtype, template); it goes into
-        the cache key. Never a secret."""
+        """Everything besides the request that changes the answers (server, model, revision, dtype, template); it is
+        part of the cache key. Never a secret."""
 
     def count_tokens(self, prompt: Prompt) -> int:
         """Tokens of the prompt: exact for a local model, an estimate for a server."""
 
     async def probe(self) -> Capabilities:
-        """Find out what the LLM can do with a few tiny calls. Raises `LLMError` when it cannot be reached."""
+        """Test what the LLM can do with a few tiny calls. Raises `LLMError` if it cannot be reached."""
 
     async def ask(self, requests: Sequence[Request]) -> list[Result]:
-        """One result for each request, in order."""
+        """One result per request, in order."""
 
     async def close(self) -> None:
         """Release connections or memory."""
@@ -173,21 +173,21 @@ Encode = Callable[[Sequence[str]], Float32s]
 """Texts to vectors of unit length, shape (texts, dim)."""
 
 Keep = Callable[[Mapping[int, Result]], None]
-"""Takes results by their requests' places."""
+"""Receives results by the positions of their requests."""
 
 
 @runtime_checkable
 class Streams(Protocol):
-    """A backend that has the results of one `ask` at different times, as a local model does."""
+    """A backend whose results of one `ask` arrive at different times, as those of a local model do."""
 
     async def ask_each(self, requests: Sequence[Request], keep: Keep) -> None:
-        """`Backend.ask`, but ``keep`` is called, on the event loop, with each result as soon as it is there. When it
-        is cancelled, it computes no further than it must."""
+        """`Backend.ask`, but ``keep`` is called, on the event loop, with each result as soon as it is available. When
+        cancelled, it stops computing as soon as possible."""
 
 
 @runtime_checkable
 class Adopts(Protocol):
-    """A backend that asks in another way once it knows what its server can do."""
+    """A backend that changes its requests once it knows what its server can do."""
 
     def adopt(self, capabilities: Capabilities) -> None:
-        """Use what an earlier `Backend.probe` found instead of probing again."""
+        """Use the result of an earlier `Backend.probe` instead of probing again."""

@@ -1,4 +1,4 @@
-"""What asking took: the account of results that every report of paid work carries."""
+"""Usage: the totals that every report of paid work contains."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from .types import Answer, Result
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Results counted; the names are those of the ``--json`` contracts. Of the ``calls`` some came from the cache and
-    some are failures; the tokens are those of all answers, cached ones too. ``cut_off`` are generated answers that
-    reached the limit of tokens, ``unusable`` those that answer nothing (`reading.read`), cut off or not."""
+    """Totals over results; the names are those of the ``--json`` contracts. Of the ``calls`` some came from the cache
+    and some are failures; the tokens are those of all answers, cached ones too. ``cut_off`` are generated answers that
+    reached the token limit, ``unusable`` those without an answer (`reading.read`), cut off or not."""
 
     calls: int = 0
     cached_calls: int = 0
@@ -27,7 +27,7 @@ class Usage:
 
 
 def usage_of(results: Collection[Result]) -> Usage:
-    """The account of these results."""
+    """The totals over these results."""
     answers = [result for result in results if isinstance(result, Answer)]
     return Usage(
         calls=len(results),

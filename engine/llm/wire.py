@@ -1,6 +1,6 @@
-"""The HTTP client beneath the official one: how much of a reply is read, and where a request may be sent on to.
+"""The HTTP client below the official one: limits the size of replies and restricts redirects.
 
-httpx2 is heavy, so this module is imported where the first connection is opened.
+httpx2 is heavy, so this module is imported only when the first connection is opened.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import httpx2
 from .types import FailureKind
 
 LARGEST = 64 << 20
-"""Bytes of a reply, decompressed. Echoed prompts of 80 options with their log-probabilities come to some 25 MB."""
+"""Maximum bytes of a decompressed reply. Echoed prompts of 80 options with their log-probabilities have some 25 MB."""
 HOPS = 5
-"""Redirects within one server that a request follows."""
+"""Maximum redirects within one server."""
 
 _CODINGS = {"", "identity", "gzip", "x-gzip", "deflate"}
 _KEPT = ("retry-after", "retry-after-ms")
 
 
 class Refused(Exception):
-    """A reply that is not taken, as the failure it makes."""
+    """A rejected reply, as a failure."""
 
     def __init__(self, kind: FailureKind, message: str) -> None:
         super().__init__(message)
@@ -31,8 +31,8 @@ class Refused(Exception):
 class Client(httpx2.AsyncClient):
     """Reads at most `LARGEST` bytes of any reply and never sends a prompt to a server that the user did not name.
 
-    What it returns is read to its end and has no headers but those that are of use: a character set made up by a
-    server, or a compression, has no say in what comes after. Raises `Refused`.
+    Returned replies are complete and have only the headers that are needed, so an invalid character set or a
+    compression cannot affect later processing. Raises `Refused`.
     """
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
@@ -52,7 +52,7 @@ class Client(httpx2.AsyncClient):
 
 async def _read(response: httpx2.Response) -> bytes:
     coding = response.headers.get("content-encoding", "").strip().lower()
-    if coding not in _CODINGS:  # several on top of each other make gigabytes of a few bytes
+    if coding not in _CODINGS:  # nested compressions can expand a few bytes to gigabytes
         raise Refused("malformed", f"the reply is compressed as '{coding[:40]}', which was not requested")
     pieces: list[bytes] = []
     size = 0
@@ -65,7 +65,7 @@ async def _read(response: httpx2.Response) -> bytes:
 
 
 def _followed(request: httpx2.Request, response: httpx2.Response) -> httpx2.Request:
-    """The request again where the server sends it, as long as that is the same server and the same request."""
+    """The redirected request, if server and request stay the same."""
     following = response.next_request
     if following is None:
         raise Refused("redirect", f"{_server(request.url)} redirects to an invalid address")
@@ -80,5 +80,5 @@ def _followed(request: httpx2.Request, response: httpx2.Response) -> httpx2.Requ
 
 
 def _server(url: httpx2.URL) -> str:
-    """Scheme, host and port: the rest may hold secrets."""
+    """Scheme, host and port: other parts may be secret."""
     return f"{url.scheme}://{url.netloc.decode('ascii', 'replace')}"

@@ -1,4 +1,4 @@
-"""The one thread that commits answers, in batches, while calls go on."""
+"""The thread that commits all answers, in batches, while calls continue."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from ..store.workspace import Workspace
 
 LARGEST = 200
 LINGER = 0.05
-"""Seconds the first answer of a batch waits for others: a commit costs about as much."""
+"""Seconds that the first answer of a batch waits for others: a commit takes about as long."""
 PATIENCE = 60.0
-"""Seconds to go on trying when another process holds the workspace: what is in hand was paid for."""
+"""Seconds to retry while another process holds the workspace: these answers were paid for."""
 RETRYING = 5.0
-"""Seconds to go on trying when the workspace cannot be written for any other reason."""
+"""Seconds to retry if the workspace cannot be written for any other reason."""
 ROOM = 16 << 20
-"""Bytes free on the disk below which nothing is asked: a commit needs some, and an answer must find its place."""
+"""Minimum free bytes on the disk for sending requests: a commit needs some, and every answer must be stored."""
 
 _Item = tuple[list[Call], list[FailedCall], "asyncio.Future[None]"]
 
 
 class Writer:
-    """Commits what it is given; `put` is called on an event loop and its future is done once the rows are safe.
+    """Commits the given answers; `put` is called on an event loop and its future is done once the rows are stored.
 
-    The future raises `WorkspaceError` where they could not be saved. ``trouble`` says, while a commit is being tried
-    again, what is wrong: nothing more should be asked meanwhile. ``lost`` counts answers that could not be saved and
-    ``full`` is set when the disk has less than `ROOM` left.
+    The future raises `WorkspaceError` if they could not be stored. ``trouble`` is the current problem while a commit is
+    retried: no more requests should be sent meanwhile. ``lost`` counts answers that could not be stored and ``full`` is
+    set if the disk has less than `ROOM` left.
     """
 
     def __init__(self, workspace: Workspace) -> None:
@@ -56,11 +56,11 @@ class Writer:
         return done
 
     def hurry(self) -> None:
-        """Nothing more will come before what is here is committed: do not linger."""
+        """Nothing more will arrive before the pending answers are committed: do not wait."""
         self._hurry.set()
 
     def give_up(self) -> None:
-        """Try once more what cannot be committed, and no longer."""
+        """Try pending commits once more and then stop."""
         self._given_up.set()
 
     def close(self) -> None:
@@ -89,7 +89,7 @@ class Writer:
         while batch[-1] is not None and sum(len(item[0]) for item in batch if item) < LARGEST:
             left = 0.0 if self._hurry.is_set() else deadline - time.monotonic()
             try:
-                # short naps, so that `hurry` is noticed while lingering
+                # short sleeps, so that `hurry` is noticed while waiting
                 batch.append(self._queue.get(timeout=min(left, 0.005)) if left > 0 else self._queue.get_nowait())
             except queue.Empty:
                 if left <= 0:
@@ -105,14 +105,14 @@ class Writer:
             loop.call_soon_threadsafe(_finish, [item[2] for item in items if item[2].get_loop() is loop], error)
 
     def _kept(self, answers: list[Call], failures: list[FailedCall]) -> WorkspaceError | None:
-        """Commit; None once the rows are safe, else why they cannot be."""
+        """Commit; None once the rows are stored, else the reason."""
         try:
             return self._recorded(answers, failures)
         except (
             ValueError,
             TypeError,
             OverflowError,
-        ) as error:  # a row that no column takes: alone, not with the others
+        ) as error:  # a row that no column accepts: reject it alone, not with the others
             if len(answers) + len(failures) == 1:
                 return self._lose(answers, explained(error, self._workspace))
             alone = [self._kept([call], []) for call in answers] + [self._kept([], [call]) for call in failures]
@@ -125,11 +125,11 @@ class Writer:
                 calls.record(self._workspace, answers, failures)
             except (ValueError, TypeError, OverflowError):
                 raise
-            except Exception as error:  # whatever it was, those who wait must hear of it
+            except Exception as error:  # the waiting callers must be notified of any error
                 failed = explained(error, self._workspace)
                 patience = PATIENCE if isinstance(error, LockedError) else RETRYING
                 if self._given_up.is_set() or time.monotonic() - started > patience:
-                    self.give_up()  # those that still come get one attempt each: room may have been made
+                    self.give_up()  # later answers get one attempt each: space may have been freed
                     return self._lose(answers, failed)
                 self.trouble = failed.what
                 self._given_up.wait(0.5)
@@ -152,10 +152,10 @@ def explained(error: Exception, workspace: Workspace) -> WorkspaceError:
 
 
 def disk_full(workspace: Workspace) -> WorkspaceError | None:
-    """Why nothing should be asked now, None while the disk has room for answers."""
+    """Why no request should be sent now, None while the disk has space for answers."""
     try:
         free = shutil.disk_usage(workspace.path).free
-    except OSError:  # not every file system tells; the commit will
+    except OSError:  # not every file system reports free space; the commit will
         return None
     if free >= ROOM:
         return None

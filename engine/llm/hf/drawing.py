@@ -1,4 +1,4 @@
-"""Answers drawn token by token, many at once, each with the log-probabilities of the unchanged model."""
+"""Generation of many answers at once, token by token, each with the log-probabilities of the unchanged model."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Drawn:
 
 
 def draw(loaded: Loaded, drawn: Sequence[Drawn], shared: int) -> Iterator[dict[int, Answer]]:
-    """Answers by their requests' places, each as soon as it has ended; generated in padded batches, longest first, on
-    the cache of the ``shared`` leading tokens."""
+    """Answers by the positions of their requests, each as soon as it has ended; generated in padded batches, longest
+    first, on the cache of the ``shared`` leading tokens."""
     order = sorted(drawn, key=lambda d: -len(d.ids))
     prefix = loaded.prefix(order[0].ids[:shared]) if shared else None
     while order:
@@ -47,7 +47,7 @@ def draw(loaded: Loaded, drawn: Sequence[Drawn], shared: int) -> Iterator[dict[i
 
 
 def _draw_batch(loaded: Loaded, batch: Sequence[Drawn], shared: int, prefix: Any) -> Iterator[list[Drawn]]:
-    """Those that have ended, after each token at which some do."""
+    """The finished answers, after each token at which some end."""
     import torch
 
     device = loaded.device
@@ -58,7 +58,7 @@ def _draw_batch(loaded: Loaded, batch: Sequence[Drawn], shared: int, prefix: Any
     for r, rest in enumerate(rests):
         ids[r, width - len(rest) :] = torch.tensor(rest)
         mask[r, shared : shared + width - len(rest)] = 0
-    # not left to the model: a forward pass counts padding as positions
+    # computed here: the model's forward pass would count padding as positions
     positions = (mask.cumsum(-1) - 1).clamp(min=0)[:, shared:]
     if prefix is None:
         cache = loaded.empty_cache()
@@ -126,7 +126,7 @@ def _end_tokens(loaded: Loaded) -> set[int]:
 
 
 def _finished(loaded: Loaded, d: Drawn, latency: float) -> Answer:
-    """The answer, cut before its stop text; tokens wholly past the cut are no part of it."""
+    """The answer, cut before its stop text; tokens entirely after the cut are dropped."""
     tokenizer = loaded.tokenizer
     text = tokenizer.decode(d.out, skip_special_tokens=True)
     cut = _stopped(text, d.stops)
@@ -149,7 +149,7 @@ def _finished(loaded: Loaded, d: Drawn, latency: float) -> Answer:
 
 
 def generator_of(sampling: Sampling, text: str) -> Any:
-    """Random numbers of a request's own, so that neither its batch nor its place in it changes what is drawn."""
+    """A random generator for one request, so that neither its batch nor its position in it changes the sample."""
     if sampling.temperature <= 0:
         return None
     import torch
@@ -174,7 +174,7 @@ def sample(logprobs: torch.Tensor, sampling: Sampling, generator: Any) -> int:
 
 
 def _stopped(text: str, stops: Iterable[str]) -> int | None:
-    """Where the first stop text begins, not counting white space that opens the answer."""
+    """The start of the first stop text, ignoring leading white space of the answer."""
     lead = len(text) - len(text.lstrip())
     places = [place for stop in stops if stop and (place := text.find(stop, lead)) >= 0]
     return min(places) if places else None

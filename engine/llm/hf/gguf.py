@@ -1,9 +1,9 @@
-"""Models in one GGUF file, as llama.cpp uses them: read by transformers and turned, once, into a folder that loads at
-once.
+"""Models in one GGUF file, as llama.cpp uses them: read by transformers and converted, once, into a folder that loads
+fast.
 
-Reading such a file takes half a minute even for a small model, most of it to undo the quantisation. The folder lies
-in the user's cache and is named after the file's content. Its weights are those that transformers makes of the
-file: float32, of models of a billion parameters and more bfloat16.
+Reading such a file takes half a minute even for a small model, mostly to undo the quantisation. The folder is in the
+user's cache and is named after the file's content. Its weights are those that transformers makes of the file: float32,
+and bfloat16 for models of a billion parameters and more.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from ...errors import LLMError
 
 LARGE = 10**9
-"""Parameters from which weights are kept in two bytes each: in four, a model of 7 billion would fill 28 GB."""
+"""Parameters from which weights are stored in two bytes each: in four, a model of 7 billion would fill 28 GB."""
 
 
 def is_gguf(name: str) -> bool:
@@ -28,9 +28,9 @@ def is_gguf(name: str) -> bool:
 
 
 def folder_of(name: str, digest: str) -> Path:
-    """The folder made of a GGUF file whose content has this digest, made now if it is not there yet.
+    """The folder for a GGUF file whose content has this digest, created if it does not exist yet.
 
-    Raises `LLMError` where it cannot be written, and whatever transformers raises for a file it cannot read.
+    Raises `LLMError` if it cannot be written, and whatever transformers raises for a file it cannot read.
     """
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "icl-curate" / "models"
     folder = base / digest
@@ -58,7 +58,7 @@ def folder_of(name: str, digest: str) -> Path:
 
 
 def _read(file: Path) -> tuple[Any, Any]:
-    """Tokenizer and model; the model without what says that it was quantised, which `save_pretrained` refuses."""
+    """Tokenizer and model; the model without its quantisation config, which `save_pretrained` refuses."""
     import torch
     import transformers
 
@@ -78,7 +78,7 @@ def _read(file: Path) -> tuple[Any, Any]:
 
 @contextlib.contextmanager
 def _no_bars() -> Iterator[None]:
-    """transformers draws a bar of its own while it reads such a file."""
+    """Suppresses the progress bar that transformers draws while it reads such a file."""
     from transformers import modeling_gguf_pytorch_utils
 
     reading: Any = modeling_gguf_pytorch_utils

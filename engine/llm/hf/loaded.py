@@ -1,4 +1,4 @@
-"""A model in memory, its forward pass, and what it keeps of the beginnings of prompts."""
+"""A model in memory, its forward pass, and its cached prompt prefixes."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ ROW_TOKENS = 8192
 """Tokens (rows × length) of a padded batch."""
 
 KEPT_TOKENS = 4096
-"""Tokens of all prefixes kept between batches: at 135 million parameters 190 MB in float32."""
+"""Tokens of all prefixes cached between batches: at 135 million parameters 190 MB in float32."""
 
 
 @dataclass(slots=True)
 class Prefixes:
-    """Caches of token sequences that prompts begin with, the last used last."""
+    """Caches of token sequences that prompts begin with, the most recently used last."""
 
     kept: list[tuple[list[int], Any]] = field(default_factory=list)
 
     def longest(self, ids: Sequence[int]) -> tuple[int, Any]:
-        """How many leading tokens of ``ids`` are known, and the cache that knows them; 0 and None where none are."""
+        """How many leading tokens of ``ids`` are cached, and their cache; 0 and None if none are."""
         best = max(self.kept, key=lambda entry: common([entry[0], list(ids)]), default=None)
         return (common([best[0], list(ids)]), best[1]) if best else (0, None)
 
@@ -39,7 +39,7 @@ class Prefixes:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What answering needs: the transformers model, its configuration and its tokenizer.
+    """The transformers model, its configuration and its tokenizer.
 
     ``check`` is called before every forward pass, and by `watched` between its layers: it raises to end the work.
     """
@@ -64,7 +64,8 @@ class Loaded:
         return self.model(input_ids=ids.to(device), **moved)
 
     def watched(self) -> Loaded:
-        """Itself, with every layer of the model calling ``check`` first: a pass over a long prompt takes seconds."""
+        """Itself, with every layer of the model calling ``check`` first, because a pass over a long prompt takes
+        seconds."""
         import torch
 
         for module in self.model.modules():
@@ -79,10 +80,10 @@ class Loaded:
         return DynamicCache(config=self.config)
 
     def prefix(self, ids: Sequence[int]) -> Any:
-        """The cache of the tokens that several prompts begin with. Whoever adds to it takes off again what it added.
+        """The cache of the tokens that several prompts begin with. Callers that add to it must remove what they added.
 
-        It goes on from the longest beginning known from earlier calls: an instruction with 77 labels is read once,
-        not once a batch. Only for models whose caches can be cut back (`scoring.tree_works`).
+        It extends the longest prefix cached by earlier calls: an instruction with 77 labels is computed once, not once
+        per batch. Only for models whose caches can be cut back (`scoring.tree_works`).
         """
         if not ids:
             return self.empty_cache()
@@ -95,7 +96,7 @@ class Loaded:
         return cache
 
     def _extend(self, cache: Any, ids: Sequence[int], known: int) -> None:
-        """Run the tokens after the first ``known`` through the model, into its cache."""
+        """Run the tokens after the first ``known`` ones through the model, into its cache."""
         import torch
 
         if known == len(ids):
@@ -110,7 +111,7 @@ class Loaded:
 
 
 def cut_back(cache: Any, length: int) -> None:
-    """Leave the first ``length`` tokens in the cache. An interrupted pass leaves some layers longer than others."""
+    """Keep the first ``length`` tokens in the cache. After an interrupted pass some layers are longer than others."""
     for layer in cache.layers:
         if (beyond := layer.get_seq_length() - length) > 0:
             layer.crop(-beyond)

@@ -1,4 +1,4 @@
-"""Which weights a name means, and getting them into memory."""
+"""Locating and loading the weights of a model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SAMPLES, _SAMPLE = 64, 1 << 16
 
 
 def load_description(name: str) -> tuple[Any, Any]:
-    """Tokenizer and configuration; light beside the weights. Raises `LLMError` with what to do."""
+    """Tokenizer and configuration; small compared with the weights. Raises `LLMError` with a fix."""
     import transformers
 
     with _loading(name), _quiet():
@@ -33,7 +33,7 @@ def load_description(name: str) -> tuple[Any, Any]:
 
 
 def load_weights(name: str, dtype: str, device: str) -> Any:
-    """The model on its device, ready to answer. Raises `LLMError` with what to do."""
+    """The model on its device, ready to answer. Raises `LLMError` with a fix."""
     import torch
     import transformers
 
@@ -47,7 +47,7 @@ def load_weights(name: str, dtype: str, device: str) -> Any:
 
 
 def device_named(wanted: str) -> str:
-    """The device to compute on; ``auto`` is the best there is."""
+    """The device to compute on; ``auto`` is the best available."""
     if wanted != "auto":
         return wanted
     import torch
@@ -58,20 +58,20 @@ def device_named(wanted: str) -> str:
 
 
 def dtype_named(wanted: str, device: str) -> str:
-    """The precision to compute in; ``auto`` is that of the weights, on a CPU bfloat16 where the processor multiplies
-    in it (twice as fast; without, it is less than half as fast) and float32 elsewhere."""
+    """The precision to compute in; ``auto`` is that of the weights, except on a CPU: bfloat16 if the processor supports
+    bfloat16 multiplication (twice as fast; without, less than half as fast), else float32."""
     if wanted != "auto" or device != "cpu":
         return wanted
     import torch
 
-    known = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")  # not public: absent ones say no
+    known = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")  # not public: treated as unsupported if missing
     return "bfloat16" if any(getattr(torch.cpu, name, bool)() for name in known) else "float32"
 
 
 def fingerprint(name: str, config: Any = None) -> str:
-    """The hub's commit, or a hash over a local folder or GGUF file: descriptions in full, of each weights file its
-    size and 64 samples of 64 KiB (training touches every tensor, and whole files of tens of gigabytes would take
-    minutes)."""
+    """The hub's commit, or a hash over a local folder or GGUF file: description files completely, of each weights file
+    its size and 64 samples of 64 KiB (training changes every tensor, and reading tens of gigabytes would take minutes).
+    """
     path = Path(name).expanduser()
     if is_gguf(name):
         return digest_of(_samples(path))
@@ -85,7 +85,7 @@ def fingerprint(name: str, config: Any = None) -> str:
 
 
 def _samples(file: Path) -> list[bytes]:
-    """The size of a file of weights, and pieces of it."""
+    """The size of a weights file, and samples of it."""
     size = file.stat().st_size
     large = size > _SAMPLES * _SAMPLE
     pieces = [str(size).encode()]
@@ -97,7 +97,7 @@ def _samples(file: Path) -> list[bytes]:
 
 
 def digest_of(pieces: Iterable[bytes]) -> str:
-    """A hash of the pieces and of where each ends."""
+    """A hash of the pieces and their lengths."""
     digest = hashlib.blake2b(digest_size=16)
     for piece in pieces:
         digest.update(len(piece).to_bytes(8, "big"))
@@ -106,7 +106,7 @@ def digest_of(pieces: Iterable[bytes]) -> str:
 
 
 def _source(name: str) -> str:
-    """What transformers loads from: a name on the hub, a folder, the folder made of a GGUF file."""
+    """What transformers loads from: a name on the hub, a folder, or the folder converted from a GGUF file."""
     if is_gguf(name):
         return str(folder_of(name, fingerprint(name)))
     path = Path(name).expanduser()
@@ -115,7 +115,7 @@ def _source(name: str) -> str:
 
 @contextlib.contextmanager
 def _loading(name: str) -> Iterator[None]:
-    """Say what is wrong with a model that does not load, without its loader's traceback."""
+    """Report what is wrong with a model that does not load, without its loader's traceback."""
     try:
         yield
     except LLMError:
@@ -136,7 +136,7 @@ def _loading(name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """No progress bars on a terminal that belongs to someone else."""
+    """Suppresses progress bars."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()

@@ -1,4 +1,5 @@
-"""The backend behind ``hf:``: what the model is, when it is loaded, and requests shared out to scoring and drawing."""
+"""The backend behind ``hf:``: the model's identity, its loading, and the distribution of requests to scoring and
+generation."""
 
 from __future__ import annotations
 
@@ -21,17 +22,17 @@ from .tokens import Scored, common, encode, encode_options, render
 
 
 class LocalModel:
-    """The backend behind ``hf:``. The tokenizer loads on first need, the weights on the first question.
+    """The backend behind ``hf:``. The tokenizer is loaded on first use, the weights with the first request.
 
-    Raises `LLMError`, with what to do, when the model cannot be loaded. All computing happens in one thread of its
-    own, off the event loop.
+    Raises `LLMError`, with a fix, if the model cannot be loaded. All computation is done in one separate thread, off
+    the event loop.
     """
 
     local = True
     max_in_flight = 1
 
     def __init__(self, name: str, settings: LLMSettings = DEFAULTS, known_as: str = "") -> None:
-        """``known_as``: a name of its own for a model that lies elsewhere on every machine."""
+        """``known_as``: a fixed name for a model whose path differs between machines."""
         self.spec = known_as or f"hf:{name}"
         self.name = name
         self._known_as = known_as or name
@@ -44,7 +45,7 @@ class LocalModel:
         self._loaded: Loaded | None = None
         self._tree = False
 
-    # what it is
+    # description
 
     def identity(self) -> Mapping[str, Any]:
         """Path, weights fingerprint (or the hub's commit), dtype, and a hash of the chat template."""
@@ -66,7 +67,7 @@ class LocalModel:
 
     @property
     def context_tokens(self) -> int | None:
-        """Longest sequence the model was made for; None where its configuration does not say."""
+        """Longest sequence the model was made for; None if its configuration does not say."""
         tokenizer, config = self._described()
         text = config.get_text_config() if hasattr(config, "get_text_config") else config
         limits = [getattr(text, "max_position_embeddings", None), tokenizer.model_max_length]
@@ -74,7 +75,7 @@ class LocalModel:
         return min(known) if known else None
 
     async def probe(self) -> Capabilities:
-        """Load it and score two options of a tiny prompt both ways. Raises `LLMError` when it cannot be loaded."""
+        """Load it and score two options of a tiny prompt both ways. Raises `LLMError` if it cannot be loaded."""
         start = time.monotonic()
         loaded = await self._worker.run(self._ready)
         notes = []
@@ -92,18 +93,18 @@ class LocalModel:
         )
 
     async def close(self) -> None:
-        """Drop the weights; they load again when asked. A computation still going on ends by itself, soon."""
+        """Drop the weights; they load again when needed. A running computation ends by itself soon."""
         self._worker.end()
         self._loaded = None
 
-    # asking
+    # requests
 
     async def ask(self, requests: Sequence[Request]) -> list[Result]:
         return await together(self, requests)
 
     async def ask_each(self, requests: Sequence[Request], keep: Keep) -> None:
-        """See `Streams`: each group of prompts that begin alike, each forward pass over options, each answer that
-        has ended."""
+        """See `Streams`: results arrive by group of prompts with a common prefix, by forward pass over options, and by
+        finished answer."""
         await each(self._worker, lambda given: self._answer(requests, given), keep)
 
     def _answer(self, requests: Sequence[Request], keep: Keep) -> None:
@@ -134,7 +135,7 @@ class LocalModel:
                 keep({place: Failure("context", "the prompt does not fit into the accelerator's memory")})
 
     def _answer_all(self, loaded: Loaded, requests: Mapping[int, Request]) -> Iterator[Mapping[int, Result]]:
-        """Results by place, those that came at the same time together."""
+        """Results by position, those that finish together in one mapping."""
         yield from self._score_all(loaded, {i: request for i, request in requests.items() if request.score})
         yield from self._generate_all(loaded, {i: request for i, request in requests.items() if not request.score})
 
@@ -161,7 +162,7 @@ class LocalModel:
             self._loaded = loaded.watched()
         return self._loaded
 
-    # scoring and drawing
+    # scoring and generation
 
     def _too_long(self, tokens: int) -> Failure | None:
         limit = self.context_tokens
@@ -209,7 +210,7 @@ class LocalModel:
         )
 
     def _generate_all(self, loaded: Loaded, requests: Mapping[int, Request]) -> Iterator[Mapping[int, Result]]:
-        """Draw answers, those together whose prompts begin alike."""
+        """Generate answers, together for prompts that begin alike."""
         drawn: dict[int, Drawn] = {}
         failed: dict[int, Result] = {}
         for i, request in requests.items():
@@ -235,7 +236,7 @@ class LocalModel:
         yield from self._draw(loaded, alone)
 
     def _draw(self, loaded: Loaded, drawn: Sequence[Drawn]) -> Iterator[Mapping[int, Result]]:
-        """Draw answers on what their prompts have in common, if that is worth its own pass."""
+        """Generate answers from the common prefix of their prompts, if that is worth its own pass."""
         shared = 0
         if len(drawn) > 1 and self._tree:
             shared = min(common([d.ids for d in drawn]), min(len(d.ids) for d in drawn) - 1)
@@ -243,7 +244,7 @@ class LocalModel:
 
 
 def _groups(requests: Mapping[int, Request]) -> dict[object, list[int]]:
-    """Places of requests that differ in their last turn at most: same instruction, same demonstrations."""
+    """Positions of requests that differ at most in their last turn: same instruction, same demonstrations."""
     groups: dict[object, list[int]] = {}
     for i, request in requests.items():
         groups.setdefault(request.prompt.messages[:-1], []).append(i)

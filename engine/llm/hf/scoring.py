@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 TREE_TOKENS = 1024
 """Tokens of a forward pass over a forest: enough to fill the matrix units, and the mask stays small."""
 TREE_TOKENS_CPU = 512
-"""The same on a CPU, whose matrix units fill sooner: attention grows with the square of it."""
+"""The same on a CPU, whose matrix units fill sooner: the cost of attention grows quadratically."""
 TREE_TOLERANCE = {"float32": 0.01}
 """Largest difference, in nats, between tree and plain scores of the self-test, by dtype."""
 TREE_TOLERANCE_HALF = 0.5
-"""The same in two bytes: SmolLM2's scores in bfloat16 differ by .2 between two ways of computing the same, and a mask
-that is ignored moves them by several nats."""
+"""The same for two-byte types: SmolLM2's scores in bfloat16 differ by .2 between two equivalent computations, and an
+ignored mask changes them by several nats."""
 WORTH_SHARING = 16
-"""Fewest further common tokens for which a part of a batch gets a prefix of its own."""
+"""Minimum number of further common tokens for which a part of a batch gets its own prefix."""
 
 
 Score = tuple[Scored, tuple[float, ...]]
@@ -36,10 +36,10 @@ Score = tuple[Scored, tuple[float, ...]]
 
 @dataclass(slots=True)
 class Forest:
-    """Options with the ends of their prompts as trees: what two of them begin with stands there once.
+    """Options with the ends of their prompts as trees: common prefixes are stored once.
 
-    Of each node its ``tokens``, its ``depths`` (position in its prompt) and its ``parents`` (−1 where the shared
-    prefix ends); ``paths`` lists for each option the nodes whose logits predict its tokens.
+    For each node its ``tokens``, its ``depths`` (position in its prompt) and its ``parents`` (−1 at the end of the
+    shared prefix); ``paths`` lists for each option the nodes whose logits predict its tokens.
     """
 
     shared: int
@@ -65,13 +65,13 @@ class Forest:
 
 
 def score_tree(loaded: Loaded, rows: Sequence[Scored]) -> Iterator[list[Score]]:
-    """All options of many requests: what they begin with once, the rest as forests on its cache. What one forward
-    pass gave comes together."""
+    """All options of many requests: the common prefix once, the rest as forests on its cache. Results of one forward
+    pass are yielded together."""
     yield from _score_sorted(loaded, sorted(rows, key=lambda row: row.ids))
 
 
 def _score_sorted(loaded: Loaded, rows: Sequence[Scored]) -> Iterator[list[Score]]:
-    """Parts that begin alike and do not fit into one forest get a prefix of their own, and so on within these."""
+    """Parts that begin alike and do not fit into one forest get their own prefix, recursively."""
     limit = TREE_TOKENS_CPU if loaded.device.type == "cpu" else TREE_TOKENS
     shared = _shared(rows)
     apart, together = [], []
@@ -90,19 +90,19 @@ def _score_sorted(loaded: Loaded, rows: Sequence[Scored]) -> Iterator[list[Score
 
 
 def _shared(rows: Sequence[Scored]) -> int:
-    """Leading tokens that all have in common, short of the last one before an option: its logits are needed."""
+    """Number of leading tokens that all share, excluding the last one before an option: its logits are needed."""
     return min(common([row.ids for row in rows]), min(row.split for row in rows) - 1)
 
 
 def _distinct_tokens(rows: Sequence[Scored], shared: int) -> int:
-    """Nodes of the forest of sorted rows."""
+    """Number of nodes in the forest of sorted rows."""
     first = len(rows[0].ids) - 1 - shared
     return first + sum(len(b.ids) - 1 - common([a.ids, b.ids]) for a, b in itertools.pairwise(rows))
 
 
 def _forests(rows: Sequence[Scored], shared: int, limit: int) -> Iterator[Forest]:
-    """Sorted rows in forests of about ``limit`` tokens: whole requests, for another forest would read the prompt
-    again; only one that fills a forest by itself has its options divided."""
+    """Sorted rows in forests of about ``limit`` tokens: whole requests, because another forest would compute the prompt
+    again; only a request that fills a forest by itself is divided."""
     forest, last = Forest(shared), list[int]()
     for _, found in itertools.groupby(rows, key=lambda row: row.request):
         options = list(found)
@@ -161,7 +161,7 @@ def _forest_mask(loaded: Loaded, forest: Forest) -> torch.Tensor:
 
 
 def score_rows(loaded: Loaded, rows: Sequence[Scored]) -> Iterator[list[Score]]:
-    """The plain way: prompt and option in a row each, padded on the right. Slow, and what the tree must equal."""
+    """The plain way: prompt and option in a row each, padded on the right. Slow; the reference for the tree."""
     import torch
 
     order = sorted(range(len(rows)), key=lambda i: -len(rows[i].ids))
@@ -188,9 +188,9 @@ def score_rows(loaded: Loaded, rows: Sequence[Scored]) -> Iterator[list[Score]]:
 
 
 def tree_works(loaded: Loaded) -> bool:
-    """Whether the tree gives this model's plain scores: not every architecture takes a mask of one's own.
+    """Whether the tree reproduces this model's plain scores: not every architecture accepts a custom mask.
 
-    Layers that keep only a window or a state cannot be cut back to the prefix and are not even tried.
+    Models with layers that keep only a window or a state cannot be cut back to the prefix and are not tried.
     """
     from transformers.cache_utils import DynamicLayer
 
@@ -216,8 +216,8 @@ def _by_option(found: Iterator[list[Score]]) -> dict[tuple[int, int], tuple[floa
 
 
 def _logprobs_of(logits: torch.Tensor, targets: Sequence[int]) -> list[float]:
-    """Natural log-probability of ``targets[i]`` under row i of ``logits``, shape (n, vocabulary); in float32, since
-    a log-softmax in bfloat16 leaves a few distinct values; in blocks, since the vocabulary is wide."""
+    """Natural log-probability of ``targets[i]`` under row i of ``logits``, shape (n, vocabulary); in float32, because a
+    log-softmax in bfloat16 has few distinct values; in blocks, because the vocabulary is large."""
     import torch
 
     wanted = torch.tensor(targets, device=logits.device)

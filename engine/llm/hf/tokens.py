@@ -1,4 +1,4 @@
-"""From prompts to the tokens of a model: by its chat template where it has one, else as one text."""
+"""From prompts to the tokens of a model: by its chat template if it has one, else as one text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Scored:
 
 
 def render(tokenizer: Any, prompt: Prompt) -> tuple[str, bool]:
-    """The prompt as text, and whether it came out of the chat template (which writes its own special tokens)."""
+    """The prompt as text, and whether the chat template (which writes its own special tokens) was used."""
     if not tokenizer.chat_template:
         return prompt.text, False
     from jinja2 import TemplateError
@@ -28,18 +28,18 @@ def render(tokenizer: Any, prompt: Prompt) -> tuple[str, bool]:
     messages = [{"role": m.role, "content": m.content} for m in prompt.messages]
     try:
         text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-    except TemplateError:  # many templates know no system turn: it then opens the first user turn
+    except TemplateError:  # many templates do not support a system turn: its text then opens the first user turn
         text = tokenizer.apply_chat_template(_without_system(messages), add_generation_prompt=True, tokenize=False)
     return str(text), True
 
 
 def encode(tokenizer: Any, text: str, chat: bool) -> list[int]:
-    """The tokens of a text that `render` gave."""
+    """The tokens of a text returned by `render`."""
     return list(tokenizer(text, add_special_tokens=not chat, verbose=False)["input_ids"])
 
 
 def encode_options(tokenizer: Any, index: int, prompt: Prompt) -> list[Scored]:
-    """The options of the request ``index``, each encoded together with the prompt: encoding it alone gives other
+    """The options of the request ``index``, each encoded together with the prompt: encoded alone it would have other
     tokens at the boundary."""
     text, chat = render(tokenizer, prompt)
     rows = []
@@ -54,20 +54,20 @@ def encode_options(tokenizer: Any, index: int, prompt: Prompt) -> list[Scored]:
         )
         ids, offsets = list(encoded["input_ids"]), encoded["offset_mapping"]
         while ids and offsets[len(ids) - 1][1] <= len(text) and encoded["special_tokens_mask"][len(ids) - 1]:
-            ids.pop()  # an end-of-text token that the tokenizer adds is no part of the option
+            ids.pop()  # an end-of-text token added by the tokenizer does not belong to the option
         split = next((k for k in range(len(ids)) if offsets[k][1] > len(text)), len(ids))
         rows.append(Scored(index, j, ids, split))
     return rows
 
 
 def common(sequences: Sequence[list[int]]) -> int:
-    """Length of the longest common prefix. The least and the greatest sequence differ where any two do."""
+    """Length of the longest common prefix. It is enough to compare the smallest and the largest sequence."""
     low, high = min(sequences), max(sequences)
     return next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))
 
 
 def _without_system(messages: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
-    """The system turn's text at the head of the first user turn."""
+    """The system turn's text at the beginning of the first user turn."""
     system = "\n\n".join(m["content"] for m in messages if m["role"] == "system")
     rest = [dict(m) for m in messages if m["role"] != "system"]
     if rest and system:

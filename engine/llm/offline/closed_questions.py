@@ -1,17 +1,17 @@
-"""Closed questions: the prompt has choices. With q the question, o a choice, (x_j, y_j) the demonstrations and
-s the sentences of the query's context,
+"""Closed questions: the prompt has choices. With q the question, o a choice, (x_j, y_j) the demonstrations and s the
+sentences of the query's context,
 
-    prior(o) = softmax_o( PRIOR · cos(q, o) + SUPPORT · max_s cos(q, s) · [share of o's words that stand in s]
+    prior(o) = softmax_o( PRIOR · cos(q, o) + SUPPORT · max_s cos(q, s) · [share of o's words in s]
                           + HINT · Σ_{j hints} k_j · softmax_o(cos(o, y_j) / SPREAD) )
     p(o)     ∝ COUNT · prior(o) + Σ_{j votes: y_j = o} k_j,    k_j = exp((cos(q, x_j) − 1) / WIDTH).
 
 p is the mean of a Dirichlet posterior: the prior counts as COUNT observations, a demonstration as k_j of one. A
-demonstration votes when its output is one of the labels or, where rows bring options, when it has the very options
-of the query. Any other (another row's options, an outdated label name) is a hint: it pulls towards whatever choice is
-named alike, right or wrong. When it *generates*, the reader also does what an LLM does with an outdated label name in
-front of it: copy it. The name is then a candidate of its own with the count k_j. Scoring never copies, since it is
-asked about the choices alone. Choices that are bare verdicts (yes, no, maybe, ...) have no similarity to a question
-worth reading: their prior is flat.
+demonstration votes if its output is one of the labels or, if rows have their own options, if it has exactly the options
+of the query. Any other (another row's options, an outdated label name) is a hint: it pulls towards choices with a
+similar name, right or wrong. When it *generates*, the reader also does what an LLM does with an outdated label name in
+its prompt: copy it. The name is then a separate candidate with the count k_j. Scoring never copies, because only the
+choices are scored. The similarity of a question to bare verdicts (yes, no, maybe, ...) has no meaning, so their prior
+is flat.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def in_words(label: str) -> str:
 
 @lru_cache(maxsize=4096)
 def choice_index(choices: tuple[str, ...]) -> Mapping[str, int]:
-    """From a choice as it is compared (case and punctuation aside) to its index, the first of equal ones."""
+    """From a choice in comparable form (ignoring case and punctuation) to its index, the first of equal ones."""
     return {key_of(choice): index for index, choice in reversed(list(enumerate(choices)))}
 
 
@@ -73,7 +73,7 @@ def closed_distribution(prompt: Prompt, lookup: Lookup, copies: bool) -> Distrib
 
 
 def _votes(prompt: Prompt, question: Vector, lookup: Lookup) -> tuple[Float64s, dict[str, float]]:
-    """The demonstrations' kernel weights summed by choice (choices,), and by output where that is but a hint."""
+    """The demonstrations' kernel weights summed by choice (choices,), and by output if that is only a hint."""
     own = frozenset(prompt.query.options)
     votes = np.zeros(len(prompt.choices))
     foreign: dict[str, float] = {}
@@ -82,7 +82,7 @@ def _votes(prompt: Prompt, question: Vector, lookup: Lookup) -> tuple[Float64s, 
         kernel = kernel_of(lookup([d.input for d in prompt.demonstrations]) @ question) * shot_trust(prompt)
         for demonstration, vote in zip(prompt.demonstrations, kernel.tolist(), strict=True):
             chosen = index.get(key_of(demonstration.output))
-            # what was right among other options may well be wrong among these
+            # the right answer among other options may be wrong among these
             if chosen is not None and own == (frozenset(demonstration.options) if own else own):
                 votes[chosen] += vote
             else:
@@ -91,7 +91,7 @@ def _votes(prompt: Prompt, question: Vector, lookup: Lookup) -> tuple[Float64s, 
 
 
 def _support(choices: Sequence[str], sentences: Sequence[Sentence], cosines: Vector) -> Float64s:
-    """What the context says for each choice (choices,): the most relevant sentence that says the choice's words."""
+    """The support of the context for each choice (choices,): the most relevant sentence with the choice's words."""
     said = [stems_of(sentence.text) for sentence in sentences]
     relevance = [max(float(cosine), 0.0) * sentence.weight for cosine, sentence in zip(cosines, sentences, strict=True)]
     support = np.zeros(len(choices))

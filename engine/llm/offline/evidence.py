@@ -1,10 +1,10 @@
-"""The evidence in a prompt, how far each piece is trusted, and the form of what is concluded from it.
+"""The evidence in a prompt, how far each piece is trusted, and the form of the result.
 
-Calibration rounds (paper 001) give documents, demonstrations and earlier answers scores s from 0 (sure) to 100. The
-reader weighs a document's or demonstration's evidence by 1 − DOUBT · s/100, and an earlier answer changes the logit of
-that answer by EARLIER · (1 − s/50), the mean of s where it was given more than once. So it uses the scores as it is
-told to, by rule: it shows how rounds run and what document scores tell, not whether an LLM can read them. An earlier
-answer without a score tells it nothing.
+Calibration rounds (paper 001) give documents, demonstrations and earlier answers scores s from 0 (certain) to 100. The
+reader weights a document's or demonstration's evidence by 1 − DOUBT · s/100, and an earlier answer changes the logit of
+that answer by EARLIER · (1 − s/50), with the mean s if it was given more than once. So it applies the scores by a fixed
+rule: it shows how rounds run and what document scores can do, not whether an LLM can read them. An earlier answer
+without a score has no effect.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ EARLIER = 1.0
 
 
 class Distribution(NamedTuple):
-    """Candidate answers with their probabilities (candidates,); what they lack of 1 is "none of these"."""
+    """Candidate answers with their probabilities (candidates,); the remaining probability is that of "none of
+    these"."""
 
     texts: tuple[str, ...]
     probabilities: Float64s
@@ -44,7 +45,7 @@ def evidence_of(query: Query) -> tuple[Evidence, ...]:
 
 
 def sentences_in(prompt: Prompt) -> list[Sentence]:
-    """The sentences of the query's documents, each as far trusted as its document."""
+    """The sentences of the query's documents, each with the trust of its document."""
     documents = evidence_of(prompt.query)
     scores = prompt.document_scores or (None,) * len(documents)
     return [
@@ -55,7 +56,7 @@ def sentences_in(prompt: Prompt) -> list[Sentence]:
 
 
 def trust(score: int | None) -> float:
-    """The weight of what is shown with an uncertainty score; 1 without one."""
+    """The weight of an item shown with an uncertainty score; 1 without one."""
     return 1.0 if score is None else 1.0 - DOUBT * score / 100.0
 
 

@@ -1,12 +1,11 @@
 """Open questions. The candidates are places in the prompt: spans of the query's documents (names, dates, numbers,
 quotations, short phrases), outputs of the demonstrations, the alternatives of an "A or B?" question, yes and no for a
-polar question. A span has a linear score over the features of `FEATURES` and the fit between what the question
-word asks for and what the span is (`FIT`); demonstrations move that fit towards the kind of answer they show. A
-demonstration's output has COPY[0] + COPY[1] · cos(q, x_j). The probability of an answer is the sum over the places
-where it stands (attention-sum reader, Kadlec et al. 2016, section 3), and a share (logit 0) is left for "none of
-these", so that a document without the answer gives low probabilities: what calibration needs (paper 001, eq. 3).
-"unknown" is a candidate with logit UNKNOWN: the answer when nothing in the prompt is better, at a low probability.
-"""
+polar question. A span has a linear score over the features of `FEATURES` and the fit between the answer type of the
+question word and the type of the span (`FIT`); demonstrations move that fit towards their own answer type. A
+demonstration's output has COPY[0] + COPY[1] · cos(q, x_j). The probability of an answer is the sum over its places
+(attention-sum reader, Kadlec et al. 2016, section 3), and a share (logit 0) is reserved for "none of these", so that a
+document without the answer gives low probabilities, as calibration needs (paper 001, eq. 3). "unknown" is a candidate
+with logit UNKNOWN: the answer, with a low probability, if nothing in the prompt is better."""
 
 from __future__ import annotations
 
@@ -29,16 +28,16 @@ UNKNOWN = -3.0
 COPY = (-10.8, 11.2)
 ALTERNATIVE = 0.0
 POLAR: Mapping[str, float] = {"yes": 0.5, "no": 0.0}
-TYPICAL = 0.6  # cosine of a question with the nearest sentence of a document that is about it
+TYPICAL = 0.6  # typical cosine of a question with the nearest sentence of a relevant document
 SHAPE = 1.0
 FEATURES: Mapping[str, float] = {
     "bias": -8.4,
-    "cosine": 3.4,  # of the question with the sentence
+    "cosine": 3.4,  # of the question and the sentence
     "document": 2.3,  # best cosine in the document
     "linked": 3.1,  # best cosine of another document's sentence that names this document
     "overlap": 1.3,  # share of the question's words in sentence and title
-    "proximity": 2.4,  # how near those words stand to the span
-    "in_question": -1.9,  # share of the span's words that the question says
+    "proximity": 2.4,  # how near those words are to the span
+    "in_question": -1.9,  # share of the span's words that are in the question
     "title": 2.0,  # the span is the document's title
     "alternative": 2.9,  # the span is A or B of "A or B?"
     "words": 0.3,  # log of the span's length in words
@@ -66,7 +65,7 @@ def open_distribution(prompt: Prompt, lookup: Lookup) -> Distribution:
     alternatives = alternatives_of(question)
     sentences = sentences_in(prompt)
     cosines = (lookup([sentence.titled for sentence in sentences]) @ vector).tolist() if sentences else []
-    # no words of a document show these answers: they are as sure as the documents are near
+    # these answers have no words in a document: they are as certain as the documents are near
     nearness = (FEATURES["cosine"] + FEATURES["document"]) * (max(cosines) - TYPICAL) if sentences else 0.0
     places = [Place(UNKNOWN_TEXT, UNKNOWN), *(Place(name, ALTERNATIVE + nearness) for name in alternatives)]
     asked = dict(FIT[asked_kind(question)])
@@ -91,8 +90,8 @@ def open_distribution(prompt: Prompt, lookup: Lookup) -> Distribution:
 
 
 def _learn_kind(fit: dict[str, float], outputs: Sequence[str], kernel: Float64s) -> None:
-    """Let the demonstrations' outputs show what kind of answer is wanted: the kind they show most gains nothing,
-    the others lose by how much rarer they are."""
+    """Learn the expected answer type from the demonstrations' outputs: the most frequent type is unchanged, the others
+    lose according to how much rarer they are."""
     shown = dict.fromkeys(fit, 0.0)
     for output, weight in zip(outputs, kernel.tolist(), strict=True):
         shown[kind_of(output)] += weight
@@ -102,8 +101,8 @@ def _learn_kind(fit: dict[str, float], outputs: Sequence[str], kernel: Float64s)
 
 
 def _pooled(places: Sequence[Place], shifts: Mapping[str, float]) -> Distribution:
-    """One candidate per text (written as where it scores best), its probability the sum over its places, shifted by
-    what earlier answers say of it; logit 0 is kept for "none of these"."""
+    """One candidate per text (in its best-scoring spelling), its probability the sum over its places, shifted by
+    earlier answers; logit 0 is reserved for "none of these"."""
     top = max(0.0, *(place.logit for place in places))
     best: dict[str, Place] = {}
     mass: dict[str, float] = {}
@@ -158,7 +157,7 @@ def features_of(
 
 
 def _documents(sentences: Sequence[Sentence], cosines: Sequence[float]) -> tuple[dict[str, float], dict[str, float]]:
-    """By title: the best cosine in the document, and the best among other documents' sentences that name it (the
+    """By title: the best cosine in the document, and the best among sentences of other documents that name it (the
     second hop of a question over two documents)."""
     relevance: dict[str, float] = {}
     for sentence, cosine in zip(sentences, cosines, strict=True):
@@ -184,6 +183,6 @@ def _proximity(first: int, last: int, hits: Sequence[tuple[int, str]]) -> float:
 
 
 def _share_inside(text: str, folded_question: str) -> float:
-    """The share of a span's words that the question says already."""
+    """The share of a span's words that are in the question."""
     words = [m.group().lower() for m in WORD.finditer(text)]
     return sum(f" {word} " in folded_question for word in words) / max(len(words), 1)

@@ -1,4 +1,4 @@
-"""The offline reader as a backend: texts are encoded once, an answer is drawn and spoken word by word."""
+"""The offline reader as a backend: texts are encoded once, an answer is sampled and returned word by word."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NOTES = (
 )
 
 SOME = 32
-"""Requests whose answers come together."""
+"""Requests whose answers are returned together."""
 TEXTS = 64
 """Texts encoded in one call: a fraction of a second of work."""
 
@@ -39,11 +39,11 @@ _TINY = 1e-300
 
 
 def _unchecked() -> None:
-    """Of a caller who waits to the end."""
+    """For a caller that waits until the end."""
 
 
 class _Memo:
-    """Vectors by text, the least recently used dropped beyond ``capacity`` once a batch is done."""
+    """Vectors by text; the least recently used are dropped beyond ``capacity`` after each batch."""
 
     def __init__(self, encode: Encode, capacity: int) -> None:
         self._encode = encode
@@ -51,7 +51,7 @@ class _Memo:
         self._vectors: OrderedDict[str, Vector] = OrderedDict()
 
     def learn(self, texts: Iterable[str], check: Callable[[], None]) -> None:
-        """Encode the texts that are not known yet, `TEXTS` in a call, with a ``check`` before each."""
+        """Encode the texts that are not known yet, `TEXTS` per call, with a ``check`` before each."""
         wanted = dict.fromkeys(texts)
         new = [text for text in wanted if text not in self._vectors]
         for text in wanted:
@@ -60,7 +60,7 @@ class _Memo:
         for start in range(0, len(new), TEXTS):
             check()
             some = new[start : start + TEXTS]
-            # a copy of each row, lest one remembered row keep its whole batch alive
+            # copies of the rows, because a view would keep the whole batch in memory
             self._vectors.update((t, v.copy()) for t, v in zip(some, self._encode(some), strict=True))
 
     def trim(self) -> None:
@@ -68,7 +68,7 @@ class _Memo:
             self._vectors.popitem(last=False)
 
     def rows(self, texts: Sequence[str]) -> Vector:
-        """The vectors (n, d) of texts learnt before."""
+        """The vectors (n, d) of texts encoded before."""
         return np.stack([self._vectors[text] for text in texts])
 
 
@@ -88,9 +88,9 @@ def texts_of(prompt: Prompt) -> Iterable[str]:
 class OfflineReader:
     """The `Backend` of the spec ``offline``; the computation is in `closed_questions` and `open_questions`.
 
-    ``encode`` takes n texts and gives float32 vectors (n, d) of unit length, the same for a text whatever stands
-    beside it (in reduced precision the answers' probabilities depend on the batch); ``encoder_name`` goes into
-    the cache key. ``memory`` bounds how many texts' vectors are kept between batches (1.5 kB each at d = 384).
+    ``encode`` takes n texts and returns float32 vectors (n, d) of unit length; a text's vector must not depend on the
+    others (in reduced precision the answers' probabilities would depend on the batch). ``encoder_name`` is part of the
+    cache key. ``memory`` bounds how many texts' vectors are kept between batches (1.5 kB each at d = 384).
     """
 
     spec = "offline"
@@ -108,7 +108,7 @@ class OfflineReader:
         return {"backend": "offline", "reader": READER, "encoder": self._encoder_name}
 
     def count_tokens(self, prompt: Prompt) -> int:
-        """Words between white space: the reader has no tokenizer."""
+        """Words separated by white space: the reader has no tokenizer."""
         return len(prompt.text.split())
 
     async def probe(self) -> Capabilities:
@@ -119,7 +119,7 @@ class OfflineReader:
     async def ask(self, requests: Sequence[Request]) -> list[Result]:
         """Answers in the requests' order; a request to score a prompt without choices gives a `Failure`.
 
-        Runs in a thread, so that the caller's event loop goes on.
+        Runs in a thread, so it does not block the caller's event loop.
         """
         return await together(self, requests)
 
@@ -145,7 +145,7 @@ class OfflineReader:
         return found
 
     def answer(self, requests: Sequence[Request], check: Callable[[], None] = _unchecked) -> list[Result]:
-        """`ask` for callers without an event loop; ``check`` is called now and then and may raise to end it."""
+        """`ask` for callers without an event loop; ``check`` is called from time to time and may raise to end it."""
         started = time.perf_counter()
         with self._lock:
             self._memo.learn((text for request in requests for text in texts_of(request.prompt)), check)
@@ -189,8 +189,8 @@ class OfflineReader:
 
 
 def _draw(distribution: Distribution, sampling: Sampling, prompt: Prompt) -> int:
-    """The likeliest candidate, the first of equals, or, at a temperature, one drawn from p^(1/T) within ``top_p``;
-    the draw depends on the seed, the repeat and the prompt alone."""
+    """The most probable candidate, the first in a tie, or, at a temperature, one sampled from p^(1/T) within ``top_p``;
+    the sample depends only on the seed, the repeat and the prompt."""
     if sampling.temperature <= 0.0:
         return int(np.argmax(distribution.probabilities))
     softened = softmax(np.log(np.maximum(distribution.probabilities, _TINY)) / sampling.temperature)
@@ -204,15 +204,15 @@ def _draw(distribution: Distribution, sampling: Sampling, prompt: Prompt) -> int
 
 
 def entropy_of(distribution: Distribution) -> float:
-    """In nats, "none of these" counted as one more answer."""
+    """Entropy in nats, with "none of these" counted as one more answer."""
     probabilities = np.append(distribution.probabilities, max(0.0, 1.0 - distribution.probabilities.sum()))
     kept = probabilities[probabilities > 0.0]
     return float(-(kept * np.log(kept)).sum())
 
 
 def _spoken(text: str, probability: float, entropy: float, sampling: Sampling, tokens_in: int) -> Answer:
-    """The answer word by word; each word has an equal part of log p(answer) and of the entropy, whatever the
-    temperature it was drawn at, as servers report it."""
+    """The answer word by word; each word has an equal part of log p(answer) and of the entropy, at any sampling
+    temperature, as servers report it."""
     finish = "stop"
     for stop in filter(None, sampling.stop):
         text = text.split(stop, 1)[0]

@@ -1,4 +1,4 @@
-"""What a text says by itself: its sentences, the possible answers in it, and what a question asks for."""
+"""Analysis of single texts: sentences, possible answers, and the answer type of a question."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 
 class Evidence(NamedTuple):
-    """A text of the prompt that an answer may come from, and how far it is trusted (1 fully, 0 not at all)."""
+    """A text of the prompt that an answer may come from, and its trust (1 full, 0 none)."""
 
     text: str
     weight: float = 1.0
 
 
 class Sentence(NamedTuple):
-    """One sentence of a document; ``title`` is the document's, empty when it has none."""
+    """One sentence of a document; ``title`` is the document's, empty if it has none."""
 
     text: str
     title: str = ""
@@ -24,7 +24,7 @@ class Sentence(NamedTuple):
 
     @property
     def titled(self) -> str:
-        """The form that is encoded: the title says what "it" and "he" are."""
+        """The form that is encoded: the title resolves "it" and "he"."""
         return f"{self.title}: {self.text}" if self.title else self.text
 
 
@@ -122,13 +122,13 @@ def spans_of(text: str) -> tuple[Span, ...]:
     for start, end in _phrases(text):
         add(start, end, "phrase")
         head = text.rfind(" ", start, end) + 1
-        if head and text[start].islower():  # "romantic comedy film": the kind of thing, and the thing
+        if head and text[start].islower():  # "romantic comedy film": the type, and the thing
             add(start, head - 1, "phrase")
     return tuple(found.values())
 
 
 def _without_lead(text: str, start: int, end: int) -> tuple[int, int]:
-    """A capitalised stretch without the function words and years that open a sentence ("In 1906", "However")."""
+    """A capitalised phrase without leading function words and years ("In 1906", "However")."""
     for word in WORD.finditer(text, start, end):
         if word.group().lower() not in _STOP_WORDS and not word.group()[0].isdigit():
             return word.start(), end
@@ -136,7 +136,7 @@ def _without_lead(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def _phrases(text: str) -> Iterable[tuple[int, int]]:
-    """Runs of words that are neither function words nor parted by punctuation (RAKE: Rose et al. 2010, 1.2.1)."""
+    """Runs of words without function words or punctuation between them (RAKE: Rose et al. 2010, 1.2.1)."""
     start, end, count = 0, 0, 0
     for word in WORD.finditer(text):
         parted = _PHRASE_BREAK.search(text, end, word.start()) if count else None
@@ -153,7 +153,7 @@ def _phrases(text: str) -> Iterable[tuple[int, int]]:
 
 
 def kind_of(text: str) -> str:
-    """What kind of answer a text is, a column of `open_questions.FIT`: date, number, name or phrase."""
+    """The answer type of a text, a column of `open_questions.FIT`: date, number, name or phrase."""
     bare = _LEADING.sub("", text.strip())
     if _DATE.match(bare):
         return "date"
@@ -180,7 +180,7 @@ _ALTERNATIVES = re.compile(
 
 
 def asked_kind(question: str) -> str:
-    """What kind of answer a question asks for, a row of `open_questions.FIT`, from its question word."""
+    """The answer type that a question asks for, a row of `open_questions.FIT`, from its question word."""
     return next((kind for kind, pattern in _ASKS if pattern.search(question)), "other")
 
 
@@ -196,11 +196,11 @@ def is_polar(question: str) -> bool:
 
 
 def stems_of(text: str) -> frozenset[str]:
-    """The content words of a text, cut to six letters so that "directed" meets "director"."""
+    """The content words of a text, cut to six letters so that "directed" matches "director"."""
     return frozenset(w[:6] for w in (m.group().lower() for m in WORD.finditer(text)) if w not in _STOP_WORDS)
 
 
 @lru_cache(maxsize=50_000)
 def key_of(text: str) -> str:
-    """A text as it is compared, case and punctuation aside."""
+    """The comparable form of a text, ignoring case and punctuation."""
     return " ".join(m.group() for m in WORD.finditer(text.lower().replace("_", " "))) or text.strip().lower()
