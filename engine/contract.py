@@ -39,12 +39,12 @@ def named(key: str) -> Mapping[str, object]:
 def to_json(result: Any) -> dict[str, Any]:
     """The fields of a dataclass as plain data, nested dataclasses included."""
     found: dict[str, Any] = {}
-    for each in fields(result):
-        value = getattr(result, each.name)
-        if each.metadata.get("spread"):
+    for name, key, spread, optional in _written(type(result)):  # type: ignore[arg-type]
+        value = getattr(result, name)
+        if spread:
             found |= to_json(value)
-        elif value is not None or not each.metadata.get("optional"):
-            found[_key(each)] = _plain(value)
+        elif value is not None or not optional:
+            found[key] = value if type(value) in _AS_IT_IS else _plain(value)
     return found
 
 
@@ -65,6 +65,18 @@ def from_json(kind: type[T], told: Any) -> T:
         return kind(**given)
     except TypeError as error:
         raise ValueError(f"{kind.__name__} lacks a field: {error}") from error
+
+
+_AS_IT_IS: frozenset[type] = frozenset({str, int, float, bool, type(None)})
+
+
+@cache
+def _written(kind: type) -> tuple[tuple[str, str, bool, bool], ...]:
+    """Of each field its name, its key, whether it is spread and whether it is optional."""
+    return tuple(
+        (each.name, _key(each), bool(each.metadata.get("spread")), bool(each.metadata.get("optional")))
+        for each in fields(kind)
+    )
 
 
 @cache
