@@ -11,15 +11,14 @@ def config(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption =
     from ..engine.settings import CONFIG, about, knobs, resolve, user_config
 
     resolved = resolve(workspace, {})
-    values = knobs(resolved.settings)
     if as_json:
-        print_json({"settings": values, "origins": dict(resolved.origins)})
+        print_json(resolved.as_json())
         return
     from ..render.tables import show_table
 
     rows = [
         [name, None if value is None else str(value), resolved.origins[name], about(name)]
-        for name, value in values.items()
+        for name, value in knobs(resolved.settings).items()
     ]
     note = f"set them in {workspace / CONFIG}, {user_config()}, or as ICL_CURATE_<NAME> in the environment"
     show_table(["setting", "value", "from", "meaning>"], rows, note=note)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +11,7 @@ import typer
 from ..engine.errors import UsageError
 from ..render.terminal import print_json, say
 from .options import DEFAULT_WORKSPACE, DryRunOption, JsonOption, ReasonOption, ShotsOption, WorkspaceOption
-from .shared import and_more, narrated, open_workspace, settings_of
+from .shared import narrated, open_workspace, settings_of
 
 if TYPE_CHECKING:
     from ..engine.settings import Settings
@@ -43,7 +42,7 @@ def prune(
     if undo:
         from ..engine.store.decisions import undo as take_back
 
-        _show_change(take_back(open_workspace(workspace), dry_run=dry_run), dry_run, as_json)
+        _show_change(take_back(open_workspace(workspace), dry_run=dry_run), as_json)
     elif tune:
         _prune_tuned(workspace, settings_of(workspace, k=k), noise, reason, dry_run, as_json)
     elif misleading:
@@ -82,24 +81,11 @@ def history(
 
     entries = list_history(open_workspace(workspace), limit)
     if as_json:
-        print_json({"history": [asdict(entry) for entry in entries]})
+        print_json({"history": [entry.as_json() for entry in entries]})
         return
-    from ..render.tables import show_table
+    from ..render.pool import show_history
 
-    rows = [
-        [
-            e.batch,
-            f"{e.decided_at:%Y-%m-%d %H:%M}",
-            e.who,
-            e.action,
-            e.scope,
-            ", ".join(e.targets[:3]) + and_more(len(e.targets), 3),
-            e.reason,
-            "undone" if e.undone else "",
-        ]
-        for e in entries
-    ]
-    show_table(["#", "time", "user", "action", "scope", "targets>", "reason", ""], rows)
+    show_history(entries)
 
 
 def _decide(
@@ -117,7 +103,7 @@ def _decide(
         raise UsageError(f"name what to {action}", f"icl-curate {action} --source NAME, or --demo ID")
     scope: Scope = "source" if sources else "demonstration"
     change = decide(open_workspace(workspace), action, scope, sources or demos or (), reason, dry_run=dry_run)
-    _show_change(change, dry_run, as_json)
+    _show_change(change, as_json)
 
 
 def _prune_tuned(workspace: Path, settings: Settings, noise: float, reason: str, dry_run: bool, as_json: bool) -> None:
@@ -138,16 +124,18 @@ def _prune_tuned(workspace: Path, settings: Settings, noise: float, reason: str,
 
     show_tuned(tuned)
     if change:
-        _show_change(change, dry_run, as_json)
+        _show_change(change, as_json)
 
 
-def _show_change(change: Change, dry_run: bool, as_json: bool) -> None:
+def _show_change(change: Change, as_json: bool) -> None:
     if as_json:
-        print_json({"dry_run": dry_run, **change.as_json()})
+        print_json(change.as_json())
         return
-    verb = "would leave" if dry_run else "leaves"
+    from ..render.pool import names_of
+
+    verb = "would leave" if change.dry_run else "leaves"
     what = "undo of decision" if change.action == "undo" else f"{change.action} {change.scope}"
-    names = ", ".join(change.targets[:5]) + and_more(len(change.targets), 5)
+    names = names_of(change.targets, 5)
     say(f"{what} {names}: {verb} {change.active_after:,} active of {change.active_before:,} before")
-    if not dry_run and change.action != "undo":
+    if not change.dry_run and change.action != "undo":
         say("undo with: icl-curate prune --undo")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -26,7 +25,7 @@ def jobs(context: typer.Context, workspace: WorkspaceOption = DEFAULT_WORKSPACE,
 
     found = list_jobs(open_workspace(workspace))
     if as_json:
-        print_json({"jobs": [asdict(job) for job in found]})
+        print_json({"jobs": [job.as_json() for job in found]})
         return
     from ..render.jobs import show_jobs
 
@@ -116,7 +115,7 @@ def _job(workspace: Workspace, number: int | None) -> Job:
 
 def show_job(job: Job, as_json: bool) -> None:
     if as_json:
-        print_json({"job": asdict(job)})
+        print_json({"job": job.as_json()})
         return
     behind = f" behind job {job.behind}" if job.behind else ""
     say(f"job {job.number} {job.state}{behind}: {job.command}")

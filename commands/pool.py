@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -87,9 +86,9 @@ def status(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption =
     if as_json:
         print_json(found.as_json())
         return
-    from ..render.tables import show_table
+    from ..render.pool import show_status
 
-    show_table(["", ""], found.lines(), note=f"next: {found.next_step}")
+    show_status(found)
 
 
 def sources(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:
@@ -98,7 +97,7 @@ def sources(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption 
 
     found = source_summaries(open_workspace(workspace))
     if as_json:
-        print_json({"sources": [asdict(source) for source in found]})
+        print_json({"sources": [source.as_json() for source in found]})
         return
     from ..render.sources import show_sources
 
@@ -135,13 +134,11 @@ def demos(
     kept = Filter(source, split_of(split), pruned, search, duplicates)
     found = page(open_workspace(workspace), kept, after=after, limit=limit)
     if as_json:
-        print_json({"demonstrations": [asdict(row) for row in found]})
+        print_json({"demonstrations": [row.as_json() for row in found]})
         return
-    from ..render.tables import show_table
+    from ..render.pool import show_page
 
-    rows = [[r.row, r.id, r.source, "pruned" if r.pruned else "", r.input, r.output] for r in found]
-    more = f"more: icl-curate demos --after {found[-1].row} …" if len(found) == limit else ""
-    show_table(["row", "id", "source", "", "input>", "output"], rows, note=more)
+    show_page(found, limit)
 
 
 def _show_ledger(workspace: Path, misleading: bool, helpful: bool, limit: int, as_json: bool) -> None:
@@ -149,7 +146,7 @@ def _show_ledger(workspace: Path, misleading: bool, helpful: bool, limit: int, a
 
     found = ledger(open_workspace(workspace), misleading, helpful, limit)
     if as_json:
-        print_json({"demonstrations": [asdict(entry) for entry in found]})
+        print_json({"demonstrations": [entry.as_json() for entry in found]})
         return
     from ..render.ranker import show_ledger
 
@@ -163,7 +160,7 @@ def _show_flips(workspace: Path, name: str, as_json: bool) -> None:
     store = open_workspace(workspace)
     found = flips_of(store, find(store, name).row)
     if as_json:
-        print_json({"flips": [asdict(flip) for flip in found]})
+        print_json({"flips": [flip.as_json() for flip in found]})
         return
     from ..render.ranker import show_flips
 

@@ -73,12 +73,6 @@ def text_of(query: str) -> str:
     return piped("pipe a query in, or type it instead of -").decode(errors="replace").strip()
 
 
-def and_more(total: int, shown: int, where: str = "") -> str:
-    if total <= shown:
-        return ""
-    return f" … and {total - shown:,} more" + (f": icl-curate {where}" if where else "")
-
-
 def fail(what: str, fix: str, code: int) -> NoReturn:
     complain(what, fix, code, state.json)
     raise typer.Exit(code)

@@ -98,6 +98,10 @@ class Resolved:
     settings: Settings
     origins: Mapping[str, str]
 
+    def as_json(self) -> dict[str, Any]:
+        """The ``config --json`` contract: both by the settings' own names."""
+        return {"settings": knobs(self.settings), "origins": dict(self.origins)}
+
 
 def knobs(settings: Settings) -> dict[str, Any]:
     """Every setting by name."""

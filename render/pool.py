@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .tables import show_table, show_text
@@ -9,6 +10,9 @@ from .tables import show_table, show_text
 if TYPE_CHECKING:
     from ..engine.export.results import ExportReport
     from ..engine.index.results import IndexReport
+    from ..engine.store.decisions import Entry
+    from ..engine.store.demonstrations import Listed
+    from ..engine.store.overview import Overview
 
 MOST_SKIPPED = 20
 
@@ -38,6 +42,60 @@ def index_rows(done: IndexReport) -> list[tuple[str, str]]:
         found.append(("leaks", f"{len(done.leaking):,} queries are also in the pool; a query is never shown to itself"))
     verb = "to encode" if done.dry_run else "encoded"
     return [*found, (verb, f"{done.encoded:,} new with {done.encoder}" if done.encoder else "nothing")]
+
+
+def show_status(found: Overview) -> None:
+    """What a workspace holds, what asking has used, and the command that makes sense now."""
+    repeats = ", ".join(f"{count:,} {kind}" for kind, count in found.duplicates.items()) or "none"
+    rows = [
+        ("workspace", found.workspace),
+        ("pool", f"{found.pool:,} demonstrations, {found.active:,} active, {found.pruned:,} pruned"),
+        ("sources", f"{found.sources:,}, {found.sources_pruned:,} of them pruned"),
+        ("queries", f"{found.validation:,} validation, {found.test:,} test"),
+        ("task", found.task),
+        ("encoder", found.encoder or "not encoded"),
+        ("repeats", repeats),
+        ("leaks", f"{found.leaks:,} queries also stand in the pool" if found.leaks else "none"),
+        ("skipped rows", f"{found.skipped:,}"),
+        ("retired rows", f"{found.retired:,}"),
+        ("decisions", f"{found.decisions:,}"),
+        ("evaluations", f"{found.evaluations:,}"),
+    ]
+    for llm, used in found.calls.items():
+        text = f"{used.calls:,} calls kept, {used.tokens_in:,} tokens in, {used.tokens_out:,} out"
+        rows.append((llm, text + (f", {used.failures:,} failures" if used.failures else "")))
+    show_table(["", ""], rows, note=f"next: {found.next_step}")
+
+
+def show_page(found: Sequence[Listed], limit: int) -> None:
+    """Rows of the pool; where there are as many as ``limit``, how to go on."""
+    rows = [[r.row, r.id, r.source, "pruned" if r.pruned else "", r.input, r.output] for r in found]
+    more = f"more: icl-curate demos --after {found[-1].row} …" if found and len(found) == limit else ""
+    show_table(["row", "id", "source", "", "input>", "output"], rows, note=more)
+
+
+def show_history(found: Sequence[Entry]) -> None:
+    """Decisions, latest first."""
+    rows = [
+        [
+            entry.batch,
+            f"{entry.decided_at:%Y-%m-%d %H:%M}",
+            entry.who,
+            entry.action,
+            entry.scope,
+            names_of(entry.targets, 3),
+            entry.reason,
+            "undone" if entry.undone else "",
+        ]
+        for entry in found
+    ]
+    show_table(["#", "time", "user", "action", "scope", "targets>", "reason", ""], rows)
+
+
+def names_of(targets: Sequence[str], most: int) -> str:
+    """The first of them by name, the others as a number."""
+    more = f" … and {len(targets) - most:,} more" if len(targets) > most else ""
+    return ", ".join(targets[:most]) + more
 
 
 def show_export(done: ExportReport) -> None:

@@ -30,7 +30,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
-from .. import trust
+from .. import contract, trust
 from ..disk import open_regular
 from ..errors import UsageError
 from ..files import replace_file
@@ -78,6 +78,10 @@ class Job:
     @property
     def live(self) -> bool:
         return self.state in LIVE
+
+    def as_json(self) -> dict[str, Any]:
+        """One of ``jobs --json``, and ``job`` of what starts or stops one."""
+        return contract.to_json(self) | {"folder": str(self.folder)}
 
 
 def jobs(workspace: Workspace, ended: Mapping[int, Job] = MappingProxyType({})) -> list[Job]:

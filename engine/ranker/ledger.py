@@ -11,9 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from .. import contract
 from ..arrays import Float64s
 from ..errors import UsageError
 from ..store import ledger as kept
@@ -42,6 +44,10 @@ class LedgerEntry:
     estimate: float
     low: float
     high: float
+
+    def as_json(self) -> dict[str, Any]:
+        """One of ``demos --misleading --json``."""
+        return contract.to_json(self)
 
 
 def ledger(

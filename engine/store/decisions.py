@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import duckdb
 
+from .. import contract
 from ..errors import UsageError
 from .workspace import Workspace
 
@@ -36,10 +37,13 @@ class Change:
     pruned_sources: tuple[str, ...]
     """Sources with no active demonstration left."""
     kept_sources: tuple[str, ...]
+    dry_run: bool
+    """It was rolled back."""
 
     def as_json(self) -> dict[str, Any]:
         """The contract of ``prune --json`` and ``restore --json``; values that only ``--tune`` measures are null."""
         return {
+            "dry_run": self.dry_run,
             "batch": self.batch,
             "action": self.action,
             "targets": list(self.targets),
@@ -65,6 +69,10 @@ class Entry:
     targets: tuple[str, ...]
     reason: str
     undone: bool
+
+    def as_json(self) -> dict[str, Any]:
+        """One of ``history --json``."""
+        return contract.to_json(self) | {"decided_at": str(self.decided_at)}
 
 
 class _Rehearsed(Exception):
@@ -156,7 +164,7 @@ def _apply(workspace: Workspace, append: _Append, action: str, scope: str, dry_r
             batch = _next(con, "batch")
             targets = append(con, batch)
             pruned, kept = _sources(con)
-            change = Change(batch, action, scope, targets, before, _active(con), pruned, kept)
+            change = Change(batch, action, scope, targets, before, _active(con), pruned, kept, dry_run)
             if dry_run:
                 raise _Rehearsed
     except _Rehearsed:

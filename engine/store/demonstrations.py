@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from .. import contract
 from ..arrays import Int64s
 from ..errors import UsageError
 from ..pool.records import Demonstration, Query, Split, Task, TaskKind
@@ -74,6 +75,10 @@ class Listed:
     output: str
     pruned: bool
     duplicate_of: int | None
+
+    def as_json(self) -> dict[str, Any]:
+        """One of ``demos --json``."""
+        return contract.to_json(self)
 
 
 def task_of(workspace: Workspace) -> Task:

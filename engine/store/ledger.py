@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
+from .. import contract
 from .workspace import Workspace
 
 KIND = "train-ranker"
@@ -69,6 +71,10 @@ class Flip:
     helped: bool
     answer_before: str
     answer_after: str
+
+    def as_json(self) -> dict[str, Any]:
+        """One of ``demos --flips --json``."""
+        return contract.to_json(self)
 
 
 def save_batch(workspace: Workspace, run: int, step: int, metrics: Mapping[str, float], steps: pa.Table | None) -> None:

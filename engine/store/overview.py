@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import duckdb
 
+from .. import contract
 from .demonstrations import LEAKS
 from .workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class LLMAccount:
+    """What the workspace keeps of an LLM: answered ``calls`` with their tokens, and failed ones."""
+
+    calls: int
+    tokens_in: int
+    tokens_out: int
+    failures: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +41,8 @@ class Overview:
     skipped: int
     task: str
     encoder: str | None
-    calls: Mapping[str, Mapping[str, float]]
-    """For each LLM asked: calls, tokens_in, tokens_out, failures."""
+    calls: Mapping[str, LLMAccount]
+    """By LLM."""
     runs: Mapping[str, int]
     """Finished runs by kind."""
     evaluations: int
@@ -40,29 +51,8 @@ class Overview:
     next_step: str
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def lines(self) -> list[tuple[str, str]]:
-        """Labels and values for display."""
-        repeats = ", ".join(f"{count:,} {kind}" for kind, count in self.duplicates.items()) or "none"
-        found = [
-            ("workspace", self.workspace),
-            ("pool", f"{self.pool:,} demonstrations, {self.active:,} active, {self.pruned:,} pruned"),
-            ("sources", f"{self.sources:,}, {self.sources_pruned:,} of them pruned"),
-            ("queries", f"{self.validation:,} validation, {self.test:,} test"),
-            ("task", self.task),
-            ("encoder", self.encoder or "not encoded"),
-            ("repeats", repeats),
-            ("leaks", f"{self.leaks:,} queries also stand in the pool" if self.leaks else "none"),
-            ("skipped rows", f"{self.skipped:,}"),
-            ("retired rows", f"{self.retired:,}"),
-            ("decisions", f"{self.decisions:,}"),
-            ("evaluations", f"{self.evaluations:,}"),
-        ]
-        for llm, used in self.calls.items():
-            text = f"{used['calls']:,.0f} calls kept, {used['tokens_in']:,.0f} tokens in, {used['tokens_out']:,.0f} out"
-            found.append((llm, text + (f", {used['failures']:,.0f} failures" if used["failures"] else "")))
-        return found
+        """The ``status --json`` contract."""
+        return contract.to_json(self)
 
 
 def overview(workspace: Workspace) -> Overview:
@@ -78,8 +68,8 @@ def overview(workspace: Workspace) -> Overview:
         duplicates = dict(con.execute("SELECT kind, count(*) FROM duplicates GROUP BY kind ORDER BY kind").fetchall())
         meta = dict(con.execute("SELECT key, value FROM meta").fetchall())
         calls = {
-            llm: {"calls": n, "tokens_in": tokens_in, "tokens_out": tokens_out, "failures": failures}
-            for llm, n, tokens_in, tokens_out, failures in con.execute(
+            llm: LLMAccount(*account)
+            for llm, *account in con.execute(
                 """
                 SELECT llm, sum(n), sum(i), sum(o), sum(f) FROM (
                     SELECT llm, count(*) AS n, sum(tokens_in) AS i, sum(tokens_out) AS o, 0 AS f

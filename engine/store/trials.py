@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 
+from .. import contract
 from ..arrays import Bools, Int64s
 from .workspace import Workspace
 
@@ -92,6 +94,10 @@ class SourceSummary:
     hits: int | None
     accuracy: float | None
     kept: bool
+
+    def as_json(self) -> dict[str, Any]:
+        """One of ``sources --json``."""
+        return contract.to_json(self)
 
 
 def source_summaries(workspace: Workspace) -> list[SourceSummary]:

@@ -108,6 +108,12 @@ def test_text_of_the_pool_never_reaches_the_terminal_raw(run: Run, tmp_path: Pat
     assert "\x1b[31m" in run("demos", "-w", w, "--json").json["demonstrations"][0]["input"]  # data stays data
 
 
+def test_of_a_list_no_rows_may_be_asked_for(run: Run, support: Path) -> None:
+    done = run("demos", "--limit", "0", "-w", support)
+    assert (done.code, done.err) == (0, "")
+    assert "more:" in run("demos", "--limit", "1", "-w", support).out
+
+
 def test_a_split_that_is_none_is_an_error(run: Run, support: Path) -> None:
     done = run("demos", "--split", "nosuch", "-w", support)
     assert done.code == 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from rich.cells import cell_len
 from rich.table import Table
@@ -13,7 +12,7 @@ from rich.text import Text
 from ....engine.llm.spec import is_stand_in, recorded
 from ....engine.pool.display import display_line
 from ....engine.settings import Settings
-from ....engine.store.overview import Overview
+from ....engine.store.overview import LLMAccount, Overview
 from ....engine.store.runs import Latest
 from ....engine.store.trials import SourceSummary
 from ...widgets.lines import stroke
@@ -107,22 +106,22 @@ def llm_facts(state: Overview, settings: Settings) -> list[Fact]:
     """What each LLM answered and cost, and the encoder."""
     facts: list[Fact] = [("LLM", settings.llm + ("  (not an LLM)" if is_stand_in(settings.llm) else ""))]
     for llm, used in state.calls.items():
-        tokens = f"{_tokens(used['tokens_in'])} tokens in, {_tokens(used['tokens_out'])} out"
-        told = Text(f"{used['calls']:,.0f} answers, {tokens}")
-        if used["failures"]:
-            told.append(f", {used['failures']:,.0f} failed", "warn")
+        tokens = f"{_tokens(used.tokens_in)} tokens in, {_tokens(used.tokens_out)} out"
+        told = Text(f"{used.calls:,} answers, {tokens}")
+        if used.failures:
+            told.append(f", {used.failures:,} failed", "warn")
         facts.append((display_line(llm, 20), told))
         facts.append(("cost", _cost(llm, used, settings)))
     return [*facts, ("encoder", state.encoder or Text("not encoded", "warn")), ("shots", f"{settings.k} in a prompt")]
 
 
-def _cost(llm: str, used: Any, settings: Settings) -> Text:
+def _cost(llm: str, used: LLMAccount, settings: Settings) -> Text:
     named = recorded(llm)
     if named is not None and named.local:
         return Text("free: it runs locally", "muted")
     if llm != settings.llm or settings.price_in is None or settings.price_out is None:
         return Text("unknown: set price_in and price_out", "muted")
-    dollars = (used["tokens_in"] * settings.price_in + used["tokens_out"] * settings.price_out) / 1e6
+    dollars = (used.tokens_in * settings.price_in + used.tokens_out * settings.price_out) / 1e6
     return Text(f"about ${dollars:,.2f}", "title")
 
 
