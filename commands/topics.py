@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -35,10 +34,10 @@ def topics(
 
         show_gaps(found)
         return
-    listed = [topic for topic in report.topics(store, settings) if search.lower() in topic.topic.lower()]
+    listed = report.topics(store, settings, search, limit)
     if as_json:
-        print_json({"topics": [asdict(topic) for topic in listed[:limit]], "total": len(listed)})
+        print_json(listed.as_json())
         return
     from ..render.topics import show_topics
 
-    show_topics(listed[:limit], len(listed))
+    show_topics(listed)

@@ -58,10 +58,16 @@ def show_tuned(tuned: Tuned) -> None:
     """The pruning curve and the chosen threshold."""
     kept = len(tuned.kept)
     rows = [
-        [threshold, dropped, kept + len(tuned.pruned) - dropped, Text(bar(accuracy, 20)), accuracy,
-         "chosen" if tuned.worth_it and dropped == len(tuned.pruned) else ""]
-        for threshold, dropped, accuracy in tuned.curve
-    ]  # fmt: skip
+        [
+            point.threshold,
+            point.dropped,
+            kept + len(tuned.pruned) - point.dropped,
+            Text(bar(point.accuracy, 20)),
+            point.accuracy,
+            "chosen" if tuned.worth_it and point.dropped == len(tuned.pruned) else "",
+        ]
+        for point in tuned.curve
+    ]
     show_table(["threshold", "dropped", "kept", "", "validation", ""], rows, title=f"pruning by {tuned.estimator}")
     if tuned.worth_it:
         show_text(

@@ -10,7 +10,7 @@ from rich.text import Text
 from .tables import bar, show_table, show_text
 
 if TYPE_CHECKING:
-    from ..engine.topics.report import Gap, TopicStanding
+    from ..engine.topics.report import Gap, TopicList
     from ..engine.topics.results import TopicRun
 
 
@@ -35,7 +35,7 @@ def show_topic_training(done: TopicRun) -> None:
     show_text("next: icl-curate topics --gaps; icl-curate evaluate --methods dense,topick")
 
 
-def show_topics(found: Sequence[TopicStanding], total: int) -> None:
+def show_topics(found: TopicList) -> None:
     """Topics, those core to most demonstrations first."""
     rows = [
         [
@@ -48,10 +48,10 @@ def show_topics(found: Sequence[TopicStanding], total: int) -> None:
             round(topic.observations, 1),
             ", ".join(f"{source} {count:,}" for source, count in topic.sources[:4]),
         ]
-        for topic in found
+        for topic in found.topics
     ]
     heads = ["topic", "core to", "pruned", "coverage", "LLM knows", "", "of questions", "sources>"]
-    note = f"{len(found):,} of {total:,} topics; coverage: t̂ summed over the active pool" if found else ""
+    note = f"{len(rows):,} of {found.total:,} topics; coverage: t̂ summed over the active pool" if rows else ""
     show_table(heads, rows, note=note)
 
 
@@ -70,7 +70,7 @@ def show_gaps(found: Sequence[Gap]) -> None:
             gap.coverage,
             gap.severity,
             ", ".join(gap.related),
-            gap.examples[0][1] if gap.examples else "",
+            gap.examples[0].input if gap.examples else "",
         ]
         for gap in found
     ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from .. import contract
-from ..contract import SPREAD
+from ..contract import SPREAD, named
 from ..llm.usage import Usage
 
 Use = Literal["prune", "vote", "reweight"]
@@ -22,6 +22,16 @@ class Setting:
     fraction: float
     voters: int
     decay: float
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """What pruning does that drops the sources whose scores lie below ``threshold``: how many it drops, and the mean
+    utility of the votes that are left."""
+
+    threshold: float
+    dropped: int
+    accuracy: float = field(metadata=named("validation_accuracy"))
 
 
 @dataclass(frozen=True, slots=True)

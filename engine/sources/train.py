@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import contract
 from ..errors import UsageError
 from ..llm.asking import prompt_for, request_for
 from ..llm.budget import Budget
@@ -33,7 +34,7 @@ from ..store.workspace import Workspace
 from ..version import VERSION
 from .learn import ESTIMATORS
 from .lists import RankedLists, ranked_lists
-from .results import ChosenSetting, SourceMetrics, SourceRun
+from .results import ChosenSetting, CurvePoint, SourceMetrics, SourceRun
 from .use import DEFAULT_ESTIMATORS, NOISE, Choice, choose, pruning_curve
 
 DEPTH = 50
@@ -180,8 +181,8 @@ def lists_of(found: Trials) -> RankedLists:
 class Tuned:
     """The effect of pruning by the learnt scores, measured on validation by the vote of the first k kept answers.
 
-    ``curve`` has (threshold, sources dropped, validation accuracy) of the chosen estimator. ``gain`` is cross-fitted,
-    ``worth_it`` says whether it is significant; if not, ``pruned`` is empty.
+    ``curve`` is that of the chosen estimator. ``gain`` is cross-fitted, ``worth_it`` says whether it is significant; if
+    not, ``pruned`` is empty.
     """
 
     run: int
@@ -194,12 +195,11 @@ class Tuned:
     gain: float
     gain_error: float
     worth_it: bool
-    curve: tuple[tuple[float, int, float], ...]
+    curve: tuple[CurvePoint, ...]
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self) | {
-            "curve": [{"threshold": t, "dropped": n, "validation_accuracy": a} for t, n, a in self.curve]
-        }
+        """The ``prune --tune --json`` contract, without what was decided on it."""
+        return contract.to_json(self)
 
 
 def tune(
@@ -221,7 +221,7 @@ def tune(
     best = choice.best
     dropped = tuple(name for name, kept in zip(lists.names, best.kept, strict=True) if not kept)
     curve = tuple(pruning_curve(lists, best.scores, settings.k))
-    after = next((accuracy for _, count, accuracy in curve if count == len(dropped)), choice.baseline)
+    after = next((point.accuracy for point in curve if point.dropped == len(dropped)), choice.baseline)
     tuned = Tuned(
         run=found.run,
         estimator=best.setting.estimator,
@@ -243,12 +243,12 @@ def tune(
 @dataclass(frozen=True, slots=True)
 class Curves:
     """The effect of pruning by each estimator's scores of the latest run on the validation vote of k answers:
-    ``scores`` by estimator and source, ``curves`` by estimator as (threshold, sources dropped, accuracy)."""
+    ``scores`` by estimator and source, ``curves`` by estimator."""
 
     run: int
     k: int
     scores: Mapping[str, Mapping[str, float]]
-    curves: Mapping[str, tuple[tuple[float, int, float], ...]]
+    curves: Mapping[str, tuple[CurvePoint, ...]]
 
 
 def curves(workspace: Workspace, k: int) -> Curves | None:

@@ -18,7 +18,7 @@ from ..errors import UsageError
 from ..progress import CancelToken, Event, Report, silent
 from .learn import ESTIMATORS, Estimator
 from .lists import RankedLists
-from .results import Setting, Use
+from .results import CurvePoint, Setting, Use
 from .votes import Kept, vote, vote_curve
 
 _Key = tuple[str, Use, float]  # estimator, use, decay
@@ -155,15 +155,12 @@ def expected_votes(
     return np.asarray(np.mean(drawn, axis=0))
 
 
-def pruning_curve(lists: RankedLists, scores: Float64s, voters: int) -> list[tuple[float, int, float]]:
-    """For each threshold, from keeping everything upwards: ``(threshold, sources dropped, mean utility)``.
-
-    A threshold drops the sources with a lower score; there is one for each distinct score.
-    """
+def pruning_curve(lists: RankedLists, scores: Float64s, voters: int) -> list[CurvePoint]:
+    """A point for each distinct score, from keeping everything upwards."""
     levels, order = np.unique(scores, return_inverse=True)
     means = vote_curve(lists, order, np.arange(len(levels)), [voters])[:, 0].mean(axis=1)
     dropped = np.cumsum(np.bincount(order)) - np.bincount(order)
-    return list(zip(levels.tolist(), dropped.tolist(), means.tolist(), strict=True))
+    return [CurvePoint(*point) for point in zip(levels.tolist(), dropped.tolist(), means.tolist(), strict=True)]
 
 
 @dataclass(slots=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from .. import contract
 from ..arrays import Bools, Float32s, Float64s
 from ..pool.records import Query
 from ..retrieval.view import PoolView
@@ -32,6 +33,14 @@ ALIKE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
+class Needing:
+    """A query that needs a topic."""
+
+    id: str
+    input: str
+
+
+@dataclass(frozen=True, slots=True)
 class Gap:
     """A topic worth collecting demonstrations for.
 
@@ -47,10 +56,11 @@ class Gap:
     coverage: float
     severity: float
     related: tuple[str, ...]
-    examples: tuple[tuple[str, str], ...]
+    examples: tuple[Needing, ...]
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self) | {"examples": [{"id": name, "input": text} for name, text in self.examples]}
+        """One of ``topics --gaps --json``."""
+        return contract.to_json(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +82,18 @@ class TopicStanding:
     queries: int = 0
     covered: float | None = None
     severity: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicList:
+    """The first topics of ``total``."""
+
+    topics: tuple[TopicStanding, ...]
+    total: int
+
+    def as_json(self) -> dict[str, Any]:
+        """The ``topics --json`` contract."""
+        return contract.to_json(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +215,11 @@ class Survey:
         )
 
 
-def topics(workspace: Workspace, settings: Settings) -> list[TopicStanding]:
-    """Topics of the run that selection uses, those core to most demonstrations first. `UsageError` before training."""
-    return Survey(workspace, settings).topics()
+def topics(workspace: Workspace, settings: Settings, search: str = "", limit: int | None = None) -> TopicList:
+    """Topics of the run that selection uses whose names hold ``search``, those core to most demonstrations first.
+    Raises `UsageError` before training."""
+    found = [topic for topic in Survey(workspace, settings).topics() if search.lower() in topic.topic.lower()]
+    return TopicList(tuple(found[:limit]), len(found))
 
 
 def gaps(workspace: Workspace, settings: Settings, limit: int = 20, examples: int = 3) -> list[Gap]:
@@ -229,6 +253,6 @@ def _best_covering(covered: RowTopics, topics: int, k: int) -> Float64s:
     return best
 
 
-def _examples(asked: Sequence[Query], strength: Float32s, count: int) -> tuple[tuple[str, str], ...]:
+def _examples(asked: Sequence[Query], strength: Float32s, count: int) -> tuple[Needing, ...]:
     order = np.argsort(-strength, kind="stable")[:count].tolist()
-    return tuple((asked[i].id, asked[i].input) for i in order if strength[i] > 0)
+    return tuple(Needing(asked[i].id, asked[i].input) for i in order if strength[i] > 0)

@@ -170,11 +170,11 @@ def test_every_point_of_the_curve_is_a_vote_counted_by_hand(trained: Trained, k:
         [[float(item.right) for item in items] for items in trained.lists],
     )
     scores = dict(zip(lists.names, ESTIMATORS[tuned.estimator](lists, k), strict=True))
-    assert [threshold for threshold, _, _ in tuned.curve] == sorted(set(scores.values()))
-    for threshold, count, accuracy in tuned.curve:
-        dropped = {name for name, score in scores.items() if score < threshold}
-        assert count == len(dropped)
-        assert accuracy == pytest.approx(_accuracy(trained.lists, k, dropped))
+    assert [point.threshold for point in tuned.curve] == sorted(set(scores.values()))
+    for point in tuned.curve:
+        dropped = {name for name, score in scores.items() if score < point.threshold}
+        assert point.dropped == len(dropped)
+        assert point.accuracy == pytest.approx(_accuracy(trained.lists, k, dropped))
     assert tuned.validation_before == pytest.approx(_accuracy(trained.lists, k, set()))
     assert tuned.validation_after == pytest.approx(_accuracy(trained.lists, k, set(tuned.pruned)))
     assert sorted((*tuned.pruned, *tuned.kept)) == sorted(scores)

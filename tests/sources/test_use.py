@@ -112,8 +112,8 @@ def test_equal_scores_are_never_parted() -> None:
     assert choice.applied is not None
     assert choice.applied.kept.tolist() == [False] * 4 + [True] * 6
     curve = pruning_curve(lists, two_levels(lists, 5), 5)
-    assert [dropped for _, dropped, _ in curve] == [0, 4]
-    assert curve[1][2] == pytest.approx(vote(lists, 5, choice.applied.kept).mean())
+    assert [point.dropped for point in curve] == [0, 4]
+    assert curve[1].accuracy == pytest.approx(vote(lists, 5, choice.applied.kept).mean())
 
 
 def test_reweighting_is_an_expectation_between_its_extremes() -> None:

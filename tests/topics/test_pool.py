@@ -97,7 +97,7 @@ def test_training_learns_topics_and_what_the_llm_knows(tmp_path: Path, monkeypat
     assert metrics.fit.quality.average_precision > metrics.fit.by_name.average_precision
     assert summary.usage.calls == 260 == len(backend.asked) and metrics.core_by_llm is False
     assert metrics.notes and "word overlap" in metrics.notes[0]
-    listed = {topic.topic: topic for topic in topics(workspace, SETTINGS)}
+    listed = {topic.topic: topic for topic in topics(workspace, SETTINGS).topics}
     shots = fetch(workspace, active_rows(workspace))
     for subject, phrases in SUBJECTS.items():
         for phrase in phrases:
@@ -126,7 +126,7 @@ def test_the_llm_picks_core_topics_and_adds_some(tmp_path: Path, monkeypatch: py
     prompts = [text for text in backend.asked if "Candidate topics:" in text]
     assert len(prompts) == 300 and summary.metrics.core_by_llm
     assert summary.metrics.added_by_llm == len(SUBJECTS)  # named for many; what was named once is left out
-    listed = {topic.topic: topic for topic in topics(workspace, SETTINGS)}
+    listed = {topic.topic: topic for topic in topics(workspace, SETTINGS).topics}
     assert listed["garden matters"].demonstrations == 48
     pool_and_validation = {query.input for query in queries(workspace, "validation")}
     with workspace.read() as con:
@@ -266,7 +266,7 @@ def test_planted_gaps_are_found_and_named(tmp_path: Path, monkeypatch: pytest.Mo
         truly = sum(gap.topic in query.input for query in asked)
         assert gap.queries == pytest.approx(truly, abs=2)
         assert gap.coverage < 0.5 and gap.knowledge < 0.5
-        assert all(subject_of(text) in LOST for _, text in gap.examples)
+        assert all(subject_of(query.input) in LOST for query in gap.examples)
     assert [gap.severity for gap in found] == sorted((gap.severity for gap in found), reverse=True)
 
 
@@ -307,7 +307,7 @@ def test_a_gap_opens_when_a_source_is_pruned_and_closes_when_it_is_restored(
 
     def severity() -> float:
         found = gaps(workspace, SETTINGS, limit=1000)
-        return sum(gap.severity for gap in found if subject_of(gap.examples[0][1]) == "kitchen")
+        return sum(gap.severity for gap in found if subject_of(gap.examples[0].input) == "kitchen")
 
     before = severity()
     decide(workspace, "prune", "source", ["kitchen-desk"])

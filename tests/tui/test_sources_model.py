@@ -62,11 +62,11 @@ def test_the_threshold_moves_over_the_curve_and_names_what_lies_below(taught: Pa
     model = measured(Workspace.open(taught))
     while model.estimator != "reliability":
         assert model.next_estimator()
-    for at, (threshold, dropped, _) in enumerate(model.points):
+    for at, point in enumerate(model.points):
         model.move_to(at)
-        assert model.threshold == threshold
-        assert len(model.below()) == dropped == len(model.to_cut())
-        assert f"drops {dropped}/3" in verdict(model).plain
+        assert model.threshold == point.threshold
+        assert len(model.below()) == point.dropped == len(model.to_cut())
+        assert f"drops {point.dropped}/3" in verdict(model).plain
     model.move_to(-5)
     assert model.at == 0
     model.move_to(99)

@@ -116,12 +116,12 @@ def test_the_threshold_moves_over_the_curve_and_prunes_what_lies_below(taught: P
         while tab.model.estimator != "reliability":
             await pilot.press("e")
         await pilot.press(*["h"] * 5)
-        for at, (threshold, dropped, accuracy) in enumerate(found.curves["reliability"]):
+        for at, point in enumerate(found.curves["reliability"]):
             assert tab.query_one(Curve).at == at
-            below = {name for name, score in found.scores["reliability"].items() if score < threshold}
-            assert len(below) == dropped and tab.model.below() == below
+            below = {name for name, score in found.scores["reliability"].items() if score < point.threshold}
+            assert len(below) == point.dropped and tab.model.below() == below
             told = text_of(app)
-            assert f"below {threshold:.3f} drops {dropped}/3" in told and f"→ {accuracy:.3f}" in told
+            assert f"below {point.threshold:.3f} drops {point.dropped}/3" in told and f"→ {point.accuracy:.3f}" in told
             await pilot.press("l")
         await pilot.press("p")  # two of three lie below
         await until(pilot, lambda: isinstance(app.screen, Confirm))

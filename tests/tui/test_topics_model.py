@@ -11,11 +11,11 @@ from factories.topics_world import LOST, learnt_world
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.engine.topics.report import Gap, TopicStanding
+from icl_curate.engine.topics.report import Gap, Needing, TopicStanding
 from icl_curate.tui.model import Empty
 from icl_curate.tui.tabs.topics.model import SORTS, Found, Shown, TopicsModel
 
-GAP = Gap("Anchors", 5, 0.1, 9.0, 0.2, 3.6, ("ropes",), (("q1", "how heavy?"), ("q2", "how deep?")))
+GAP = Gap("Anchors", 5, 0.1, 9.0, 0.2, 3.6, ("ropes",), (Needing("q1", "how heavy?"), Needing("q2", "how deep?")))
 TOPICS = (
     TopicStanding("boats", 30, 20, 0.9, 50.0, 8.0, (("a", 20),), 8, 0.7, 0.2),
     TopicStanding("Anchors", 2, 2, 0.1, 9.0, 0.4, (("b", 2),), 5, 0.2, 3.6),

@@ -14,6 +14,7 @@ from ....engine.store.workspace import Workspace
 from ...model import Empty, TabModel
 
 if TYPE_CHECKING:  # imports numba where it computes; the tab is there before that
+    from ....engine.sources.results import CurvePoint
     from ....engine.sources.train import Curves, Tuned
 
 SORTS: dict[str, Callable[[SourceSummary], Any]] = {  # what a column sorts by; None last
@@ -134,8 +135,8 @@ class SourcesModel(TabModel):
         return self.measured.tuned if self.measured else None
 
     @property
-    def points(self) -> Sequence[tuple[float, int, float]]:
-        """The estimator's curve: (threshold, sources dropped, accuracy)."""
+    def points(self) -> Sequence[CurvePoint]:
+        """The estimator's curve."""
         if self.measured is None or self.measured.curves is None:
             return ()
         return self.measured.curves.curves.get(self.estimator, ())
@@ -146,12 +147,12 @@ class SourcesModel(TabModel):
         tuned = self.tuned
         if tuned is None or not tuned.worth_it or tuned.estimator != self.estimator:
             return None
-        return next((i for i, (_, n, _) in enumerate(self.points) if n == len(tuned.pruned)), None)
+        return next((i for i, point in enumerate(self.points) if point.dropped == len(tuned.pruned)), None)
 
     @property
     def threshold(self) -> float | None:
         """Where it stands; None without a curve."""
-        return self.points[self.at][0] if self.points else None
+        return self.points[self.at].threshold if self.points else None
 
     def below(self) -> set[str]:
         """The sources whose scores lie below the threshold."""

@@ -61,14 +61,14 @@ def verdict(model: SourcesModel) -> Text:
     if not model.learnt:
         return Text.assemble(("Source weights not learned yet: ", "muted"), ("icl-curate train sources", "accent"))
     points, below = model.points, model.below()
-    threshold, dropped, accuracy = points[model.at]
+    point, start = points[model.at], points[0]
     size = sum(s.demonstrations for s in model.sources if s.source in below)
-    gain = accuracy - points[0][2]
+    gain = point.accuracy - start.accuracy
     told = Text.assemble(
-        (model.estimator, "title"), (" below ", "muted"), (f"{threshold:.3f}", "accent"),
-        (" drops ", "muted"), f"{dropped:,}/{len(model.sources):,}", (f" ({size:,} rows), accuracy ", "muted"),
-        f"{points[0][2]:.3f} → ",
-        (f"{accuracy:.3f}", "good" if gain > 0 else "bad" if gain < 0 else ""),
+        (model.estimator, "title"), (" below ", "muted"), (f"{point.threshold:.3f}", "accent"),
+        (" drops ", "muted"), f"{point.dropped:,}/{len(model.sources):,}", (f" ({size:,} rows), accuracy ", "muted"),
+        f"{start.accuracy:.3f} → ",
+        (f"{point.accuracy:.3f}", "good" if gain > 0 else "bad" if gain < 0 else ""),
     )  # fmt: skip
     return told.append("\n").append_text(_advice(model))
 

@@ -148,7 +148,12 @@ class SourcesTab(Tab):
 
     def _draw(self) -> None:
         points = self.model.points
-        drawn = Drawn([(n, y) for _, n, y in points], [f"{t:.3f}" for t, _, _ in points], points[0][2], self.model.star)
+        drawn = Drawn(
+            [(point.dropped, point.accuracy) for point in points],
+            [f"{point.threshold:.3f}" for point in points],
+            points[0].accuracy,
+            self.model.star,
+        )
         self.query_one(Curve).draw(drawn, self.model.at)
         self._moved()
 

@@ -157,7 +157,7 @@ class TopicsModel(TabModel):
         if gap is None:
             return topic.topic
         head = f"{gap.topic}: needed by {gap.queries} queries, known {gap.knowledge:.2f}, covered {gap.coverage:.2f}"
-        return "\n".join([head, *(f"- {text}" for _, text in gap.examples)])
+        return "\n".join([head, *(f"- {query.input}" for query in gap.examples)])
 
     def demonstration(self, at: int) -> Listed | None:
         """The demonstration in line ``at`` of those that cover the topic looked at."""
