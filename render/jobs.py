@@ -110,6 +110,9 @@ KINDS: dict[tuple[str, ...], Kind[Any]] = {
 }
 """The commands that can be jobs."""
 
+Rehearsal = DryRun | ExportReport | IndexReport | Mapping[str, DryRun]
+"""What a command that can be a job would do; ``train all`` has a dry run for each part, by name."""
+
 ODD = (ValueError, LookupError, ArithmeticError)
 """Errors from a result that no command wrote: a folder may have been copied from elsewhere."""
 
@@ -119,17 +122,26 @@ def _kind_of(job: Job) -> Kind[Any] | None:
     return next((kind for command, kind in KINDS.items() if words[: len(command)] == command), None)
 
 
-def dry_run_rows(told: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What a command that can be a job would do and cost, as labels and values, from its ``--dry-run --json``
-    object."""
+def read_rehearsal(told: Mapping[str, Any]) -> Rehearsal:
+    """From the object of ``--dry-run --json`` of a command that can be a job. Raises `ValueError` for anything else."""
     if "to_ask" in told:
-        return plan_rows(DryRun.from_json(told))
+        return DryRun.from_json(told)
     if "counts" in told:
-        return export_rows(ExportReport.from_json(told))
+        return ExportReport.from_json(told)
     if "added" in told:
-        return index_rows(IndexReport.from_json(told))
-    parts = {part: DryRun.from_json(told[part]) for part in PARTS if part in told}
-    return [(f"{part}: {name}", value) for part, dry_run in parts.items() for name, value in plan_rows(dry_run)]
+        return IndexReport.from_json(told)
+    return {part: DryRun.from_json(told[part]) for part in PARTS if part in told}
+
+
+def rehearsal_rows(found: Rehearsal) -> list[tuple[str, str]]:
+    """What a command that can be a job would do and cost, as labels and values."""
+    if isinstance(found, DryRun):
+        return plan_rows(found)
+    if isinstance(found, ExportReport):
+        return export_rows(found)
+    if isinstance(found, IndexReport):
+        return index_rows(found)
+    return [(f"{part}: {name}", value) for part, dry_run in found.items() for name, value in plan_rows(dry_run)]
 
 
 def show_jobs(found: Sequence[Job]) -> None:

@@ -8,11 +8,11 @@ import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from ..engine.errors import CurateError, UsageError
 from ..engine.jobs.folder import complaint
 from ..engine.jobs.start import PROGRAM, checked, environment, with_flags
+from ..render.jobs import Rehearsal, read_rehearsal
 
 
 def words_of(typed: str) -> list[str]:
@@ -29,8 +29,8 @@ def parsed(typed: str) -> list[str]:
     return list(checked(words_of(typed)))
 
 
-async def rehearse(folder: Path, arguments: Sequence[str]) -> dict[str, Any]:
-    """The object of ``--dry-run --json``; raises the error that the command told. The process ends with the task."""
+async def rehearse(folder: Path, arguments: Sequence[str]) -> Rehearsal:
+    """What the command would do; raises the error that it told. The process ends with the task."""
     process = await asyncio.create_subprocess_exec(
         *PROGRAM, *with_flags(arguments, "--dry-run", "--json"),
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
@@ -45,6 +45,6 @@ async def rehearse(folder: Path, arguments: Sequence[str]) -> dict[str, Any]:
         raise
     if process.returncode == 0:
         with suppress(ValueError):
-            return dict(json.loads(out))
+            return read_rehearsal(dict(json.loads(out)))
     what, fix = complaint(err.decode("utf-8", "replace"))
     raise CurateError(what or "the command failed", fix)

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +68,16 @@ def follow(workspace: Workspace, number: int, cancel: CancelToken | None = None)
         job = find(workspace, number)
 
 
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What asking took so far; the cost is in US dollars, 0 where it is not known."""
+
+    calls: float = 0
+    tokens_in: float = 0
+    tokens_out: float = 0
+    cost: float = 0
+
+
 @dataclass(slots=True)
 class Live:
     """The progress of a job: the latest event of each task, the figures of every step, the notes."""
@@ -76,8 +86,7 @@ class Live:
     """The latest event of each task, in the order in which the tasks began."""
     steps: list[Mapping[str, float]] = field(default_factory=list)
     notes: list[tuple[float, str]] = field(default_factory=list)
-    spent: dict[str, float] = field(default_factory=dict)
-    """Latest figures that only grow: calls, tokens_in, tokens_out, cost."""
+    spent: Spent = Spent()
     _begun: dict[str, RecordedEvent] = field(default_factory=dict)
     _offset: int = 0
 
@@ -94,7 +103,7 @@ class Live:
             self.notes.append((one.time, event.note))
         if event.task in STEPS and event.fields:
             self.steps.append({"done": event.done, **event.fields})
-        self.spent |= {name: event.fields[name] for name in SPENT if name in event.fields}
+        self.spent = replace(self.spent, **{name: event.fields[name] for name in SPENT & event.fields.keys()})
         if event.note and event.total is None:
             return  # a note, no progress
         before = self.tasks.get(event.task)
@@ -120,4 +129,4 @@ class Live:
         return max(0.0, (latest.event.total - latest.event.done) * passed / made - (now - latest.time))
 
 
-SPENT = ("calls", "tokens_in", "tokens_out", "cost")
+SPENT = {each.name for each in fields(Spent)}

@@ -89,7 +89,7 @@ def test_events_say_where_a_job_stands_and_what_it_spent(workspace: Workspace, s
     live = Live()
     assert live.read(job.folder)
     assert not live.read(job.folder)
-    assert live.spent["tokens_in"] == last.fields["tokens_in"] > 0
+    assert live.spent.tokens_in == last.fields["tokens_in"] > 0
 
 
 def test_jobs_take_turns_and_one_may_leave_the_queue(workspace: Workspace, server: Server) -> None:

@@ -23,9 +23,10 @@ from icl_curate.engine.jobs import start as starting
 from icl_curate.engine.jobs.child import Recorder
 from icl_curate.engine.jobs.folder import find
 from icl_curate.engine.jobs.lock import hold
+from icl_curate.engine.llm.cost import DryRun
 from icl_curate.engine.progress import Event
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.render.jobs import dry_run_rows
+from icl_curate.render.jobs import read_rehearsal, rehearsal_rows
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.start import Start, propose
 from icl_curate.tui.tabs.evaluate.tab import EvaluateTab
@@ -83,9 +84,7 @@ def test_a_job_is_started_once_its_cost_is_known(workspace: Workspace, server: S
         await until(pilot, lambda: "edited" in static(app, "#cost"))
         await pilot.press("enter")
         await until(pilot, lambda: dialog.costed)
-        assert {name: dialog.plan[name] for name in ("requests", "to_ask")} == {
-            name: told[name] for name in ("requests", "to_ask")
-        }
+        assert dialog.plan == DryRun.from_json(told)
         assert not asked(server)
         assert not folders.jobs(workspace)
         await pilot.press("enter")
@@ -107,7 +106,7 @@ def test_every_kind_of_work_is_rehearsed(workspace: Workspace, command: str, tmp
     encoder = "all-MiniLM-L6-v2" if command == "train all" else None
     index_pool(workspace, IndexPlan(validation=(str(tmp_path / "validation.jsonl"),), encoder=encoder))
     told = run_command(*command.split(), "-w", workspace.path, "--dry-run", "--json").json
-    wanted = [value for _, value in dry_run_rows(told)]
+    wanted = [value for _, value in rehearsal_rows(read_rehearsal(told))]
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         propose(app.query_one(JobsTab), [command])

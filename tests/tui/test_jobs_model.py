@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from icl_curate.engine.jobs.folder import Job, State
-from icl_curate.engine.jobs.follow import Live
+from icl_curate.engine.jobs.follow import Live, RecordedEvent, Spent
+from icl_curate.engine.progress import Event
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.model import Empty
 from icl_curate.tui.tabs.jobs.model import JobsModel, Seen
+from icl_curate.tui.tabs.jobs.rows import figures
 
 
 def seen(number: int, state: State, *arguments: str) -> Seen:
@@ -49,6 +51,17 @@ def test_what_runs_or_waits_can_be_stopped() -> None:
     model.take([seen(1, "failed", "evaluate")])
     assert not model.alive
     assert not model.is_evaluation
+
+
+def test_what_is_not_known_of_what_was_spent_counts_as_nothing() -> None:
+    """The folder of a job may have come from elsewhere."""
+    one = seen(1, "running")
+    one.live.add(RecordedEvent(1.0, Event("ask", 1, 2, fields={"calls": 3, "in_flight": 1})))
+    assert one.live.spent == Spent(calls=3)
+    assert "calls 3  tokens 0 in 0 out" in figures(one, alone=False).plain
+    one.live.add(RecordedEvent(2.0, Event("ask", 2, 2, fields={"calls": 4, "tokens_in": 50, "cost": 0.25})))
+    assert one.live.spent == Spent(calls=4, tokens_in=50, cost=0.25)
+    assert "calls 4  tokens 50 in 0 out  cost $0.2500" in figures(one, alone=False).plain
 
 
 def test_without_jobs_the_command_that_starts_one_is_named(tmp_path: Path) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from rich.table import Table
 from rich.text import Text
@@ -18,7 +17,7 @@ from ...engine.errors import CurateError, UsageError
 from ...engine.jobs.folder import Job
 from ...engine.jobs.start import start
 from ...engine.pool.display import display_line
-from ...render.jobs import dry_run_rows
+from ...render.jobs import Rehearsal, rehearsal_rows
 from ..actions import Action, bindings
 from ..dry_run import parsed, rehearse, words_of
 from ..tab import ReviewSession, Tab
@@ -46,7 +45,7 @@ class Start(ModalScreen[list[str] | None]):
         self.review, self.commands, self.at = review, list(commands), at
         self.costed: str | None = None
         """The command whose cost is shown."""
-        self.plan: Mapping[str, Any] = {}
+        self.plan: Rehearsal | None = None
         self._asking: Worker[None] | None = None
         self._asked_for: str | None = None
 
@@ -158,10 +157,10 @@ def _name(command: str) -> str:
     return " ".join(word for word in command.split()[:2] if not word.startswith("-"))
 
 
-def _table(told: Mapping[str, Any]) -> Table:
+def _table(found: Rehearsal) -> Table:
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(style="muted", no_wrap=True)
     table.add_column()
-    for name, value in dry_run_rows(told):
+    for name, value in rehearsal_rows(found):
         table.add_row(Text(name), Text(display_line(value), "bold" if name == "cost" else ""))
     return table

@@ -24,9 +24,7 @@ class Seen:
 
 def look_at(job: Job, before: Live) -> Seen:
     """Read on where ``before`` ended; what was shown already is left as it was."""
-    live = replace(
-        before, tasks=dict(before.tasks), steps=list(before.steps), notes=list(before.notes), spent=dict(before.spent)
-    )
+    live = replace(before, tasks=dict(before.tasks), steps=list(before.steps), notes=list(before.notes))
     live.read(job.folder)
     return Seen(job, live, outcome(job, live), log(job))
 

@@ -96,13 +96,13 @@ def figures(seen: Seen, alone: bool) -> Text:
     step = live.steps[-1] if live.steps else {}
     said = [(title, short(step[name])) for name, title in CURVES.items() if alone and name in step]
     spent = live.spent
-    if spent.get("calls"):
+    if spent.calls:
         said += [
-            ("calls", f"{spent['calls']:,.0f}"),
-            ("tokens", f"{spent['tokens_in']:,.0f} in {spent['tokens_out']:,.0f} out"),
+            ("calls", f"{spent.calls:,.0f}"),
+            ("tokens", f"{spent.tokens_in:,.0f} in {spent.tokens_out:,.0f} out"),
         ]
-    if spent.get("cost"):
-        said.append(("cost", f"${spent['cost']:,.4f}"))
+    if spent.cost:
+        said.append(("cost", f"${spent.cost:,.4f}"))
     asked = live.tasks.get("ask")
     for name in ("cached", "failed", "in_flight"):
         if asked and asked.event.fields.get(name) and (job.state == "running" or name == "failed"):
