@@ -24,4 +24,4 @@ def demo(
     with narrated() as (report, cancel):
         told = run_demo(workspace, report, cancel, show=not as_json)
     if as_json:
-        print_json(told)
+        print_json(told.as_json())

@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..engine.calibrate.calibration import Calibration
 from ..engine.calibrate.documents import queries_of
-from ..engine.calibrate.results import CalibratedQuery, SetCalibration
+from ..engine.calibrate.results import CalibratedQuery, QueryCalibration, SetCalibration
 from ..engine.calibrate.round_runner import CalibrationPlan
 from ..engine.evaluate.compare import Evaluation, EvaluationPlan
+from ..engine.evaluate.results import EvaluationReport
 from ..engine.export.corpus import ExportPlan, export
+from ..engine.export.results import ExportReport
 from ..engine.index.build import IndexPlan, index_pool
+from ..engine.index.results import IndexReport
 from ..engine.llm.budget import Budget
 from ..engine.llm.client import LLMClient, client_for
 from ..engine.pool.records import Query
 from ..engine.progress import CancelToken, Report
-from ..engine.ranker.ledger import ledger
+from ..engine.ranker.ledger import LedgerEntry, ledger
+from ..engine.ranker.results import RankerRun
 from ..engine.ranker.train import RankerTraining
-from ..engine.select.preview import PreviewAsked
+from ..engine.select.preview import Preview, PreviewAsked
 from ..engine.settings import Settings
-from ..engine.sources.train import SourceTraining, tune
+from ..engine.sources.results import SourceRun
+from ..engine.sources.train import SourceTraining, Tuned, tune
 from ..engine.store.decisions import decide
 from ..engine.store.trials import source_summaries
 from ..engine.store.workspace import Workspace
-from ..engine.topics.report import gaps
+from ..engine.topics.report import Gap, gaps
+from ..engine.topics.results import TopicRun
 from ..engine.topics.train import TopicTraining
 from ..render.calibration import show_calibrated
 from ..render.evaluation import show_evaluation
@@ -51,15 +58,55 @@ UNTRAINED = ("zero", "random", "bm25", "dense", "dpp", "set-bsr")
 TRAINED = ("bm25", "dense", "set-bsr", "ranker", "topick")
 
 
-def run_demo(workspace: Path | None, report: Report, cancel: CancelToken, show: bool = True) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Story:
+    """What each step found; ``workspace`` is the folder that was kept, if any."""
+
+    index: IndexReport
+    preview: Preview
+    before: EvaluationReport
+    training: SourceRun
+    tuned: Tuned
+    ranker: RankerRun
+    misleading: Sequence[LedgerEntry]
+    topics: TopicRun
+    gaps: Sequence[Gap]
+    after: EvaluationReport
+    export: ExportReport
+    workspace: str | None
+    calibration: SetCalibration
+    mended: QueryCalibration
+
+    def as_json(self) -> dict[str, Any]:
+        """The object of ``demo --json``."""
+        assert self.export.written is not None
+        return {
+            "index": self.index.as_json(),
+            "preview": self.preview.as_json(),
+            "before": self.before.summary(),
+            "training": self.training.as_json(),
+            "tuned": self.tuned.as_json(),
+            "ranker": self.ranker.as_json(),
+            "misleading": [entry.id for entry in self.misleading],
+            "topics": self.topics.as_json(),
+            "gaps": [gap.as_json() for gap in self.gaps],
+            "after": self.after.summary(),
+            "export": self.export.written["counts"],
+            "workspace": self.workspace,
+            "calibration": self.calibration.summary(),
+            "mended": self.mended.as_json(),
+        }
+
+
+def run_demo(workspace: Path | None, report: Report, cancel: CancelToken, show: bool = True) -> Story:
     """Run a session from an unknown pool to an exported one, then calibrate questions with documents.
 
-    Returns the results of each step. Without ``workspace`` a temporary folder is used. Raises what the steps raise.
+    Without ``workspace`` a temporary folder is used. Raises what the steps raise.
     """
     settings = Settings()  # the same demo, whatever the user's settings
     with _folder(workspace) as folder:
         session = _Session(Workspace.create(folder), settings, report, cancel, show)
-        session.index(
+        index = session.index(
             IndexPlan(
                 paths=(str(SAMPLE / "pool" / "*.jsonl"),),
                 validation=(str(SAMPLE / "validation.jsonl"),),
@@ -68,93 +115,91 @@ def run_demo(workspace: Path | None, report: Report, cancel: CancelToken, show: 
                 encoder=settings.encoder,
             )
         )
-        session.preview()
-        session.evaluate("before", UNTRAINED, "compare selection methods on test")
-        session.prune_sources()
-        session.learn_ranker()
-        session.learn_topics()
-        session.evaluate("after", TRAINED, "evaluate again on the test queries, which were not used so far")
-        out = folder / "curated.jsonl"
-        session.export(out, keep=workspace is not None)
-        session.told["workspace"] = str(folder) if workspace else None
-        session.calibrate(folder / "facts")
-    return session.told
+        preview = session.preview()
+        before = session.evaluate(UNTRAINED, "compare selection methods on test")
+        training, tuned = session.prune_sources()
+        ranker, misleading = session.learn_ranker()
+        topics, missing = session.learn_topics()
+        after = session.evaluate(TRAINED, "evaluate again on the test queries, which were not used so far")
+        exported = session.export(folder / "curated.jsonl")
+        if show:
+            show_text(_closing(before, after, index, tuned, exported, keep=workspace is not None))
+        calibration, mended = session.calibrate(folder / "facts")
+        kept = str(folder) if workspace else None
+    return Story(
+        index, preview, before, training, tuned, ranker, misleading, topics, missing, after, exported, kept,
+        calibration, mended,
+    )  # fmt: skip
 
 
 class _Session:
-    """The steps, each with the equivalent command; ``told`` collects their results."""
+    """The steps, each with the equivalent command."""
 
     def __init__(self, store: Workspace, settings: Settings, report: Report, cancel: CancelToken, show: bool) -> None:
         self.store, self.settings, self.report, self.cancel, self.show = store, settings, report, cancel, show
-        self.told: dict[str, Any] = {}
         self.steps = 0
 
-    def index(self, plan: IndexPlan) -> None:
+    def index(self, plan: IndexPlan) -> IndexReport:
         indexed = index_pool(self.store, plan, self.report, self.cancel)
-        self.told["index"] = indexed.as_json()
         if self._step("index the pool", "index pool/*.jsonl --validation validation.jsonl --test test.jsonl"):
             show_table(["", ""], index_rows(indexed))
             rows = [[s.source, s.demonstrations, s.duplicates] for s in source_summaries(self.store)]
             show_table(["source", "demonstrations", "duplicates"], rows)
+        return indexed
 
-    def preview(self) -> None:
+    def preview(self) -> Preview:
         with self._llm() as llm:
             seen = PreviewAsked(llm, Query(QUESTION)).run(Budget())
-        self.told["preview"] = seen.as_json()
         if self._step("preview the demonstrations of a query", f'preview "{QUESTION}" --answer'):
             show_preview(seen)
+        return seen
 
-    def evaluate(self, when: str, methods: tuple[str, ...], title: str) -> None:
+    def evaluate(self, methods: tuple[str, ...], title: str) -> EvaluationReport:
         with self._llm() as llm:
             report = Evaluation(llm, EvaluationPlan(methods)).run(Budget())
-        self.told[when] = report.as_json()
         if self._step(title, f"evaluate --methods {','.join(methods)}"):
             show_evaluation(report)
+        return report
 
-    def prune_sources(self) -> None:
+    def prune_sources(self) -> tuple[SourceRun, Tuned]:
         with self._llm() as llm:
             trained = SourceTraining(llm).run(Budget())
-        self.told["training"] = trained.as_json()
         if self._step("learn which sources help", "train sources"):
             show_sources(source_summaries(self.store))
             show_training(trained)
         tuned = tune(self.store, self.settings, report=self.report, cancel=self.cancel)
-        self.told["tuned"] = tuned.as_json()
         if tuned.pruned:
             decide(self.store, "prune", "source", tuned.pruned, f"run {tuned.run}: {tuned.estimator}")
         if self._step("prune sources that hurt", "prune --tune"):
             show_tuned(tuned)
+        return trained, tuned
 
-    def learn_ranker(self) -> None:
+    def learn_ranker(self) -> tuple[RankerRun, list[LedgerEntry]]:
         with self._llm() as llm:
             trained = RankerTraining(llm).run(Budget())
-        self.told["ranker"] = trained.as_json()
         if self._step("learn which demonstrations flip answers", "train ranker"):
             show_ranker(trained)
         misleading = ledger(self.store, misleading=True, limit=LISTED)
-        self.told["misleading"] = [entry.id for entry in misleading]
         if self._step("list demonstrations that turned right answers wrong", f"demos --misleading --limit {LISTED}"):
             show_ledger(misleading)
+        return trained, misleading
 
-    def learn_topics(self) -> None:
+    def learn_topics(self) -> tuple[TopicRun, list[Gap]]:
         with self._llm() as llm:
             trained = TopicTraining(llm).run(Budget())
-        self.told["topics"] = trained.as_json()
         if self._step("learn which topics queries need and the LLM lacks", "train topics"):
             show_topic_training(trained)
         found = gaps(self.store, self.settings, LISTED)
-        self.told["gaps"] = [gap.as_json() for gap in found]
         if self._step("list what to collect next", f"topics --gaps --limit {LISTED}"):
             show_gaps(found)
+        return trained, found
 
-    def export(self, out: Path, keep: bool) -> None:
+    def export(self, out: Path) -> ExportReport:
         done = export(self.store, ExportPlan(out, force=True), self.report, self.cancel)
-        assert done.written is not None
-        self.told["export"] = done.written["counts"]
-        if self._step("export the curated pool", "export curated.jsonl"):
-            show_text(_closing(self.told, out if keep else None))
+        self._step("export the curated pool", "export curated.jsonl")
+        return done
 
-    def calibrate(self, folder: Path) -> None:
+    def calibrate(self, folder: Path) -> tuple[SetCalibration, QueryCalibration]:
         """Calibrate questions with ten documents each (the second sample data set), and show one in detail."""
         store = Workspace.create(folder)
         pool, validation = (str(FACTS / "pool" / "*.jsonl"),), (str(FACTS / "validation.jsonl"),)
@@ -167,13 +212,13 @@ class _Session:
             assert isinstance(all_of_them, SetCalibration)
             mended = next((i for i, told in enumerate(all_of_them.queries) if _was_mended(told)), 0)
             one = Calibration(llm, queries[mended : mended + 1], CalibrationPlan()).run(Budget())
-        self.told["calibration"] = all_of_them.summary()
-        self.told["mended"] = one.as_json()
+            assert isinstance(one, QueryCalibration)
         title = "answer questions with documents in rounds, with uncertainty scores"
         if self._step(title, f"calibrate --validation --limit {CALIBRATED}"):
             show_calibrated(all_of_them)
         if self._step("show one of them in detail", f"calibrate {queries[mended].id}"):
             show_calibrated(one)
+        return all_of_them, one
 
     def _llm(self) -> AbstractContextManager[LLMClient]:
         return client_for(self.store, self.settings, self.report, self.cancel)
@@ -193,19 +238,18 @@ def _was_mended(told: CalibratedQuery) -> bool:
     return by_round.get(0) is False and by_round.get(told.final_round) is True
 
 
-def _closing(told: dict[str, Any], out: Path | None) -> str:
-    def accuracy(when: str) -> float:
-        return float(told[when]["methods"]["dense"]["accuracy"])
-
-    counts = told["export"]
-    dropped = ", ".join(told["tuned"]["pruned"]) or "none"
+def _closing(
+    before: EvaluationReport, after: EvaluationReport, index: IndexReport, tuned: Tuned, done: ExportReport, keep: bool
+) -> str:
+    was, now = (report.methods["dense"].accuracy for report in (before, after))
+    dropped = ", ".join(tuned.pruned) or "none"
     lines = [
-        f"{counts['exported']['pool']:,} of {counts['pool']:,} demonstrations kept; sources dropped: {dropped}.",
-        f"Test accuracy with dense selection: {accuracy('before'):.3f} before, {accuracy('after'):.3f} after.",
+        f"{done.exported['pool']:,} of {index.demonstrations:,} demonstrations kept; sources dropped: {dropped}.",
+        f"Test accuracy with dense selection: {was:.3f} before, {now:.3f} after.",
         "Answers are from the embedded offline reader, not an LLM: use your own with --llm openai:MODEL or hf:PATH.",
     ]
-    if out:
-        lines.append(f"The curated pool is in {out}, with its manifest next to it.")
+    if keep:
+        lines.append(f"The curated pool is in {done.out}, with its manifest next to it.")
     return "\n".join(lines)
 
 

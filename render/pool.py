@@ -1,4 +1,4 @@
-"""Output of `index` and `export`."""
+"""Output of `index`, `status`, `demos`, `history` and `export`."""
 
 from __future__ import annotations
 

@@ -116,6 +116,25 @@ def test_a_tab_with_a_state_keeps_it_in_a_model() -> None:
     assert tabs - {path.parent.name for path in WITHOUT_TEXTUAL if path.name == "model.py"} == {"overview"}
 
 
+VERSIONS = {
+    "render/terminal.py": {"JSON_VERSION"},
+    "engine/evaluate/results.py": {"SUMMARY_VERSION"},
+    "engine/export/corpus.py": {"MANIFEST_VERSION"},
+    "engine/export/calibration.py": {"MANIFEST_VERSION"},
+}
+"""The modules that write a ``schema_version``, and what they write; only the first writes that of ``--json``."""
+
+
+def test_the_version_of_json_has_one_owner_and_every_file_format_its_own() -> None:
+    found: dict[str, set[str]] = {}
+    for path in (file for part in ("engine", "commands", "render", "tui") for file in (ROOT / part).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for key, value in zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ():
+                if isinstance(key, ast.Constant) and key.value == "schema_version":
+                    found.setdefault(path.relative_to(ROOT).as_posix(), set()).add(ast.unparse(value))
+    assert found == VERSIONS
+
+
 MOST_LINES, MOST_METHODS = 400, 25
 """Of a class of the screen. What Textual calls by its name is not counted among the methods: each key and each message
 has one of its own, which hands it on."""

@@ -129,7 +129,7 @@ class Evaluation:
             for each in marked:
                 runs.add_evaluations(self.workspace, _outcome_table(record.run, each, self.queries))
             report = self._report(record.run, setup, marked)
-            record.summary = report.as_json()
+            record.summary = report.summary()
         return report
 
     def begin(self) -> list[MethodRun]:

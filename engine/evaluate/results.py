@@ -8,13 +8,16 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from .. import contract
-from ..contract import JSON_VERSION, OPTIONAL, SPREAD
+from ..contract import OPTIONAL, SPREAD
 from ..llm.usage import Usage
 
 if TYPE_CHECKING:
     from ..store.runs import Run
 
 KIND = "evaluate"
+
+SUMMARY_VERSION = 1
+"""The ``schema_version`` of the report stored with a run, which is not that of ``--json``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +88,16 @@ class EvaluationReport:
         return max(self.methods, key=lambda name: self.methods[name].accuracy)
 
     def as_json(self) -> dict[str, Any]:
-        """The ``evaluate --json`` contract; it is stored with the run, so it includes its version."""
-        return {"schema_version": JSON_VERSION, **contract.to_json(self)}
+        """The ``evaluate --json`` contract."""
+        return contract.to_json(self)
+
+    def summary(self) -> dict[str, Any]:
+        """What is stored with the run."""
+        return {"schema_version": SUMMARY_VERSION, **self.as_json()}
 
     @classmethod
     def from_json(cls, told: object) -> EvaluationReport:
-        """From the output of `as_json`. Raises `ValueError` for anything else."""
+        """From the output of `as_json` or `summary`. Raises `ValueError` for anything else."""
         return contract.from_json(cls, told)
 
 

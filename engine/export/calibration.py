@@ -12,9 +12,12 @@ from ..pool.prompts import Order
 from ..store.workspace import Workspace
 from ..version import VERSION
 from .corpus import ExportPlan, check_target, foreseen, publish, settled_digest
-from .results import MANIFEST_VERSION, ExportReport
+from .results import ExportReport
 
 FORMAT = "calibration"
+
+MANIFEST_VERSION = 1
+"""The ``schema_version`` of this format's manifest, whose keys are not those of a pool's."""
 
 
 def export_calibration(workspace: Workspace, plan: ExportPlan, order: Order = "best-last") -> ExportReport:

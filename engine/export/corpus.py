@@ -35,8 +35,11 @@ from ..store import decisions
 from ..store.demonstrations import fetch, task_of
 from ..store.workspace import Workspace
 from ..version import VERSION
-from .results import MANIFEST_VERSION, ExportReport
+from .results import ExportReport
 from .writers import FILE_WRITERS, INPUT_KEYS, Writer, write_csv, write_parquet
+
+MANIFEST_VERSION = 1
+"""The ``schema_version`` of a pool's manifest, a file format of its own: not that of ``--json``."""
 
 FORMATS = (*FILE_WRITERS, "hf")
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "parquet"}

@@ -8,9 +8,6 @@ from typing import Any
 
 from .. import contract
 
-MANIFEST_VERSION = 1
-"""The ``schema_version`` of the manifest file, which is not that of ``--json``."""
-
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:

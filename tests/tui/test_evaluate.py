@@ -65,7 +65,7 @@ def record(workspace: Workspace, seed: int) -> dict[tuple[str, int, str], bool |
                 for name, cell in cells.items():
                     columns[name].append(cell)
     runs.add_evaluations(workspace, pa.table(columns, schema=runs.EVALUATION_COLUMNS))
-    runs.finish(workspace, run, "done", report(run, outcomes).as_json())
+    runs.finish(workspace, run, "done", report(run, outcomes).summary())
     return outcomes
 
 
