@@ -1,7 +1,7 @@
-"""What can be done in ``icl-curate review``: one list that keys, footer, help and command palette are made from.
+"""Actions of ``icl-curate review``: keys, footer, help and command palette are generated from them.
 
-Every tab and widget declares its own `Action`s beside the methods that carry them out and hands them to Textual with
-``BINDINGS = bindings(ACTIONS)``. The name of an action is also the name under which its keys are changed, in
+Every tab and widget declares its own `Action`s beside the methods that implement them and passes them to Textual with
+``BINDINGS = bindings(ACTIONS)``. The name of an action is also the name under which its keys can be changed, in
 ``keys.toml`` beside the user's ``config.toml``: ``"sources.prune" = "delete"``.
 """
 
@@ -25,7 +25,7 @@ KEYS = "keys.toml"
 class Action:
     """``name`` is ``tab.verb``: the method ``action_verb`` of the widget that declares it (or ``call``, with its
     arguments). ``keys`` as Textual names them, separated by commas. ``about`` is one line for help and palette; ``cli``
-    the command that does the same. Actions with ``footer`` off are left to help and palette."""
+    the equivalent command. Actions with ``footer`` off are shown in help and palette only."""
 
     name: str
     keys: str
@@ -41,12 +41,12 @@ class Action:
 
 
 def bindings(actions: Iterable[Action]) -> list[BindingType]:
-    """What Textual wants to know of actions."""
+    """The Textual bindings of actions."""
     return [Binding(a.keys, a.run, a.label, show=a.footer, tooltip=a.about, id=a.name) for a in actions if a.keys]
 
 
 def keymap(known: Sequence[str], path: Path | None = None) -> tuple[dict[str, str], list[str]]:
-    """The user's own keys by action, and what is wrong with the file that holds them, if anything."""
+    """The user's own keys by action, and what is wrong with their file, if anything."""
     path = path or user_config().with_name(KEYS)
     try:
         found = tomllib.loads(read_regular(path).decode())
@@ -66,7 +66,7 @@ def keymap(known: Sequence[str], path: Path | None = None) -> tuple[dict[str, st
 
 
 def _flat(table: Mapping[str, object], prefix: str = "") -> dict[str, object]:
-    """``[sources] prune = "x"`` says the same as ``"sources.prune" = "x"``."""
+    """``[sources] prune = "x"`` is equivalent to ``"sources.prune" = "x"``."""
     flat: dict[str, object] = {}
     for name, value in table.items():
         flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}

@@ -1,6 +1,6 @@
 """The app behind ``icl-curate review``: the frame around the tabs.
 
-The frame is painted before DuckDB, numpy or any tab is imported; they come in a thread, and the tabs with them.
+The frame is painted before DuckDB, numpy or any tab is imported; a thread imports these, and the tabs follow.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ TABS = {
     "evaluate": "evaluate.tab.EvaluateTab",
     "jobs": "jobs.tab.JobsTab",
 }
-"""The tabs in their order: their names, and where in ``tabs`` their classes are."""
+"""The tabs in order: their names, and the modules of their classes."""
 
 WATCH = 1.0
 """Seconds between checks for changes of the workspace and of the session state."""
 
 PATIENCE = 5.0
-"""Seconds between two words on who is waited for."""
+"""Seconds between two messages about a process that is waited for."""
 
 FRAME = (
     *(
@@ -83,11 +83,11 @@ VERBS = (
     ("llm check", "Check the LLM: reachability, capabilities, price"),
     ("audit ", "Find sources to drop from recorded retrievals"),
 )
-"""Commands that no tab has; the palette runs them."""
+"""Commands without a tab; the palette runs them."""
 
 
 def import_tabs() -> list[type[Tab]]:
-    """The tabs' classes. Brings DuckDB and numpy with it."""
+    """The tabs' classes. Imports DuckDB and numpy."""
     found = []
     for place in TABS.values():
         module, _, name = place.rpartition(".")
@@ -96,7 +96,7 @@ def import_tabs() -> list[type[Tab]]:
 
 
 class Waiting(Message):
-    """A thread waits for another process: ``what`` it is."""
+    """A thread waits for another process: ``what`` describes it."""
 
     def __init__(self, what: str) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ class ReviewApp(App[None], DecisionQueue):
     def __init__(self, folder: Path, limited: bool = False) -> None:
         """``limited``: the user may not be the owner of this machine; see `limits`."""
         super().__init__()
-        self.error_console = stderr()  # a crash shows values, and they are of the pool
+        self.error_console = stderr()  # a crash report shows values, which come from the pool
         self.folder, self.limited = folder.resolve(), limited
         self._workspace: Workspace | None = None
         self._session_cache: SessionCache | None = None
@@ -134,7 +134,7 @@ class ReviewApp(App[None], DecisionQueue):
         """Show a notification as plain text, with control characters made visible."""
         super().notify(display_text(message), title=display_text(title), markup=False, **more)
 
-    # What tabs may ask; see `tab.ReviewSession`.
+    # Services for tabs; see `tab.ReviewSession`.
 
     def opened(self, create: bool = False) -> Workspace:
         from ..engine.store.workspace import Workspace
@@ -144,8 +144,8 @@ class ReviewApp(App[None], DecisionQueue):
         return self._workspace
 
     def waits(self, what: str, waited: float) -> None:
-        """Called in a thread that waits for another process (`store.locks`): tell of it, and give up once the app
-        ends."""
+        """Called in a thread that waits for another process (`store.locks`): show a message, and stop waiting when the
+        app ends."""
         from ..engine.errors import Cancelled
 
         if self._exit or not self.is_running:
@@ -205,7 +205,7 @@ class ReviewApp(App[None], DecisionQueue):
         self.call_after_refresh(lambda: self.in_thread("tabs", import_tabs, self._furnish))
 
     async def _furnish(self, tabs: list[type[Tab]]) -> None:
-        """The tabs are there: put them in, and open the one the last session left."""
+        """The tabs are imported: add them, and open the one of the last session."""
         self._load_keymap(tabs)
         made = [tab() for tab in tabs]
         for tab in made:
@@ -219,7 +219,7 @@ class ReviewApp(App[None], DecisionQueue):
 
     @property
     def tabs(self) -> list[Tab]:
-        """The tabs; none yet right after the start."""
+        """The tabs; none right after the start."""
         return [tab for switcher in self.query(ContentSwitcher) for tab in switcher.children]  # type: ignore[misc]
 
     @property
@@ -228,7 +228,7 @@ class ReviewApp(App[None], DecisionQueue):
         return next((tab for tab in self.tabs if tab.id == self.query_one(ContentSwitcher).current), None)
 
     def keys_of(self, action: Action) -> str:
-        """The keys that do it, the user's own if there are any, as people read them."""
+        """The keys of an action, the user's own if there are any, as they are displayed."""
         keys = self._keymap.get(action.name, action.keys)
         shown = [self.get_key_display(Binding(key.strip(), "")) for key in keys.split(",") if key.strip()]
         return " ".join(dict.fromkeys(shown))
@@ -245,7 +245,7 @@ class ReviewApp(App[None], DecisionQueue):
         for verb, about in VERBS:
             yield SystemCommand(f"Run {verb}", about, lambda verb=verb: self.action_run(verb))
         yield SystemCommand("Theme", "Change the colour theme", self.action_change_theme)
-        if not self.is_web:  # a browser takes its own; what it downloads would pass by the address of the page
+        if not self.is_web:  # a browser uses its own; a download would bypass the page's address
             yield SystemCommand(
                 "Screenshot", "Save a screenshot as SVG", lambda: self.set_timer(0.1, self.deliver_screenshot)
             )
@@ -257,8 +257,8 @@ class ReviewApp(App[None], DecisionQueue):
             self.notify(f"keys.toml assigns the same key to {names}", severity="warning", markup=False)
 
     def save(self) -> None:
-        """Remember how things stand, where there is a folder that can be written."""
-        bars = self.query(TabBar)  # none while the app is taken down
+        """Store the session state, if the folder is writable."""
+        bars = self.query(TabBar)  # none while the app is shutting down
         if not bars or not self.tabs or not self.folder.is_dir():
             return
         tabs = {tab.NAME: tab.remember() for tab in self.tabs}
@@ -272,7 +272,7 @@ class ReviewApp(App[None], DecisionQueue):
             self.log(f"could not save the session state: {error}")
 
     def look_again(self) -> None:
-        """Whoever changed the workspace, this program or another: what the tabs show is out of date."""
+        """The workspace was changed, by this program or another: the tabs must reload."""
         now = _last_written(self.folder)
         if now != self._fingerprint:
             self._fingerprint = now
@@ -323,7 +323,7 @@ class ReviewApp(App[None], DecisionQueue):
         from .dialogs.run import CommandDialog
 
         try:
-            self.permit([])  # whatever is typed there
+            self.permit([])  # any command may be typed there
         except UsageError as error:
             self.failed("run", error)
         else:
@@ -366,7 +366,7 @@ class ReviewApp(App[None], DecisionQueue):
             self.notify(problem, severity="warning", timeout=10, markup=False)
 
     def _name_colours(self) -> None:
-        """Texts name their colours (good, bad, muted, …); the theme says what they are."""
+        """Texts use colour names (good, bad, muted, …); the theme defines the colours."""
         self.console.push_theme(RichTheme(named_styles(self.theme_variables)))
 
     def _recoloured(self) -> None:
@@ -374,7 +374,7 @@ class ReviewApp(App[None], DecisionQueue):
         self._outdated()
 
     def _handle_exception(self, error: Exception) -> None:
-        """Once the app is to end Textual mounts nothing more: what a half-made tab then misses is no failure."""
+        """Once the app is ending, Textual mounts nothing more: errors of a half-mounted tab are ignored."""
         if not self._exit:
             super()._handle_exception(error)
 
@@ -384,7 +384,7 @@ def _help(action: Action) -> str:
 
 
 def _short(folder: Path) -> str:
-    """A folder as people name it: from here, from home, or in full."""
+    """A folder in short form: relative to here, to home, or in full."""
     for base, name in ((Path.cwd(), ""), (Path.home(), "~/")):
         if folder.is_relative_to(base):
             return f"{name}{folder.relative_to(base)}"
@@ -392,12 +392,12 @@ def _short(folder: Path) -> str:
 
 
 def _last_written(folder: Path) -> tuple[tuple[int, int], ...]:
-    """When the workspace's files were last written, and their sizes: it changes with the workspace."""
+    """Modification times and sizes of the workspace's files: the value changes with the workspace."""
     found = []
     for path in sorted(folder.glob("*.duckdb*")):
         try:
             state = path.stat()
             found.append((state.st_mtime_ns, state.st_size))
-        except OSError:  # the log was folded in between
+        except OSError:  # the log was merged in between
             continue
     return tuple(found)

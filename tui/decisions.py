@@ -1,4 +1,4 @@
-"""Decisions on the pool, taken one after the other in the order they were made."""
+"""Decisions on the pool, made one after the other in order."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from ..engine.store.workspace import Workspace
 
 SMALL_CHANGE = 20
-"""A decision that touches at most so many demonstrations is taken at once: one key undoes it."""
+"""A decision on at most this many demonstrations needs no confirmation: one key undoes it."""
 
 Work = Callable[["Workspace"], "tuple[Change, bool]"]
 Targets = Sequence[str] | Callable[["Workspace"], Sequence[str]]
-"""Ids or names, or what looks them up."""
+"""Ids or names, or a function that looks them up."""
 
 
 class DecisionQueue(BackgroundWork):
-    """The app's hand on `store.decisions`. What is decided while an earlier decision is still being written waits for
-    it, so that ``x`` and then ``u`` never change places."""
+    """The app's interface to `store.decisions`. A decision waits until earlier ones are written, so that ``x`` and then
+    ``u`` never change order."""
 
     def opened(self, create: bool = False) -> Workspace:
         raise NotImplementedError
 
     def decided(self, change: Change) -> None:
-        """A decision was taken; the tabs are to be read again."""
+        """A decision was made; the tabs are reloaded."""
         raise NotImplementedError
 
     def decide(

@@ -1,4 +1,4 @@
-"""Dry run of a command in a separate process: it can be stopped, and nothing is loaded here."""
+"""Dry run of a command in a separate process: it can be stopped, and nothing heavy is imported here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from ..render.jobs import Rehearsal, read_rehearsal
 
 
 def words_of(typed: str) -> list[str]:
-    """The arguments of a command line, with or without the program's name; `UsageError` for an open quotation."""
+    """The arguments of a command line, with or without the program's name; `UsageError` for an unclosed quotation
+    mark."""
     try:
         words = shlex.split(typed)
     except ValueError as error:
@@ -25,12 +26,12 @@ def words_of(typed: str) -> list[str]:
 
 
 def parsed(typed: str) -> list[str]:
-    """As `words_of`, and a `UsageError` where it is no command that can be a job."""
+    """As `words_of`, and a `UsageError` if it is not a command that can be a job."""
     return list(checked(words_of(typed)))
 
 
 async def rehearse(folder: Path, arguments: Sequence[str]) -> Rehearsal:
-    """What the command would do; raises the error that it told. The process ends with the task."""
+    """What the command would do; raises the error reported by the command. The process ends with the task."""
     process = await asyncio.create_subprocess_exec(
         *PROGRAM, *with_flags(arguments, "--dry-run", "--json"),
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,

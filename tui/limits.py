@@ -1,8 +1,8 @@
 """What a session served to a browser may start.
 
-Whoever has a served page's address sits at the owner's machine with the owner's keys, and nothing tells who that is.
-So it starts the workspace's own work with the LLM that its owner has set, and nothing else: no path, no server and no
-model can be named in it, and nothing is written outside the workspace.
+Anyone with the address of a served page acts with the owner's machine and API keys, and cannot be identified. So a
+served session can only start the workspace's own work with the LLM configured by its owner: no path, no server and no
+model can be named, and nothing is written outside the workspace.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..engine.pool.display import display_line
 FIX = "run it in a terminal, or serve with --allow-commands"
 
 WORK = ("index", "train", "evaluate", "calibrate")
-"""Commands that read and write the workspace alone; ``index`` without a path reads the known files again."""
+"""Commands that read and write only the workspace; ``index`` without a path reads the known files again."""
 
 _VALUE = r"[A-Za-z0-9_][A-Za-z0-9_.,+-]*"
 _OPTIONS = (
@@ -25,12 +25,12 @@ _OPTIONS = (
     "uncertainty|validation"
 )
 _WORD = re.compile(rf"{_VALUE}|--(?:{_OPTIONS})(?:={_VALUE})?|-[bjkmnr](?:{_VALUE})?")
-"""A word that can name nothing but a setting of the work and its value. Whatever a command takes a word for, an option
-that is not listed, or a path in a folder, cannot be written with such words."""
+"""A word that can only be a listed option of the work and its value. Unlisted options and paths cannot be written with
+such words, whatever a command uses a word for."""
 
 
 def refused(words: Sequence[str]) -> UsageError | None:
-    """Why a served session does not run ``icl-curate WORDS``, None where it does; no words: any command."""
+    """Why a served session does not run ``icl-curate WORDS``, None if it does; no words: any command."""
     if not words:
         return UsageError("commands are disabled in a served session", FIX)
     command, *rest = words

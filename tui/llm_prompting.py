@@ -1,4 +1,4 @@
-"""Asking the LLM from a tab: the cost first, then the answers, stopped at a key."""
+"""LLM calls from a tab: first the cost, then the answers, stopped by a key."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .workers import told
 
 
 class LLMTab(Tab):
-    """A tab that asks the LLM itself, one thing at a time."""
+    """A tab that calls the LLM itself, one request at a time."""
 
     def __init__(self) -> None:
         super().__init__()
         self.asking: CancelToken | None = None
         self._told = ""
-        """Where prompts go, as it was last told without a question."""
+        """The destination of prompts as last shown without a question."""
 
     def on_unmount(self) -> None:
         if self.asking:
@@ -38,7 +38,7 @@ class LLMTab(Tab):
         then: Callable[[Any], None],
         begun: Callable[[], None],
     ) -> None:
-        """Find the ``cost`` and ``ask`` in threads: at once where nothing is to be paid, else when the user agrees.
+        """Run ``cost`` and ``ask`` in threads: at once if nothing has to be paid, else after the user's confirmation.
         ``begun`` is called when the requests start, ``then`` with their result."""
         if self.asking:
             self.notify("waiting for the LLM; escape stops it")
@@ -68,7 +68,7 @@ class LLMTab(Tab):
         self.in_thread("cost", lambda: (cost(), destination(settings)), costed)
 
     def stop(self) -> None:
-        """Whatever is being asked: no further call is sent."""
+        """Stop the running requests: no further call is sent."""
         if self.asking:
             self.asking.cancel()
             self.notify("stopping: calls in flight will finish and be saved", timeout=4)

@@ -1,8 +1,8 @@
-"""What the models of tabs share. No Textual.
+"""Shared by the models of tabs. No Textual.
 
-A tab's model (``tabs/<name>/model.py``) holds what is chosen, filtered, asked for and was answered, and says what
-follows from a key: what is to be read or asked next. The tab draws it and calls its methods. Cursors, focus and folded
-parts stay with the widgets; the tab hands over the line of a cursor where a method needs it.
+A tab's model (``tabs/<name>/model.py``) holds the tab's state (selection, filters, requests, answers) and implements
+what keys do: what to read or ask next. The tab draws it and calls its methods. Cursors, focus and collapsed parts stay
+with the widgets; the tab passes the line of a cursor to methods that need it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class TabModel:
     """A tab's state."""
 
     def remember(self) -> dict[str, Any]:
-        """What the next session should find as it is now, as plain JSON values."""
+        """The state to restore in the next session, as plain JSON values."""
         return {}
 
     def recall(self, said: dict[str, Any]) -> None:
-        """What `remember` said last time; called once, before anything is read. Values may be outdated."""
+        """Restores the result of `remember`; called once, before anything is read. Values may be outdated."""

@@ -15,8 +15,8 @@ def review(path: Path, allow_commands: bool = False) -> int:
     """Run the app on the workspace at ``path`` and return the exit code.
 
     A session that is served to a browser is limited unless it was started with ``allow_commands``. Raises `UsageError`
-    off a terminal, where Textual would wait for ever. Where the workspace is locked the tabs say so and try again;
-    where there is none yet, they say how it is made.
+    if there is no terminal, because Textual would block. If the workspace is locked, the tabs show this and try again;
+    if there is none yet, they show how to create it.
     """
     served = "TEXTUAL_DRIVER" in os.environ  # by textual-serve, over pipes
     if allow_commands and not served:
@@ -37,7 +37,7 @@ def review(path: Path, allow_commands: bool = False) -> int:
 def serve(path: Path, port: int, allow_commands: bool = False) -> None:
     """Serve the app to browsers on this machine until interrupted: every page has its own session.
 
-    Raises `UsageError` without the extra ``serve``, or where the port cannot be had.
+    Raises `UsageError` without the extra ``serve``, or if the port is not available.
     """
     if find_spec("textual_serve") is None:
         raise UsageError("serving to a browser needs textual-serve", 'pip install "icl-curate[serve]"')

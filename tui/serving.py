@@ -1,9 +1,9 @@
 """``review --serve``: the app in the owner's browser only.
 
-Any page that the owner visits can reach a port of this machine, also under a name of its own (DNS rebinding). So a
-request is answered only if it names this server as its host, comes from one of its own pages or from none, and has the
-token in its path; the rest gets 403. A websocket always names the page it was opened by, and a browser never lets a
-page lie about that. The token is no cookie, because cookies go to every port of a host.
+Any page that the owner visits can reach a port of this machine, also through a host name of its own (DNS rebinding). So
+a request is answered only if its Host is this server, its Origin is one of the server's own pages or missing, and its
+path has the token; all others get 403. A websocket always sends the Origin of its page, which a page cannot forge. The
+token is not a cookie, because cookies are sent to every port of a host.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from ..render.terminal import narrate, say
 
 HOST = "127.0.0.1"
 GRACE = 3.0
-"""Seconds that open sessions get to end once the server is interrupted."""
+"""Seconds for open sessions to end after the server is interrupted."""
 
 OWN_PAGES = "requests from other pages are refused\n"
 
 
 class Guarded(Server):
-    """textual-serve behind a token, at ``url``, for this machine's own pages alone."""
+    """textual-serve behind a token, at ``url``, for this machine's own pages only."""
 
     def __init__(self, command: str, port: int) -> None:
         self.token = secrets.token_urlsafe(32)
         super().__init__(command, HOST, port, "icl-curate review", templates_path=Path(__file__).parent)
         self.sessions: set[web.WebSocketResponse] = set()
         self.hosts = {f"{name}:{port}" for name in (HOST, "localhost")}
-        if port == 80:  # which browsers leave out
+        if port == 80:  # browsers omit it
             self.hosts |= {HOST, "localhost"}
         self.pages = {f"http://{host}" for host in self.hosts}
         policy = {
@@ -101,20 +101,20 @@ class Guarded(Server):
             self.sessions.discard(websocket)
 
     async def on_shutdown(self, app: web.Application) -> None:
-        """Pages that are open would be waited for."""
+        """Otherwise shutdown would wait for open pages."""
         await asyncio.gather(*(session.close() for session in self.sessions))
 
     async def _harden(self, request: web.Request, response: web.StreamResponse) -> None:
         response.headers.update(self.headers)
 
     async def on_startup(self, app: web.Application) -> None:
-        """What there is to say was said."""
+        """Suppresses textual-serve's start message."""
 
 
 def serve(path: Path, port: int, allow_commands: bool) -> None:
     """Serve the workspace at ``path`` until interrupted, at an address of this machine that is printed once.
 
-    A ``port`` of 0 is any free one. Raises `UsageError` where it cannot be had.
+    A ``port`` of 0 means any free one. Raises `UsageError` if the port is not available.
     """
     try:
         listener = socket.create_server((HOST, port))
@@ -137,7 +137,7 @@ def serve(path: Path, port: int, allow_commands: bool) -> None:
 
 
 class _OneLine(logging.Formatter):
-    """What went wrong, without the traceback."""
+    """Log errors on one line, without the traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
         error = record.exc_info[1] if record.exc_info else None

@@ -1,4 +1,4 @@
-"""What ``review`` remembers of a workspace between two sessions: tab, theme, and each tab's sort and filters."""
+"""The state of ``review`` between two sessions of a workspace: tab, theme, and each tab's sort and filters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FILE = "review.json"
 
 @dataclass(slots=True)
 class Memory:
-    """``tabs`` holds what each tab's ``remember`` gave, by its name."""
+    """``tabs`` has the result of each tab's ``remember``, by name."""
 
     tab: str = ""
     theme: str = ""
@@ -23,7 +23,7 @@ class Memory:
 
 
 def load(folder: Path) -> Memory:
-    """What is remembered; whatever cannot be read counts as forgotten."""
+    """The stored state; unreadable parts are ignored."""
     try:
         kept = json.loads(read_regular(folder / FILE))
     except (OSError, ValueError, RecursionError):
@@ -39,6 +39,6 @@ def load(folder: Path) -> Memory:
 
 
 def save(folder: Path, memory: Memory) -> None:
-    """Write it whole or not at all. `OSError` where the folder cannot be written."""
+    """Write it atomically. `OSError` if the folder is not writable."""
     text = json.dumps(asdict(memory), ensure_ascii=False, indent=1)
     replace_file(folder / FILE, lambda file: file.write(text.encode()))

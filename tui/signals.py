@@ -1,4 +1,4 @@
-"""How the app ends when it is told to from outside: by a signal, or because its terminal is gone."""
+"""How the app ends after a signal, or when its terminal is gone."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ if TYPE_CHECKING:
     from .app import ReviewApp
 
 WATCH = 1.0
-"""Seconds between two looks at whether the terminal, or the server, is still there."""
+"""Seconds between two checks whether the terminal, or the server, is still there."""
 
 PATIENCE = 5.0
-"""Seconds that a signal gives the app to end the ordinary way."""
+"""Seconds for the app to end normally after a signal."""
 
 
 class TidyEnd:
-    """SIGTERM and SIGHUP end the app the ordinary way, so that the terminal is given back clean; where the terminal is
-    gone, or does not take the rest, at once.
+    """SIGTERM and SIGHUP end the app normally, so that the terminal is restored; if the terminal is gone or does not
+    accept output, it ends at once.
 
-    Python's own handlers: they run even while the app waits for a terminal that takes nothing any more. A served
-    session has no terminal, it ends with its server.
+    Uses Python's own signal handlers: they run even while the app waits for a terminal that accepts no output. A served
+    session has no terminal and ends with its server.
     """
 
     def __init__(self, app: ReviewApp) -> None:
         self._app = app
         self._late: threading.Timer | None = None
-        """Ends the process where the app does not end after a signal."""
+        """Ends the process if the app does not end after a signal."""
 
     def watch(self) -> None:
-        """Be ready from now on; to be called in the app's event loop."""
+        """Start handling signals; must be called in the app's event loop."""
         app = self._app
         if os.name == "nt" or app.is_headless:
             return
@@ -55,7 +55,7 @@ class TidyEnd:
         app.set_interval(WATCH, lambda: None if os.isatty(0) else self._vanish(signal.SIGHUP))
 
     def done(self) -> None:
-        """The app has ended: nothing needs to end it any more."""
+        """The app has ended: stop handling signals."""
         if self._late is not None:
             self._late.cancel()
             self._late.join()

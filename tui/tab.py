@@ -1,20 +1,20 @@
-"""One tab of ``review``, and how the frame and a tab deal with each other.
+"""The base class of tabs, and the interface between a tab and the frame.
 
-To add one, write ``tabs/<name>/tab.py`` with a subclass of `Tab` and put it into `TABS` of ``app.py``. It says
+To add a tab, write ``tabs/<name>/tab.py`` with a subclass of `Tab` and add it to `TABS` of ``app.py``. It defines
 
-- what it is: ``NAME`` (also its widget id), ``TITLE`` on the tab, ``ABOUT`` for help;
-- what can be done: ``ACTIONS``, methods ``action_<verb>``, and ``BINDINGS = bindings(ACTIONS)``;
-- its widgets: `compose_body`;
-- what it shows: `read` runs in a thread and returns plain data, `show` puts that on the screen. The frame calls
-  `reload` when the tab is first opened and whenever the workspace has changed, whoever changed it: `show` keeps the
-  cursor where it was. `read` returns `Empty` while there is nothing to show; the errors it raises are shown in place
-  and, where the workspace was locked, tried again;
-- what it knows, in ``model`` (``tabs/<name>/model.py``, which imports no Textual): what is chosen, filtered, asked for
-  and was answered, and what follows from a key. Its `remember` and `recall` are what a session leaves behind;
-- what ``y`` copies: `copied`;
-- what ``u`` takes back that is no decision on the pool: `undo_here`.
+- names: ``NAME`` (also its widget id), ``TITLE`` on the tab, ``ABOUT`` for help;
+- actions: ``ACTIONS``, methods ``action_<verb>``, and ``BINDINGS = bindings(ACTIONS)``;
+- widgets: `compose_body`;
+- content: `read` runs in a thread and returns plain data, `show` displays it. The frame calls `reload` when the tab is
+  first opened and whenever the workspace has changed, also by another process: `show` keeps the cursor in place. `read`
+  returns `Empty` while there is nothing to show; its errors are displayed in place and, if the workspace was locked,
+  it is tried again;
+- state, in ``model`` (``tabs/<name>/model.py``, which imports no Textual): selection, filters, requests, answers, and
+  what keys do. Its `remember` and `recall` store the state between sessions;
+- the text that ``y`` copies: `copied`;
+- what ``u`` undoes besides decisions on the pool: `undo_here`.
 
-Other work in threads goes through `in_thread`; decisions on the pool through ``self.review.decide``.
+Other work in threads uses `in_thread`; decisions on the pool use ``self.review.decide``.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ RETRY = 2.0
 
 
 class ReviewSession(Protocol):
-    """What a tab may ask of the app."""
+    """The app's interface for tabs."""
 
     folder: Path
     """Folder of the workspace."""
@@ -57,8 +57,8 @@ class ReviewSession(Protocol):
     """Served to a user who may not be the owner of this machine; see `limits`."""
 
     def opened(self, create: bool = False) -> Workspace:
-        """The workspace, checked and migrated once; made, if need be, to ``create`` it. For threads: it may wait for
-        another process. Raises `NoWorkspaceError` where there is none."""
+        """The workspace, checked and migrated once; created first if ``create`` is set. For threads: it may wait for
+        another process. Raises `NoWorkspaceError` if there is none."""
 
     def settings(self) -> Settings:
         """Settings as the command line would resolve them. For threads: reads files."""
@@ -82,11 +82,11 @@ class ReviewSession(Protocol):
         """Undo the latest decision of any user."""
 
     def permit(self, words: Sequence[str]) -> None:
-        """Raises `UsageError` where this session may not run ``icl-curate WORDS`` (none: any command at all); to be
-        asked before every process that is started here."""
+        """Raises `UsageError` if this session may not run ``icl-curate WORDS`` (none: any command at all); must be
+        called before every process that is started here."""
 
     def visit(self, name: str) -> Tab:
-        """Go to another tab and return it."""
+        """Switch to another tab and return it."""
 
 
 class Tab(Vertical, BackgroundWork):
@@ -98,7 +98,7 @@ class Tab(Vertical, BackgroundWork):
     ACTIONS: ClassVar[tuple[Action, ...]] = ()
 
     model: TabModel = TabModel()
-    """What the tab knows; a tab that shows what was read and no more has none of its own."""
+    """The tab's state; a tab that only shows what was read has no model of its own."""
 
     def __init__(self) -> None:
         super().__init__(id=self.NAME, classes="-empty")
@@ -120,11 +120,11 @@ class Tab(Vertical, BackgroundWork):
         raise NotImplementedError
 
     def show(self, found: Any) -> None:
-        """Put what `read` returned on the screen."""
+        """Display what `read` returned."""
         raise NotImplementedError
 
     def remember(self) -> dict[str, Any]:
-        """What the next session should find as it is now."""
+        """The state to restore in the next session."""
         return self.model.remember()
 
     def copied(self) -> str:
@@ -132,7 +132,7 @@ class Tab(Vertical, BackgroundWork):
         return ""
 
     def undo_here(self) -> bool:
-        """Take back the latest thing done in this tab that is no decision on the pool; was there one?"""
+        """Undo the latest action in this tab that is not a decision on the pool; returns whether there was one."""
         return False
 
     def start(self) -> Widget | None:
@@ -141,11 +141,11 @@ class Tab(Vertical, BackgroundWork):
         return next((widget for widget in body.query("*") if widget.focusable and widget.display), None)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """While a text is typed the tab's keys are letters: only leaving the text is offered."""
+        """While a text is being typed, the tab's keys are letters: only leaving the text is offered."""
         typing = isinstance(self.screen.focused, Input) and self in self.screen.focused.ancestors
         return not typing or action == "back"
 
-    # The frame's side.
+    # Called by the frame.
 
     def compose(self) -> ComposeResult:
         yield Static(id="trouble", markup=False)
@@ -154,12 +154,12 @@ class Tab(Vertical, BackgroundWork):
             yield from self.compose_body()
 
     def reload(self) -> None:
-        """Read again and show what came, in a thread."""
+        """Read again and display the result, in a thread."""
         self.stale = False
         self.in_thread("load", lambda: self.read(self.review.opened()), self._loaded)
 
     def take_focus(self) -> None:
-        """Focus goes to the tab's first widget, or nowhere: left on a tab that is hidden, keys would act there."""
+        """Focus the tab's first widget, or nothing: if focus stayed on a hidden tab, keys would act there."""
         self.screen.set_focus(self.query_one(Nothing) if self.nothing else self.start())
 
     def to_copy(self) -> str:

@@ -1,4 +1,4 @@
-"""Colours: two themes of our own beside Textual's, and the names texts use for them."""
+"""Colours: two own themes beside Textual's, and the colour names used in texts."""
 
 from __future__ import annotations
 

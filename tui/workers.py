@@ -1,4 +1,4 @@
-"""Work in threads for widgets: its result comes back as a message, newer work makes older results void."""
+"""Work in threads for widgets: the result comes back as a message, and newer work makes older results void."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Done(Message):
-    """Work of a widget came to its end: ``result``, or ``error``."""
+    """A widget's work has ended: ``result``, or ``error``."""
 
     bubble = False
 
@@ -30,12 +30,12 @@ class Done(Message):
 
 
 class BackgroundWork(DOMNode):
-    """A widget, or the app, that reads and writes in threads. Named last among the bases.
+    """A widget, or the app, that reads and writes in threads. Must be the last base class.
 
-    `in_thread` runs ``work`` off the event loop and then calls ``then(result)``, a function or coroutine, on it. Of
-    one ``kind`` only the latest counts: the result of an older one is dropped, since a thread cannot be stopped.
-    `CurateError`s go to `failed`; any other exception does too, told as one, so that no thread ever ends the app.
-    `in_turn` is for what must all be done, in the order in which it was asked for: writing.
+    `in_thread` runs ``work`` off the event loop and then calls ``then(result)``, a function or coroutine, on it. Of one
+    ``kind`` only the latest counts: the result of an older one is dropped, since a thread cannot be stopped.
+    `CurateError`s go to `failed`; any other exception does too, converted to one, so that no thread ends the app.
+    `in_turn` is for work that must all be done, in the order requested: writing.
     """
 
     def in_thread(self, kind: str, work: Callable[[], T], then: Callable[[T], object]) -> None:
@@ -76,11 +76,11 @@ class BackgroundWork(DOMNode):
         return queues.setdefault(kind, deque())
 
     def forget(self, kind: str) -> None:
-        """Whatever work of this kind is still under way: its result no longer matters."""
+        """Ignore the results of all running work of this kind."""
         self._turns()[kind] = self._turns().get(kind, 0) + 1
 
     def failed(self, kind: str, error: CurateError) -> None:
-        """Tell the user; a tab also shows it in place."""
+        """Notify the user; a tab also shows the error in place."""
         self.app.notify(told(error), severity="error", timeout=8, markup=False)
 
     async def on_done(self, message: Done) -> None:
@@ -100,7 +100,7 @@ class BackgroundWork(DOMNode):
 
 
 def _tried(work: Callable[[], T]) -> tuple[T | None, CurateError | None]:
-    """What the work gave, or why it gave nothing."""
+    """The result of the work, or why there is none."""
     try:
         return work(), None
     except CurateError as error:
@@ -124,5 +124,5 @@ def later(node: DOMNode, seconds: float, call: Callable[[], None]) -> Callable[[
 
 
 def told(error: CurateError) -> str:
-    """An error as a notification says it."""
+    """The text of a notification for an error."""
     return f"{error.what}\n{error.fix}" if error.fix else error.what

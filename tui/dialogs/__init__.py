@@ -1,1 +1,1 @@
-"""What opens over a tab and goes away again."""
+"""Dialogs over a tab."""

@@ -1,4 +1,4 @@
-"""Choosing one of many: type to narrow, enter to take."""
+"""A list of options: type to filter, enter to select."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..widgets.table import LineTable
 
 
 class Choose(ModalScreen[int | None]):
-    """Returns the place of the option taken in ``options`` (label, note), None where none was."""
+    """Returns the index of the selected option in ``options`` (label, note), None if none was selected."""
 
     ACTIONS = (
         Action("choose.cancel", "escape", "Cancel", "Cancel"),

@@ -1,4 +1,4 @@
-"""A question before something large is done."""
+"""A confirmation before something large is done."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..actions import Action, bindings
 
 
 class Confirm(ModalScreen[bool]):
-    """Says what would be done, line by line, and returns whether to do it."""
+    """Shows what would be done, line by line, and returns whether to do it."""
 
     ACTIONS = (
         Action("confirm.yes", "y,enter", "Yes", "Confirm"),

@@ -1,4 +1,4 @@
-"""Help for the part that has the focus, made from the actions it declares."""
+"""Help for the focused part, generated from the actions it declares."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Help(ModalScreen[None]):
         table = Table(box=None, show_header=False, pad_edge=False, expand=True, padding=(0, 2, 0, 0))
         table.add_column(no_wrap=True, min_width=12)
         table.add_column(ratio=1)
-        names = self.app.size.width >= 90  # for keys.toml
+        names = self.app.size.width >= 90  # action names, for keys.toml
         if names:
             table.add_column(no_wrap=True, style="muted", width=20)
         for action in actions:

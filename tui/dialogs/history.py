@@ -24,7 +24,7 @@ MOST = 500
 
 
 class History(ModalScreen[None], BackgroundWork):
-    """Who decided what, when and why; ``u`` takes the latest back, the list follows."""
+    """Who decided what, when and why; ``u`` undoes the latest decision and updates the list."""
 
     TITLE = "History"
     ACTIONS = (

@@ -1,4 +1,4 @@
-"""A line of one's own."""
+"""An input of one line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..widgets.field import Field
 
 
 class Note(ModalScreen[str | None]):
-    """Returns the line as it stands at enter, None where it was left as it is."""
+    """Returns the text at enter, None if it was not changed."""
 
     ACTIONS = (Action("note.cancel", "escape", "Cancel", "Cancel"),)
     BINDINGS = bindings(ACTIONS)

@@ -1,4 +1,4 @@
-"""One query of an evaluation in full: what was wanted, what was answered, which demonstrations were shown."""
+"""One query of an evaluation in full: the reference, the answers, the demonstrations shown."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ...engine.store.runs import Outcome
 from ..actions import Action, bindings
 
 MOST = 6_000
-"""Characters of the query that are laid out; a demonstration gets a tenth."""
+"""Maximum characters displayed of the query; a demonstration gets a tenth."""
 
 
 class OutcomeDialog(ModalScreen[None]):
-    """Shows an `Outcome`; ``shown`` are its demonstrations, best first, those that are gone left out."""
+    """Shows an `Outcome`; ``shown`` are its demonstrations, best first, without those that no longer exist."""
 
     ACTIONS = (
         Action("outcome.close", "escape,q,enter", "Close", "Back to the queries"),

@@ -1,4 +1,4 @@
-"""Any command of the command line, run here, with what it says."""
+"""Runs any command of the command line and shows its output."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ..widgets.paths import Paths
 from ..workers import told
 
 SHOWN = 0.1
-"""Seconds between two drawings of what a command says."""
+"""Seconds between two updates of the output."""
 
 
 class CommandDialog(ModalScreen[None]):

@@ -1,4 +1,4 @@
-"""Starting long work: the command as it would be typed, what it would do and cost, then a job."""
+"""Starting long work: edit the command, see what it would do and cost, then start a job."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Start(ModalScreen[list[str] | None]):
 
     def action_other(self, by: int) -> None:
         field = self.query_one(Input)
-        self.commands[self.at] = field.value  # what was typed is there again on the way back
+        self.commands[self.at] = field.value  # text typed for another command is restored
         self.at = (self.at + by) % len(self.commands)
         self._show_command()
 
@@ -88,7 +88,7 @@ class Start(ModalScreen[list[str] | None]):
             self._ask()
 
     def _ask(self) -> None:
-        """Find the cost of what is typed; whatever was asked before no longer matters."""
+        """Estimate the cost of the typed command; earlier estimates are discarded."""
         self.costed, self._asked_for = None, self.query_one(Input).value
         self._asking = self.run_worker(self._rehearse(self._asked_for), exclusive=True, exit_on_error=False)
         self._hint()
@@ -133,7 +133,7 @@ class Start(ModalScreen[list[str] | None]):
 
 
 def propose(tab: Tab, commands: Sequence[str], at: int = 0) -> None:
-    """Let the user start one of these commands as a job; the tab Jobs opens on it."""
+    """Let the user start one of these commands as a job; the tab Jobs then shows it."""
 
     def begun(job: Job) -> None:
         tab.notify(f"job {job.number} waits for job {job.behind}" if job.behind else f"job {job.number} started")
@@ -153,7 +153,7 @@ def propose(tab: Tab, commands: Sequence[str], at: int = 0) -> None:
 
 
 def _name(command: str) -> str:
-    """What tells a command from the others: the first words that are no options."""
+    """A short name for a command: its first words that are not options."""
     return " ".join(word for word in command.split()[:2] if not word.startswith("-"))
 
 

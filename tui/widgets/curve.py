@@ -1,4 +1,4 @@
-"""A curve in braille, with an upright line that marks one of its points."""
+"""A curve in braille, with a vertical line at one of its points."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # by row and c
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """``points`` (x, y) with x ascending and one ``label`` each; ``level``: a dashed line across; ``star``: the number
-    of a point worth marking."""
+    """``points`` (x, y) with x ascending and one ``label`` each; ``level``: a dashed horizontal line; ``star``: the
+    index of a highlighted point."""
 
     points: Sequence[tuple[float, float]]
     labels: Sequence[str]
@@ -26,7 +26,7 @@ class Drawn:
 
 
 class Curve(Widget):
-    """Draws `Drawn` in whatever room it has; ``at`` is the number of the marked point."""
+    """Draws `Drawn` in the available space; ``at`` is the index of the marked point."""
 
     at: reactive[int] = reactive(0)
 
@@ -93,7 +93,7 @@ class Curve(Widget):
     _margin = 7
 
     def _axis(self, width: int, columns: Sequence[int]) -> Text:
-        """The marked point's label under its line, the first and the last where they leave room."""
+        """The marked point's label under its line, the first and the last if they fit."""
         assert self._drawn is not None
         taken: list[tuple[int, int, str, str]] = []
         for i, style in ((self.at, "accent"), (0, "muted"), (len(columns) - 1, "muted")):

@@ -1,4 +1,4 @@
-"""One demonstration in full: its fields, what training saw it do, and the answers it turned. No Textual."""
+"""One demonstration in full: its fields, its ledger entry, and the answers it flipped. No Textual."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from ...engine.store.ledger import Flip
 from ...engine.store.workspace import Workspace
 
 MOST = 6_000
-"""Characters of a text that are laid out; the rest is counted."""
+"""Maximum characters of a text that are displayed; the rest is counted."""
 
 MOST_FLIPS = 30
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A row, the decision that holds for it, the id of the row it repeats, its entry in the ledger, if training
-    showed it, and the flips behind that."""
+    """A row, the decision that applies to it, the id of the row it duplicates, its ledger entry, if training showed it,
+    and the flips of that."""
 
     demonstration: Demonstration
     decision: Entry | None
@@ -35,7 +35,7 @@ class Seen:
 
 
 def look_up(workspace: Workspace, row: int, entry: LedgerEntry | None) -> Seen | None:
-    """Read a row; None where it is gone. For threads."""
+    """Read a row; None if it no longer exists. For threads."""
     found = fetch(workspace, [row])
     if not found:
         return None
@@ -50,7 +50,7 @@ def look_up(workspace: Workspace, row: int, entry: LedgerEntry | None) -> Seen |
 
 
 def in_full(seen: Seen) -> Text:
-    """Everything that is known of the row, to be read."""
+    """Everything known about the row, formatted for reading."""
     d = seen.demonstration
     told = Text.assemble((display_line(d.id, 60), "title"), ("  from ", "muted"), display_line(d.source, 60))
     if seen.decision is not None:

@@ -1,4 +1,4 @@
-"""Where one demonstration is read in full."""
+"""Shows one demonstration in full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A line to type."""
+"""An input line."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ...engine.pool.display import display_line
 
 
 class Field(Input):
-    """Textual's `Input`, which draws its value as it is: what was pasted, or put there from a workspace, is made
-    visible first."""
+    """Textual's `Input` displays its value unchanged, so control characters in pasted text, or in text from a
+    workspace, are made visible first."""
 
     def render_line(self, y: int) -> Strip:
         drawn = super().render_line(y)

@@ -1,4 +1,4 @@
-"""Intervals one below the other on one axis."""
+"""Intervals below each other on one axis."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from textual.widget import Widget
 from ...engine.pool.display import display_line
 
 MOST_NAME = 18
-"""Cells that names get at most."""
+"""Maximum width of names in cells."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """From ``low`` to ``high``, with the ``mark`` between them where there is one."""
+    """From ``low`` to ``high``, with the ``mark`` between them if there is one."""
 
     name: str
     low: float
@@ -28,8 +28,8 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How spans are drawn: ``ends`` the signs at low and high with their styles; ``level`` an upright line to compare
-    with; ``bounds`` the axis, else as far as the spans reach; ``about`` is the axis label."""
+    """How spans are drawn: ``ends`` the signs at low and high with their styles; ``level`` a vertical reference line;
+    ``bounds`` the range of the axis, by default that of the spans; ``about`` is the axis label."""
 
     about: str
     ends: tuple[tuple[str, str], tuple[str, str]]
@@ -38,7 +38,7 @@ class Look:
 
 
 class Forest(Widget):
-    """Draws spans in the order given; those that do not fit around the one at ``at`` are left out."""
+    """Draws spans in the given order; if not all fit, those around the one at ``at`` are drawn."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -54,7 +54,7 @@ class Forest(Widget):
         self.refresh(layout=True)
 
     def point(self, at: int) -> None:
-        """Another line is the one looked at."""
+        """Another line is the current one."""
         self.at = at
         self.refresh()
 

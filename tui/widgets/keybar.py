@@ -1,4 +1,4 @@
-"""The footer: keys of the open tab and of the frame, each shown whole or not at all."""
+"""The footer: keys of the open tab and of the frame, each shown completely or not at all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from textual.widget import Widget
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A key as the footer shows it; ``press`` is the key itself, ``off`` says that it does nothing now."""
+    """A key as the footer shows it; ``press`` is the key itself, ``off``: it currently does nothing."""
 
     press: str
     key: str
@@ -32,11 +32,11 @@ class Shown:
 
 
 class KeyBar(Widget):
-    """Where the keys do not all fit, the last of the tab's own are left to help and palette, then the first of those
-    that are to ``stay``.
+    """If not all keys fit, the tab's last keys are shown in help and palette only, then the first of those that are to
+    ``stay``.
 
-    One widget: Textual's `Footer` mounts one for each key anew with every change of focus, which takes longer than all
-    else that a change of focus does.
+    One widget: Textual's `Footer` mounts a new widget for each key at every change of focus, which takes longer than
+    everything else in a change of focus.
     """
 
     DEFAULT_CSS = "KeyBar { dock: bottom; height: 1; text-wrap: nowrap; text-overflow: clip; }"
@@ -45,7 +45,7 @@ class KeyBar(Widget):
 
     shown: reactive[tuple[Shown, ...]] = reactive(())
     hovered: reactive[int] = reactive(-1)
-    """Place of the key under the mouse among those shown; -1: none."""
+    """Position of the key under the mouse among those shown; -1: none."""
 
     def __init__(self, stay: Collection[str]) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ class KeyBar(Widget):
         return keys
 
     def _under(self, x: int) -> tuple[int, Shown | None]:
-        """The key at a column, and its place."""
+        """The key at a column, and its position."""
         end = 0
         for i, key in enumerate(self._fitting()):
             end += cell_len(key.text)

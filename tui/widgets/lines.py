@@ -1,6 +1,5 @@
-"""What tables are made of: columns, lines, bars, and how they fit into a width. No Textual, so that rows of tabs are
-written and tested without it.
-"""
+"""Elements of tables: columns, lines, bars, and how they fit into a width. No Textual, so that rows of tabs are written
+and tested without it."""
 
 from __future__ import annotations
 
@@ -15,8 +14,8 @@ from ...render.tables import cell
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """``width`` cells at least; ``grow`` is its share of the room left over, up to ``most`` cells. Where the columns do
-    not all fit, those of the highest ``rank`` are left out; rank 0 always stays. ``tail``: of a long text the end is
+    """At least ``width`` cells; ``grow`` is its share of the remaining space, up to ``most`` cells. If the columns do
+    not all fit, those with the highest ``rank`` are left out; rank 0 always stays. ``tail``: the end of a long text is
     shown."""
 
     name: str
@@ -40,7 +39,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Values of all columns, as `render.tables.cell` draws them; ``style`` (a name of the theme) for the whole line;
+    """Values of all columns, as `render.tables.cell` formats them; ``style`` (a name of the theme) for the whole line;
     ``sign``: one character before it, with its style."""
 
     cells: tuple[Any, ...]
@@ -59,13 +58,13 @@ class Fitted:
 
     @classmethod
     def into(cls, columns: Sequence[Column], width: int, gutter: int) -> Fitted:
-        """The columns that there is room for in ``width`` cells, two apart where that is possible."""
+        """The columns that fit into ``width`` cells, separated by two if possible."""
         room = width - gutter
         gap = 2 if sum(column.width + 2 for column in columns) <= room else 1
         return cls(columns, fit(columns, room, gap), gutter, gap)
 
     def column_at(self, x: int) -> Column | None:
-        """The column that stands at cell ``x``."""
+        """The column at cell ``x``."""
         at = self.gutter
         for i, width in self.shown:
             if at <= x < at + width:
@@ -83,14 +82,14 @@ class Fitted:
         return found
 
     def cells(self, line: Line | None) -> list[Text]:
-        """The cells of a line; dots where it is not there yet."""
+        """The cells of a line; dots if it is not loaded yet."""
         return [
             drawn(line.cells[i] if line is not None else Text("·", "muted"), size, self.columns[i])
             for i, size in self.shown
         ]
 
     def joined(self, cells: Sequence[Text], lead: Text) -> Text:
-        """Cells side by side after what leads them."""
+        """Cells side by side after a prefix."""
         line = Text(end="", no_wrap=True).append_text(lead)
         for i, text in enumerate(cells):
             line.append(" " * self.gap if i else "").append_text(text)
@@ -108,7 +107,7 @@ def drawn(value: Any, width: int, column: Column) -> Text:
 
 
 def stroke(share: float, width: int, style: str) -> Text:
-    """A share in [0, 1] as a line, with the rest of the width as its track."""
+    """A share in [0, 1] as a line, with the rest of the width in the background style."""
     halves = round(max(0.0, min(1.0, share)) * width * 2)
     full, half = divmod(halves, 2)
     track = width - full - half
@@ -146,7 +145,7 @@ def fit(columns: Sequence[Column], room: int, gap: int) -> list[tuple[int, int]]
         shown.remove(worst)
     widths = {i: columns[i].width for i in shown}
     left = room - least()
-    if left < 0:  # even those that always stay are too wide: the growing ones give way
+    if left < 0:  # even the columns that always stay are too wide: shrink the growing ones
         for i in sorted((i for i in shown if columns[i].grow), key=lambda i: -widths[i]):
             cut = min(-left, widths[i] - 4)
             widths[i] -= max(0, cut)

@@ -1,4 +1,4 @@
-"""Lines to read, scrolled with the keys of tables."""
+"""A log, scrolled with the keys of tables."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from textual.widgets import Static
 from ..actions import Action, bindings
 
 MOST = 1_000
-"""Lines shown, the last."""
+"""Maximum lines shown, the last ones."""
 
 
 class LogView(VerticalScroll, can_focus=True, inherit_bindings=False):
-    """Shows texts one below the other and stays at the end, unless it was scrolled away from there."""
+    """Shows texts below each other and stays at the end, unless it was scrolled away from there."""
 
     TITLE = "Log"
     ACTIONS = (

@@ -1,4 +1,4 @@
-"""Offering file names while a command is typed."""
+"""Completion of file names while a command is typed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ...engine.index.readers import SUFFIXES
 
 
 class Paths(Suggester):
-    """Completes the last word of a command line to a file or folder that is there; files that ``index`` reads go
-    first. Names a shell would have to quote are not offered."""
+    """Completes the last word of a command line to an existing file or folder; files that ``index`` reads come first.
+    Names that a shell would have to quote are not offered."""
 
     def __init__(self) -> None:
         super().__init__(use_cache=False, case_sensitive=True)
@@ -27,7 +27,7 @@ class Paths(Suggester):
 
 
 def _completed(word: str) -> str:
-    """The best file or folder whose name goes on from the word; empty: there is none."""
+    """The best file or folder whose name starts with the word; empty: there is none."""
     folder, slash, start = word.rpartition("/")
     try:
         found = [path for path in Path(folder + slash or ".").expanduser().iterdir() if _offered(path.name, start)]

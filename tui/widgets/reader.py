@@ -1,4 +1,4 @@
-"""Something to read, scrolled with the keys of tables."""
+"""A text, scrolled with the keys of tables."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Reader(VerticalScroll, can_focus=True, inherit_bindings=False):
         yield Static(markup=False)
 
     def read(self, told: RenderableType) -> None:
-        """Show this from its beginning. The owner has made it safe."""
+        """Show this from its beginning. The caller has made it safe to display."""
         self.query_one(Static).update(told)
         self.scroll_home(animate=False)
 

@@ -1,4 +1,4 @@
-"""The tabs, on one line whatever the width."""
+"""The tabs, on one line at any width."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ...engine.pool.display import display_line
 
 
 class TabBar(Widget):
-    """The names of the tabs with the open one marked; where they do not all fit, those around it."""
+    """The names of the tabs with the open one marked; if they do not all fit, those around it."""
 
     DEFAULT_CSS = "TabBar { height: 1; text-wrap: nowrap; text-overflow: clip; }"
     COMPONENT_CLASSES: ClassVar = {"tabbar--open", "tabbar--key", "tabbar--note"}
 
     current: reactive[str] = reactive("")
     note: reactive[str] = reactive("")
-    """What stands at the right end where there is room: the workspace."""
+    """Text at the right end if there is space: the workspace."""
 
     class Picked(Message):
         """A tab was clicked."""

@@ -1,7 +1,7 @@
-"""A table that draws the lines in view and no others: a million rows cost what forty do.
+"""A table that draws only the lines in view: a million rows cost as much as forty.
 
-Textual's own `DataTable` measures every row when it is filled (12 s for 100,000). Here the owner says how many lines
-there are and hands them over as they are asked for; a short table can be handed over whole.
+Textual's own `DataTable` measures every row when it is filled (12 s for 100,000). Here the owner sets the number of
+lines and provides them on request; a short table can be provided completely.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from ..actions import Action, bindings
 from .lines import Column, Fitted, Line
 
 MOST_KEPT = 4_000
-"""Lines held at once; the oldest go first."""
+"""Maximum lines in memory; the oldest are dropped first."""
 
 
 class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
-    """Lines under a heading that stays, with a cursor, and marks where ``marked`` is given."""
+    """Lines under a fixed heading, with a cursor, and marks if ``marked`` is given."""
 
     TITLE = "Table"
     ACTIONS = (
@@ -66,7 +66,7 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
         """Enter, or a double click."""
 
     class Wanted(Event):
-        """Lines from ``index`` to ``last`` (not included) are to be shown and not there: `put` them."""
+        """Lines from ``index`` to ``last`` (excluded) are to be shown and not loaded: `put` them."""
 
         def __init__(self, table: LineTable, first: int, last: int) -> None:
             super().__init__(table, first)
@@ -95,7 +95,7 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
         self.columns = tuple(columns)
         self.marked = marked
         self.heading = int(heading)
-        """Lines the heading takes: 1 or 0."""
+        """Lines of the heading: 1 or 0."""
         self.sorted_by: tuple[str, bool] | None = None
         self.message = ""
         self.count = 0
@@ -104,7 +104,7 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
         self._asked: tuple[int, int] | None = None
         self._fit: tuple[int, Fitted] | None = None
 
-    # What the owner calls.
+    # Called by the owner.
 
     def fill(self, lines: Sequence[Line]) -> None:
         """Show exactly these lines; the cursor stays on its line number."""
@@ -112,7 +112,7 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
         self.put(0, lines)
 
     def size_to(self, count: int) -> None:
-        """There are now ``count`` lines, all of them yet to be `put`. The cursor stays on its line number."""
+        """Set the number of lines to ``count``, all of them still to be `put`. The cursor stays on its line number."""
         self.count = count
         self._lines.clear()
         self._drawn.clear()
@@ -144,7 +144,7 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
         self.redraw()
 
     def redraw(self) -> None:
-        """Marks, styles or widths changed, the lines did not."""
+        """Marks, styles or widths have changed, the lines have not."""
         self._fit = None
         self._drawn.clear()
         self.refresh()
@@ -160,7 +160,7 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
         self.post_message(self.Moved(self, new))
 
     def show_line(self, index: int) -> None:
-        """Scroll no further than needed to have the line in view."""
+        """Scroll as little as possible to have the line in view."""
         rows = max(1, self.scrollable_content_region.height - self.heading)
         top = self.scroll_target_y
         if index < top:
@@ -196,7 +196,7 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
             if event.chain == 2:
                 self.action_choose()
 
-    # Asking for lines.
+    # Requesting lines.
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
@@ -208,7 +208,8 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
         self._ask()
 
     def _ask(self) -> None:
-        """Want what is missing within a screen of those in view, and more around it, so that scrolling meets no gap."""
+        """Request missing lines within a screen of those in view, and more around them, so that scrolling shows no
+        gap."""
         height = max(1, self.size.height)
         top = round(self.scroll_y)
         if not self._missing(top - height, top + 2 * height):
@@ -248,7 +249,7 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
         self._drawn.clear()
 
     def _fitted(self) -> Fitted:
-        """The columns as they fit into the width now."""
+        """The columns fitted into the current width."""
         width = self.scrollable_content_region.width
         if self._fit is None or self._fit[0] != width:
             self._fit = width, Fitted.into(self.columns, width, 2 if self.marked is not None else 1)

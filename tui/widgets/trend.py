@@ -1,4 +1,4 @@
-"""A small plot of a figure as it develops."""
+"""A small plot of a figure over time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .lines import short
 
 
 class Trend(Widget):
-    """The values of one figure in the order they came, its name and the latest above them."""
+    """The values of one figure in the order received, its name and the latest above them."""
 
     def __init__(self, title: str, *, id: str | None = None) -> None:
         super().__init__(id=id)

@@ -1,7 +1,6 @@
-"""What the tab Calibrate knows: the queue, the query looked at with its rounds, what was said of answers. No Textual.
+"""State of the Calibrate tab: the queue, the current query with its rounds, reviews of answers. No Textual.
 
-Keys become calls of `CalibrateModel`; what is to be read, asked or written comes back as an object that a thread
-carries out.
+Keys become calls of `CalibrateModel`; what to read, ask or write is returned as an object that a thread executes.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ FILTERS = ("all", "open", "accepted", "noted")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The queue: rows in the order they were indexed, what stood at the end of rounds and what was said of it."""
+    """The queue: rows in the order they were indexed, their final answers and reviews."""
 
     rows: Int64s
     finals: Mapping[int, Final]
@@ -49,12 +48,12 @@ class Found:
     fingerprint: tuple[object, ...]
 
     def is_accepted(self, row: int) -> bool:
-        """Was an answer to the query of this row accepted?"""
+        """Whether an answer to the query of this row was accepted."""
         return row in self.reviews and self.reviews[row].round is not None
 
 
 def read(workspace: Workspace, settings: Settings) -> Found | Empty:
-    """The queue as the workspace stands now."""
+    """The current queue."""
     rows = matching(workspace, Filter(split="validation"))
     if not rows.size:
         return Empty(
@@ -69,20 +68,20 @@ def read(workspace: Workspace, settings: Settings) -> Found | Empty:
 def _calibration(
     workspace: Workspace, session: SessionCache, settings: Settings, query: Query, cancel: CancelToken | None = None
 ) -> Calibration:
-    """Made ready to ask, or, without a token, to look at what is known and what asking would cost."""
+    """A prepared calibration, or, without a token, one that only reads cached answers and estimates the cost."""
     llm = session.client(workspace, settings, cancel)
     return Calibration(llm, [query], PLAN, selector=session.selector(workspace, settings))
 
 
 @dataclass(frozen=True, slots=True)
 class LookRequest:
-    """What is known of the query of ``row`` is to be read."""
+    """Read what is cached for the query of ``row``."""
 
     row: int
     settings: Settings
 
     def read(self, workspace: Workspace, session: SessionCache) -> tuple[Query, SteppedQuery | None]:
-        """The query, and its rounds as far as they can be looked up. For threads."""
+        """The query, and its rounds as far as they are cached. For threads."""
         query = fetch(workspace, [self.row])[0].as_query()
         if not session.may_look(self.settings):
             return query, None
@@ -91,19 +90,19 @@ class LookRequest:
 
 @dataclass(frozen=True, slots=True)
 class RoundsRequest:
-    """The LLM is to be asked for the next round of the query of ``row``, or for ``all_rounds``."""
+    """Ask the LLM for the next round of the query of ``row``, or for ``all_rounds``."""
 
     row: int
     settings: Settings
     all_rounds: bool
 
     def cost(self, workspace: Workspace, session: SessionCache) -> Plan:
-        """What asking would take; nothing is sent. For threads."""
+        """The cost of asking; nothing is sent. For threads."""
         ready = self._ready(workspace, session)
         return ready.cost() if self.all_rounds else ready.cost_of_step()
 
     def ask(self, workspace: Workspace, session: SessionCache, cancel: CancelToken) -> SteppedQuery:
-        """What is known afterwards. For threads."""
+        """The state afterwards. For threads."""
         ready, budget = self._ready(workspace, session, cancel), Budget(price=price_of(self.settings))
         if not self.all_rounds:
             return ready.step(budget)
@@ -117,8 +116,7 @@ class RoundsRequest:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """What is said of the answers to the query of ``row`` from now on (see `reviews.Review`), and the ``message`` that
-    tells the user."""
+    """A new review of the answers to the query of ``row`` (see `reviews.Review`), and the ``message`` for the user."""
 
     row: int
     round: int | None
@@ -127,36 +125,36 @@ class Word:
     message: str
 
     def write(self, workspace: Workspace, llm: str) -> None:
-        """Keep it. For threads."""
+        """Store it. For threads."""
         review(workspace, llm, self.row, self.round, self.answer, self.note)
 
 
 class CalibrateModel(TabModel):
-    """The queue and the query looked at."""
+    """The queue and the current query."""
 
     def __init__(self) -> None:
         self.found: Found | None = None
         self.rows: Int64s = np.empty(0, np.int64)
-        """Of the queue as it is filtered and ordered."""
+        """The filtered and sorted queue."""
         self.filter, self.unsure_first = "all", False
         self.query: Query | None = None
         """The query whose rounds are shown."""
         self.told: SteppedQuery | None = None
         self.shows_prompt = False
         self._wanted_row: int | None = None
-        """The query that the session before was at."""
+        """The query at which the last session ended."""
         self._said: list[tuple[int, Review | None]] = []
-        """What stood on a query before each word on it in this session, the latest last."""
+        """The earlier review of a query before each review in this session, the latest last."""
         self.words = 0
-        """Words put down in this session; `written` of them have reached the file, or failed to."""
+        """Reviews made in this session; `written` of them were stored, or failed to be."""
         self.written = 0
 
     def remember(self) -> dict[str, Any]:
-        """What the next session should find as it is now; the tab adds the row it is at."""
+        """The state to restore in the next session; the tab adds its current row."""
         return {"filter": self.filter, "unsure_first": self.unsure_first}
 
     def recall(self, said: dict[str, Any]) -> None:
-        """What was remembered last time."""
+        """The stored state of the last session."""
         self.filter = said["filter"] if said.get("filter") in FILTERS else "all"
         self.unsure_first = said.get("unsure_first") is True
         self._wanted_row = said["row"] if isinstance(said.get("row"), int) else None
@@ -168,7 +166,7 @@ class CalibrateModel(TabModel):
         return int(self.rows[at]) if at < len(self.rows) else None
 
     def arrange(self, cursor: int) -> int:
-        """Filter and order the queue; returns the line of the query that was at ``cursor``, or where that was."""
+        """Filter and sort the queue; returns the new line of the query that was at ``cursor``, or the old position."""
         found = self.found
         assert found is not None
         here = self.row(cursor) if len(self.rows) else self._wanted_row
@@ -189,7 +187,7 @@ class CalibrateModel(TabModel):
         self.filter = FILTERS[(FILTERS.index(self.filter) + 1) % len(FILTERS)]
 
     def next_open(self, cursor: int, by: int) -> int | None:
-        """The line of the next query that waits for an answer to be accepted."""
+        """The line of the next query without an accepted answer."""
         count = len(self.rows)
         for step in range(1, count + 1):
             at = (cursor + by * step) % count
@@ -200,14 +198,14 @@ class CalibrateModel(TabModel):
     # One query.
 
     def look(self, row: int | None) -> LookRequest | None:
-        """What is to be read of the query of this row; without any, none is looked at any more."""
+        """The request to read the query of this row; without a row, no query is shown."""
         if row is None or self.found is None:
             self.query = self.told = None
             return None
         return LookRequest(row, self.found.settings)
 
     def take(self, query: Query, told: SteppedQuery | None) -> int | None:
-        """What is known of a query: the line of its final round where it is another query than before."""
+        """Set what was read of a query; returns the line of its final round if it is another query than before."""
         same = self.shows(query.row)
         self.query, self.told = query, told
         if same or told is None:
@@ -215,20 +213,20 @@ class CalibrateModel(TabModel):
         return next((i for i, one in enumerate(told.rounds) if one.round == told.final_round), 0)
 
     def shows(self, row: int | None) -> bool:
-        """Are the rounds shown those of the query of this row?"""
+        """Whether the rounds shown are those of the query of this row."""
         return self.query is not None and self.query.row == row
 
     @property
     def review(self) -> Review | None:
-        """What was said of the query shown."""
+        """The review of the query shown."""
         return self.review_of(self.query.row) if self.query else None
 
     def review_of(self, row: int | None) -> Review | None:
-        """What was said of the query of this row."""
+        """The review of the query of this row."""
         return self.found.reviews.get(row) if self.found and row is not None else None
 
     def copied(self, at: int) -> str:
-        """The prompt of the round in line ``at`` where it is shown, else the answer that stands, else the query."""
+        """The prompt of the round in line ``at`` if it is shown, else the final answer, else the query."""
         told = self.told
         if told is None:
             return ""
@@ -237,27 +235,27 @@ class CalibrateModel(TabModel):
             return json.dumps([asdict(message) for message in messages], ensure_ascii=False, indent=1)
         return str(told.final or told.query)
 
-    # Asking.
+    # Requests.
 
     def all_done(self, row: int | None) -> bool:
-        """Is the query of this row shown, with all its rounds?"""
+        """Whether the query of this row is shown with all its rounds."""
         return self.shows(row) and self.told is not None and len(self.told.rounds) > PLAN.rounds
 
     def ask(self, row: int | None, all_rounds: bool) -> RoundsRequest | None:
-        """What the LLM is to be asked of the query of this row."""
+        """The request to the LLM for the query of this row."""
         return RoundsRequest(row, self.found.settings, all_rounds) if self.found and row is not None else None
 
     def answered(self, row: int, told: SteppedQuery) -> bool:
-        """Rounds of the query of this row were asked; is it still the one shown?"""
+        """Rounds of the query of this row were answered; returns whether it is still shown."""
         if not self.shows(row):
             return False
         self.told = told
         return True
 
-    # What people say of it.
+    # Reviews.
 
     def accept(self, row: int | None, at: int) -> Word | None:
-        """The answer of the round in line ``at`` is accepted, or, where it was, no longer; None without an answer."""
+        """Accept the answer of the round in line ``at``, or withdraw its acceptance; None without an answer."""
         if row is None or not self.shows(row) or self.told is None or not self.told.rounds:
             return None
         round_ = self.told.rounds[min(at, len(self.told.rounds) - 1)]
@@ -269,13 +267,13 @@ class CalibrateModel(TabModel):
         return self._say(Word(row, round_.round, round_.answer, note, message))
 
     def note(self, row: int, line: str) -> Word:
-        """A note on the query of this row; empty: none any more. What was accepted stays."""
+        """A note on the query of this row; empty: remove it. Acceptance is not changed."""
         said = self.review_of(row)
         number, answer = (said.round, said.answer) if said else (None, "")
         return self._say(Word(row, number, answer, line, "noted" if line else "note deleted"))
 
     def undo(self) -> Word | None:
-        """The latest word of this session is taken back; None where there is none."""
+        """Undo the latest review of this session; None if there is none."""
         if not self._said:
             return None
         row, before = self._said.pop()
@@ -287,7 +285,7 @@ class CalibrateModel(TabModel):
         return self._put_down(word)
 
     def _put_down(self, word: Word) -> Word:
-        """It holds from now on: the next key may come before it is written."""
+        """It applies from now on: the next key may come before it is written."""
         assert self.found is not None
         now = {row: said for row, said in self.found.reviews.items() if row != word.row}
         if word.round is not None or word.note:
@@ -298,7 +296,8 @@ class CalibrateModel(TabModel):
         return word
 
     def refresh(self, found: Found, written: int) -> None:
-        """What was read when ``written`` words had been written. Words said since hold, whatever the file said then."""
+        """Set reviews read after ``written`` reviews were stored. Later reviews of this session take precedence over
+        the file."""
         if self.found is not None and written < self.words:
             found = replace(found, reviews=self.found.reviews)
         self.found = found

@@ -1,4 +1,4 @@
-"""What the tab Calibrate writes: lines of its queue, documents and rounds, what stands, what the LLM read."""
+"""Texts of the Calibrate tab: lines of its queue, documents and rounds, the final answer, prompts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..preview import reasons
 from .model import CalibrateModel, Found
 
 CUT = 300
-"""Characters of a text that a table is given."""
+"""Maximum characters of a text in a table."""
 
 QUEUE = (
     Column("query", "query", 16, grow=3, sortable=False),
@@ -44,7 +44,7 @@ ROUNDS = (
 
 
 def progress(found: Found) -> Text:
-    """How much of the queue has an answer that was accepted."""
+    """How many queries of the queue have an accepted answer."""
     accepted = sum(one.round is not None for one in found.reviews.values())
     noted = sum(bool(one.note) for one in found.reviews.values())
     told = Text.assemble((f"{accepted:,}", "title"), (f" of {found.rows.size:,} accepted ", "muted"))
@@ -53,14 +53,14 @@ def progress(found: Found) -> Text:
 
 
 def arranged(model: CalibrateModel, found: Found) -> Text:
-    """How the queue is filtered and ordered, and who answers."""
+    """The filter and order of the queue, and the LLM."""
     llm = display_line(found.settings.llm, 30) + (", a stand-in" if is_stand_in(found.settings.llm) else "")
     order = ", unsure first" if model.unsure_first else ""
     return Text.assemble((f"{model.filter}{order}  ", "accent"), (llm, "muted"))
 
 
 def queued(row: Listed, final: Final | None, said: Review | None) -> Line:
-    """A query of the queue."""
+    """A line of the queue."""
     sign = (" ", "")
     if said is not None:
         sign = ("✓", "good") if said.round is not None else ("✎", "accent")
@@ -77,7 +77,7 @@ def queued(row: Listed, final: Final | None, said: Review | None) -> Line:
 
 
 def document_line(one: ScoredDocument) -> Line:
-    """A document, how far it is trusted and what it answers alone."""
+    """A document, its trust and the answer from it alone."""
     score = one.score
     relevant = {True: Text("relevant", "good"), False: Text(), None: Text()}[one.relevant]
     return Line(
@@ -111,7 +111,7 @@ def round_line(round_: ScoredRound, told: SteppedQuery, said: Review | None) -> 
 
 
 def stands(told: SteppedQuery | None, said: Review | None, rounds: int) -> Text:
-    """What stands, what was accepted, and the note."""
+    """The final answer, the accepted one, and the note."""
     line = Text()
     if told and told.failure:
         line.append(display_line(told.failure, CUT), "bad")
@@ -129,7 +129,7 @@ def stands(told: SteppedQuery | None, said: Review | None, rounds: int) -> Text:
 
 
 def document_in_full(one: ScoredDocument) -> Text:
-    """A document with what it answers alone."""
+    """A document with the answer from it alone."""
     told = Text.assemble(("document ", "primary"), (display_line(one.id, 40), "title"))
     if one.answer is not None:
         told.append("  alone it answers ", "muted").append(display_line(one.answer, 80))
@@ -147,7 +147,7 @@ def prompt_of_round(number: int, messages: Sequence[Message]) -> Text:
 
 
 def text_shown(model: CalibrateModel, document: int, round_: int) -> Text:
-    """What is read in full: the prompt of the round in a line, or the document in a line."""
+    """The text shown in full: the prompt of the round in a line, or the document in a line."""
     told = model.told
     if told is None:
         return Text()

@@ -126,7 +126,7 @@ class CalibrateTab(LLMTab):
         self._arrange()
 
     def _arrange(self) -> None:
-        """The queue as it is filtered and ordered now."""
+        """Apply filter and order to the queue."""
         found = self.model.found
         if found is None:
             return
@@ -166,7 +166,7 @@ class CalibrateTab(LLMTab):
         self._arrange()
 
     def action_open(self, by: int) -> None:
-        """To the next query that waits for an answer to be accepted."""
+        """Go to the next query without an accepted answer."""
         if self.current is None:
             return
         at = self.model.next_open(self.queue.cursor, by)
@@ -188,7 +188,7 @@ class CalibrateTab(LLMTab):
     # One query.
 
     def _look(self) -> None:
-        """What is known of the query under the cursor."""
+        """Read the query under the cursor."""
         request = self.model.look(self.current)
         if request is None:
             self._show_case()
@@ -237,7 +237,7 @@ class CalibrateTab(LLMTab):
         self.set_class(self.model.shows_prompt, "-prompt")
         self._show_text()
 
-    # Asking.
+    # Requests.
 
     def action_step(self) -> None:
         if self.model.all_done(self.current):
@@ -276,7 +276,7 @@ class CalibrateTab(LLMTab):
     def action_all(self) -> None:
         propose(self, ["calibrate --validation"])
 
-    # What people say of it.
+    # Reviews.
 
     def action_accept(self) -> None:
         word = self.model.accept(self.current, self.rounds.cursor)
@@ -304,7 +304,7 @@ class CalibrateTab(LLMTab):
         return word is not None
 
     def _write(self, word: Word) -> None:
-        """Keep a word, after those said before it."""
+        """Store a review, after earlier ones."""
         assert self.model.found is not None
         llm = self.model.found.settings.llm
 

@@ -1,7 +1,7 @@
-"""What the tab Demos knows: what is asked for, the rows that were found, and which of them are marked. No Textual.
+"""State of the Demos tab: search and filters, the rows found, and the marked rows. No Textual.
 
-Keys become calls of `DemosModel`; a search is a `Search` that a thread carries out, and what it found is handed back to
-the model.
+Keys become calls of `DemosModel`; a search is a `Search` that a thread executes, and its result is passed back to the
+model.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CHOICES = ("Source", "Output", "Split", "State", "Ledger", "Repeats", "Clear all
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Rows that are to be found; ``top`` is the line at the top of the screen, ``part``: the first matches alone."""
+    """A search for rows; ``top`` is the line at the top of the screen, ``part``: only the first matches."""
 
     asked: DemosQuery
     known: Known
@@ -47,7 +47,7 @@ class Search:
 
 
 class Marks:
-    """Rows that are marked for the next decision, by their numbers."""
+    """Rows marked for the next decision, by number."""
 
     def __init__(self) -> None:
         self._marked: Bools = np.zeros(0, np.bool_)
@@ -66,19 +66,19 @@ class Marks:
         return row < len(self._marked) and bool(self._marked[row])
 
     def switch(self, rows: Rows) -> None:
-        """Mark these rows, or none of them where all are marked."""
+        """Mark these rows, or unmark them if all are marked."""
         needed = int(rows.max(initial=-1)) + 1
         if needed > len(self._marked):
             self._marked = np.concatenate([self._marked, np.zeros(needed - len(self._marked), np.bool_)])
         self._marked[rows] = not bool(self._marked[rows].all())
 
     def clear(self) -> None:
-        """No row is marked."""
+        """Unmark all rows."""
         self._marked[:] = False
 
 
 class DemosModel(TabModel):
-    """One question at a time, its rows and the marks on rows, which outlast the question."""
+    """One search at a time, its rows, and marks, which are kept across searches."""
 
     def __init__(self) -> None:
         self.asked = DemosQuery()
@@ -86,7 +86,7 @@ class DemosModel(TabModel):
         self.rows: Rows = np.empty(0, np.int64)
         self.marks = Marks()
         self.found: FoundRows | None = None
-        """What is shown; it may answer an earlier question than ``asked``."""
+        """The rows shown; they may belong to an earlier search than ``asked``."""
         self.seen: Seen | None = None
         """The demonstration in full."""
         self._stop = Stop()
@@ -119,10 +119,10 @@ class DemosModel(TabModel):
             said.get("descending") is True,
         )
 
-    # What is found.
+    # Results.
 
     def read(self, workspace: Workspace, top: int) -> FoundRows | Empty:
-        """The rows asked for, as the workspace stands now. For threads."""
+        """The matching rows of the current workspace. For threads."""
         found = find_rows(workspace, self.asked, known_now(workspace), self.found, top, self._stop)
         if not len(found.rows) and self.asked.filter == Filter() and not self.asked.only:
             return Empty(
@@ -131,7 +131,7 @@ class DemosModel(TabModel):
         return found
 
     def search(self, top: int) -> Search | None:
-        """What is now asked for, to be found; a search under way is stopped. None before anything was read."""
+        """The current search; a running one is stopped. None before anything was read."""
         if self.known is None:
             return None
         self._stop.stop()
@@ -143,8 +143,8 @@ class DemosModel(TabModel):
         return None if found.whole else replace(search, before=found, top=top, part=False)
 
     def take(self, found: FoundRows, cursor: int) -> int | None:
-        """Rows were found: the line of the row that was at ``cursor``; None where the question is another. The line
-        stays where that row is no longer there."""
+        """Set the rows found; returns the line of the row that was at ``cursor``, or None if the search has changed.
+        The line number stays if that row is no longer found."""
         here = self.row(cursor)
         same = self.found is not None and self.found.asked == found.asked
         self.known, self.rows, self.found = found.known, found.rows, found
@@ -158,17 +158,17 @@ class DemosModel(TabModel):
         return int(self.rows[at]) if at < len(self.rows) else None
 
     def copied(self) -> str:
-        """The demonstration read, as JSON."""
+        """The demonstration shown, as JSON."""
         if self.seen is None:
             return ""
         d = self.seen.demonstration
         fields = {"id": d.id, "input": d.input, "output": d.output, "source": d.source}
         return json.dumps(fields, ensure_ascii=False)
 
-    # What is asked for.
+    # Search and filters.
 
     def type_search(self, value: str) -> bool:
-        """A search as it is typed; is it another?"""
+        """Set the search text; returns whether it has changed."""
         if value == self.asked.filter.search:
             return False
         self.filter_by(search=value)
@@ -179,7 +179,7 @@ class DemosModel(TabModel):
         self.asked = replace(self.asked, filter=replace(self.asked.filter, **changes))
 
     def of_source(self, source: str) -> None:
-        """The rows of one source, in the order that is set."""
+        """The rows of one source, in the current order."""
         self.asked = replace(self.asked, filter=Filter(source=source), only="")
 
     def of_id(self, name: str) -> None:
@@ -187,23 +187,23 @@ class DemosModel(TabModel):
         self.asked = DemosQuery(Filter(search=name))
 
     def clear(self) -> None:
-        """No search, no filter, no mark."""
+        """Clear search, filters and marks."""
         self.asked = DemosQuery()
         self.marks.clear()
 
     def next_sort(self) -> None:
-        """By the next column; by effect only where training left one."""
+        """Sort by the next column; by effect only if the ranker was trained."""
         order = [name for name in SORTS if name != "effect" or (self.known and self.known.ledger)]
         at = order.index(self.asked.sort) if self.asked.sort in order else -1
         self.asked = replace(self.asked, sort=order[(at + 1) % len(order)], descending=False)
 
     def sort_by(self, column: str) -> None:
-        """By this column, or the other way round where it is sorted by already."""
+        """Sort by this column, or reverse the order if it is the current one."""
         same = column == self.asked.sort
         self.asked = replace(self.asked, sort=column, descending=same and not self.asked.descending)
 
     def reverse(self) -> None:
-        """The other way round."""
+        """Reverse the order."""
         self.asked = replace(self.asked, descending=not self.asked.descending)
 
     def next_only(self) -> None:
@@ -220,7 +220,7 @@ class DemosModel(TabModel):
         self.filter_by(duplicates=not self.asked.filter.duplicates)
 
     def choices(self) -> list[tuple[str, str]]:
-        """`CHOICES` with what each is set to."""
+        """`CHOICES` with their current values."""
         f = self.asked.filter
         repeats = "only" if f.duplicates else "all"
         now = (f.source or "all", f.label or "all", f.split, STATE_NAMES[f.pruned], self.asked.only or "all", repeats)
@@ -229,17 +229,17 @@ class DemosModel(TabModel):
     # Marks and decisions.
 
     def is_marked(self, at: int) -> bool:
-        """Is the row in line ``at``?"""
+        """Whether the row in line ``at`` is marked."""
         row = self.row(at)
         return row is not None and row in self.marks
 
     def targets(self, at: int) -> Rows:
-        """The rows a decision is about: the marked ones, or that in line ``at``."""
+        """The rows of a decision: the marked ones, or that in line ``at``."""
         return self.marks.rows if self.marks.count else self.rows[at : at + 1]
 
     @property
     def reason(self) -> str:
-        """Why rows are decided on, as history tells it."""
+        """The reason of a decision, for the history."""
         return f"in review, {self.asked.only}" if self.asked.only else "in review"
 
 

@@ -1,4 +1,4 @@
-"""What the tab Demos writes: what is asked for, and a row as a line with what the ledger knows of it."""
+"""Texts of the Demos tab: the search, and a row as a line with its ledger entry."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def columns_for(asked: DemosQuery) -> list[Column]:
 
 
 def asked_line(model: DemosModel) -> Text:
-    """What is asked for, and how many rows that is."""
+    """The search and filters, and the number of rows found."""
     f = model.asked.filter
     parts = [
         "" if f.split == "pool" else f.split,
@@ -55,7 +55,7 @@ def row_line(row: Listed, shown: FoundRows) -> Line:
 
 
 def _lit(value: str, sought: str) -> Text:
-    """A text with what was searched for lit up."""
+    """A text with the search text highlighted."""
     text = Text(display_line(value))
     if sought:
         text.highlight_regex(re.compile(re.escape(display_line(sought)), re.IGNORECASE), "title")

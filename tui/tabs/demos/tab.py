@@ -80,7 +80,7 @@ class DemosTab(Tab):
         super().__init__()
         self.model: DemosModel = DemosModel()
         self._top = 0
-        """The line at the top of the screen when a search began: widgets are not asked in threads."""
+        """The line at the top of the screen when a search began: threads must not access widgets."""
 
     def compose_body(self) -> ComposeResult:
         with Horizontal(id="bar"):
@@ -106,7 +106,7 @@ class DemosTab(Tab):
     def start(self) -> Widget:
         return self.table
 
-    # What is shown.
+    # Content.
 
     def reload(self) -> None:
         self._top = round(self.table.scroll_y)
@@ -132,7 +132,7 @@ class DemosTab(Tab):
         self._look_soon()
 
     def search(self) -> None:
-        """Find what is now asked for."""
+        """Run the current search."""
         search = self.model.search(round(self.table.scroll_y))
         if search is None:
             self.reload()
@@ -150,7 +150,7 @@ class DemosTab(Tab):
         self.in_thread("load", lambda: search.find(self.review.opened()), found)
 
     def _tell(self) -> None:
-        """What is asked for, and how many rows that is."""
+        """Show the search and the number of rows."""
         status = self.query_one("#asked", Static)
         status.update(asked_line(self.model))
         status.remove_class("-busy")
@@ -205,15 +205,15 @@ class DemosTab(Tab):
         self.remove_class("-reading")
         self.table.focus()
 
-    # What is asked for.
+    # Search and filters.
 
     def show_source(self, source: str) -> None:
-        """As another tab asks for it: the rows of one source."""
+        """For other tabs: show the rows of one source."""
         self.model.of_source(source)
         self._search_anew()
 
     def show_row(self, name: str) -> None:
-        """As another tab asks for it: the demonstration of this id."""
+        """For other tabs: show the demonstration with this id."""
         self.model.of_id(name)
         self._search_anew()
 
@@ -222,7 +222,7 @@ class DemosTab(Tab):
         self._search_anew()
 
     def _search_anew(self) -> None:
-        """Something new altogether is asked for, the text with it."""
+        """Start a new search, replacing the typed text."""
         self.query_one(Input).value = self.model.asked.filter.search
         self.search()
 
@@ -286,7 +286,7 @@ class DemosTab(Tab):
         self.app.push_screen(Choose("Filter by", self.model.choices()), chosen)
 
     def _choose(self, column: str, field: str) -> None:
-        """One of the values that there are, to filter ``field`` by."""
+        """Choose an existing value to filter ``field`` by."""
         split = self.model.asked.filter.split
 
         def pick(found: list[tuple[str, int]]) -> None:

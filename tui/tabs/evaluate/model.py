@@ -1,4 +1,4 @@
-"""What the tab Evaluate knows: runs, the methods of the one shown, the queries of one method. No Textual."""
+"""State of the Evaluate tab: runs, the methods of the run shown, the queries of one method. No Textual."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ....engine.store.workspace import Workspace
 from ...model import Empty, TabModel
 
 MOST_RUNS = 500
-"""Runs listed, the latest first."""
+"""Maximum runs listed, the latest first."""
 
 SORTS: dict[str, Callable[[tuple[str, MethodFigures]], Any]] = {
     "method": lambda item: item[0],
@@ -35,7 +35,7 @@ FILTERS: dict[str, Callable[[Outcome], bool]] = {
 
 
 def command_for(trained: set[str], split: str) -> str:
-    """The comparison that makes sense with what is trained: the baselines and every trained method."""
+    """The suggested comparison: the baselines and every trained method."""
     methods = ["zero", "random", "bm25", "dense"]
     methods += [name for kind, name in TRAINED.items() if kind in trained]
     return f"evaluate --methods {','.join(methods)}" + ("" if split == "test" else f" --split {split}")
@@ -47,14 +47,14 @@ TRAINED = {"train-ranker": "ranker", "train-promptpg": "promptpg", "train-topics
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Finished evaluations, latest first, and what a further one would compare."""
+    """Finished evaluations, latest first, and the suggested comparison."""
 
     runs: Sequence[KeptEvaluation]
     command: str
 
 
 def read(workspace: Workspace) -> Found | Empty:
-    """The evaluations as the workspace stands now."""
+    """The evaluations of the current workspace."""
     state = overview(workspace)
     if not (state.test or state.validation):
         return Empty(
@@ -76,7 +76,7 @@ def read(workspace: Workspace) -> Found | Empty:
 
 @dataclass(frozen=True, slots=True)
 class QueriesRequest:
-    """The queries of a run under a ``method`` are to be read, beside what they were under another."""
+    """Read the queries of a run under a ``method`` and under another."""
 
     run: int
     method: str
@@ -88,18 +88,18 @@ class QueriesRequest:
 
 
 class EvaluateModel(TabModel):
-    """One run at a time, its methods in an order, the queries of one method."""
+    """One run at a time, its methods in order, the queries of one method."""
 
     def __init__(self) -> None:
         self.found: Found | None = None
         self.selected: int | None = None
-        """Number of the run shown; None: the latest, whichever that is."""
+        """Number of the run shown; None: always the latest."""
         self.sort, self.descending = "accuracy", True
         self.rows: list[tuple[str, MethodFigures]] = []
         """The methods of the run shown, in the order of the table."""
         self.filter = "all"
         self.asked: Sequence[Outcome] = ()
-        """The queries of the method looked at."""
+        """The queries of the current method."""
         self._asked_of: QueriesRequest | None = None
 
     def remember(self) -> dict[str, Any]:
@@ -115,18 +115,18 @@ class EvaluateModel(TabModel):
 
     @property
     def run(self) -> KeptEvaluation | None:
-        """The run shown; the latest where the one that was chosen is gone."""
+        """The run shown; the latest if the chosen one no longer exists."""
         if self.found is None:
             return None
         return next((run for run in self.found.runs if run.report.run == self.selected), self.found.runs[0])
 
     def choose(self, at: int) -> None:
-        """Show the run in line ``at``; the latest stays the latest when a further one comes."""
+        """Show the run in line ``at``; if it is the latest, later runs will replace it."""
         assert self.found is not None
         self.selected = self.found.runs[at].report.run if at else None
 
     def step(self, by: int) -> None:
-        """To an older or a newer run, as far as there are any."""
+        """Go to an older or a newer run, if there is one."""
         if self.found is not None and self.run is not None:
             at = self.found.runs.index(self.run) + by
             self.choose(max(0, min(at, len(self.found.runs) - 1)))
@@ -142,7 +142,7 @@ class EvaluateModel(TabModel):
         return next((i for i, (name, _) in enumerate(self.rows) if name == here), 0)
 
     def sort_by(self, column: str) -> bool:
-        """Sort by this column, the other way round where it is sorted by already; False where it cannot be."""
+        """Sort by this column, reversed if it is the current one; False if it cannot be sorted by."""
         if column not in SORTS:
             return False
         self.descending = not self.descending if column == self.sort else column != "method"
@@ -155,7 +155,7 @@ class EvaluateModel(TabModel):
         self.sort_by(names[(names.index(self.sort) + 1) % len(names)])
 
     def copied(self) -> str:
-        """The methods as a table in Markdown."""
+        """The methods as a Markdown table."""
         if self.run is None:
             return ""
         metric = self.run.report.setup.metric
@@ -170,16 +170,16 @@ class EvaluateModel(TabModel):
 
     @property
     def pair(self) -> tuple[str, str | None]:
-        """The method whose queries are known, and what it is compared with."""
+        """The method whose queries are loaded, and the one it is compared with."""
         return (self._asked_of.method, self._asked_of.other) if self._asked_of else ("", None)
 
     @property
     def shown(self) -> Sequence[Outcome]:
-        """The queries that the filter lets through."""
+        """The queries that pass the filter."""
         return [outcome for outcome in self.asked if FILTERS[self.filter](outcome)]
 
     def look(self, cursor: int) -> QueriesRequest | None:
-        """The queries of the method at ``cursor``, against the best other baseline."""
+        """Load the queries of the method at ``cursor``, against the best other baseline."""
         run = self.run
         if run is None or cursor >= len(self.rows):
             return None
@@ -187,11 +187,11 @@ class EvaluateModel(TabModel):
         return QueriesRequest(run.report.run, name, row.versus.method if row.versus else None)
 
     def knows(self, request: QueriesRequest) -> bool:
-        """Were these read already? What a finished run measured does not change."""
+        """Whether these were loaded before. The results of a finished run do not change."""
         return request == self._asked_of
 
     def take(self, request: QueriesRequest, found: Sequence[Outcome]) -> None:
-        """Queries came."""
+        """Set the loaded queries."""
         self._asked_of, self.asked = request, found
 
     def next_filter(self) -> None:

@@ -1,4 +1,4 @@
-"""What tables of evaluations hold: methods, queries and runs, a line each."""
+"""Texts of the Evaluate tab: one line per method, query and run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...widgets.lines import Column, Line
 from .model import EvaluateModel
 
 CUT = 300
-"""Characters of a text that a table is given: fields may be a megabyte long."""
+"""Maximum characters of a text in a table: fields may be a megabyte long."""
 
 
 RUN_COLUMNS = (
@@ -31,7 +31,7 @@ RUN_COLUMNS = (
 
 
 def query_columns(method: str, other: str | None) -> list[Column]:
-    """Of the queries under a method and, where there is one, another."""
+    """Columns of the queries under a method and, if there is one, another."""
     return [
         Column("mark", "", 4, sortable=False),
         Column("query", "query", 16, grow=4, sortable=False),
@@ -68,7 +68,7 @@ def run_line(kept: KeptEvaluation, shown: bool) -> Line:
 
 
 def measured(kept: KeptEvaluation, listed: Sequence[KeptEvaluation]) -> Text:
-    """What was measured, and on what."""
+    """The setup of the evaluation."""
     report, setup = kept.report, kept.report.setup
     line = Text.assemble(
         (f"run {report.run} ", "title"), (f"({listed.index(kept) + 1} of {len(listed)})  ", "muted"),
@@ -84,7 +84,7 @@ def measured(kept: KeptEvaluation, listed: Sequence[KeptEvaluation]) -> Text:
 def method_columns(
     rows: Sequence[tuple[str, MethodFigures]], metric: str
 ) -> list[tuple[Column, Callable[[str, MethodFigures], Any]]]:
-    """Columns and what each shows of a method; those that would show nothing are left out."""
+    """Columns and their values for a method; columns without values are left out."""
     widest = max((len(display_line(name)) for name, _ in rows), default=6)
     name = Column("method", "method", min(widest, 12), grow=1, most=max(widest, 12))
     score = Column("accuracy", metric, len(metric) + 1, right=True)
@@ -126,7 +126,7 @@ def _p_value(row: MethodFigures) -> Text | str:
 
 
 def _certain(versus: Versus) -> str:
-    """The colour of a difference: only one beyond doubt has any."""
+    """The colour of a difference: only significant ones are coloured."""
     if versus.p_holm >= 0.05:
         return "muted"
     return "good" if versus.difference > 0 else "bad"
@@ -137,7 +137,7 @@ def _shots(mean: float) -> str:
 
 
 def against(model: EvaluateModel) -> Text:
-    """What the queries shown are of, and how many of them were won and lost."""
+    """The methods that the queries shown compare, and how many queries were won and lost."""
     method, other = model.pair
     lost = sum(outcome.gain < 0 for outcome in model.asked)
     won = sum(outcome.gain > 0 for outcome in model.asked)

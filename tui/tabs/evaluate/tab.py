@@ -1,4 +1,4 @@
-"""Evaluate: selection methods compared, run by run, as they were measured and kept."""
+"""Evaluate: stored comparisons of selection methods, run by run."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class EvaluateTab(Tab):
     # Actions.
 
     def action_new(self) -> None:
-        """Also where nothing was evaluated yet."""
+        """Also available without any evaluation."""
         command = self.model.found.command if self.model.found else "evaluate"
         if self.nothing:
             command = self.nothing.command.removeprefix("icl-curate ")
@@ -132,7 +132,7 @@ class EvaluateTab(Tab):
         self.model.choose(at)
         self._show_run()
 
-    # The run on the screen.
+    # The current run.
 
     def _show_run(self) -> None:
         model, table = self.model, self.table
@@ -167,7 +167,7 @@ class EvaluateTab(Tab):
     # The queries of one method.
 
     def _load_queries(self) -> None:
-        """Those of the method under the cursor against the best other baseline."""
+        """Load the queries of the method under the cursor, against the best other baseline."""
         request = self.model.look(self.table.cursor)
         if request is None:
             return

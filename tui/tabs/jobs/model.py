@@ -1,4 +1,4 @@
-"""What the tab Jobs knows: the jobs as their folders tell them, the one shown, which of them have ended. No Textual."""
+"""State of the Jobs tab: the jobs from their folders, the one shown, which of them have ended. No Textual."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Seen:
 
 
 def look_at(job: Job, before: Live) -> Seen:
-    """Read on where ``before`` ended; what was shown already is left as it was."""
+    """Continue reading where ``before`` ended; data that is already displayed is not changed."""
     live = replace(before, tasks=dict(before.tasks), steps=list(before.steps), notes=list(before.notes))
     live.read(job.folder)
     return Seen(job, live, outcome(job, live), log(job))
@@ -38,11 +38,11 @@ class JobsModel(TabModel):
         self.selected: int | None = None
         """Number of the job shown below the table."""
         self._known: dict[int, Seen] = {}
-        """By number; what ended is not read again."""
+        """By number; ended jobs are not read again."""
         self._states: dict[int, str] = {}
 
     def read(self, workspace: Workspace) -> list[Seen] | Empty:
-        """The jobs as they stand now. For threads."""
+        """The current jobs. For threads."""
         found = []
         ended = {number: seen.job for number, seen in self._known.items() if not seen.job.live}
         for job in jobs(workspace, ended):
@@ -57,7 +57,7 @@ class JobsModel(TabModel):
         )
 
     def take(self, found: Sequence[Seen]) -> int:
-        """Jobs were read; returns the line of the one shown: that which was, else one that runs, else the first."""
+        """Set the jobs; returns the line of the one shown: the same as before, else a running one, else the first."""
         self.seen = found
         numbers = [seen.job.number for seen in found]
         if self.selected not in numbers:
@@ -76,7 +76,7 @@ class JobsModel(TabModel):
 
     @property
     def alive(self) -> bool:
-        """Does any of them run or wait?"""
+        """Whether any of them is running or queued."""
         return any(seen.job.live for seen in self.seen)
 
     @property
@@ -86,17 +86,17 @@ class JobsModel(TabModel):
 
     @property
     def stoppable(self) -> Seen | None:
-        """The job shown, if it runs or waits."""
+        """The job shown, if it is running or queued."""
         return self.current if self.current and self.current.job.live else None
 
     @property
     def is_evaluation(self) -> bool:
-        """Is the job shown an evaluation that is done?"""
+        """Whether the job shown is a finished evaluation."""
         seen = self.current
         return bool(seen and seen.job.state == "done" and "evaluate" in seen.job.arguments)
 
     def point(self, at: int) -> bool:
-        """Show the job in line ``at``; False where there is none."""
+        """Show the job in line ``at``; False if there is none."""
         if at >= len(self.seen):
             return False
         self.selected = self.seen[at].job.number

@@ -1,4 +1,4 @@
-"""How a job is shown: its row in the table, its figures, its log."""
+"""Texts of the Jobs tab: a row of the table, figures, log."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from ...widgets.lines import Column, Line, short
 from .model import Seen
 
 MOST_TASKS = 4
-"""Tasks of a running job that are shown, the latest."""
+"""Maximum tasks shown of a running job, the latest."""
 
 CURVES = {"loss": "loss", "held_out_loss": "held-out", "sigma": "σ", "shots": "shots", "accuracy": "accuracy"}
-"""Figures of every step that are drawn, and their titles."""
+"""Figures of every step that are plotted, and their titles."""
 
 STYLES = {"queued": "muted", "running": "accent", "done": "good", "failed": "bad", "cancelled": "warn"}
 
@@ -82,7 +82,7 @@ def headline(job: Job) -> Text:
 
 
 def figures(seen: Seen, alone: bool) -> Text:
-    """The tasks under way and the latest figures; those that curves show too only where it stands ``alone``."""
+    """The running tasks and the latest figures; figures that are also plotted only if it is shown ``alone``."""
     job, live = seen.job, seen.live
     told = Text()
     if job.state == "running":
@@ -114,7 +114,7 @@ def figures(seen: Seen, alone: bool) -> Text:
 
 
 def log_lines(seen: Seen) -> Sequence[Text]:
-    """Notes with their times, then what the process wrote to stderr; not the error that stands above already."""
+    """Notes with their times, then the process's stderr, without the error that is already shown above."""
     lines = [
         Text.assemble((f"{datetime.fromtimestamp(moment):%H:%M:%S} ", "muted"), display_line(note, 2000))
         for moment, note in seen.live.notes

@@ -27,10 +27,10 @@ from .model import JobsModel, Seen
 from .rows import COLUMNS, CURVES, figures, headline, job_line, log_lines
 
 LOOK = 0.5
-"""Seconds between two looks at the jobs' folders."""
+"""Seconds between two reads of the jobs' folders."""
 
 COMMANDS = ("train sources", "train ranker", "train topics", "train all", "evaluate", "calibrate --validation")
-"""What a new job is proposed to be."""
+"""Commands suggested for a new job."""
 
 
 class JobsTab(Tab):
@@ -76,7 +76,7 @@ class JobsTab(Tab):
         return self.query_one(LineTable)
 
     def select(self, number: int) -> None:
-        """Show this job, which may not have been seen yet."""
+        """Show this job, which may not have been read yet."""
         self.model.selected = number
         self.reload()
 
@@ -87,13 +87,13 @@ class JobsTab(Tab):
         seen = self.model.current
         return seen.job.command if seen else ""
 
-    # What the folders say.
+    # Job folders.
 
     def read(self, workspace: Workspace) -> list[Seen] | Empty:
         return self.model.read(workspace)
 
     def _look(self) -> None:
-        """Between two changes of the workspace jobs go on too."""
+        """Jobs also progress between two changes of the workspace."""
         if (self.model.alive or self.display) and not (self._looking or self.stale):
             self._looking = True
             self.reload()
@@ -124,7 +124,7 @@ class JobsTab(Tab):
 
     @on(LineTable.Moved)
     def _moved(self) -> None:
-        if self.model.point(self.table.cursor):  # not the message's: jobs may have come since
+        if self.model.point(self.table.cursor):  # not the message's line: jobs may have been added since
             self._show_current()
 
     @on(LineTable.Chosen)

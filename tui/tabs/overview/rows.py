@@ -1,4 +1,4 @@
-"""What the tab Overview writes: facts of the pool, of what was learnt, of sources and LLMs."""
+"""Texts of the Overview tab: the pool, trained parts, sources and LLMs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def labelled(facts: Sequence[Fact]) -> Table:
 
 
 def pool_facts(state: Overview) -> list[Fact]:
-    """What the pool holds."""
+    """Contents of the pool."""
     active = Text.assemble((f"{state.active:,}", "title"), f" of {state.pool:,}")
     if state.pool:
         active.append("  ").append_text(stroke(state.active / state.pool, 12, "good"))
@@ -59,7 +59,7 @@ def pool_facts(state: Overview) -> list[Fact]:
 
 
 def learnt_facts(learnt: Sequence[Latest]) -> list[Fact]:
-    """What was learnt, when, and what has changed since."""
+    """What was trained, when, and what has changed since."""
     seen = {last.run.kind: last for last in learnt}
     facts: list[Fact] = []
     for kind, name in KINDS.items():
@@ -82,7 +82,8 @@ def _age(last: Latest) -> Text:
 
 
 def source_lines(sources: Sequence[SourceSummary]) -> Text:
-    """The heaviest by weight where it was learnt, else by size, with their share of the active pool."""
+    """The sources with the largest weights, or without training the largest ones, with their share of the active
+    pool."""
     learnt = any(s.weight is not None for s in sources)
     shown = sources if learnt else sorted(sources, key=lambda s: -s.demonstrations)
     largest = max((s.demonstrations for s in sources), default=1) or 1
@@ -103,7 +104,7 @@ def source_lines(sources: Sequence[SourceSummary]) -> Text:
 
 
 def llm_facts(state: Overview, settings: Settings) -> list[Fact]:
-    """What each LLM answered and cost, and the encoder."""
+    """Answers and cost of each LLM, and the encoder."""
     facts: list[Fact] = [("LLM", settings.llm + ("  (not an LLM)" if is_stand_in(settings.llm) else ""))]
     for llm, used in state.calls.items():
         tokens = f"{_tokens(used.tokens_in)} tokens in, {_tokens(used.tokens_out)} out"
@@ -130,7 +131,7 @@ def _tokens(count: float) -> str:
 
 
 def ago(when: datetime, now: datetime | None = None) -> str:
-    """How long ago a UTC time was, in the unit people would use."""
+    """How long ago a UTC time was, in a suitable unit."""
     passed = max((now or datetime.now(UTC).replace(tzinfo=None)) - when, timedelta())
     for seconds, unit in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
         if (count := int(passed.total_seconds() // seconds)) >= 1:

@@ -1,4 +1,4 @@
-"""Overview: what the workspace holds, what was learnt from it and when, what it cost, and the next sensible step."""
+"""Overview: contents of the workspace, what was trained and when, its cost, and the suggested next step."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ EXPORTS = (
     "export curated --format hf",
     "export calibration.jsonl --format calibration",
 )
-"""What is proposed: one command for each format."""
+"""Suggested exports: one command per format."""
 
 
 @dataclass(frozen=True, slots=True)

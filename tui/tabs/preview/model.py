@@ -1,7 +1,7 @@
-"""What the tab Preview knows: the query, the methods, what they select and what the LLM answered. No Textual.
+"""State of the Preview tab: the query, the methods, their selections and the LLM's answers. No Textual.
 
-Keys become calls of `PreviewModel`; what is to be read or asked comes back as a request that a thread carries out, and
-what that brought is handed back to the model.
+Keys become calls of `PreviewModel`; what to read or ask is returned as a request that a thread executes, and the result
+is passed back to the model.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ TRAINED = {"train-ranker": "ranker", "train-promptpg": "promptpg", "train-topics
 """Methods that a finished run of a kind makes available."""
 
 PANES = ("why", "shot", "prompt", "stability")
-"""What the lower half shows beside the reasons."""
+"""Contents of the lower half beside the reasons."""
 
 MOST_LISTED = 5_000
-"""Validation queries that can be picked from a list; the others are reached one by one."""
+"""Maximum validation queries in the list; the others are reached one by one."""
 
 MOST_SHOTS = 64
 
@@ -60,12 +60,12 @@ class Found:
     ledger: Mapping[int, LedgerEntry]
 
     def listed_queries(self, workspace: Workspace) -> list[Listed]:
-        """The validation queries that can be picked. For threads."""
+        """The validation queries that the list offers. For threads."""
         return listed(workspace, self.validation[:MOST_LISTED], pruned_rows(workspace))
 
 
 def read(workspace: Workspace, settings: Settings) -> Found | Empty:
-    """What selections depend on, as the workspace stands now."""
+    """What selections depend on, for the current workspace."""
     if not active_rows(workspace).size:
         return Empty(
             "The active pool is empty",
@@ -84,7 +84,7 @@ def read(workspace: Workspace, settings: Settings) -> Found | Empty:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A selection, the seconds it took, and what the LLM is known to answer to it; or why there is none."""
+    """A selection, the seconds it took, and the LLM's cached answer to it; or why there is none."""
 
     seen: Preview | None
     took: float = 0.0
@@ -97,13 +97,13 @@ class Chosen:
 
     @property
     def prompt(self) -> Prompt | None:
-        """What the LLM reads, or read."""
+        """The prompt for the LLM, or the one it answered."""
         return self.answered.whole.prompt if self.answered else self.seen.prompt if self.seen else None
 
 
 @dataclass(frozen=True, slots=True)
 class SelectionRequest:
-    """A selection that is to be made under each of ``methods``: for the ``typed`` query, or for that of ``row``."""
+    """Make a selection with each of ``methods``: for the ``typed`` query, or for that of ``row``."""
 
     typed: str
     row: int
@@ -111,14 +111,14 @@ class SelectionRequest:
     methods: tuple[str, ...]
 
     def select(self, workspace: Workspace, session: SessionCache) -> tuple[Query, list[Chosen]]:
-        """The query and its selections; no LLM is asked. For threads."""
+        """The query and its selections; no LLM is called. For threads."""
         query = Query(self.typed) if self.typed else fetch(workspace, [self.row])[0].as_query()
         view = session.view(workspace, self.settings)
         return query, [_select(view, query, replace(self.settings, method=name), session) for name in self.methods]
 
 
 def _select(view: PoolView, query: Query, settings: Settings, session: SessionCache) -> Chosen:
-    """One method's selection with the answers known to it, or why there is none."""
+    """One method's selection with its cached answers, or why there is none."""
     try:
         selector = Selector(view.workspace, settings=settings, view=view)
         started = time.monotonic()
@@ -131,15 +131,15 @@ def _select(view: PoolView, query: Query, settings: Settings, session: SessionCa
         try:
             shown = QueryShots(query, tuple(shot.demonstration for shot in seen.shots))
             [answered] = StabilityCheck(session.client(view.workspace, settings), selector.task, [shown]).known()
-        except CurateError:  # what was never asked is simply not known
+        except CurateError:  # without cached answers, nothing is shown
             answered = None
     return Chosen(seen, took, answered)
 
 
 @dataclass(frozen=True, slots=True)
 class PromptRequest:
-    """Prompts the LLM is to be asked: those of the selections ``chosen``, which stand on ``sides``; with ``variants``
-    also without each demonstration and in turned order."""
+    """Ask the LLM the prompts of the selections ``chosen`` on ``sides``; with ``variants`` also without each
+    demonstration and in reversed order."""
 
     sides: tuple[int, ...]
     chosen: tuple[Chosen, ...]
@@ -147,7 +147,7 @@ class PromptRequest:
     variants: bool
 
     def cost(self, workspace: Workspace, session: SessionCache) -> Plan:
-        """What asking would take; nothing is sent. For threads."""
+        """The cost of asking; nothing is sent. For threads."""
         return self._check(workspace, session).cost()
 
     def ask(self, workspace: Workspace, session: SessionCache, cancel: CancelToken) -> Sequence[Stability]:
@@ -161,24 +161,24 @@ class PromptRequest:
 
 
 class Side:
-    """One half of the comparison: a method and what it selects."""
+    """One half of the comparison: a method and its selection."""
 
     def __init__(self) -> None:
         self.method = ""
         self.chosen: Chosen | None = None
         self.doing = ""
-        """What is done for this side just now, in words."""
+        """The current activity for this side, as text."""
         self.settled = False
-        """Indexes are loaded: from the second selection on its time is that of a warm process."""
+        """Indexes are loaded: from the second selection on, its time is that of a running process."""
 
     def wait(self, method: str, doing: str = "") -> None:
-        """Something is on its way for this method; what another selected no longer counts."""
+        """A selection with this method is in progress; an earlier one of another method is dropped."""
         if method != self.method:
             self.method, self.chosen = method, None
         self.doing = doing
 
     def take(self, chosen: Chosen) -> None:
-        """A selection came, or what is known of it changed."""
+        """Set a selection, or an update of it."""
         self.settled, self.chosen, self.doing = self.chosen is not None, chosen, ""
 
 
@@ -190,40 +190,40 @@ class PreviewModel(TabModel):
         self.query: Query | None = None
         """The query whose selections are shown."""
         self.place = 0
-        """Of the validation query; it counts while nothing is typed."""
+        """Position of the validation query; used while nothing is typed."""
         self.typed = ""
         self.methods = ["", ""]
         self.shots: int | None = None
-        """Shots where they are not those of the settings."""
+        """Number of shots, if it differs from the settings."""
         self.active = 0
-        """The side looked at."""
+        """The current side."""
         self.pane = "why"
         self.sides = (Side(), Side())
         self.selecting = False
         self._row: int | None = None
-        """The validation query that an earlier session, or another tab, wants."""
+        """The validation query requested by an earlier session or another tab."""
         self._postponed: tuple[Sequence[int], bool] | None = None
-        """What was asked of the LLM while a selection was under way."""
+        """An LLM request made while a selection was in progress."""
 
     @property
     def side(self) -> Side:
-        """The side looked at."""
+        """The current side."""
         return self.sides[self.active]
 
     @property
     def settings(self) -> Settings:
-        """Those of the workspace with the shots set here."""
+        """The workspace's settings with the number of shots set here."""
         assert self.found is not None
         found = self.found.settings
         return found if self.shots is None else replace(found, k=self.shots)
 
     @property
     def queries(self) -> int:
-        """How many validation queries there are."""
+        """Number of validation queries."""
         return int(self.found.validation.size) if self.found else 0
 
     def take(self, found: Found) -> bool:
-        """The workspace was read; do selections have to be made anew?"""
+        """The workspace was read; returns whether selections must be made again."""
         before, self.found = self.found, found
         if before is None:
             usual = _usual_methods(found)
@@ -255,31 +255,31 @@ class PreviewModel(TabModel):
     # The query.
 
     def want_row(self, row: int) -> None:
-        """The validation query of this row, as another tab asks for it."""
+        """For other tabs: the validation query of this row."""
         self._row, self.typed = row, ""
         if self.found:
             self._to_row(self.found)
 
     def want_place(self, place: int) -> None:
-        """The validation query at this place."""
+        """The validation query at this position."""
         self.place, self.typed = place, ""
 
     def step(self, by: int) -> bool:
-        """To another validation query, or from a typed one to the first; False where there is none."""
+        """Go to another validation query, or from a typed one to the first; False if there is none."""
         if not self.queries:
             return False
         self.want_place(0 if self.typed else (self.place + by) % self.queries)
         return True
 
     def type_query(self, value: str) -> bool:
-        """A query as it is typed; does it differ in more than blanks?"""
+        """Set the typed query; returns whether it differs in more than blanks."""
         before, self.typed = self.typed, value
         return before.strip() != value.strip()
 
     # Selecting.
 
     def method_options(self) -> list[tuple[str, str]]:
-        """Every method with a line about it."""
+        """Every method with a one-line description."""
         trained = self.found.trained if self.found else frozenset()
         return [
             (name, method.about if not method.trained or name in trained else "not trained yet")
@@ -287,7 +287,7 @@ class PreviewModel(TabModel):
         ]
 
     def set_shots(self, by: int) -> None:
-        """More or fewer shots than now."""
+        """Change the number of shots."""
         self.shots = max(0, min(self.settings.k + by, MOST_SHOTS))
 
     def select(self) -> SelectionRequest | None:
@@ -302,7 +302,7 @@ class PreviewModel(TabModel):
         return SelectionRequest(typed, row, self.settings, tuple(self.methods))
 
     def selected(self, query: Query, chosen: Iterable[Chosen]) -> PromptRequest | None:
-        """The selections came; what was asked of the LLM meanwhile is to be asked now."""
+        """Set the selections; returns the LLM request made meanwhile."""
         self.query, self.selecting = query, False
         for side, one in zip(self.sides, chosen, strict=True):
             side.take(one)
@@ -312,11 +312,11 @@ class PreviewModel(TabModel):
         """The selection failed."""
         self.selecting, self._postponed = False, None
 
-    # Asking.
+    # Requests.
 
     def ask(self, sides: Sequence[int], variants: bool) -> PromptRequest | None:
-        """The prompts of these sides; None where nothing was selected, and while what stands there is not what will be
-        there: then they follow from `selected`."""
+        """The prompts of these sides; None if nothing was selected, or while a new selection is in progress: `selected`
+        then returns the request."""
         if self.selecting:
             self._postponed = sides, variants
             return None
@@ -327,30 +327,30 @@ class PreviewModel(TabModel):
         return PromptRequest(places, chosen_ones, self.settings, variants)
 
     def nothing_to_leave_out(self) -> bool:
-        """A selection stands on the side looked at, and it has no demonstration."""
+        """Whether the current side has a selection without demonstrations."""
         chosen = None if self.selecting else self.side.chosen
         return bool(chosen and chosen.seen and not chosen.shots)
 
     def ask_stability(self) -> PromptRequest | None:
-        """The prompts that say how much the answer hangs on each demonstration, where that is not known yet."""
+        """The prompts for answer stability, if they were not answered yet."""
         chosen = None if self.selecting else self.side.chosen
         if chosen and chosen.answered and chosen.answered.others:
             return None
         return self.ask([self.active], variants=True)
 
     def asking(self, request: PromptRequest) -> None:
-        """The LLM is being asked."""
+        """The LLM is being called."""
         for i in request.sides:
             self.sides[i].wait(self.methods[i], f"asking {display_line(request.settings.llm, 30)} …")
 
     def answered(self, request: PromptRequest, answers: Sequence[Stability]) -> list[str]:
-        """The answers came: what users are to be warned of."""
+        """Set the answers; returns warnings for the user."""
         warnings = []
         for i, chosen, found in zip(request.sides, request.chosen, answers, strict=True):
             if self.sides[i].chosen is not chosen:
-                continue  # something else stands there by now; the answer is in the cache
+                continue  # the selection has changed meanwhile; the answer is in the cache
             if not found.others and chosen.answered and chosen.answered.others:
-                found = chosen.answered  # a whole answer that is known already takes nothing away
+                found = chosen.answered  # a known complete answer is not replaced by a partial one
             if found.dropped:
                 warnings.append(
                     f"{found.dropped} of the lowest-ranked demonstrations did not fit into {found.limit:,} tokens"
@@ -362,19 +362,19 @@ class PreviewModel(TabModel):
         return warnings
 
     def ended(self) -> None:
-        """Nothing is under way any more, whatever came of it."""
+        """No work is in progress any more, whatever its result."""
         for side, method in zip(self.sides, self.methods, strict=True):
             side.wait(method)
 
-    # What is looked at.
+    # Current demonstration.
 
     def shot(self, at: int) -> Demonstration | None:
-        """The demonstration in line ``at`` of the side looked at."""
+        """The demonstration in line ``at`` of the current side."""
         chosen = self.side.chosen
         return chosen.shots[at] if chosen and at < len(chosen.shots) else None
 
     def copied(self, at: int) -> str:
-        """What is looked at, as JSON: the prompt, or the demonstration in line ``at``; without any the query."""
+        """As JSON: the prompt, or the demonstration in line ``at``; without one, the query."""
         chosen = self.side.chosen
         if chosen is None or chosen.seen is None:
             return ""
@@ -389,6 +389,6 @@ class PreviewModel(TabModel):
 
 
 def _usual_methods(found: Found) -> list[str]:
-    """The methods that are compared at first: the one set, those trained, and two that need no training."""
+    """The methods compared at first: the configured one, trained ones, and two untrained ones."""
     usual = [found.settings.method, *(m for m in ("topick", "ranker") if m in found.trained), "bm25", "dense"]
     return [name for name in dict.fromkeys(usual) if name in METHODS]

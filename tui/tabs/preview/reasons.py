@@ -1,4 +1,4 @@
-"""Why a demonstration was chosen, what the LLM reads, how much its answer hangs on each shot: as text."""
+"""Texts of details: why a demonstration was selected, the prompt, answer stability."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from ...widgets.lines import stroke
 from .rows import verdict
 
 MOST = 6_000
-"""Characters of a text that are laid out; the rest is counted."""
+"""Maximum characters of a text that are displayed; the rest is counted."""
 
 WIDTH = 16
 """Cells of a bar."""
 
 LEAST = 12
-"""Cells that a text keeps where there is little room."""
+"""Minimum width of a text in cells if there is little space."""
 
 MEANT = {
     "cosine": "embeddings of query and input",
@@ -35,7 +35,7 @@ MEANT = {
     "det_ratio": "increase of the determinant of the selected set",
     "coverage_gain": "tokens of the query newly covered",
 }
-"""What a part of a score is, in words."""
+"""Descriptions of the parts of a score."""
 
 SCORED = {
     "topick": "z(relevance) + λ · z(cosine) among the candidates left",
@@ -43,11 +43,11 @@ SCORED = {
     "promptpg": "probability under the learned policy, among the BM25 candidates",
     "random": "drawn at random: no score",
 }
-"""How a method makes the score of several parts, or of none."""
+"""How a method combines several parts into its score, or that it has none."""
 
 
 def why(seen: Preview, place: int) -> RenderableType:
-    """The score of the shot at ``place`` taken apart."""
+    """The parts of the score of the shot at ``place``."""
     shot = seen.shots[place]
     told: list[RenderableType] = [
         Text.assemble(
@@ -76,7 +76,7 @@ def why(seen: Preview, place: int) -> RenderableType:
 
 
 def _bars(rows: Sequence[tuple[str, float, float, str]]) -> Table:
-    """Names, values, bars and what they mean."""
+    """Names, values, bars and descriptions."""
     cells = [
         (_muted(name), _figure(f"{value:+.3f}"), stroke(share, WIDTH, "primary"), _muted(about))
         for name, value, share, about in rows
@@ -85,7 +85,7 @@ def _bars(rows: Sequence[tuple[str, float, float, str]]) -> Table:
 
 
 def _needs(seen: Preview) -> Table:
-    """Required topics, how far the LLM knows them, and the picks that add to them."""
+    """Required topics, the LLM's knowledge of them, and the picks that add to them."""
     strong = [need for i, need in enumerate(seen.needs) if i < LEAST_NEEDS or need.required >= FAINT]
     heads = tuple(_muted(head) for head in ("", "needed", "", "known", "", "added by"))
     rows = [
@@ -120,7 +120,7 @@ def _adders(seen: Preview, need: Need) -> Text:
 
 
 def question(query: Query, wanted: bool = True) -> Text:
-    """The query itself and what is wanted of it."""
+    """The query and its expected answer."""
     told = Text(display_line(query.input, 600))
     if query.answers and wanted:
         told.append("  → ", "muted").append(display_line(query.answers[0], 80), "good")
@@ -128,7 +128,7 @@ def question(query: Query, wanted: bool = True) -> Text:
 
 
 def prompt(sent: Prompt) -> Text:
-    """Exactly what the LLM reads, turn by turn."""
+    """The exact prompt, turn by turn."""
     letters = sum(len(message.content) for message in sent.messages)
     told = Text.assemble(("the exact prompt", "primary"))
     told.append(f"  {len(sent.messages)} messages, {letters:,} characters, y copies it", "muted")
@@ -138,7 +138,7 @@ def prompt(sent: Prompt) -> Text:
 
 
 def stability(answered: Stability | None, shots: int, llm: str) -> RenderableType:
-    """The answers to the prompt as it is, without each shot, and in turned order."""
+    """The answers to the prompt as it is, without each shot, and in reversed order."""
     if answered is None or not answered.others:
         count = shots + (shots > 1)
         told = Text.assemble(("answer stability", "primary"), "\n\n")
@@ -182,13 +182,13 @@ def _changed(answered: PromptAnswer) -> Text:
 
 
 def cut(value: str) -> Text:
-    """A text made safe, at most so much of it as can be laid out."""
+    """A text made safe to display, cut to the maximum length."""
     told = Text(display_text(value[:MOST]))
     return told.append(f"\n… {len(value) - MOST:,} more characters", "warn") if len(value) > MOST else told
 
 
 def _grid(rows: Sequence[Sequence[Text]], flexible: Sequence[int]) -> Table:
-    """Cells in columns; where there is too little room the ``flexible`` ones give way, figures and bars never."""
+    """Cells in columns; if there is too little space, the ``flexible`` ones are shortened, figures and bars never."""
     table = Table.grid(padding=(0, 2, 0, 0))
     for i in range(len(rows[0]) if rows else 0):
         widest = max(row[i].cell_len for row in rows)

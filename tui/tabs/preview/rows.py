@@ -1,4 +1,4 @@
-"""What the tab Preview writes: a line about the query, and a selection's method, demonstrations and answer."""
+"""Texts of the Preview tab: a line about the query, and a selection's method, demonstrations and answer."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ...widgets.lines import Bar, Column, Line
 from .model import Chosen, PreviewModel, Side
 
 CUT = 300
-"""Characters of a text that a table is given."""
+"""Maximum characters of a text in a table."""
 
 
 def which_query(model: PreviewModel) -> Text:
-    """Where the query comes from, and how many demonstrations it gets."""
+    """The origin of the query, and its number of demonstrations."""
     line = Text.assemble((f"{model.settings.k} shots  " if model.found else "", "muted"))
     if model.typed.strip():
         return line.append("typed", "accent")
@@ -29,7 +29,7 @@ def which_query(model: PreviewModel) -> Text:
 
 
 def method_line(side: Side) -> Text:
-    """The method, and what is done for it or how its selection went."""
+    """The method, and its current activity or the result of its selection."""
     line = Text.assemble((display_line(side.method), "title"))
     chosen = side.chosen
     if side.doing:
@@ -52,10 +52,10 @@ def failure(chosen: Chosen) -> Text:
 
 
 def shot_columns(chosen: Chosen, other: Chosen | None) -> list[Column]:
-    """The columns of its demonstrations beside the ``other`` selection."""
+    """The columns of its demonstrations compared with the ``other`` selection."""
     assert chosen.seen is not None
     names = list(dict.fromkeys(name for shot in chosen.seen.shots for name in shot.parts))
-    parts = names if len(names) > 1 else []  # a score of one part is that part
+    parts = names if len(names) > 1 else []  # a score with one part equals that part
     return [
         Column("place", "", 2, right=True, sortable=False),
         Column("score", "score", 6, right=True, sortable=False),
@@ -111,7 +111,7 @@ def _without(answered: Stability | None, place: int) -> Text:
 
 
 def answer_line(answered: Stability | None, llm: str) -> Text:
-    """The LLM's answer in a line."""
+    """The LLM's answer on one line."""
     name = display_line(llm, 30) + (", a stand-in" if is_stand_in(llm) else "")
     if answered is None:
         return Text.assemble(("a", "key"), (f" asks {name}", "muted"))
@@ -125,7 +125,7 @@ def answer_line(answered: Stability | None, llm: str) -> Text:
 
 
 def verdict(answered: PromptAnswer) -> Text:
-    """An answer, right or wrong where that is known."""
+    """An answer, marked right or wrong if that is known."""
     if answered.answer is None:
         return Text.assemble((display_line(answered.failure, CUT), "bad"))
     style = {True: "good", False: "bad", None: "bold"}[answered.right]

@@ -27,11 +27,11 @@ class SideView(Vertical):
         return self.query_one(LineTable)
 
     def head(self, side: Side) -> None:
-        """The line above alone: what is under way changed, the selection did not."""
+        """Update only the line above: the activity has changed, the selection has not."""
         self.query_one(".method", Static).update(method_line(side))
 
     def show(self, side: Side, other: Chosen | None, llm: str) -> None:
-        """The side; ``other`` is what stands beside it."""
+        """Show the side; ``other`` is the one beside it."""
         self.head(side)
         table, answer, chosen = self.table, self.query_one(".answer", Static), side.chosen
         if chosen is None or chosen.seen is None:

@@ -1,4 +1,4 @@
-"""Preview: which demonstrations a query gets under two methods, why, and what the LLM makes of them."""
+"""Preview: the demonstrations of a query under two methods, why they were selected, and the LLM's answers."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class PreviewTab(LLMTab):
         self._pane(self.model.pane)
 
     def side(self, place: int | None = None) -> SideView:
-        """One of the two; by default the one looked at."""
+        """One of the two sides; by default the current one."""
         return self.query_one(f"#side-{self.model.active if place is None else place}", SideView)
 
     def start(self) -> LineTable:
@@ -104,7 +104,7 @@ class PreviewTab(LLMTab):
     # The query.
 
     def show_query(self, row: int) -> None:
-        """As another tab asks for it: the validation query of this row."""
+        """For other tabs: show the validation query of this row."""
         self.model.want_row(row)
         if self.model.found:
             self._select_wanted()
@@ -185,7 +185,7 @@ class PreviewTab(LLMTab):
                 self._explain()
 
     def _select(self) -> None:
-        """Select for the query under both methods, in a thread; no LLM is asked."""
+        """Select for the query with both methods, in a thread; no LLM is called."""
         request = self.model.select()
         if request is None:
             if self.model.found:
@@ -235,11 +235,11 @@ class PreviewTab(LLMTab):
         self.call_after_refresh(self._reader.focus)
 
     def action_pane(self, name: str) -> None:
-        """Show it, or go back where it is shown."""
+        """Show it, or hide it if it is shown."""
         self._pane("why" if self.model.pane == name else name)
 
     def _pane(self, name: str) -> None:
-        """What stands beside the reasons, or in their place where there is no room for both."""
+        """The content beside the reasons, or in their place if there is no space for both."""
         self.model.pane = name
         for pane in PANES:
             self.set_class(pane == name, f"-{pane}")
@@ -247,7 +247,7 @@ class PreviewTab(LLMTab):
         self.call_after_refresh(self._refocus)
 
     def _refocus(self) -> None:
-        """Where there was no room for what had the focus, what came in its place has it."""
+        """If the focused widget was hidden for lack of space, focus its replacement."""
         if self.screen.focused is None and self.display:
             (self._reader if self.model.pane != "why" else self.start()).focus()
 
@@ -271,7 +271,7 @@ class PreviewTab(LLMTab):
         self._look_soon()
 
     def _look(self) -> None:
-        """The demonstration under the cursor in full, with what training saw it do."""
+        """Show the demonstration under the cursor in full, with its ledger entry."""
         shot, found = self.model.shot(self.side().table.cursor), self.model.found
         if shot is None or found is None:
             self.forget("detail")
@@ -305,7 +305,7 @@ class PreviewTab(LLMTab):
             self._ask(self.model.ask_stability())
 
     def _ask(self, request: PromptRequest | None) -> None:
-        """Ask, the cost first, and show the answers."""
+        """Ask, showing the cost first, and display the answers."""
         if request is None:
             return
 

@@ -1,4 +1,4 @@
-"""What the tab Sources knows: the sources in order, an estimator's curve, the threshold on it. No Textual."""
+"""State of the Sources tab: the sources in order, an estimator's curve, the threshold on it. No Textual."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ....engine.store.trials import SourceSummary, source_summaries
 from ....engine.store.workspace import Workspace
 from ...model import Empty, TabModel
 
-if TYPE_CHECKING:  # imports numba where it computes; the tab is there before that
+if TYPE_CHECKING:  # imports numba when it computes; the tab is shown before that
     from ....engine.sources.results import CurvePoint
     from ....engine.sources.train import Curves, Tuned
 
-SORTS: dict[str, Callable[[SourceSummary], Any]] = {  # what a column sorts by; None last
+SORTS: dict[str, Callable[[SourceSummary], Any]] = {  # sort keys by column; None last
     "source": lambda s: s.source.lower(),
     "weight": lambda s: s.weight,
     "leave-one-out": lambda s: s.leave_one_out,
@@ -32,14 +32,14 @@ SORTS: dict[str, Callable[[SourceSummary], Any]] = {  # what a column sorts by; 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Curves and what tuning says, None where there was no training."""
+    """Curves and the result of tuning, None without training."""
 
     curves: Curves | None
     tuned: Tuned | None
 
 
 def read(workspace: Workspace) -> Sequence[SourceSummary] | Empty:
-    """The sources as the workspace stands now."""
+    """The sources of the current workspace."""
     found = source_summaries(workspace)
     if not found:
         return Empty("The pool is empty", "Sources appear here after indexing.", "icl-curate index POOL.jsonl")
@@ -47,7 +47,7 @@ def read(workspace: Workspace) -> Sequence[SourceSummary] | Empty:
 
 
 def measure(workspace: Workspace, settings: Settings, cancel: CancelToken) -> Measured:
-    """What pruning by each estimator would bring, and what validation chooses; no LLM is asked. For threads."""
+    """The effect of pruning by each estimator, and the choice on validation; no LLM is called. For threads."""
     from ....engine.sources.train import curves, tune
 
     found = curves(workspace, settings.k)
@@ -59,7 +59,7 @@ def measure(workspace: Workspace, settings: Settings, cancel: CancelToken) -> Me
 
 
 class SourcesModel(TabModel):
-    """The table of sources, and a threshold below which they would be pruned."""
+    """The table of sources, and a threshold for pruning."""
 
     def __init__(self) -> None:
         self.sources: list[SourceSummary] = []
@@ -68,7 +68,7 @@ class SourcesModel(TabModel):
         self.sort, self.descending = "weight", True
         self.estimator = ""
         self.at = 0
-        """The number of the curve's point at which the threshold stands."""
+        """The index of the curve's point at the threshold."""
         self._measured_for: tuple[int, int] | None = None
         """Run and k of the curve on which the threshold was set."""
 
@@ -84,7 +84,7 @@ class SourcesModel(TabModel):
 
     @property
     def learnt(self) -> bool:
-        """Has any source a weight?"""
+        """Whether any source has a weight."""
         return any(s.weight is not None for s in self.sources)
 
     def source(self, at: int) -> SourceSummary | None:
@@ -92,7 +92,7 @@ class SourcesModel(TabModel):
         return self.sources[at] if at < len(self.sources) else None
 
     def arrange(self, cursor: int, sources: Sequence[SourceSummary] | None = None) -> int:
-        """Sort the sources, or those that were read anew; returns the line of the one that was at ``cursor``."""
+        """Sort the sources, or newly read ones; returns the line of the one that was at ``cursor``."""
         here, key = self.source(cursor), SORTS[self.sort]
         every = list(self.sources if sources is None else sources)
         known = [s for s in every if key(s) is not None]
@@ -101,7 +101,7 @@ class SourcesModel(TabModel):
         return next((i for i, s in enumerate(self.sources) if here and s.source == here.source), cursor)
 
     def sort_by(self, column: str) -> bool:
-        """Sort by this column, the other way round where it is sorted by already; False where it cannot be."""
+        """Sort by this column, reversed if it is the current one; False if it cannot be sorted by."""
         if column not in SORTS:
             return False
         self.descending = not self.descending if column == self.sort else column != "source"
@@ -109,7 +109,7 @@ class SourcesModel(TabModel):
         return True
 
     def next_sort(self, by: int) -> None:
-        """Sort by the next column, or that before."""
+        """Sort by the next column, or the previous one."""
         names = list(SORTS)
         self.sort = names[(names.index(self.sort) + by) % len(names)]
         self.descending = self.sort != "source"
@@ -117,7 +117,7 @@ class SourcesModel(TabModel):
     # The curve.
 
     def take_measured(self, measured: Measured) -> None:
-        """Curves came; the threshold stays where it was while they are of the same training."""
+        """Set the curves; the threshold is kept while they are of the same training."""
         self.measured = measured
         if measured.curves is None:
             return
@@ -131,7 +131,7 @@ class SourcesModel(TabModel):
 
     @property
     def tuned(self) -> Tuned | None:
-        """What validation chooses."""
+        """The choice on validation."""
         return self.measured.tuned if self.measured else None
 
     @property
@@ -143,7 +143,7 @@ class SourcesModel(TabModel):
 
     @property
     def star(self) -> int | None:
-        """The point that tuning chose, on the curve of its estimator."""
+        """The point chosen by tuning, on the curve of its estimator."""
         tuned = self.tuned
         if tuned is None or not tuned.worth_it or tuned.estimator != self.estimator:
             return None
@@ -151,22 +151,22 @@ class SourcesModel(TabModel):
 
     @property
     def threshold(self) -> float | None:
-        """Where it stands; None without a curve."""
+        """The current threshold; None without a curve."""
         return self.points[self.at].threshold if self.points else None
 
     def below(self) -> set[str]:
-        """The sources whose scores lie below the threshold."""
+        """The sources with scores below the threshold."""
         threshold = self.threshold
         if threshold is None or self.measured is None or self.measured.curves is None:
             return set()
         return {name for name, score in self.measured.curves.scores[self.estimator].items() if score < threshold}
 
     def move_to(self, at: int) -> None:
-        """The threshold goes to this point, or to the nearest end."""
+        """Move the threshold to this point, or to the nearest end."""
         self.at = max(0, min(at, len(self.points) - 1))
 
     def next_estimator(self) -> bool:
-        """The curve of the next estimator; False where there is none."""
+        """Show the curve of the next estimator; False if there is none."""
         if self.measured is None or self.measured.curves is None:
             return False
         names = list(self.measured.curves.curves)
@@ -175,7 +175,7 @@ class SourcesModel(TabModel):
         return True
 
     def tune(self) -> Tuned | None:
-        """To the threshold that validation chooses; None where there is nothing to choose on."""
+        """Move to the threshold chosen on validation; None if there is nothing to choose on."""
         if self.tuned:
             self.estimator = self.tuned.estimator
             self._to_star()

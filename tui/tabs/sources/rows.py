@@ -1,4 +1,4 @@
-"""What the tab Sources writes: a source as a line, and what the threshold would do."""
+"""Texts of the Sources tab: a source as a line, and the effect of the threshold."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEARNT = {"bar", "weight", "leave-one-out", "reliability", "alone", "hits"}
 
 
 def columns_for(sources: Sequence[SourceSummary]) -> list[Column]:
-    """The columns there is something to show in."""
+    """The columns that have values."""
     learnt = any(s.weight is not None for s in sources)
     widest = max((cell_len(display_line(s.source)) for s in sources), default=8)
     columns = [
@@ -57,7 +57,7 @@ def source_line(s: SourceSummary, columns: Sequence[Column], below: bool) -> Lin
 
 
 def verdict(model: SourcesModel) -> Text:
-    """What the threshold would drop and bring, and what tuning says."""
+    """What the threshold would drop and gain, and the result of tuning."""
     if not model.learnt:
         return Text.assemble(("Source weights not learned yet: ", "muted"), ("icl-curate train sources", "accent"))
     points, below = model.points, model.below()

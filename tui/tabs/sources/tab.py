@@ -1,4 +1,4 @@
-"""Sources: what each is worth, what pruning would bring, and pruning them."""
+"""Sources: their scores, the effect of pruning, and pruning them."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ class SourcesTab(Tab):
         self._moved()
 
     def _moved(self) -> None:
-        """The threshold stands elsewhere: say what it would do."""
+        """The threshold was moved: show its effect."""
         self._arrange()
         self.query_one("#verdict", Static).update(verdict(self.model))
 

@@ -1,4 +1,4 @@
-"""What the tab Topics knows: the survey, the topics in the table, what stands behind the one looked at. No Textual."""
+"""State of the Topics tab: the survey, the topics in the table, examples of the current one. No Textual."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ....engine.store.workspace import Workspace
 from ....engine.topics.report import Behind, Gap, Survey, TopicStanding
 from ...model import Empty, TabModel
 
-SORTS: dict[str, Callable[[TopicStanding], Any]] = {  # what a column sorts by; None last
+SORTS: dict[str, Callable[[TopicStanding], Any]] = {  # sort keys by column; None last
     "severity": lambda t: (t.severity, t.active),
     "topic": lambda t: t.topic.lower(),
     "queries": lambda t: t.queries,
@@ -26,14 +26,14 @@ SORTS: dict[str, Callable[[TopicStanding], Any]] = {  # what a column sorts by; 
     "pruned": lambda t: t.demonstrations - t.active,
 }
 RISING = {"topic", "knows", "covered"}
-"""Columns of which the least comes first."""
+"""Columns that are sorted in ascending order first."""
 
 MOST_GAPS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A topic with the rows behind it."""
+    """A topic with its rows."""
 
     topic: str
     behind: Behind
@@ -43,26 +43,26 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The survey and what it says of every topic; ``gaps`` by topic, the gravest first."""
+    """The survey and its topics; ``gaps`` by topic, the most severe first."""
 
     survey: Survey
     topics: Sequence[TopicStanding]
     gaps: Mapping[str, Gap]
 
     def look(self, workspace: Workspace, topic: str) -> Shown:
-        """The rows behind a topic. For threads."""
+        """The rows of a topic. For threads."""
         pruned, behind = pruned_rows(workspace), self.survey.behind(topic)
         rows = [np.array([row for row, _ in pairs], np.int64) for pairs in (behind.demonstrations, behind.queries)]
         return Shown(topic, behind, *(listed(workspace, numbers, pruned) for numbers in rows))
 
 
 class TopicsModel(TabModel):
-    """The topics that are searched for, in the order that is set, and the one looked at."""
+    """The topics that match the search, in order, and the current one."""
 
     def __init__(self) -> None:
         self.found: Found | None = None
         self.topics: list[TopicStanding] = []
-        """Those in the table, in its order."""
+        """The topics in the table, in its order."""
         self.shown: Shown | None = None
         self.sought = ""
         self.sort, self.descending, self.only_gaps = "severity", True, False
@@ -77,7 +77,7 @@ class TopicsModel(TabModel):
         self.only_gaps = said.get("gaps") is True
 
     def read(self, workspace: Workspace, settings: Settings) -> Found | Empty:
-        """The survey; the same as before while neither workspace nor settings changed. For threads."""
+        """The survey; reused while neither workspace nor settings have changed. For threads."""
         key = workspace_fingerprint(workspace), settings
         if self._surveyed and self._surveyed[0] == key:
             return self._surveyed[1]
@@ -94,7 +94,7 @@ class TopicsModel(TabModel):
         return found
 
     def take(self, found: Found) -> bool:
-        """The survey came; is it another?"""
+        """Set the survey; returns whether it is a new one."""
         another, self.found = found is not self.found, found
         return another
 
@@ -116,7 +116,7 @@ class TopicsModel(TabModel):
         known = [topic for topic in every if key(topic) is not None]
         known.sort(key=key, reverse=self.descending)
         self.topics = known + [topic for topic in every if key(topic) is None]
-        if self.sort == "severity" and self.descending:  # gaps on top, one for each set of queries
+        if self.sort == "severity" and self.descending:  # gaps first, one for each set of queries
             self.topics.sort(key=lambda topic: topic.topic not in found.gaps)
         return next((i for i, topic in enumerate(self.topics) if here and topic.topic == here.topic), 0)
 
@@ -126,11 +126,11 @@ class TopicsModel(TabModel):
 
     @property
     def message(self) -> str:
-        """What is said where there is no topic to show."""
+        """The text shown if there is no topic."""
         return "no such topic" if self._wanted else "no gaps: all topics that queries need are known or covered"
 
     def sort_by(self, column: str) -> bool:
-        """Sort by this column, the other way round where it is sorted by already; False where it cannot be."""
+        """Sort by this column, reversed if it is the current one; False if it cannot be sorted by."""
         if column not in SORTS:
             return False
         self.descending = not self.descending if column == self.sort else column not in RISING
@@ -149,7 +149,7 @@ class TopicsModel(TabModel):
         return self.found.gaps.get(topic.topic) if self.found else None
 
     def copied(self, at: int) -> str:
-        """The topic in line ``at``, and where it is a gap what to collect."""
+        """The topic in line ``at``, and if it is a gap, what to collect."""
         topic = self.topic(at)
         if topic is None:
             return ""
@@ -160,9 +160,9 @@ class TopicsModel(TabModel):
         return "\n".join([head, *(f"- {query.input}" for query in gap.examples)])
 
     def demonstration(self, at: int) -> Listed | None:
-        """The demonstration in line ``at`` of those that cover the topic looked at."""
+        """The demonstration in line ``at`` of those that cover the current topic."""
         return self.shown.demonstrations[at] if self.shown and at < len(self.shown.demonstrations) else None
 
     def query(self, at: int) -> Listed | None:
-        """The query in line ``at`` of those that need the topic looked at."""
+        """The query in line ``at`` of those that need the current topic."""
         return self.shown.queries[at] if self.shown and at < len(self.shown.queries) else None

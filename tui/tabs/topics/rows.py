@@ -1,4 +1,4 @@
-"""What the tab Topics writes: topics and the rows behind them, a line each; a topic in words."""
+"""Texts of the Topics tab: one line per topic and row; a description of a topic."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ COVERING = (*NEEDING[:2], Column("core", "", 4, rank=2, sortable=False), *NEEDIN
 
 
 def topic_line(topic: TopicStanding, gap: bool) -> Line:
-    """A topic; ``gap``: it is one."""
+    """A topic; ``gap``: whether it is one."""
     covered = topic.covered
     values = (
         topic.topic,
@@ -59,7 +59,7 @@ def _style(share: float) -> str:
 
 
 def in_words(topic: TopicStanding, gap: Gap | None) -> Text:
-    """A topic in a line or two."""
+    """A description of a topic in one or two lines."""
     told = Text.assemble((display_line(topic.topic, 60), "title"))
     if gap is None:
         known = f"  the LLM answers {topic.knowledge:.0%} of its questions right ({topic.observations:.0f} questions)"
@@ -75,7 +75,7 @@ def in_words(topic: TopicStanding, gap: Gap | None) -> Text:
 def behind_lines(
     rows: Sequence[Listed], strength: Mapping[int, float], core: frozenset[int] | None = None
 ) -> list[Line]:
-    """Rows behind a topic with how strongly it is theirs."""
+    """Rows of a topic with their t̂."""
     lines = []
     for row in rows:
         cells: list[Any] = [Text(f"{strength[row.row]:.2f}"), Bar(strength[row.row], "primary")]
@@ -87,7 +87,7 @@ def behind_lines(
 
 
 def surveyed(found: Found, shown: int) -> Text:
-    """How many gaps and topics there are, and who was asked; ``shown`` topics are in the table."""
+    """How many gaps and topics there are, and the LLM; ``shown`` topics are in the table."""
     model = found.survey.model
     told = f"  {shown:,} of {len(found.topics):,} topics, run {model.run}, {display_line(model.llm, 24)}"
     gaps = f"{len(found.gaps):,} gaps" if found.gaps else "no gaps"

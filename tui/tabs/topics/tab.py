@@ -132,7 +132,7 @@ class TopicsTab(Tab):
     def _moved(self) -> None:
         self._soon()
 
-    # What stands behind a topic.
+    # Examples of the topic.
 
     def _look(self) -> None:
         found, topic = self.model.found, self.model.topic(self.table.cursor)
@@ -184,7 +184,7 @@ class TopicsTab(Tab):
         self._arrange()
 
     def action_to(self, half: str) -> None:
-        """To one of the lists behind the topic."""
+        """Focus one of the lists of the topic's rows."""
         self.set_class(half == "shots", "-shots")
         self.set_class(half == "needing", "-needing")
         self.call_after_refresh(self.query_one(f"#{half}", LineTable).focus)
