@@ -1,7 +1,7 @@
-"""The picture of the layers, drawn from the imports themselves: docs/layers.svg.
+"""The picture of the layers, drawn from the imports: docs/layers.svg.
 
     python docs/layers.py            # writes the picture
-    python docs/layers.py --check    # writes nothing; exit code 1 where the picture is out of date
+    python docs/layers.py --check    # writes nothing; exit code 1 if the picture is out of date
 
 The standard library alone: files are parsed, nothing is imported. A part's level is one above the highest part that it
 imports, so every line runs down. Left out are lines that follow from others, and those to the modules at the bottom
@@ -65,7 +65,7 @@ def _files(root: Path) -> list[Path]:
 
 
 def _graph(files: Iterable[tuple[tuple[str, ...], set[str]]], names: Iterable[str], depth: int) -> Graph:
-    """``depth``: the place in a dotted name at which the node stands."""
+    """``depth``: the position in a dotted name of the node."""
     found: dict[str, set[str]] = {name: set() for name in names}
     for path, imported in files:
         own = path[depth].removesuffix(".py") if len(path) > depth else ""

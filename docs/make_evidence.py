@@ -34,13 +34,13 @@ METHODS = ("zero", "random", "bm25", "dense", "dpp", "set-bsr")
 
 
 class Workspace:
-    """A workspace of its own, and the commands run on it."""
+    """A separate workspace, and the commands run on it."""
 
     def __init__(self, folder: Path, name: str, spec: str) -> None:
         self.folder, self.name, self.spec = folder / name, name, spec
 
     def run(self, *arguments: object) -> dict[str, Any]:
-        """A command's JSON object; without the LLM where it takes none."""
+        """A command's JSON object; without the LLM if the command does not take one."""
         command = [sys.executable, "-m", "icl_curate.cli", *map(str, arguments), "-w", str(self.folder), "--json"]
         environment = os.environ | {"ICL_CURATE_DTYPE": "float32"}
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
@@ -62,7 +62,7 @@ def support(workspace: Workspace) -> dict[str, str]:
     """Methods on the pool as it came and without its worst sources; what `train sources` sees."""
     workspace.index("support")
     for row in workspace.run("sources")["sources"]:
-        if not row["kept"]:  # by an earlier run that was stopped
+        if not row["kept"]:  # from an earlier run that was stopped
             workspace.run("restore", "--source", row["source"])
     names = ("-m", ",".join(METHODS), "-n", 60, "--seeds", 1)
     before = workspace.ask("evaluate", *names)
@@ -154,7 +154,7 @@ def main() -> None:
     tables: dict[str, str] = {}
     live = chosen.live or chosen.record
     with tempfile.TemporaryDirectory() as temporary:
-        # what an LLM was asked for minutes is kept: a run that was stopped goes on where it was
+        # answers of an LLM take minutes, so they are stored: a stopped run continues from them
         folder = HERE.parent / "build" / "evidence" if live else Path(temporary)
         for name, part in PARTS.items():
             if chosen.only not in (None, name):

@@ -1,7 +1,7 @@
 """The reference pages that are made from the code: every command with its options, and every setting.
 
     python docs/make_reference.py            # writes docs/reference/cli.md and docs/reference/settings.md
-    python docs/make_reference.py --check    # writes nothing; exit code 1 where a page is out of date
+    python docs/make_reference.py --check    # writes nothing; exit code 1 if a page is out of date
 
 Run it after a change of an option, a command's help or a setting; a test compares the committed pages.
 """

@@ -68,7 +68,7 @@ def show_status(found: Overview) -> None:
 
 
 def show_page(found: Sequence[Listed], limit: int) -> None:
-    """Rows of the pool; where there are as many as ``limit``, how to go on."""
+    """Rows of the pool; if there are ``limit`` rows, also how to see more."""
     rows = [[r.row, r.id, r.source, "pruned" if r.pruned else "", r.input, r.output] for r in found]
     more = f"more: icl-curate demos --after {found[-1].row} …" if found and len(found) == limit else ""
     show_table(["row", "id", "source", "", "input>", "output"], rows, note=more)

@@ -74,9 +74,9 @@ class ReviewSession(Protocol):
         reason: str = "",
         then: Callable[[], None] | None = None,
     ) -> None:
-        """Take a decision; where it touches much, the user sees the counts and confirms first. ``then`` is called once
-        it is taken. ``targets`` that must be looked up first are a function, called in a thread when the decision's
-        turn has come: so decisions keep the order of the keys."""
+        """Make a decision; if it affects many rows, the user sees the counts and confirms first. ``then`` is called
+        after it was made. ``targets`` that must be looked up first are a function, called in a thread when it is the
+        decision's turn: so decisions keep the order of the keys."""
 
     def take_back(self, then: Callable[[], None] | None = None) -> None:
         """Undo the latest decision of any user."""

@@ -1,4 +1,4 @@
-"""Colours: two own themes beside Textual's, and the colour names used in texts."""
+"""Colours: two themes besides Textual's own, and the colour names used in texts."""
 
 from __future__ import annotations
 

@@ -181,7 +181,7 @@ class Evaluation:
         return EvaluationReport(run, setup, int(easy.sum()), int((~easy).sum()), methods)
 
     def _versus(self, items: dict[str, Float64s]) -> dict[str, Versus]:
-        """Each method against the best other baseline, where there is one."""
+        """Each method compared with the best other baseline, if there is one."""
         others = {name: other for name in items if (other := _reference(name, items))}
         pairs = {name: compare(items[name], items[other], self.settings.seed) for name, other in others.items()}
         adjusted = holm([pair.p for pair in pairs.values()])

@@ -70,7 +70,7 @@ def follow(workspace: Workspace, number: int, cancel: CancelToken | None = None)
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What asking took so far; the cost is in US dollars, 0 where it is not known."""
+    """Cost of the requests so far, in US dollars; 0 if the price is unknown."""
 
     calls: float = 0
     tokens_in: float = 0
