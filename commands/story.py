@@ -210,7 +210,7 @@ class _Session:
         with client_for(store, self.settings, self.report, self.cancel) as llm:
             all_of_them = Calibration(llm, queries, CalibrationPlan(split="validation")).run(Budget())
             assert isinstance(all_of_them, SetCalibration)
-            mended = next((i for i, told in enumerate(all_of_them.queries) if _was_mended(told)), 0)
+            mended = next((i for i, told in enumerate(all_of_them.queries) if _was_corrected(told)), 0)
             one = Calibration(llm, queries[mended : mended + 1], CalibrationPlan()).run(Budget())
             assert isinstance(one, QueryCalibration)
         title = "answer questions with documents in rounds, with uncertainty scores"
@@ -232,7 +232,7 @@ class _Session:
         return self.show
 
 
-def _was_mended(told: CalibratedQuery) -> bool:
+def _was_corrected(told: CalibratedQuery) -> bool:
     """Whether the first answer was wrong and the final one right."""
     by_round: dict[int | None, bool | None] = {turn.round: turn.correct for turn in told.rounds}
     return by_round.get(0) is False and by_round.get(told.final_round) is True

@@ -23,7 +23,7 @@ class LLMTab(Tab):
     def __init__(self) -> None:
         super().__init__()
         self.asking: CancelToken | None = None
-        self._told = ""
+        self._destination_shown = ""
         """The destination of prompts as last shown without a question."""
 
     def on_unmount(self) -> None:
@@ -57,8 +57,8 @@ class LLMTab(Tab):
         def costed(found: tuple[Plan, str]) -> None:
             plan, where = found
             if not plan.to_ask or plan.cost == (0.0, 0.0):
-                if plan.to_ask and where and where != self._told:
-                    self._told = where
+                if plan.to_ask and where and where != self._destination_shown:
+                    self._destination_shown = where
                     self.notify(f"prompts go to {display_line(where)}", markup=False, timeout=4)
                 go()
                 return

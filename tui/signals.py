@@ -38,13 +38,13 @@ class TidyEnd:
             return
         if app.is_web:
             server = os.getppid()
-            app.set_interval(WATCH, lambda: None if os.getppid() == server else self._vanish(signal.SIGHUP))
+            app.set_interval(WATCH, lambda: None if os.getppid() == server else self._exit_at_once(signal.SIGHUP))
             return
         loop = asyncio.get_running_loop()
 
         def ended(number: int, frame: object) -> None:
             if not os.isatty(0):
-                self._vanish(number)
+                self._exit_at_once(number)
             self._late = threading.Timer(PATIENCE, os._exit, (128 + number,))
             self._late.daemon = True
             self._late.start()
@@ -52,7 +52,7 @@ class TidyEnd:
 
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, ended)
-        app.set_interval(WATCH, lambda: None if os.isatty(0) else self._vanish(signal.SIGHUP))
+        app.set_interval(WATCH, lambda: None if os.isatty(0) else self._exit_at_once(signal.SIGHUP))
 
     def done(self) -> None:
         """The app has ended: stop handling signals."""
@@ -60,7 +60,7 @@ class TidyEnd:
             self._late.cancel()
             self._late.join()
 
-    def _vanish(self, number: int) -> None:
+    def _exit_at_once(self, number: int) -> None:
         """Exit without drawing: drawing would block on a terminal that is gone."""
         self._app.save()
         os._exit(128 + number)

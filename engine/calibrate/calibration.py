@@ -175,7 +175,7 @@ class Calibration:
 
     def _seen(self, state: CalibrationState) -> SteppedQuery:
         """The first query, with the messages of each round's prompt."""
-        told, done_rounds = self._told(0, state), state.all_rounds[self.arms[0]][0].rounds
+        told, done_rounds = self._query_result(0, state), state.all_rounds[self.arms[0]][0].rounds
         known = {each.name: getattr(told, each.name) for each in fields(told)}
         return SteppedQuery(**known, prompts=tuple(round_.prompt.messages for round_ in done_rounds))
 
@@ -301,7 +301,7 @@ class Calibration:
                      "failure": query_rounds.failure}
                 )  # fmt: skip
         kept.append(self.workspace, "calibrations", rows)
-        told = tuple(self._told(i, state) for i in range(len(self.cases)))
+        told = tuple(self._query_result(i, state) for i in range(len(self.cases)))
         failures = [query_rounds.failure for query_rounds in state.all_rounds[self.arms[0]] if query_rounds.failure]
         shared: dict[str, Any] = {
             "run": run,
@@ -325,7 +325,7 @@ class Calibration:
         figures = report_of(state.all_rounds, self.task, self.plan.rounds, self.settings.seed)
         return SetCalibration(**shared, figures=figures, queries=told)
 
-    def _told(self, i: int, state: CalibrationState) -> CalibratedQuery:
+    def _query_result(self, i: int, state: CalibrationState) -> CalibratedQuery:
         """The results of one query under the first arm."""
         case, query_rounds = self.cases[i], state.all_rounds[self.arms[0]][i]
         final = query_rounds.final(self.task)

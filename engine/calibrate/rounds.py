@@ -79,7 +79,7 @@ class QueryRounds:
         """The prompt of the next round."""
         if ARMS[self.arm].samples:
             return first_prompt(self.case, frame)
-        said = [Said(round_.answer, shown(self._told(round_, frame.task, seed))) for round_ in self.rounds]
+        said = [Said(round_.answer, shown(self._score_shown(round_, frame.task, seed))) for round_ in self.rounds]
         return round_prompt(self.case, frame, tuple(map(shown, self.scores)), said)
 
     def take(self, round_: Round, task: Task, settle: float | None) -> None:
@@ -105,7 +105,7 @@ class QueryRounds:
             return rounds[said.index(Counter(said).most_common(1)[0][0])]
         return min(rounds, key=lambda round_: (round_.uncertainty, round_.round))
 
-    def _told(self, round_: Round, task: Task, seed: int) -> float | None:
+    def _score_shown(self, round_: Round, task: Task, seed: int) -> float | None:
         kind = ARMS[self.arm].answers
         if kind == "oracle":
             right = is_correct(round_.answer, self.case.query.answers, task.choices(self.case.query))

@@ -329,7 +329,7 @@ def _clear(plan: ExportPlan) -> None:
     names = {plan.out.name, manifest_path(plan).name}
     for path in sorted(plan.out.parent.iterdir()):
         found = _LEFT.fullmatch(path.name)
-        if found is None or found["name"] not in names or _lives(int(found["pid"])):
+        if found is None or found["name"] not in names or _is_running(int(found["pid"])):
             continue
         if found["ending"] == ASIDE and not plan.out.exists():
             path.rename(plan.out)
@@ -340,7 +340,7 @@ def _clear(plan: ExportPlan) -> None:
 _LEFT = re.compile(rf"\.(?P<name>.+)\.(?P<pid>\d+)(?P<ending>{re.escape(PART)}|{re.escape(ASIDE)})", re.DOTALL)
 
 
-def _lives(pid: int) -> bool:
+def _is_running(pid: int) -> bool:
     """Whether the process that owns a hidden name is still running; True if this cannot be determined."""
     if pid == os.getpid():
         return False

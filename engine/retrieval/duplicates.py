@@ -221,7 +221,7 @@ def find_repeats(
             cancel.check()
         block, pairs = np.split(pairs, [_fitting(rows, pairs)])
         similarity[block[:, 1]] = _compared(rows, block, said)
-    return _told(rows, groups, said, similarity)
+    return _repeats(rows, groups, said, similarity)
 
 
 def _worth_comparing(low: NDArray[np.uint8], pairs: Int64s, threshold: float) -> Bools:
@@ -263,7 +263,7 @@ def _joined(groups: Int64s, alike: Int64s) -> Int64s:
     return np.asarray(first[labels[groups]], np.int64)
 
 
-def _told(rows: Rows, groups: Int64s, said: _U64, similarity: Float64s) -> list[Repeat]:
+def _repeats(rows: Rows, groups: Int64s, said: _U64, similarity: Float64s) -> list[Repeat]:
     """The rows that are not the first of their group, each with its kind and its similarity to the first."""
     outputs: dict[int, set[Any]] = {}
     repeats = []

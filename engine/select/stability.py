@@ -71,11 +71,17 @@ class Stability:
     def as_json(self) -> dict[str, Any]:
         """The answer, and the answers to the variants with whether they agree."""
         left = [
-            {"id": shot.id, "source": shot.source, **_told(answered), "adds": self.adds(i)}
+            {"id": shot.id, "source": shot.source, **_answer_json(answered), "adds": self.adds(i)}
             for i, (shot, answered) in enumerate(zip(self.shots, self.without, strict=False))
         ]
-        turned = _told(self.turned) if self.turned else None
-        return {**_told(self.whole), "kept": self.kept, "of": len(self.others), "without": left, "turned": turned}
+        turned = _answer_json(self.turned) if self.turned else None
+        return {
+            **_answer_json(self.whole),
+            "kept": self.kept,
+            "of": len(self.others),
+            "without": left,
+            "turned": turned,
+        }
 
     def adds(self, place: int) -> float | None:
         """How much the shot at ``place`` adds to the probability of the answer; None if unknown."""
@@ -156,7 +162,7 @@ class StabilityCheck:
         return Stability(shots, whole, tuple(others[: len(shots)]), turned, dropped, self.limit)
 
 
-def _told(answered: PromptAnswer) -> dict[str, Any]:
+def _answer_json(answered: PromptAnswer) -> dict[str, Any]:
     answer = answered.answer
     return {
         "answer": answer.text if answer else None,

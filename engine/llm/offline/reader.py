@@ -179,7 +179,7 @@ class OfflineReader:
                 model=self.spec,
             )
         chosen = _draw(distribution, request.sampling, prompt)
-        return _spoken(
+        return _as_tokens(
             distribution.texts[chosen],
             float(distribution.probabilities[chosen]),
             entropy_of(distribution),
@@ -210,7 +210,7 @@ def entropy_of(distribution: Distribution) -> float:
     return float(-(kept * np.log(kept)).sum())
 
 
-def _spoken(text: str, probability: float, entropy: float, sampling: Sampling, tokens_in: int) -> Answer:
+def _as_tokens(text: str, probability: float, entropy: float, sampling: Sampling, tokens_in: int) -> Answer:
     """The answer word by word; each word has an equal part of log p(answer) and of the entropy, at any sampling
     temperature, as servers report it."""
     finish = "stop"

@@ -50,11 +50,11 @@ def row_line(row: Listed, shown: FoundRows) -> Line:
     sign = ("✗", "bad") if row.pruned else ("≈", "warn") if row.duplicate_of is not None else (" ", "")
     flips = _flips(shown.known.ledger.get(row.row)) if shown.asked.by_ledger else ()
     sought = shown.asked.filter.search
-    cells = (row.id, row.source, *flips, _lit(row.input, sought), _lit(row.output, sought))
+    cells = (row.id, row.source, *flips, _highlighted(row.input, sought), _highlighted(row.output, sought))
     return Line(cells, "muted" if row.pruned else "", sign)
 
 
-def _lit(value: str, sought: str) -> Text:
+def _highlighted(value: str, sought: str) -> Text:
     """A text with the search text highlighted."""
     text = Text(display_line(value))
     if sought:
