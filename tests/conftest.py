@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from factories.commands import SAMPLE, Run, run_command
 from factories.copies import VARIABLE, made_once
+from factories.vectors import keep_vectors
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -29,6 +32,19 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.T
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("ICL_CURATE_CONFIG", str(tmp_path_factory.getbasetemp() / "no-config.toml"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _vectors_kept() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        keep_vectors(patch.setattr)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _collected_seldom() -> None:
+    """Screens and parsers make objects by the million, and few in cycles: collecting took a tenth of their tests."""
+    gc.set_threshold(50_000, 20, 50)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import textual.app
@@ -46,21 +46,21 @@ def use_own_waits(patch: Callable[[object, str, object], None]) -> None:
 async def handled(app: App[Any]) -> None:
     """All messages have been handled, and what follows from them is laid out and drawn. Threads may still be at work,
     and timers may be under way. On a machine so busy that what recurs leaves no gap, this ends all the same."""
-    await _until_nothing(app, lambda: _pauses(app, AT_ONCE), RECURRING)
+    await _until_nothing(app, lambda pumps: _pauses(pumps, AT_ONCE), RECURRING)
 
 
 async def settled(pilot: Pilot[Any]) -> None:
     """The same, and no thread works nor is any pause under way before one will; fails after a minute."""
     app = pilot.app
 
-    def works() -> bool:
-        return _pauses(app, BRIEF) or any(not worker.is_finished for worker in app.workers)
+    def works(pumps: Sequence[MessagePump]) -> bool:
+        return _pauses(pumps, BRIEF) or any(not worker.is_finished for worker in app.workers)
 
     if not await _until_nothing(app, works, PATIENCE):
         raise AssertionError(f"busy for {PATIENCE:g} s: {[*filter(_is_busy, _pumps(app))]}, {[*app.workers]}")
 
 
-async def _until_nothing(app: App[Any], more: Callable[[], bool], seconds: float) -> bool:
+async def _until_nothing(app: App[Any], more: Callable[[Sequence[MessagePump]], bool], seconds: float) -> bool:
     """Wait until nothing is left to do, seen twice, nor is there ``more``; False where that took too long."""
     for _ in range(3):
         await asyncio.sleep(0)  # a key reaches the app by way of another task
@@ -69,14 +69,16 @@ async def _until_nothing(app: App[Any], more: Callable[[], bool], seconds: float
     while seen < 2 and not app._exit and not app._exception_event.is_set():
         if time.monotonic() > deadline:
             return False
-        if any(map(_is_busy, _pumps(app))):
+        pumps = _pumps(app)
+        busy = next(filter(_is_busy, pumps), None)
+        if busy is not None:
             seen = 0
-            await asyncio.sleep(0.001)
+            await _until_idle(busy)
         elif _awaits_drawing(app):
             seen = 0
             app.screen._on_timer_update()
             await asyncio.sleep(0)
-        elif more():
+        elif more(pumps):
             seen = 0
             await asyncio.sleep(0.002)
         else:
@@ -85,10 +87,19 @@ async def _until_nothing(app: App[Any], more: Callable[[], bool], seconds: float
     return True
 
 
-def _pumps(app: App[Any]) -> Iterator[MessagePump]:
-    yield app
+async def _until_idle(pump: MessagePump) -> None:
+    """Wait for one part, but not long: it may have left the screen."""
+    for _ in range(10):
+        await asyncio.sleep(0.001)
+        if not _is_busy(pump):
+            return
+
+
+def _pumps(app: App[Any]) -> list[MessagePump]:
+    found: list[MessagePump] = [app]
     for screen in app.screen_stack:
-        yield from screen.walk_children(with_self=True)
+        found += screen.walk_children(with_self=True)
+    return found
 
 
 def _is_busy(pump: MessagePump) -> bool:
@@ -114,10 +125,11 @@ def _awaits_drawing(app: App[Any]) -> bool:
     )
 
 
-def _pauses(app: App[Any], longest: float) -> bool:
+def _pauses(pumps: Sequence[MessagePump], longest: float) -> bool:
     """Is a timer under way that fires once?"""
     return any(
         timer._repeat == 0 and timer._interval <= longest and timer._task is not None and not timer._task.done()
-        for pump in _pumps(app)
+        for pump in pumps
+        if len(pump._timers)
         for timer in list(pump._timers)
     )

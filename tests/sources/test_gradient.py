@@ -54,7 +54,7 @@ def instance(seed: int, lists: int = 7, width: int = 9, sources: int = 6) -> tup
     return items, utilities, weights, draw.integers(0, width + 1, lists)
 
 
-@pytest.mark.parametrize("k", [1, 2, 3, 5, 9, 15])
+@pytest.mark.parametrize("k", [1, 2, 3, 5, 10, 15])
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_value_and_gradient_equal_the_sum_over_all_subsets(k: int, seed: int) -> None:
     items, utilities, weights, lengths = instance(seed)
@@ -63,7 +63,7 @@ def test_value_and_gradient_equal_the_sum_over_all_subsets(k: int, seed: int) ->
     assert multilinear_utility(items, utilities, weights, k, lengths) == pytest.approx(value, abs=1e-13)
 
 
-@pytest.mark.parametrize("k", [1, 4, 10])
+@pytest.mark.parametrize("k", [1, 5, 10])
 def test_all_present_still_counts_what_an_item_pushes_out(k: int) -> None:
     draw = np.random.default_rng(k)
     items, utilities = np.tile(np.arange(12), (3, 1)), draw.normal(size=(3, 12))
@@ -79,7 +79,7 @@ def test_any_small_instance_equals_enumeration(data: st.DataObject) -> None:
     row = st.lists(st.tuples(st.integers(0, sources - 1), st.floats(-5, 5)), max_size=7)
     rows = data.draw(st.lists(row, min_size=1, max_size=4))
     weights = data.draw(st.lists(st.floats(0, 1) | st.sampled_from([0.0, 1.0]), min_size=sources, max_size=sources))
-    k = data.draw(st.sampled_from([1, 2, 3, 6]))
+    k = data.draw(st.sampled_from([1, 2, 3, 5]))
     lengths = [len(r) for r in rows]
     ids = [[i for i, _ in r] for r in rows]
     utilities = [[u for _, u in r] for r in rows]
@@ -129,19 +129,19 @@ def test_the_bits_do_not_depend_on_blocks_or_threads() -> None:
     items = draw.integers(0, 300, lengths.sum()).astype(np.int32)
     utilities = draw.random(lengths.sum())
     weights = draw.choice([0.0, 0.4, 0.8, 1.0], 300)
-    value, gradient = multilinear([(items, utilities, lengths)], weights, 6, threads=1)
+    value, gradient = multilinear([(items, utilities, lengths)], weights, 5, threads=1)
     ends = np.concatenate([[0], np.cumsum(lengths)])
     for cuts in ([0, 3000], [0, 1, 3000], [0, 7, 500, 517, 2048, 2999, 3000]):
         blocks = [
             (items[ends[a] : ends[b]], utilities[ends[a] : ends[b]], lengths[a:b]) for a, b in itertools.pairwise(cuts)
         ]
         for threads in (1, 2, 3):
-            got_value, got = multilinear(blocks, weights, 6, threads=threads)
+            got_value, got = multilinear(blocks, weights, 5, threads=threads)
             assert got_value == value
             np.testing.assert_array_equal(got, gradient)
 
 
-@pytest.mark.parametrize("k", [1, 5, 12])
+@pytest.mark.parametrize("k", [1, 5, 15])
 def test_torch_gives_the_same(k: int) -> None:
     for seed in range(3):
         items, utilities, weights, lengths = instance(seed, lists=50, width=20, sources=15)
@@ -248,10 +248,10 @@ def test_lists_streamed_from_parquet_give_the_same_bits(tmp_path: Path) -> None:
     path = tmp_path / "lists.parquet"
     write_lists(path, items, utilities, lengths, 700)
     weights = np.full(20, 0.5)
-    whole = multilinear([(items, utilities, lengths)], weights, 4)
+    whole = multilinear([(items, utilities, lengths)], weights, 5)
     blocks = list(parquet_blocks(path, block=512))
     assert len(blocks) > 1
-    streamed = multilinear(blocks, weights, 4)
+    streamed = multilinear(blocks, weights, 5)
     assert streamed[0] == whole[0]
     np.testing.assert_array_equal(streamed[1], whole[1])
 
@@ -260,8 +260,8 @@ def test_lists_streamed_from_parquet_give_the_same_bits(tmp_path: Path) -> None:
         np.split(items, np.cumsum(lengths)[:-1]),
         np.split(utilities, np.cumsum(lengths)[:-1]),
     )
-    learnt = learn_streamed(lambda: parquet_blocks(path, block=512), 20, 4, rate=5.0, epochs=4)
-    np.testing.assert_array_equal(learnt, learn_weights(lists, 4, rate=5.0, epochs=4))
+    learnt = learn_streamed(lambda: parquet_blocks(path, block=512), 20, 5, rate=5.0, epochs=4)
+    np.testing.assert_array_equal(learnt, learn_weights(lists, 5, rate=5.0, epochs=4))
 
 
 def test_parquet_without_lists_says_what_is_wanted(tmp_path: Path) -> None:
