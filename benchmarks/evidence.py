@@ -1,9 +1,9 @@
 """Writes the tables of docs/evidence.md that say what a real LLM did: `make evidence`.
 
-    python docs/make_evidence.py              # replays the recorded answers and writes the tables
-    python docs/make_evidence.py --check      # the same, but only says whether the tables are the page's
-    python docs/make_evidence.py --live       # asks the LLM again: its tables must be the page's
-    python docs/make_evidence.py --record     # asks the LLM and writes the recordings, too
+    python benchmarks/evidence.py              # replays the recorded answers and writes the tables
+    python benchmarks/evidence.py --check      # the same, but only says whether the tables are the page's
+    python benchmarks/evidence.py --live       # asks the LLM again: its tables must be the page's
+    python benchmarks/evidence.py --record     # asks the LLM and writes the recordings, too
 
 The LLM is SmolLM2-135M-Instruct in float32 (``--llm smollm2``); the recordings lie in docs/evidence. Every figure comes
 from a command of the tool, run as a user would run it on `sample_data`, in workspaces that are thrown away.
@@ -21,10 +21,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-PAGE = HERE / "evidence.md"
-RECORDINGS = HERE / "evidence"
-SAMPLE = HERE.parent / "sample_data"
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "evidence.md"
+RECORDINGS = ROOT / "docs" / "evidence"
+SAMPLE = ROOT / "sample_data"
 LLM = "smollm2"
 
 WORST = ("crowd_batch", "archive_2019", "community_forum")
@@ -36,13 +36,13 @@ METHODS = ("zero", "random", "bm25", "dense", "dpp", "set-bsr")
 class Workspace:
     """A separate workspace, and the commands run on it."""
 
-    def __init__(self, folder: Path, name: str, spec: str) -> None:
-        self.folder, self.name, self.spec = folder / name, name, spec
+    def __init__(self, folder: Path, name: str, spec: str, dtype: str = "float32") -> None:
+        self.folder, self.name, self.spec, self.dtype = folder / name, name, spec, dtype
 
     def run(self, *arguments: object) -> dict[str, Any]:
         """A command's JSON object; without the LLM if the command does not take one."""
         command = [sys.executable, "-m", "icl_curate.cli", *map(str, arguments), "-w", str(self.folder), "--json"]
-        environment = os.environ | {"ICL_CURATE_DTYPE": "float32"}
+        environment = os.environ | {"ICL_CURATE_DTYPE": self.dtype}
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
         if done.returncode:
             sys.exit(f"{' '.join(command[3:])}\n{done.stderr[-2000:]}")
@@ -71,7 +71,7 @@ def support(workspace: Workspace) -> dict[str, str]:
     for source in WORST:
         workspace.run("prune", "--source", source)
     after = workspace.ask("evaluate", *names)
-    methods = [[name, *_accuracy(before["methods"][name]), *_accuracy(after["methods"][name])] for name in METHODS]
+    methods = [[name, *accuracy(before["methods"][name]), *accuracy(after["methods"][name])] for name in METHODS]
     truth = json.loads((SAMPLE / "support" / "truth.json").read_text())["sources"]
     sources = [
         [row["source"], f"{truth[row['source']]['wrong_share']:.0%}", f"{row['reliability']:.3f}", f"{row['hits']:,}"]
@@ -80,12 +80,12 @@ def support(workspace: Workspace) -> dict[str, str]:
     compared = [row["calls"] for run in (before, after) for row in run["methods"].values()]
     calls = trained["calls"] + sum(compared)
     return {
-        "methods": _table(
+        "methods": table(
             ["method", "as it came", "95 %", "without the three worst sources", "95 %"],
             methods,
             f"{calls:,} requests in all three runs",
         ),
-        "sources": _table(["source", "wrong labels", "reliability", "answers"], sources),
+        "sources": table(["source", "wrong labels", "reliability", "answers"], sources),
     }
 
 
@@ -93,14 +93,22 @@ def facts(workspace: Workspace) -> dict[str, str]:
     """Calibration rounds over ten documents."""
     workspace.index("facts")
     done = workspace.ask("calibrate", "--split", "validation", "-n", 24, "--rounds", 3)
+    return {"rounds": rounds_table(done)}
+
+
+PARTS: Mapping[str, Callable[[Workspace], dict[str, str]]] = {"support": support, "facts": facts}
+
+
+def rounds_table(done: Mapping[str, Any]) -> str:
+    """What the rounds of a calibration came to."""
     arm = done["arms"]["full"]
     rounds = [
         [
             row["round"],
             f"{row['accuracy']:.3f}",
-            _interval(row["ci95"]),
+            interval(row["ci95"]),
             f"{row['f1']:.3f}",
-            _interval(row["f1_ci95"]),
+            interval(row["f1_ci95"]),
             f"{row['final_f1']:.3f}",
             f"{row['uncertainty']:.3f}",
         ]
@@ -112,21 +120,18 @@ def facts(workspace: Workspace) -> dict[str, str]:
         f"{relevance['auroc']:.2f}; {done['unusable']:,} of {done['calls']:,} replies answer nothing"
     )
     heads = ["round", "exact match", "95 %", "F1", "95 %", "F1 if it ended here", "mean uncertainty"]
-    return {"rounds": _table(heads, rounds, note)}
+    return table(heads, rounds, note)
 
 
-PARTS: Mapping[str, Callable[[Workspace], dict[str, str]]] = {"support": support, "facts": facts}
+def accuracy(figures: Mapping[str, Any]) -> tuple[str, str]:
+    return f"{figures['accuracy']:.3f}", interval(figures["ci95"])
 
 
-def _accuracy(figures: Mapping[str, Any]) -> tuple[str, str]:
-    return f"{figures['accuracy']:.3f}", _interval(figures["ci95"])
-
-
-def _interval(pair: Sequence[float]) -> str:
+def interval(pair: Sequence[float]) -> str:
     return f"{pair[0]:.2f}–{pair[1]:.2f}"
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[object]], note: str = "") -> str:
+def table(heads: Sequence[str], rows: Sequence[Sequence[object]], note: str = "") -> str:
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     lines += ["| " + " | ".join(map(str, row)) + " |" for row in rows]
     return "\n".join([*lines, *([f"\n{note}."] if note else [])])
@@ -155,7 +160,7 @@ def main() -> None:
     live = chosen.live or chosen.record
     with tempfile.TemporaryDirectory() as temporary:
         # answers of an LLM take minutes, so they are stored: a stopped run continues from them
-        folder = HERE.parent / "build" / "evidence" if live else Path(temporary)
+        folder = ROOT / "build" / "evidence" if live else Path(temporary)
         for name, part in PARTS.items():
             if chosen.only not in (None, name):
                 continue

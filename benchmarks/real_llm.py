@@ -1,0 +1,194 @@
+"""What a real LLM answers with each method, on pools that do not come with the project.
+
+    python benchmarks/real_llm.py POOLS WORK [--llm smollm2] [--dtype float32] [--part banking77]
+
+POOLS holds a folder for each data set, with train.jsonl, validation.jsonl and test.jsonl (columns id, input, output,
+options, context). WORK keeps the workspaces: a run that was stopped goes on where it was, and asks nothing twice.
+
+- ``banking77``: 15 intents from six sources: two clean, three with 30, 60 and 90 % wrong labels, one off topic. Each
+  method on the pool as it came, without its three worst sources, and on its true rows; what training sees.
+- ``commonsenseqa``, ``pubmedqa``: does the LLM answer them above chance, and do demonstrations help?
+- ``hotpotqa``: calibration over ten documents.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from evidence import Workspace, accuracy, rounds_table, table
+
+INTENTS = 15
+NOISE = {"clean_a": 0.0, "clean_b": 0.0, "third_wrong": 0.3, "most_wrong": 0.6, "nearly_all_wrong": 0.9}
+ROWS = 150
+"""Rows of a source; the one off topic has 200."""
+
+UNTRAINED = ("zero", "random", "bm25", "dense", "dpp", "set-bsr")
+TRAINED = ("ranker", "topick")
+SHOTS = 4
+
+Row = dict[str, Any]
+
+
+def banking77(pools: Path, workspace: Workspace) -> Iterable[str]:
+    """The noisy pool before and after pruning, and what training says of its sources."""
+    files = workspace.folder.parent / "banking77-files"
+    truth = noisy_intents(pools, files)
+    workspace.run("index", files / "pool.jsonl", *(f"--{n}={files / n}.jsonl" for n in ("validation", "test")))
+    restore(workspace)
+    workspace.ask("train", "sources", "--depth", 30, "-n", 60)
+    listed = sorted(workspace.run("sources")["sources"], key=lambda row: -(row["reliability"] or 0.0))
+    yield table(
+        ["source", "wrong labels", "reliability", "weight", "answers"],
+        [
+            [
+                row["source"],
+                f"{truth[row['source']]:.0%}",
+                *("–" if row[name] is None else f"{row[name]:.3f}" for name in ("reliability", "weight")),
+                row["hits"],
+            ]
+            for row in listed
+        ],
+    )
+    tuned = workspace.run("prune", "--tune", "--dry-run")
+    yield f"`prune --tune` would prune: {', '.join(tuned.get('pruned', ())) or 'nothing'}."
+    workspace.ask("train", "ranker", "-k", SHOTS, "-n", 60, "--rate", 0.01, "--epochs", 4)
+    workspace.ask("train", "topics", "--no-llm-topics", "--questions", 300)
+    before = compare(workspace, UNTRAINED + TRAINED)
+    for row in listed[-3:]:
+        workspace.run("prune", "--source", row["source"])
+    after = compare(workspace, UNTRAINED + TRAINED)
+    workspace.run("restore", *(f"--source={row['source']}" for row in listed[-3:]))
+    wrong = [row["id"] for row in read(files / "pool.jsonl") if row["output"] != row["truth"]]
+    workspace.run("prune", *(f"--demo={name}" for name in wrong))
+    clean = compare(workspace, UNTRAINED)
+    restore(workspace)
+    runs = {"as it came": before, "without the three worst sources": after, "only true rows": clean}
+    yield methods_table(runs, UNTRAINED + TRAINED)
+
+
+def options(name: str, rows: int, shots: int, queries: int) -> Callable[[Path, Workspace], Iterable[str]]:
+    """A part that answers questions with options, with ``rows`` demonstrations in the pool."""
+
+    def part(pools: Path, workspace: Workspace) -> Iterable[str]:
+        files = workspace.folder.parent / f"{name}-files"
+        write(files / "pool.jsonl", read(pools / name / "train.jsonl")[:rows])
+        workspace.run("index", files / "pool.jsonl", "--test", pools / name / "test.jsonl")
+        found = workspace.ask("evaluate", "-m", "zero,random,bm25,dense", "-n", queries, "--seeds", 1, "-k", shots)
+        asked = read(pools / name / "test.jsonl")[:queries]
+        yield methods_table({"accuracy": found["methods"]}, ("zero", "random", "bm25", "dense"))
+        chance = sum(1 / len(row["options"]) for row in asked) / len(asked)
+        outputs = [row["output"] for row in asked]
+        share = max(map(outputs.count, set(outputs))) / len(asked)
+        yield f"{len(asked)} test queries, k = {shots}; by chance {chance:.3f}, the commonest answer {share:.3f}."
+
+    return part
+
+
+def hotpotqa(pools: Path, workspace: Workspace) -> Iterable[str]:
+    """Calibration rounds over ten documents."""
+    files = workspace.folder.parent / "hotpotqa-files"
+    rows = read(pools / "hotpotqa_distractor" / "train.jsonl")
+    write(files / "pool.jsonl", rows[:-40])
+    write(files / "validation.jsonl", rows[-40:])
+    workspace.run("index", files / "pool.jsonl", "--validation", files / "validation.jsonl")
+    yield rounds_table(workspace.ask("calibrate", "--split", "validation", "-n", 16, "--rounds", 3))
+
+
+PARTS: Mapping[str, Callable[[Path, Workspace], Iterable[str]]] = {
+    "banking77": banking77,
+    "commonsenseqa": options("commonsenseqa", 2000, 5, 100),
+    "pubmedqa": options("pubmedqa", 400, 2, 60),
+    "hotpotqa": hotpotqa,
+}
+
+
+def noisy_intents(pools: Path, files: Path, seed: int = 0) -> dict[str, float]:
+    """Write the noisy pool and its queries; the share of wrong labels of each source."""
+    draw = random.Random(seed)
+    rows = {name: read(pools / "banking77" / f"{name}.jsonl") for name in ("train", "validation", "test")}
+    labels = sorted(draw.sample(sorted({row["output"] for row in rows["train"]}), INTENTS))
+    mine = [row for row in rows["train"] if row["output"] in labels]
+    draw.shuffle(mine)
+    pool: list[Row] = []
+    for source, noise in NOISE.items():
+        for row in mine[len(pool) : len(pool) + ROWS]:
+            wrong = draw.random() < noise
+            pool.append(planted(row, source, other(draw, labels, row["output"]) if wrong else row["output"]))
+    off_topic = draw.sample(read(pools / "commonsenseqa" / "train.jsonl"), 200)
+    pool += [planted(row, "off_topic", draw.choice(labels)) for row in off_topic]
+    write(files / "pool.jsonl", pool)
+    for name in ("validation", "test"):
+        kept = [row for row in rows[name] if row["output"] in labels]
+        write(files / f"{name}.jsonl", ({key: row[key] for key in ("id", "input", "output")} for row in kept))
+    return {
+        source: sum(row["output"] != row["truth"] for row in pool if row["source"] == source)
+        / sum(row["source"] == source for row in pool)
+        for source in (*NOISE, "off_topic")
+    }
+
+
+def planted(row: Row, source: str, output: str) -> Row:
+    return {"id": row["id"], "input": row["input"], "output": output, "source": source, "truth": row["output"]}
+
+
+def other(draw: random.Random, labels: Sequence[str], own: str) -> str:
+    return draw.choice([label for label in labels if label != own])
+
+
+def compare(workspace: Workspace, methods: Sequence[str]) -> Mapping[str, Any]:
+    """The figures of each method on the first 100 test queries."""
+    found = workspace.ask("evaluate", "-m", ",".join(methods), "-n", 100, "--seeds", 1, "-k", SHOTS)
+    figures: Mapping[str, Any] = found["methods"]
+    return figures
+
+
+def restore(workspace: Workspace) -> None:
+    """Undo all decisions, those of a run that was stopped as well."""
+    for row in workspace.run("history", "-n", 100)["history"]:
+        if not row["undone"]:
+            workspace.run("prune", "--undo")
+
+
+def methods_table(runs: Mapping[str, Mapping[str, Any]], methods: Sequence[str]) -> str:
+    heads = ["method", *(head for name in runs for head in (name, "95 %"))]
+    rows = [
+        [
+            method,
+            *(cell for found in runs.values() for cell in (accuracy(found[method]) if method in found else ("–", "–"))),
+        ]
+        for method in methods
+    ]
+    return table(heads, rows)
+
+
+def read(path: Path) -> list[Row]:
+    return [json.loads(line) for line in path.open(encoding="utf-8")]
+
+
+def write(path: Path, rows: Iterable[Row]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pools", type=Path)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--llm", default="smollm2")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--part", choices=list(PARTS), action="append")
+    chosen = parser.parse_args()
+    for name in chosen.part or PARTS:
+        print(f"\n## {name}, {chosen.llm}, {chosen.dtype}", flush=True)
+        workspace = Workspace(chosen.work, name, chosen.llm, chosen.dtype)
+        for told in PARTS[name](chosen.pools, workspace):
+            print(f"\n{told}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
