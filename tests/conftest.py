@@ -14,10 +14,18 @@ from factories.commands import SAMPLE, Run, run_command
 from factories.copies import VARIABLE, made_once
 from factories.vectors import keep_vectors
 
+MEMORY = Path("/dev/shm")
+ROOM = 6 << 30
+"""Bytes free in `MEMORY` above which temporary files are put there. ``--basetemp`` keeps them, and on the disk."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # the process that starts the workers
-        os.environ[VARIABLE] = tempfile.mkdtemp(prefix="icl-curate-tests-")
+        in_memory = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM and not config.option.basetemp
+        os.environ[VARIABLE] = tempfile.mkdtemp(prefix="icl-curate-tests-", dir=MEMORY if in_memory else None)
+        if in_memory:  # a database waits for the disk at every commit, which is most of the time of tests that store
+            os.environ["TMPDIR"] = os.environ[VARIABLE]
+            tempfile.tempdir = None
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
