@@ -1,0 +1,221 @@
+"""What is known of each row of the active pool, joined in one probability that it hurts: its output is wrong for its
+input.
+
+The evidence: the label against classifiers trained without the row, the row's answers as the only demonstration of
+validation queries (``train sources``), its steps in prompts of the ranker (``train ranker``), and its source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import contract
+from ..arrays import Bools, Float64s, Int64s
+from ..errors import UsageError
+from ..pool.records import Demonstration
+from ..progress import CancelToken, Report, silent
+from ..retrieval.view import PoolView
+from ..settings import Settings
+from ..store import ledger, trials
+from ..store.demonstrations import fetch, groups
+from ..store.workspace import Workspace
+from .labels import Judged, judge_labels
+from .posterior import Fitted, Kind, fit, label_kind, trial_kind
+
+SURE = 0.9
+"""Probability from which on `prune --suspects` prunes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowEvidence:
+    """A row of the active pool. ``posterior``: the probability that it hurts. ``parts``: log odds, which add up to
+    those of the posterior; ``source`` is that of the row's source, the others are positive if they speak against the
+    row. ``counts``: the trials, steps and answers behind them. ``suggested``: a more probable label, or empty."""
+
+    row: int
+    id: str
+    source: str
+    output: str
+    posterior: float
+    parts: Mapping[str, float]
+    counts: Mapping[str, int]
+    suggested: str = ""
+
+    @property
+    def told(self) -> str:
+        """The parts in a line, the one that weighs most first."""
+        ordered = sorted(self.parts.items(), key=lambda part: -abs(part[1]))
+        return ", ".join(f"{name} {value:+.1f}" for name, value in ordered if abs(value) >= 0.05)
+
+    @property
+    def reason(self) -> str:
+        """The reason stored in the history if the row is pruned."""
+        return f"suspect: {self.posterior:.3f} likely to hurt ({self.told})"
+
+    def as_json(self) -> dict[str, Any]:
+        """One of ``demos --suspects --json``."""
+        return contract.to_json(self)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolEvidence:
+    """Every row of the active pool, by row number; ``kinds``: the evidence there was, ``notes``: what was missing."""
+
+    rows: tuple[RowEvidence, ...]
+    kinds: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    def suspects(self, least: float = 0.5) -> list[RowEvidence]:
+        """Rows with a posterior of ``least`` or more, the most suspect first."""
+        return sorted((row for row in self.rows if row.posterior >= least), key=lambda row: (-row.posterior, row.row))
+
+    def of(self, name: str) -> RowEvidence:
+        """The row with this id. Raises `UsageError` if it is not in the active pool."""
+        for row in self.rows:
+            if row.id == name:
+                return row
+        raise UsageError(f"no row with id '{name}' in the active pool", "icl-curate demos --search TEXT")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One kind of evidence, and its counts (n,) by name."""
+
+    kind: Kind
+    counts: Mapping[str, Int64s]
+
+
+def row_evidence(
+    workspace: Workspace, settings: Settings, report: Report = silent, cancel: CancelToken | None = None
+) -> PoolEvidence:
+    """The evidence of all rows of the active pool; no LLM is called and nothing is encoded. Raises `UsageError` if the
+    pool is empty, `Cancelled` between steps."""
+    view = PoolView(workspace, settings, report, cancel)
+    rows = fetch(workspace, view.rows)
+    sources = np.unique(np.array([row.source for row in rows], object), return_inverse=True)[1]
+    notes: list[str] = []
+    judged = _judged(view, rows, notes)
+    known: dict[str, Found] = {}
+    if judged is not None:
+        known["label"] = Found(label_kind(judged.probabilities, judged.labels, sources), {})
+    quality = None if judged is None else own_odds(judged)
+    found = trials.latest(workspace)
+    if found is not None:
+        known["trials"] = _trials(found, view.rows, quality)
+    effects = ledger.effects(workspace)
+    if effects:
+        known["flips"] = _flips(effects, view.rows, quality)
+    fitted = fit(np.asarray(sources, np.int64), {name: each.kind for name, each in known.items()})
+    return _told(rows, fitted, known, judged, notes)
+
+
+def own_odds(judged: Judged) -> Float64s:
+    """Log odds (n,) of each row's own label by the classifiers, those of rows not judged being the median.
+
+    A row whose input is hard to tell apart has both a doubtful label and wrong answers, whatever its class: given this
+    feature, trials count for what they say beyond the label.
+    """
+    places = np.flatnonzero(judged.labels >= 0)
+    own = np.clip(judged.probabilities[places, judged.labels[places]], 1e-3, 1 - 1e-3)
+    found = np.full(len(judged.labels), np.nan)
+    found[places] = np.log(own) - np.log1p(-own)
+    return np.where(np.isnan(found), np.median(found[places]), found)
+
+
+def _judged(view: PoolView, rows: Sequence[Demonstration], notes: list[str]) -> Judged | None:
+    if view.task.kind != "labels":
+        return None
+    try:
+        vectors = view.vectors(view.rows)
+    except UsageError as error:
+        notes.append(f"labels not judged: {error.what}; {error.fix}")
+        return None
+    repeated = groups(view.workspace)[view.rows]
+    return judge_labels(vectors, [row.output for row in rows], repeated, view.report, view.cancel)
+
+
+def _trials(found: trials.Trials, rows: Int64s, quality: Float64s | None) -> Found:
+    """Single demonstrations on validation queries. Features: how often the other demonstrations of the query were
+    right, and the rank."""
+    queries = np.unique(found.queries, return_inverse=True)[1]
+    right = found.right.astype(np.float64)
+    hits, tried = np.bincount(queries, right), np.bincount(queries)
+    mean = (right.sum() + 1) / (len(right) + 2)
+    others = (hits[queries] - right + 2 * mean) / (tried[queries] + 1)
+    first = np.flatnonzero(np.r_[True, queries[1:] != queries[:-1]]) if len(queries) else np.empty(0, np.int64)
+    rank = np.arange(len(queries)) - np.repeat(first, np.diff(np.r_[first, len(queries)]))
+    features = np.column_stack([np.log(others) - np.log1p(-others), np.log1p(rank)])
+    places, there = _places(found.rows, rows)
+    counts = {
+        "trials": np.bincount(places, minlength=len(rows)),
+        "right": np.bincount(places, found.right[there], len(rows)).astype(np.int64),
+    }
+    return Found(_kind(len(rows), places, right[there] > 0, features[there], quality), counts)
+
+
+def _flips(effects: Sequence[ledger.FlipCounts], rows: Int64s, quality: Float64s | None) -> Found:
+    """Prompts of the ranker to which the row was added: right or wrong after, given right or wrong before."""
+    places, there = _places(np.array([e.row for e in effects], np.int64), rows)
+    seen = [e for e, kept in zip(effects, there.tolist(), strict=True) if kept]
+    outcomes = np.array(
+        [[e.helped, e.wrong_before - e.helped, e.shown - e.wrong_before - e.hurt, e.hurt] for e in seen]
+    )
+    outcomes = outcomes.reshape(-1, 4).astype(np.int64)
+    kinds = np.tile(np.arange(4), len(seen))
+    which, at = np.repeat(kinds, outcomes.ravel()), np.repeat(np.repeat(places, 4), outcomes.ravel())
+    before, after = which >= 2, (which == 0) | (which == 2)
+    counts = {
+        name: np.bincount(places, outcomes[:, columns].sum(axis=1), len(rows)).astype(np.int64)
+        for name, columns in (("shown", [0, 1, 2, 3]), ("helped", [0]), ("hurt", [3]))
+    }
+    return Found(_kind(len(rows), at, after, before[:, None].astype(np.float64), quality), counts)
+
+
+def _places(wanted: Int64s, rows: Int64s) -> tuple[Int64s, Bools]:
+    """Positions in ``rows`` (n,), ascending, of those ``wanted`` (m,) that are among them, and which are, (m,)."""
+    at = np.minimum(np.searchsorted(rows, wanted), len(rows) - 1)
+    there = rows[at] == wanted
+    return at[there], there
+
+
+def _kind(
+    count: int,
+    places: Int64s,
+    hits: Bools,
+    features: Float64s,
+    quality: Float64s | None,
+) -> Kind:
+    if quality is not None:
+        features = np.column_stack([features, quality[places]])
+    return trial_kind(count, places, hits, features)
+
+
+def _told(
+    rows: Sequence[Demonstration],
+    fitted: Fitted,
+    known: Mapping[str, Found],
+    judged: Judged | None,
+    notes: Sequence[str],
+) -> PoolEvidence:
+    parts = {"source": fitted.prior, **fitted.parts}
+    columns = {name: np.round(values, 4).tolist() for name, values in parts.items()}
+    counts = {name: values.tolist() for each in known.values() for name, values in each.counts.items()}
+    suggested = [""] * len(rows)
+    if judged is not None:
+        for place, other in enumerate(judged.suggested().tolist()):
+            if judged.labels[place] >= 0 and fitted.bad[place] >= 0.5:
+                suggested[place] = judged.names[other]
+    evidence = tuple(
+        RowEvidence(
+            row.row, row.id, row.source, row.output, round(float(fitted.bad[i]), 6),
+            {name: column[i] for name, column in columns.items()},
+            {name: column[i] for name, column in counts.items()},
+            suggested[i],
+        )
+        for i, row in enumerate(rows)
+    )  # fmt: skip
+    return PoolEvidence(evidence, tuple(parts), tuple(notes))

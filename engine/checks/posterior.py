@@ -1,0 +1,282 @@
+"""The probability that each row is bad, from several kinds of evidence: a mixture of two classes, fitted by EM.
+
+A row is good or bad. The share of bad rows of a source has a Beta prior, whose mean and precision are learnt from all
+sources; given the class, the kinds of evidence are independent. Each kind is a function from the current
+probabilities of being bad (n,) to its log-likelihood ratio of bad against good (n,), fitted anew in every round; None
+asks for a first guess. The direction of each kind is fixed (a higher quality or more right answers never speak for
+bad), so the classes cannot change places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import betaln, expit, logit, softmax
+
+from ..arrays import Bools, Float64s, Int64s
+
+Kind = Callable[[Float64s | None], Float64s]
+
+SHARE, SHARE_WEIGHT = 0.1, 10.0
+"""Mean of the prior of the share of bad rows in a pool, and its weight in rows."""
+
+PRECISIONS = np.geomspace(1.0, 300.0, 15)
+"""Candidate precisions of the shares of sources, in rows; they are weighted by their likelihood."""
+
+MOST_COUNTED = 20.0
+"""Other rows of a source that count for a row's prior: a source may be good in one part and bad in another."""
+
+ROUNDS, CHANGE = 200, 1e-4
+"""Maximum rounds of EM; it stops when no probability changes by more than this."""
+
+SHARPNESS = np.geomspace(0.4, 4.0, 25)
+"""Candidate exponents of the classifier's probabilities; strong penalties make them too even."""
+
+ALIKE = 0.2
+"""Least correlation of two trials of one row: what a row is about matters in all of them, and the classes must not be
+taken to explain that."""
+
+TOP, MOST_CELLS, MOST_FITTED = 10, 1 << 20, 20_000
+"""Classes taken one by one for each row; cells of all tables of confusions, so that the largest sources have their own
+and the others share one; rows on which the exponent is chosen."""
+
+PULL, LOOKS = 10.0, 0.8
+"""Weight of the prior of a class's confusions, in rows; share of them that fall on classes that look alike."""
+
+FLOOR = 0.03
+"""Share of a uniform distribution mixed into the classifier's: however sure it is, it may have learnt what is wrong."""
+
+GUESS = -1.5
+"""First guess: how much less likely a bad row is to have a hit, in log odds."""
+
+SPREAD = 1.5
+"""Standard deviation of the prior of that difference."""
+
+BINS, BIN_ROWS, PSEUDO = 20, 10, 2.0
+"""Bins of a score: at most, rows of each at least, and rows of each class added to each bin."""
+
+LEAST = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """``bad`` (n,): probabilities; ``prior`` (n,): log odds of each row by its source without the row itself, and
+    ``parts`` (n,) each: log-likelihood ratios. The prior and the parts add up to the log odds of ``bad``."""
+
+    bad: Float64s
+    prior: Float64s
+    parts: Mapping[str, Float64s]
+
+
+def fit(sources: Int64s, kinds: Mapping[str, Kind]) -> Fitted:
+    """The posterior of rows with ``sources`` (n,), indices from 0."""
+    bad = np.full(len(sources), SHARE)
+    prior = source_prior(bad, sources)
+    parts = {name: kind(None) for name, kind in kinds.items()}
+    for _ in range(ROUNDS if kinds else 0):
+        before, bad = bad, expit(prior + sum(parts.values()))
+        if np.abs(bad - before).max(initial=0.0) < CHANGE:
+            break
+        prior = source_prior(bad, sources)
+        parts = {name: kind(bad) for name, kind in kinds.items()}
+    return Fitted(expit(prior + sum(parts.values())), prior, parts)
+
+
+def source_prior(bad: Float64s, sources: Int64s) -> Float64s:
+    """Log odds (n,) of a row being bad by the other rows of its source."""
+    if not len(bad):
+        return np.empty(0)
+    n = np.bincount(sources).astype(np.float64)
+    x = np.bincount(sources, bad)
+    mean = (x.sum() + SHARE * SHARE_WEIGHT) / (n.sum() + SHARE_WEIGHT)
+    a, b = PRECISIONS * mean, PRECISIONS * (1 - mean)
+    seen = n > 0
+    likelihood = (betaln(a + x[seen, None], b + (n - x)[seen, None]) - betaln(a, b)).sum(axis=0)
+    weights = np.exp(likelihood - likelihood.max())
+    weights /= weights.sum()
+    others, count = (x[sources] - bad)[:, None], (n[sources] - 1)[:, None]
+    counted = np.minimum(count, MOST_COUNTED) / np.maximum(count, 1.0)
+    shares = (a + others * counted) / (PRECISIONS + count * counted)
+    return np.asarray(logit(np.clip(shares @ weights, LEAST, 1 - LEAST)))
+
+
+def label_kind(probabilities: Float64s, labels: Int64s, sources: Int64s) -> Kind:
+    """Labels against a classifier's probabilities p (n, classes); rows with label -1 have no evidence.
+
+    A good row has its true label; a bad one of true label t has y ≠ t with probability N[t, y], the confusions of its
+    source. So the ratio is Σ p[t] N[t, y] / p[y] over t ≠ y. N is learnt: shrunk to that of all sources, and that to
+    classes that look alike.
+    """
+    judged = np.flatnonzero(labels >= 0)
+    given, classes = labels[judged], probabilities.shape[1]
+    p = sharpened(probabilities[judged], given)
+    own = p[np.arange(len(judged)), given]
+    even = _expected(p)
+    p[np.arange(len(judged)), given] = 0.0
+    top = np.argpartition(-p, min(TOP, classes) - 1, axis=1)[:, :TOP]
+    others = np.take_along_axis(p, top, axis=1)
+    rest = (1 - own - others.sum(axis=1)) / max(classes - 1, 1)
+    slots = _slots(sources[judged], max(MOST_CELLS // classes**2, 1) - 1)
+    cells = (slots.max(initial=0) + 1, classes, classes)
+    at = (slots[:, None] * classes + top) * classes + given[:, None]
+    confused = np.broadcast_to(even, cells)
+
+    def ratio(bad: Float64s | None) -> Float64s:
+        nonlocal confused
+        if bad is not None:
+            told = others * confused.ravel()[at]
+            share = told * (bad[judged] / np.maximum(told.sum(axis=1) + rest, LEAST))[:, None]
+            confused = _confusions(np.bincount(at.ravel(), share.ravel(), int(np.prod(cells))).reshape(cells), even)
+        found = np.zeros(len(labels))
+        found[judged] = np.log((others * confused.ravel()[at]).sum(axis=1) + rest) - np.log(own)
+        return found
+
+    return ratio
+
+
+def sharpened(probabilities: Float64s, labels: Int64s) -> Float64s:
+    """Probabilities (n, classes) raised to the power under which the ``labels`` are most likely, some share of them
+    being wrong, and mixed with `FLOOR` of equal shares."""
+    logs = np.log(np.maximum(probabilities, LEAST))
+    classes = probabilities.shape[1]
+    part = np.linspace(0, len(labels) - 1, min(len(labels), MOST_FITTED)).astype(np.int64)
+    places, given, fitted = np.arange(len(part)), labels[part], logs[part]
+    shares = np.linspace(0.0, 0.9, 19)
+    best, most = 1.0, -np.inf
+    for power in SHARPNESS.tolist():
+        p = (1 - FLOOR) * softmax(power * fitted, axis=1)[places, given] + FLOOR / classes
+        told = np.log(np.outer(1 - shares, p) + np.outer(shares, 1 - p) / max(classes - 1, 1)).sum(axis=1).max()
+        best, most = (power, told) if told > most else (best, most)
+    return np.asarray((1 - FLOOR) * softmax(best * logs, axis=1) + FLOOR / classes)
+
+
+def _expected(p: Float64s) -> Float64s:
+    """The prior of the confusions (classes, classes): `LOOKS` of them fall on classes that look alike."""
+    classes = p.shape[1]
+    alike = np.zeros((classes, classes))
+    np.add.at(alike, p.argmax(axis=1), p)
+    found = np.ones((classes, classes))
+    np.fill_diagonal(alike, 0.0)
+    np.fill_diagonal(found, 0.0)
+    alike /= np.maximum(alike.sum(axis=1, keepdims=True), LEAST)
+    return np.asarray((1 - LOOKS) * found / max(classes - 1, 1) + LOOKS * alike)
+
+
+def _slots(sources: Int64s, most: int) -> Int64s:
+    """A number for each source, the same one for all but the ``most`` largest."""
+    sizes = np.bincount(sources)
+    order = (-sizes).argsort(kind="stable")
+    slots = np.zeros(len(sizes), np.int64)
+    slots[order] = np.minimum(np.arange(len(sizes)), most)
+    return slots[sources]
+
+
+def _confusions(counts: Float64s, even: Float64s) -> Float64s:
+    """N (sources, classes, classes) from expected ``counts`` of confusions."""
+    pooled = counts.sum(axis=0) + PULL * even
+    pooled /= pooled.sum(axis=1, keepdims=True)
+    found = counts + PULL * pooled
+    return np.asarray(found / found.sum(axis=2, keepdims=True))
+
+
+def trial_kind(count: int, rows: Int64s, hits: Bools, features: Float64s | None = None) -> Kind:
+    """Repeated trials of ``count`` rows: trial t of row ``rows[t]`` was a hit, which good rows have more often.
+
+    The log odds of a hit are linear in ``features`` (t, f); those of bad rows are lower by a constant, shrunk towards
+    none. Trials of one row are alike for other reasons than its class: their sum is divided by
+    1 + (trials − 1) ρ, ρ being the correlation of what the classes leave unexplained.
+    """
+    x = np.ones((len(rows), 1)) if features is None else np.column_stack([np.ones(len(rows)), features])
+    x[:, 1:] -= x[:, 1:].mean(axis=0) if len(rows) else 0.0
+    y = hits.astype(np.float64)
+    tried = np.bincount(rows, minlength=count)
+    loose = np.full(x.shape[1], 0.01)
+    everyone = logistic(x, y, np.ones(len(y)), np.zeros(len(y)), loose)
+
+    def ratio(bad: Float64s | None) -> Float64s:
+        if bad is None:
+            weights = np.full(len(rows), SHARE)
+            well = x @ everyone
+            ill = well + GUESS
+        else:
+            weights = bad[rows]
+            well = x @ logistic(x, y, 1 - weights, np.zeros(len(y)), loose)
+            lower = logistic(x[:, :1], y, weights, well, np.array([SPREAD**-2.0]))
+            ill = np.minimum(well, well + lower[0])
+        p, q = expit(well), expit(ill)
+        told = np.where(hits, np.log(np.maximum(q, LEAST) / np.maximum(p, LEAST)), np.log1p(-q) - np.log1p(-p))
+        alike = correlation(rows, tried, y, (1 - weights) * p + weights * q)
+        return np.bincount(rows, told, count) / (1 + np.maximum(tried - 1, 0) * alike)
+
+    return ratio
+
+
+def correlation(rows: Int64s, tried: Int64s, hits: Float64s, expected: Float64s) -> float:
+    """Mean correlation of two trials of one row about what was ``expected`` of each, from `ALIKE` to 1."""
+    rest = (hits - expected) / np.sqrt(np.maximum(expected * (1 - expected), LEAST))
+    sums, squares = np.bincount(rows, rest, len(tried)), np.bincount(rows, rest**2, len(tried))
+    pairs = float((tried * (tried - 1)).sum())
+    return float(np.clip((sums**2 - squares).sum() / pairs, ALIKE, 1.0)) if pairs else ALIKE
+
+
+def logistic(x: Float64s, y: Float64s, weights: Float64s, offset: Float64s, penalty: Float64s) -> Float64s:
+    """Coefficients (f,) of a logistic regression of y (t,) on x (t, f) with row ``weights``, by Newton's method;
+    ``penalty`` (f,) is the precision of each coefficient's normal prior about 0."""
+    found = np.zeros(x.shape[1])
+    for _ in range(25):
+        p = expit(offset + x @ found)
+        slope = x.T @ (weights * (y - p)) - penalty * found
+        curve = (x * (weights * p * (1 - p))[:, None]).T @ x + np.diag(penalty)
+        step = np.clip(np.linalg.solve(curve, slope), -2.0, 2.0)
+        found += step
+        if np.abs(step).max() < 1e-6:
+            break
+    return found
+
+
+def graded_kind(scores: Float64s) -> Kind:
+    """Scores (n,), nan for rows without one; a good row has the higher ones.
+
+    The densities of both classes are estimated in bins of equal counts; their ratio is made monotone.
+    """
+    graded = np.flatnonzero(~np.isnan(scores))
+    order = scores[graded].argsort(kind="stable")
+    bins = int(np.clip(len(graded) // BIN_ROWS, 1, BINS))
+    back = np.unique(scores[graded], return_inverse=True)[1]
+    rank = np.empty(len(graded))
+    rank[order] = (np.arange(len(graded)) + 0.5) / max(len(graded), 1)
+    middle = np.bincount(back, rank) / np.maximum(np.bincount(back), 1)  # equal scores share a bin
+    place = np.minimum((middle[back] * bins).astype(np.int64), bins - 1)
+    size = np.bincount(place, minlength=bins)
+
+    def ratio(bad: Float64s | None) -> Float64s:
+        found = np.zeros(len(scores))
+        if bad is None:
+            found[graded] = GUESS * 2 * (middle[back] - 0.5)
+            return found
+        ill = np.bincount(place, bad[graded], bins)
+        total, share = size.sum(), bad[graded].mean() if len(graded) else 0.0
+        ill = (ill + PSEUDO * share) / (total * share + bins * PSEUDO * share + LEAST)
+        well = (size - np.bincount(place, bad[graded], bins) + PSEUDO * (1 - share)) / (
+            (total + bins * PSEUDO) * (1 - share) + LEAST
+        )
+        found[graded] = falling(np.log(ill + LEAST) - np.log(well + LEAST), size)[place]
+        return found
+
+    return ratio
+
+
+def falling(values: Float64s, weights: Int64s) -> Float64s:
+    """The non-increasing sequence nearest to ``values`` by weighted squares (pool adjacent violators)."""
+    blocks: list[list[float]] = []
+    for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
+        blocks.append([value, max(weight, LEAST), 1])
+        while len(blocks) > 1 and blocks[-2][0] < blocks[-1][0]:
+            value, weight, length = blocks.pop()
+            last = blocks[-1]
+            last[0] = (last[0] * last[1] + value * weight) / (last[1] + weight)
+            last[1] += weight
+            last[2] += length
+    return np.repeat([value for value, _, _ in blocks], [int(length) for _, _, length in blocks])

@@ -1,0 +1,199 @@
+"""The posterior against Bayes by hand, in worlds with a known truth, and on the sample pool against its truth."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from factories.commands import SAMPLE
+from icl_curate.engine.checks.evidence import PoolEvidence, row_evidence
+from icl_curate.engine.checks.labels import judge_labels
+from icl_curate.engine.checks.posterior import (
+    SHARE,
+    Kind,
+    correlation,
+    falling,
+    fit,
+    graded_kind,
+    label_kind,
+    logistic,
+    source_prior,
+    trial_kind,
+)
+from icl_curate.engine.retrieval.view import PoolView
+from icl_curate.engine.settings import Settings
+from icl_curate.engine.store import runs, trials
+from icl_curate.engine.store.demonstrations import groups, queries
+from icl_curate.engine.store.workspace import Workspace
+from scipy.special import expit, logit
+from sklearn.metrics import average_precision_score
+
+
+def _odds(p: float) -> float:
+    return float(np.log(p / (1 - p)))
+
+
+def test_with_a_fixed_kind_of_evidence_the_posterior_is_bayes() -> None:
+    hits = np.array([True, True, False, False, False, True])
+    ratio = np.where(hits, np.log(0.2 / 0.9), np.log(0.8 / 0.1))
+    fitted = fit(np.arange(6), {"hit": lambda _: ratio})
+    share = expit(fitted.prior)
+    bayes = (
+        share * np.where(hits, 0.2, 0.8) / (share * np.where(hits, 0.2, 0.8) + (1 - share) * np.where(hits, 0.9, 0.1))
+    )
+    assert np.allclose(fitted.bad, bayes)
+    assert np.allclose(logit(fitted.bad), fitted.prior + fitted.parts["hit"]), "the parts add up"
+
+
+def test_without_evidence_the_prior_stays() -> None:
+    fitted = fit(np.array([0, 0, 1, 1, 1]), {})
+    assert fitted.bad == pytest.approx(SHARE) and not fitted.parts
+    assert not len(fit(np.empty(0, np.int64), {}).bad)
+    silent = fit(np.array([0, 1]), {"graded": graded_kind(np.full(2, np.nan)), "trials": _no_trials(2)})
+    assert silent.bad == pytest.approx(SHARE)
+
+
+def _no_trials(count: int) -> Kind:
+    return trial_kind(count, np.empty(0, np.int64), np.empty(0, np.bool_))
+
+
+def test_a_small_source_is_shrunk_towards_all_and_a_row_does_not_vouch_for_itself() -> None:
+    sources = np.repeat(np.arange(5), [100, 100, 100, 2, 2])
+    bad = np.concatenate([np.zeros(100), np.zeros(100), np.ones(100), [1.0, 1.0], [0.0, 0.0]])
+    share = expit(source_prior(bad, sources))
+    assert share[0] < 0.05 and share[250] > 0.9
+    assert 0.3 < share[300] < share[250] and share[0] < share[302] < 0.3, "two rows say less than a hundred"
+    alone = expit(source_prior(np.array([1.0, 0.0, 0.0]), np.array([0, 1, 1])))
+    assert alone[0] < 0.5, "the only row of a source has the share of all the others"
+
+
+def test_trials_separate_rows_and_a_row_that_is_right_more_often_is_never_the_worse_one() -> None:
+    draw = np.random.default_rng(0)
+    bad = np.arange(300) % 4 == 0
+    rows = np.repeat(np.arange(300), 8)
+    hits = draw.random(len(rows)) < np.where(bad[rows], 0.1, 0.7)
+    fitted = fit(np.zeros(300, np.int64), {"trials": trial_kind(300, rows, hits)})
+    assert average_precision_score(bad, fitted.bad) > 0.95
+    turned = fit(np.zeros(300, np.int64), {"trials": trial_kind(300, rows, ~hits)})
+    rate, other = (np.bincount(rows, values) for values in (hits, ~hits))
+    for rates, found in ((rate, fitted.bad), (other, turned.bad)):
+        order = rates.argsort(kind="stable")
+        assert (np.diff(found[order]) <= 1e-9).all(), "direction is fixed, also where most rows are bad"
+
+
+def test_many_trials_of_one_row_count_for_less_than_those_of_many() -> None:
+    rows = np.array([0] * 10 + [1])
+    hits = np.zeros(11, np.bool_)
+    told = trial_kind(2, rows, hits)(None)
+    assert told[1] < told[0] < 5 * told[1]
+    assert correlation(rows, np.array([10, 1]), hits * 1.0, np.full(11, 0.5)) == 1.0
+
+
+def test_a_logistic_regression_finds_the_coefficients_it_was_drawn_with() -> None:
+    draw = np.random.default_rng(1)
+    x = np.column_stack([np.ones(20_000), draw.normal(size=20_000)])
+    y = (draw.random(20_000) < expit(x @ np.array([-1.0, 0.5]))).astype(np.float64)
+    assert logistic(x, y, np.ones(20_000), np.zeros(20_000), np.full(2, 0.01)) == pytest.approx([-1.0, 0.5], abs=0.06)
+
+
+def test_scores_speak_for_a_row_the_more_the_higher_they_are() -> None:
+    draw = np.random.default_rng(2)
+    bad = np.arange(400) % 5 == 0
+    scores = draw.normal(size=400) - 3.0 * bad
+    scores[::7] = np.nan
+    told = graded_kind(scores)(bad.astype(np.float64))
+    seen = ~np.isnan(scores)
+    order = scores[seen].argsort()
+    assert (np.diff(told[seen][order]) <= 1e-12).all() and not told[~seen].any()
+    assert told[seen & bad].mean() > 1 and told[seen & ~bad].mean() < -1
+    fitted = fit(np.arange(400) // 100, {"score": graded_kind(scores)})
+    assert average_precision_score(bad[seen], fitted.bad[seen]) > 0.8
+    assert graded_kind(np.full(50, 0.5))(np.linspace(0, 1, 50)) == pytest.approx(0, abs=0.05), "equal scores"
+
+
+def test_the_nearest_falling_sequence() -> None:
+    assert falling(np.array([3.0, 1.0, 2.0, 0.0]), np.array([1, 1, 3, 1])).tolist() == [3.0, 1.75, 1.75, 0.0]
+
+
+def test_label_evidence_is_the_likelihood_of_the_given_label_under_both_classes() -> None:
+    draw = np.random.default_rng(3)
+    p = draw.dirichlet(np.ones(3), size=500)
+    labels = np.array([draw.choice(3, p=q) for q in p])
+    labels[0] = -1
+    told = label_kind(p, labels, np.zeros(500, np.int64))(None)
+    own = p[np.arange(500), labels]
+    assert told[0] == 0 and np.corrcoef(told[1:], -np.log(own[1:]))[0, 1] > 0.8
+    assert told[1:][own[1:] > 0.9].max() < 0 < told[1:][own[1:] < 0.05].min()
+
+
+def test_a_source_that_confuses_two_labels_is_found_out() -> None:
+    draw = np.random.default_rng(4)
+    true = draw.integers(0, 4, 800)
+    p = np.full((800, 4), 0.05)
+    p[np.arange(800), true] = 0.85
+    sources = np.arange(800) % 4
+    swapped = (sources == 3) & (true < 2)
+    labels = np.where(swapped, 1 - true, true)
+    fitted = fit(sources, {"label": label_kind(p, labels, sources)})
+    assert fitted.bad[swapped].min() > 0.9 and fitted.bad[~swapped].max() < 0.1
+
+
+def _truth() -> dict[str, bool]:
+    lines = (SAMPLE / "support" / "truth_rows.jsonl").read_text(encoding="utf-8").splitlines()
+    return {row["id"]: not row["correct"] for row in map(json.loads, lines)}
+
+
+def _figures(found: PoolEvidence) -> tuple[float, float, float]:
+    """Average precision, and the share of wrong rows among those of a posterior from .5 and from .9."""
+    wrong = np.array([_truth()[row.id] for row in found.rows])
+    bad = np.array([row.posterior for row in found.rows])
+    return float(average_precision_score(wrong, bad)), wrong[bad >= 0.5].mean(), wrong[bad >= 0.9].mean()
+
+
+SCORES = {"multilinear": {"helpdesk_team": 1.0}}
+
+
+def _teach_trials(workspace: Workspace) -> None:
+    """Trials in which right demonstrations are right in seven of ten, wrong ones in two."""
+    draw = np.random.default_rng(5)
+    rows = PoolView(workspace, Settings()).rows
+    shots = {d.row: d for d in PoolView(workspace, Settings()).demonstrations([rows.tolist()])[0]}
+    asked = np.repeat([q.row for q in queries(workspace, "validation")[:60]], 20)
+    tried = draw.choice(rows, len(asked))
+    right = draw.random(len(asked)) < [0.2 if _truth()[shots[row].id] else 0.7 for row in tried.tolist()]
+    with runs.recorded(workspace, trials.KIND, "offline", {}) as record:
+        named = [shots[row].source for row in tried.tolist()]
+        trials.save(workspace, trials.Trials(record.run, asked, tried, named, ["a"] * len(asked), right), SCORES)
+
+
+def test_suspects_of_the_sample_pool_are_found_better_than_by_labels_alone(support: Path) -> None:
+    workspace = Workspace.open(support)
+    view = PoolView(workspace, Settings())
+    rows = view.demonstrations([view.rows.tolist()])[0]
+    judged = judge_labels(view.vectors(view.rows), [r.output for r in rows], groups(workspace)[view.rows])
+    assert judged
+    alone = average_precision_score([_truth()[row.id] for row in rows], 1 - judged.quality)
+    found = row_evidence(workspace, Settings())
+    precision, likely, sure = _figures(found)
+    assert found.kinds == ("source", "label") and precision >= max(alone, 0.955) and likely >= 0.95 and sure >= 0.98
+    assert not found.rows[0].counts
+    for row in found.rows[::50]:
+        assert _odds(row.posterior) == pytest.approx(sum(row.parts.values()), abs=0.02)
+    _teach_trials(workspace)
+    taught = row_evidence(workspace, Settings())
+    better, likely, sure = _figures(taught)
+    assert taught.kinds == ("source", "label", "trials") and better > precision and likely >= 0.95 and sure >= 0.97
+    assert sum(row.counts["trials"] for row in taught.rows) == 1200
+    worst = taught.suspects(0.9)
+    assert worst[0].posterior >= worst[-1].posterior >= 0.9 and worst[0].suggested and "label +" in worst[0].reason
+
+
+def test_in_a_clean_pool_nothing_worth_naming_is_suspected(support: Path) -> None:
+    from icl_curate.engine.store.decisions import decide
+
+    workspace = Workspace.open(support)
+    decide(workspace, "prune", "demonstration", [name for name, wrong in _truth().items() if wrong], "wrong")
+    found = row_evidence(workspace, Settings())
+    assert len(found.rows) == 735 and len(found.suspects()) <= 0.02 * 735 and not found.suspects(0.9)
