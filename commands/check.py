@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,11 +29,17 @@ def check(
     accept: Annotated[
         str | None, typer.Option(help="Prune the rows found of these kinds, separated by commas.")
     ] = None,
+    row: Annotated[
+        str | None, typer.Option(help="Show all evidence about the demonstration with this id, and nothing else.")
+    ] = None,
     k: ShotsOption = None,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Find wrong labels, conflicts, duplicates, leaks, outliers and broken texts. No LLM is asked."""
+    if row is not None:
+        _show_row(workspace, row, as_json)
+        return
     from ..engine.checks.check import check_pool
     from ..engine.checks.results import KINDS
 
@@ -70,6 +77,20 @@ def check(
         say(f"prune {len(reasons):,} demonstrations: {verb} {change.active_after:,} of {change.active_before:,} active")
         if not dry_run:
             say("undo with: icl-curate prune --undo")
+
+
+def _show_row(workspace: Path, name: str, as_json: bool) -> None:
+    from ..engine.checks.evidence import row_evidence
+
+    with narrated() as (report, cancel):
+        found = row_evidence(open_workspace(workspace), settings_of(workspace), report, cancel)
+    evidence = found.of(name)
+    if as_json:
+        print_json(evidence.as_json() | {"notes": list(found.notes)})
+        return
+    from ..render.checks import show_evidence
+
+    show_evidence(evidence, found.notes)
 
 
 def _kinds(named: str) -> tuple[Kind, ...]:

@@ -29,6 +29,10 @@ def prune(
     misleading: Annotated[
         bool, typer.Option("--misleading", help="Prune demonstrations that hurt significantly, by the ledger.")
     ] = False,
+    suspects: Annotated[
+        bool, typer.Option("--suspects", help="Prune demonstrations that are likely to hurt, by all evidence.")
+    ] = False,
+    sure: Annotated[float, typer.Option(help="Minimum probability for --suspects.", min=0.0, max=1.0)] = 0.9,
     noise: Annotated[float, typer.Option(help="Minimum gain for --tune, in standard errors.")] = 1.645,
     k: ShotsOption = None,
     undo: Annotated[bool, typer.Option("--undo", help="Undo the latest decision.")] = False,
@@ -37,7 +41,7 @@ def prune(
     as_json: JsonOption = False,
 ) -> None:
     """Remove sources or demonstrations from the active pool. Nothing is deleted; --undo reverts it."""
-    if sum(map(bool, (source, demo, tune, below is not None, misleading, undo))) > 1:
+    if sum(map(bool, (source, demo, tune, below is not None, misleading, suspects, undo))) > 1:
         raise UsageError("choose one way of pruning at a time", "icl-curate prune --help")
     if undo:
         from ..engine.store.decisions import undo as take_back
@@ -50,6 +54,8 @@ def prune(
 
         hurtful = surely_misleading(open_workspace(workspace))
         _decide("prune", workspace, None, hurtful, reason or "misleading by the ledger", dry_run, as_json)
+    elif suspects:
+        _prune_suspects(workspace, settings_of(workspace), sure, reason, dry_run, as_json)
     elif below is not None:
         from ..engine.sources.train import sources_below
 
@@ -125,6 +131,21 @@ def _prune_tuned(workspace: Path, settings: Settings, noise: float, reason: str,
     show_tuned(tuned)
     if change:
         _show_change(change, as_json)
+
+
+def _prune_suspects(
+    workspace: Path, settings: Settings, sure: float, reason: str, dry_run: bool, as_json: bool
+) -> None:
+    from ..engine.checks.evidence import row_evidence
+    from ..engine.store.decisions import decide
+
+    store = open_workspace(workspace)
+    with narrated() as (report, cancel):
+        found = row_evidence(store, settings, report, cancel).suspects(sure)
+    if not found:
+        raise UsageError(f"no demonstration is likely to hurt from {sure:g} on", "icl-curate demos --suspects")
+    reasons = [reason or row.reason for row in found]
+    _show_change(decide(store, "prune", "demonstration", [row.id for row in found], reasons, dry_run=dry_run), as_json)
 
 
 def _show_change(change: Change, as_json: bool) -> None:

@@ -117,6 +117,9 @@ def demos(
     helpful: Annotated[
         bool, typer.Option("--helpful", help="Demonstrations that turned wrong answers right, best first.")
     ] = False,
+    suspects: Annotated[
+        bool, typer.Option("--suspects", help="Active demonstrations by how likely they hurt, with the evidence.")
+    ] = False,
     flips: Annotated[str | None, typer.Option(help="Show the answer flips of the demonstration with this id.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", help="Maximum number of rows to show.")] = 20,
     after: Annotated[int, typer.Option(help="Start after this row number.")] = -1,
@@ -130,6 +133,9 @@ def demos(
         return
     if misleading or helpful:
         _show_ledger(workspace, misleading, helpful, limit, as_json)
+        return
+    if suspects:
+        _show_suspects(workspace, source, limit, as_json)
         return
     kept = Filter(source, split_of(split), pruned, search, duplicates)
     found = page(open_workspace(workspace), kept, after=after, limit=limit)
@@ -151,6 +157,20 @@ def _show_ledger(workspace: Path, misleading: bool, helpful: bool, limit: int, a
     from ..render.ranker import show_ledger
 
     show_ledger(found)
+
+
+def _show_suspects(workspace: Path, source: str | None, limit: int, as_json: bool) -> None:
+    from ..engine.checks.evidence import row_evidence
+
+    with narrated() as (report, cancel):
+        found = row_evidence(open_workspace(workspace), settings_of(workspace), report, cancel)
+    rows = [row for row in found.suspects(0.0) if source in (None, row.source)][:limit]
+    if as_json:
+        print_json({"demonstrations": [row.as_json() for row in rows], "notes": list(found.notes)})
+        return
+    from ..render.checks import show_suspects
+
+    show_suspects(rows, found)
 
 
 def _show_flips(workspace: Path, name: str, as_json: bool) -> None:

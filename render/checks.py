@@ -1,11 +1,17 @@
-"""Output of `check`: counts by kind, then the worst rows."""
+"""Output of `check` (counts by kind, then the worst rows) and of the evidence by row."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from math import exp
+from typing import TYPE_CHECKING
 
-from ..engine.checks.results import CheckReport
 from .tables import show_table, show_text
+
+if TYPE_CHECKING:
+    from ..engine.checks.evidence import PoolEvidence, RowEvidence
+    from ..engine.checks.results import CheckReport
 
 
 def show_checks(found: CheckReport, limit: int) -> None:
@@ -33,3 +39,48 @@ def show_checks(found: CheckReport, limit: int) -> None:
         [[one.id, one.source, one.kind, f"{one.severity:.2f}", one.evidence, one.suggestion] for one in worst],
         note=f"… and {more:,} more: icl-curate check -n {len(found.rows)}" if more else "",
     )
+
+
+PARTS = {
+    "source": "share of bad rows in the rest of its source",
+    "label": "label against classifiers trained without the row",
+    "trials": "right answers with this demonstration alone: {right:,} of {trials:,}",
+    "flips": "added to {shown:,} prompts of the ranker: {helped:,} answers turned right, {hurt:,} wrong",
+}
+"""What each part of the evidence is about."""
+
+
+def show_suspects(rows: Sequence[RowEvidence], found: PoolEvidence) -> None:
+    """``rows``: those to list, of all that were ``found``."""
+    parts = found.kinds
+    show_table(
+        ["id", "source", "output>", "hurts", *parts, "suggestion"],
+        [
+            [
+                row.id, row.source, row.output, f"{row.posterior:.3f}",
+                *(f"{row.parts[name]:+.1f}" for name in parts), _suggestion(row),
+            ]
+            for row in rows
+        ],
+        note=f"of {len(found.rows):,} active rows {len(found.suspects(0.5)):,} are likely to hurt, "
+        f"{len(found.suspects(0.9)):,} of them at .9 or more (icl-curate prune --suspects); parts are log odds",
+    )  # fmt: skip
+    for note in found.notes:
+        show_text(note, style="dim")
+
+
+def show_evidence(row: RowEvidence, notes: Sequence[str]) -> None:
+    """All parts of one row."""
+    rows = [
+        [name, f"{value:+.2f}", f"× {exp(value):.3g}", PARTS[name].format(**row.counts)]
+        for name, value in row.parts.items()
+    ]
+    title = f"{row.id} of {row.source} says {row.output}"
+    show_table(["evidence", "log odds", "odds", "about>"], rows, title=title)
+    show_text(f"likely to hurt: {row.posterior:.3f}" + (f"; {_suggestion(row)}" if row.suggested else ""))
+    for note in notes:
+        show_text(note, style="dim")
+
+
+def _suggestion(row: RowEvidence) -> str:
+    return f"relabel: {row.suggested}" if row.suggested else ""

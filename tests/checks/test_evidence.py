@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from factories.commands import SAMPLE
+from factories.commands import SAMPLE, Run
 from icl_curate.engine.checks.evidence import PoolEvidence, row_evidence
 from icl_curate.engine.checks.labels import judge_labels
 from icl_curate.engine.checks.posterior import (
@@ -197,3 +197,24 @@ def test_in_a_clean_pool_nothing_worth_naming_is_suspected(support: Path) -> Non
     decide(workspace, "prune", "demonstration", [name for name, wrong in _truth().items() if wrong], "wrong")
     found = row_evidence(workspace, Settings())
     assert len(found.rows) == 735 and len(found.suspects()) <= 0.02 * 735 and not found.suspects(0.9)
+
+
+def test_pruning_suspects_gives_each_its_evidence_and_is_undone(support: Path, run: Run) -> None:
+    listed = run("demos", "--suspects", "-n", "3", "-w", support, "--json").json["demonstrations"]
+    assert [row["posterior"] for row in listed] == sorted((row["posterior"] for row in listed), reverse=True)
+    row = run("check", "--row", listed[0]["id"], "-w", support, "--json").json
+    assert {name: row[name] for name in listed[0]} == listed[0]
+    shown = run("check", "--row", listed[0]["id"], "-w", support).out
+    assert "classifiers trained without the row" in shown and f"likely to hurt: {row['posterior']:.3f}" in shown
+    rehearsed = run("prune", "--suspects", "--dry-run", "-w", support, "--json").json
+    assert listed[0]["id"] in rehearsed["targets"] and rehearsed["dry_run"]
+    done = run("prune", "--suspects", "-w", support, "--json").json
+    assert done["targets"] == rehearsed["targets"] and done["active_after"] == 1200 - len(done["targets"])
+    reason = run("history", "-w", support, "--json").json["history"][0]["reason"]
+    assert reason.startswith("suspect: ")
+    assert run("check", "--row", listed[0]["id"], "-w", support).code == 2, "it is not active any more"
+    assert run("prune", "--undo", "-w", support, "--json").json["active_after"] == 1200
+    assert run("prune", "--suspects", "--sure", "0.999999", "-w", support).code == 2
+    assert run("prune", "--suspects", "--misleading", "-w", support).code == 2
+    one = run("demos", "--suspects", "--source", "archive_2019", "-n", "2", "-w", support).out
+    assert "archive_2019" in one and "crowd_batch" not in one
