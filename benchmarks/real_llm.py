@@ -9,6 +9,7 @@ options, context). WORK keeps the workspaces: a run that was stopped goes on whe
   method on the pool as it came, without its three worst sources, and on its true rows; what training sees.
 - ``commonsenseqa``, ``pubmedqa``: does the LLM answer them above chance, and do demonstrations help?
 - ``hotpotqa``: calibration over ten documents.
+- ``usable``: how many generated replies can be read as an answer, by kind of task.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evidence import Workspace, accuracy, rounds_table, table
+from evidence import SAMPLE, Workspace, accuracy, rounds_table, table
 
 INTENTS = 15
 NOISE = {"clean_a": 0.0, "clean_b": 0.0, "third_wrong": 0.3, "most_wrong": 0.6, "nearly_all_wrong": 0.9}
@@ -99,12 +100,36 @@ def hotpotqa(pools: Path, workspace: Workspace) -> Iterable[str]:
     yield rounds_table(workspace.ask("calibrate", "--split", "validation", "-n", 16, "--rounds", 3))
 
 
+def usable(pools: Path, workspace: Workspace) -> Iterable[str]:
+    """Replies of free generation that can be read as an answer."""
+    files = workspace.folder.parent / "usable-files"
+    write(files / "commonsenseqa.jsonl", read(pools / "commonsenseqa" / "train.jsonl")[:500])
+    options = (files / "commonsenseqa.jsonl", f"--test={pools / 'commonsenseqa' / 'test.jsonl'}")
+    worlds = {"labels": sample("support"), "options": options, "open": sample("facts")}
+    rows = []
+    for kind, words in worlds.items():
+        here = Workspace(workspace.folder, kind, workspace.spec, workspace.dtype)
+        here.run("index", *words)
+        found = here.ask("evaluate", "-m", "zero,dense", "-n", 40, "--seeds", 1, "-k", 3, "--answers", "generate")
+        for method, row in found["methods"].items():
+            share = 1 - row["unusable"] / max(row["calls"] + row["cached_calls"], 1)
+            rows.append([kind, method, f"{share:.0%}", *accuracy(row)])
+    yield table(["task", "method", "usable replies", "accuracy", "95 %"], rows)
+
+
 PARTS: Mapping[str, Callable[[Path, Workspace], Iterable[str]]] = {
     "banking77": banking77,
     "commonsenseqa": options("commonsenseqa", 2000, 5, 100),
     "pubmedqa": options("pubmedqa", 400, 2, 60),
     "hotpotqa": hotpotqa,
+    "usable": usable,
 }
+
+
+def sample(world: str) -> tuple[object, ...]:
+    """What `index` reads of a world of the sample data."""
+    base = SAMPLE / world
+    return (*sorted((base / "pool").glob("*.jsonl")), f"--test={base / 'test.jsonl'}")
 
 
 def noisy_intents(pools: Path, files: Path, seed: int = 0) -> dict[str, float]:
