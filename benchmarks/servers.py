@@ -102,7 +102,7 @@ def run(folder: Path, *arguments: object) -> tuple[int, dict[str, Any]]:
     words = [sys.executable, "-m", "icl_curate.cli", *map(str, arguments), "-w", str(folder), "--json"]
     environment = os.environ | {"OPENAI_API_KEY": "none", "ICL_CURATE_DTYPE": "float32"}
     done = subprocess.run(words, capture_output=True, text=True, env=environment, check=False)
-    return done.returncode, json.loads(done.stdout or "{}")
+    return done.returncode, json.loads(done.stdout or done.stderr.strip().splitlines()[-1])
 
 
 def indexed(folder: Path, world: str) -> Path:
