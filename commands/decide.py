@@ -3,26 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from ..engine.errors import UsageError
 from ..render.terminal import print_json, say
-from .options import DEFAULT_WORKSPACE, DryRunOption, JsonOption, ReasonOption, ShotsOption, WorkspaceOption
-from .shared import narrated, open_workspace, settings_of
+from .options import (
+    DEFAULT_WORKSPACE,
+    NO_LLM_OPTIONS,
+    DryRunOption,
+    JsonOption,
+    LLMOptions,
+    MaxCallsOption,
+    MaxCostOption,
+    OrderOption,
+    ReasonOption,
+    ShotsOption,
+    WorkspaceOption,
+    grouped,
+)
+from .shared import open_workspace, settings_of
 
 if TYPE_CHECKING:
-    from ..engine.settings import Settings
     from ..engine.store.decisions import Action, Change, Scope
 
 
+@grouped
 def prune(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     source: Annotated[list[str] | None, typer.Option("--source", help="Prune this source; repeatable.")] = None,
     demo: Annotated[list[str] | None, typer.Option("--demo", help="Prune this demonstration; repeatable.")] = None,
-    tune: Annotated[bool, typer.Option("--tune", help="Prune the sources that hurt on validation, if any.")] = False,
+    tune: Annotated[bool, typer.Option("--tune", help="Prune the sources and rows that hurt on validation.")] = False,
     below: Annotated[
         float | None, typer.Option("--below", help="Prune sources whose learned weight is below this.")
     ] = None,
@@ -33,8 +47,20 @@ def prune(
         bool, typer.Option("--suspects", help="Prune demonstrations that are likely to hurt, by all evidence.")
     ] = False,
     sure: Annotated[float, typer.Option(help="Minimum probability for --suspects.", min=0.0, max=1.0)] = 0.9,
+    by: Annotated[
+        Literal["served", "vote"],
+        typer.Option(help="What decides for --tune: the prompts served, or the vote of single answers (no LLM calls)."),
+    ] = "served",
     noise: Annotated[float, typer.Option(help="Minimum gain for --tune, in standard errors.")] = 1.645,
+    method: Annotated[str | None, typer.Option("--method", "-m", help="Served selection method, for --tune.")] = None,
     k: ShotsOption = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", help="Use only the first N validation queries, for --tune.")
+    ] = None,
+    order: OrderOption = None,
+    llm: LLMOptions = NO_LLM_OPTIONS,
+    max_calls: MaxCallsOption = None,
+    max_cost: MaxCostOption = None,
     undo: Annotated[bool, typer.Option("--undo", help="Undo the latest decision.")] = False,
     reason: ReasonOption = "",
     dry_run: DryRunOption = False,
@@ -48,7 +74,13 @@ def prune(
 
         _show_change(take_back(open_workspace(workspace), dry_run=dry_run), as_json)
     elif tune:
-        _prune_tuned(workspace, settings_of(workspace, k=k), noise, reason, dry_run, as_json)
+        from .tune import Tuned, tune_by_vote, tune_served
+
+        settings = settings_of(workspace, k=k, method=method, order=order, **asdict(llm))
+        options = Tuned(noise, limit, max_calls, max_cost, reason, dry_run, as_json)
+        change = (tune_served if by == "served" else tune_by_vote)(workspace, settings, options)
+        if change:
+            _show_change(change, as_json)
     elif misleading:
         from ..engine.ranker.ledger import surely_misleading
 

@@ -24,7 +24,7 @@ FLOORS = [  # from the ground up; parts on one floor do not import each other
     {"checks", "sources", "ranker", "topics"},
     {"select"},
     {"evaluate"},
-    {"calibrate"},
+    {"calibrate", "curate"},
     {"export", "jobs"},
 ]
 LEVEL = {name: level for level, names in enumerate(FLOORS) for name in names}

@@ -46,6 +46,10 @@ class PoolView:
             view.encoder = self.encoder
         return view
 
+    def without(self, rows: Int64s) -> PoolView:
+        """A view of the pool as if the ``rows`` were pruned, too; it shares everything that is loaded."""
+        return _Remainder(self, rows)
+
     @property
     def preselect(self) -> int:
         return self.settings.preselect
@@ -86,8 +90,12 @@ class PoolView:
         """BM25 whose statistics are those of the active rows alone."""
         active = np.zeros(int(self.rows[-1]) + 1, np.bool_)
         active[self.rows] = True
-        index = lexical_index(self.workspace, self.report, self.cancel, content=self.keys)
-        return index.restricted(active)
+        return self._lexical_of_all.restricted(active)
+
+    @cached_property
+    def _lexical_of_all(self) -> BM25Index:
+        """BM25 over all indexed rows, pruned ones included."""
+        return lexical_index(self.workspace, self.report, self.cancel, content=self.keys)
 
     @cached_property
     def encoder(self) -> Encoder:
@@ -196,3 +204,65 @@ class PoolView:
     @cached_property
     def _repeats(self) -> Repeats:
         return Repeats.open(self.workspace, self.settings.near_duplicate, self.report, self.cancel, self.keys)
+
+
+class _Remainder(PoolView):
+    """A view less some rows. What does not depend on which rows are active is that of the ``whole``."""
+
+    def __init__(self, whole: PoolView, rows: Int64s) -> None:
+        super().__init__(whole.workspace, whole.settings, whole.report, whole.cancel)
+        self._whole, self._left_out = whole, rows
+
+    def without(self, rows: Int64s) -> PoolView:
+        return _Remainder(self._whole, np.union1d(self._left_out, rows))
+
+    @cached_property
+    def rows(self) -> Int64s:
+        rows = np.setdiff1d(self._whole.rows, self._left_out)
+        if not rows.size:
+            raise UsageError("no demonstration would be left", "prune fewer")
+        return rows
+
+    @cached_property
+    def task(self) -> Task:
+        return task_of(self.workspace, self._left_out)
+
+    @cached_property
+    def keys(self) -> NDArray[np.uint64]:
+        return self._whole.keys
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        return self._whole.encoder
+
+    @cached_property
+    def stored(self) -> Vectors:
+        return self._whole.stored
+
+    @cached_property
+    def _lexical_of_all(self) -> BM25Index:
+        return self._whole._lexical_of_all
+
+    @cached_property
+    def _texts(self) -> Texts:
+        return self._whole._texts
+
+    @cached_property
+    def _known(self) -> Bools:
+        return self._whole._known
+
+    @cached_property
+    def _tokens(self) -> TokenVectors:
+        return self._whole._tokens
+
+    @cached_property
+    def _groups(self) -> Int64s:
+        return self._whole._groups
+
+    @cached_property
+    def _grouped(self) -> tuple[Int64s, Int64s]:
+        return self._whole._grouped
+
+    @cached_property
+    def _repeats(self) -> Repeats:
+        return self._whole._repeats

@@ -35,7 +35,7 @@ from ..version import VERSION
 from .learn import ESTIMATORS
 from .lists import RankedLists, ranked_lists
 from .results import ChosenSetting, CurvePoint, SourceMetrics, SourceRun
-from .use import DEFAULT_ESTIMATORS, NOISE, Choice, choose, pruning_curve
+from .use import DEFAULT_ESTIMATORS, NOISE, Applied, Choice, choose, pruning_curve
 
 DEPTH = 50
 """Demonstrations tried for each query: the paper's M."""
@@ -145,7 +145,7 @@ class SourceTraining:
         choice: Choice,
         scores: Mapping[str, Mapping[str, float]],
     ) -> SourceRun:
-        dropped = tuple(name for name, kept in zip(lists.names, choice.best.kept, strict=True) if not kept)
+        dropped = _dropped(lists, choice.best)
         metrics = SourceMetrics(
             queries=len(lists),
             sources={name: {kind: scores[kind][name] for kind in scores} for name in lists.names},
@@ -210,16 +210,11 @@ def tune(
     cancel: CancelToken | None = None,
 ) -> Tuned:
     """Choose estimator and threshold on the latest run's trials; calls no LLM. `UsageError` before the first run."""
-    found = trials.latest(workspace)
-    if found is None:
-        raise UsageError("no source weights yet", "icl-curate train sources --llm SPEC")
+    found = _latest(workspace)
     lists = lists_of(found)
-    choice = choose(
-        lists, settings.k, uses=("prune",), voters=(settings.k,), decays=(1.0,), noise=noise, seed=settings.seed,
-        report=report, cancel=cancel,
-    )  # fmt: skip
+    choice = _best_pruning(lists, settings, noise, report, cancel)
     best = choice.best
-    dropped = tuple(name for name, kept in zip(lists.names, best.kept, strict=True) if not kept)
+    dropped = _dropped(lists, best)
     curve = tuple(pruning_curve(lists, best.scores, settings.k))
     after = next((point.accuracy for point in curve if point.dropped == len(dropped)), choice.baseline)
     tuned = Tuned(
@@ -238,6 +233,34 @@ def tune(
     if tuned.worth_it:
         return tuned
     return replace(tuned, pruned=(), kept=lists.names, validation_after=choice.baseline, threshold=None)
+
+
+def sources_voted_out(
+    workspace: Workspace, settings: Settings, report: Report = silent, cancel: CancelToken | None = None
+) -> tuple[str, ...]:
+    """The sources that the best setting found by `tune` drops, significant or not. Raises as `tune`."""
+    lists = lists_of(_latest(workspace))
+    return _dropped(lists, _best_pruning(lists, settings, NOISE, report, cancel).best)
+
+
+def _latest(workspace: Workspace) -> Trials:
+    found = trials.latest(workspace)
+    if found is None:
+        raise UsageError("no source weights yet", "icl-curate train sources --llm SPEC")
+    return found
+
+
+def _best_pruning(
+    lists: RankedLists, settings: Settings, noise: float, report: Report, cancel: CancelToken | None
+) -> Choice:
+    return choose(
+        lists, settings.k, uses=("prune",), voters=(settings.k,), decays=(1.0,), noise=noise, seed=settings.seed,
+        report=report, cancel=cancel,
+    )  # fmt: skip
+
+
+def _dropped(lists: RankedLists, applied: Applied) -> tuple[str, ...]:
+    return tuple(name for name, kept in zip(lists.names, applied.kept, strict=True) if not kept)
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,6 +103,28 @@ def decide(
     return _apply(workspace, append, action, scope, dry_run)
 
 
+def prune_together(
+    workspace: Workspace,
+    sources: Sequence[str],
+    demonstrations: Sequence[str],
+    reason: str = "",
+    who: str = "",
+    *,
+    dry_run: bool = False,
+) -> Change:
+    """Prune sources (by name) and demonstrations (by id) as one batch, so that one undo reverts both. As `decide`."""
+    scopes: dict[Scope, Sequence[str]] = {"source": sources, "demonstration": demonstrations}
+    named = {scope: targets for scope, targets in scopes.items() if targets}
+
+    def append(con: duckdb.DuckDBPyConnection, batch: int) -> tuple[str, ...]:
+        for scope, targets in (named or {"demonstration": ()}).items():
+            _check_targets(con, scope, targets)
+            _append(con, batch, "prune", scope, targets, reason, who)
+        return tuple(target for targets in named.values() for target in targets)
+
+    return _apply(workspace, append, "prune", " and ".join(named), dry_run)
+
+
 def undo(workspace: Workspace, who: str = "", *, dry_run: bool = False) -> Change:
     """Undo the latest batch that is not undone yet; call it again to undo earlier ones. Raises `UsageError` if nothing
     is left to undo."""
@@ -124,7 +146,8 @@ def history(workspace: Workspace, limit: int | None = None) -> list[Entry]:
     with workspace.read() as con:
         rows = con.execute(
             """
-            SELECT batch, any_value(decided_at), any_value(who), any_value(action), any_value(scope),
+            SELECT batch, any_value(decided_at), any_value(who), any_value(action),
+                   string_agg(DISTINCT scope, ' and ' ORDER BY scope DESC),
                    list(target ORDER BY seq),
                    arg_min(reason, seq) || CASE WHEN count(DISTINCT reason) > 1 THEN ' …' ELSE '' END,
                    batch IN (FROM undone)

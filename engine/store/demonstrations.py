@@ -24,6 +24,7 @@ from ..pool.records import Demonstration, Query, Split, Task, TaskKind
 from .workspace import Workspace, arrow
 
 _HOLDS = "regexp_matches({}, regexp_escape(?), 'i')"
+_NONE: Int64s = np.empty(0, np.int64)
 _FIELDS = "row, id, input, output, source, options, context, answers, metadata"
 
 
@@ -81,11 +82,11 @@ class Listed:
         return contract.to_json(self)
 
 
-def task_of(workspace: Workspace) -> Task:
+def task_of(workspace: Workspace, without: Int64s = _NONE) -> Task:
     """The kind of answers in the pool, as found by the last index run; open before the first.
 
     Labels are the outputs of the active pool and of the queries: if no other source uses a label, pruning its source
-    removes it from the prompt.
+    removes it from the prompt. The rows ``without`` count as pruned.
     """
     with workspace.read() as con:
         found = con.execute("SELECT value FROM meta WHERE key = 'task'").fetchone()
@@ -98,8 +99,11 @@ def task_of(workspace: Workspace) -> Task:
         labels = con.execute(
             """
             SELECT DISTINCT output FROM demonstrations
-             WHERE retired_at IS NULL AND (split <> 'pool' OR row IN (SELECT row FROM active)) ORDER BY output
-            """
+             WHERE retired_at IS NULL
+               AND (split <> 'pool' OR row IN (SELECT row FROM active) AND row NOT IN (SELECT unnest($1)))
+             ORDER BY output
+            """,
+            [without],
         ).fetchall()
     return Task("labels", tuple(label for (label,) in labels))
 
@@ -108,6 +112,13 @@ def active_rows(workspace: Workspace) -> Int64s:
     """Rows of the active pool, ascending."""
     with workspace.read() as con:
         return _numbers(con, "SELECT row FROM active ORDER BY row")
+
+
+def active_sources(workspace: Workspace) -> tuple[Int64s, list[str]]:
+    """Rows of the active pool, ascending, and the source of each."""
+    with workspace.read() as con:
+        found = arrow(con, "SELECT row, source FROM active ORDER BY row")
+    return found.column("row").to_numpy(), found.column("source").to_pylist()
 
 
 def workspace_fingerprint(workspace: Workspace) -> tuple[object, ...]:

@@ -1,0 +1,90 @@
+"""`prune --tune`: prune what hurts on validation, by served prompts or by the vote of single answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..render.terminal import print_json
+from .paid import confirm_server
+from .shared import narrated, open_workspace
+
+if TYPE_CHECKING:
+    from ..engine.llm.cost import DryRun
+    from ..engine.settings import Settings
+    from ..engine.store.decisions import Change
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """Options of ``prune --tune``."""
+
+    noise: float
+    limit: int | None
+    max_calls: int | None
+    max_cost: float | None
+    reason: str
+    dry_run: bool
+    as_json: bool
+
+
+def tune_served(workspace: Path, settings: Settings, options: Tuned) -> Change | None:
+    """Race candidate prunings with served prompts, and apply the winner if its gain is confirmed."""
+    confirm_server(settings)
+    from ..engine.curate.tune import Tuning, TuningPlan
+    from ..engine.llm.asking import destination, price_of
+    from ..engine.llm.budget import Budget
+    from ..engine.llm.client import client_for
+    from ..engine.llm.cost import DryRun
+    from ..engine.store.decisions import prune_together
+
+    store = open_workspace(workspace)
+    budget = Budget(options.max_calls, options.max_cost, price_of(settings))
+    cost: DryRun | None = None
+    with (
+        narrated() as (report, cancel),
+        client_for(store, settings, report, cancel, dry_run=options.dry_run or options.max_calls == 0) as llm,
+    ):
+        work = Tuning(llm, TuningPlan(options.noise, options.limit))
+        if options.dry_run:
+            cost = DryRun(work.cost(), destination(settings))
+            found = work.known()
+        else:
+            found = work.run(budget)
+    change = None
+    if found.worth_it:
+        why = options.reason or found.reason
+        change = prune_together(store, found.pruned, found.pruned_rows, why, dry_run=options.dry_run)
+    if options.as_json:
+        told = found.as_json() | (cost.as_json() if cost else {})
+        print_json(told | {"dry_run": options.dry_run, "batch": change.batch if change else None})
+        return None
+    from ..render.curate import show_candidates, show_tuning
+
+    if cost and found.stopped:
+        show_candidates(found, cost)
+    else:
+        show_tuning(found)
+    return change
+
+
+def tune_by_vote(workspace: Path, settings: Settings, options: Tuned) -> Change | None:
+    """Prune the sources whose removal improves the vote of single answers, by the latest ``train sources``."""
+    from ..engine.sources.train import tune
+    from ..engine.store.decisions import decide
+
+    store = open_workspace(workspace)
+    with narrated() as (report, cancel):
+        tuned = tune(store, settings, options.noise, report, cancel)
+    change = None
+    if tuned.pruned:
+        why = options.reason or f"run {tuned.run}: {tuned.estimator} below {tuned.threshold:.3g}"
+        change = decide(store, "prune", "source", tuned.pruned, why, dry_run=options.dry_run)
+    if options.as_json:
+        print_json(tuned.as_json() | {"dry_run": options.dry_run, "batch": change.batch if change else None})
+        return None
+    from ..render.sources import show_tuned
+
+    show_tuned(tuned)
+    return change

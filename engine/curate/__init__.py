@@ -1,0 +1,1 @@
+"""Curation decided on what is served: prunings proposed from what is known, confirmed with real prompts."""

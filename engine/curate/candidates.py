@@ -1,0 +1,141 @@
+"""Candidate prunings: what each kind of evidence suggests, at several strengths.
+
+A candidate may be wrong: the race decides. So each kind of evidence gives a few nested ones, and none is left out for
+being uncertain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..arrays import Float64s, Int64s
+
+MOST_PREFIXES = 8
+"""Maximum number of candidates that prune the worst sources."""
+
+STRENGTHS = (0.9, 0.7, 0.5)
+"""Rows whose probability to hurt is above one of these are pruned together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A pruning to try: ``rows`` (n,), ascending, are all active rows that it prunes. Of these, those of ``sources``
+    are pruned as whole sources. ``reason`` says what suggests it."""
+
+    name: str
+    rows: Int64s
+    sources: tuple[str, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known of the active pool before a served prompt is asked.
+
+    ``rows`` (n,) ascending and ``sources`` (n,): the active rows, and the source of each. ``reliability``: by source,
+    low is bad; ``ranked_by`` says what it is. A source without a value is never pruned as a whole, unless it is among
+    ``voted_out``, the sources that the vote of single answers drops. ``suspected`` active rows have a suspicious label
+    or text, from the most suspicious to the least; ``posterior`` is the probability by row that it hurts, if known.
+    """
+
+    rows: Int64s
+    sources: Sequence[str]
+    reliability: Mapping[str, float]
+    ranked_by: str
+    voted_out: tuple[str, ...]
+    suspected: Int64s
+    posterior: Mapping[int, float] | None = None
+
+    def of_sources(self, names: Sequence[str]) -> Int64s:
+        """The active rows of sources."""
+        return self.rows[np.isin(np.array(self.sources, object), np.array(names, object))]
+
+    @property
+    def worst_first(self) -> list[str]:
+        """The sources that can be pruned, the least reliable first."""
+        known = {name: self.reliability[name] for name in dict.fromkeys(self.sources) if name in self.reliability}
+        return sorted(known, key=lambda name: (known[name], name))
+
+
+def propose(evidence: Evidence, k: int) -> list[Candidate]:
+    """The candidates, keeping everything first. Each leaves at least ``max(k, 1)`` rows, and no two prune the same."""
+    proposed = [
+        Candidate("keep everything", np.empty(0, np.int64), reason="the baseline"),
+        *_by_source(evidence),
+        *_by_row(evidence),
+        *_by_both(evidence),
+    ]
+    found: dict[bytes, Candidate] = {}
+    for each in proposed:
+        if each.name == "keep everything" or 0 < len(each.rows) <= len(evidence.rows) - max(k, 1):
+            found.setdefault(each.rows.tobytes(), each)
+    return list(found.values())
+
+
+def unsuspected_shares(rows: Int64s, sources: Sequence[str], suspected: Int64s) -> dict[str, float]:
+    """By source, the share of its rows that are not suspected: the reliability if no LLM was asked."""
+    clean = ~np.isin(rows, suspected)
+    names, of = np.unique(np.array(sources, object), return_inverse=True)
+    shares: Float64s = np.bincount(of, clean) / np.bincount(of)
+    return dict(zip(names.tolist(), shares.tolist(), strict=True))
+
+
+def _by_source(evidence: Evidence) -> Iterator[Candidate]:
+    worst = evidence.worst_first
+    for count in _prefixes(len(worst) - 1):
+        name = f"worst source: {worst[0]}" if count == 1 else f"worst {count} sources"
+        yield _pruned(evidence, name, worst[:count], (), f"lowest {evidence.ranked_by}")
+    yield _pruned(evidence, "sources voted out", evidence.voted_out, (), "the vote of single answers")
+
+
+def _prefixes(most: int) -> list[int]:
+    """1, 2, 3, … up to ``most``; with growing steps if these are too many."""
+    if most <= MOST_PREFIXES:
+        return list(range(1, most + 1))
+    return sorted({round(size) for size in np.geomspace(1, most, MOST_PREFIXES).tolist()})
+
+
+def _by_row(evidence: Evidence) -> Iterator[Candidate]:
+    for rows, name, reason in _suspects(evidence):
+        yield _pruned(evidence, name, (), rows, reason)
+    suspected = np.sort(evidence.suspected)
+    yield _pruned(evidence, "suspects", (), suspected, "suspicious label or text, by check")
+
+
+def _suspects(evidence: Evidence) -> list[tuple[Int64s, str, str]]:
+    """Rows to prune, what to call them and why, at several strengths: fewest rows first."""
+    if evidence.posterior is not None:
+        probable = np.array([evidence.posterior.get(row, 0.0) for row in evidence.rows.tolist()])
+        return [
+            (evidence.rows[probable > least], f"rows above {least}", f"probability to hurt above {least}")
+            for least in STRENGTHS
+        ]
+    half = np.sort(evidence.suspected[: len(evidence.suspected) // 2])
+    return [
+        (half, "half of the suspects", "the most suspicious half of what check finds"),
+        (np.sort(evidence.suspected), "suspects", "suspicious label or text, by check"),
+    ]
+
+
+def _by_both(evidence: Evidence) -> Iterator[Candidate]:
+    """The sources below the widest gap in reliability, or the worst half of these, with suspects among the rest."""
+    worst, suspects = evidence.worst_first, _suspects(evidence)
+    if len(worst) < 2:
+        return
+    gaps = np.diff([evidence.reliability[name] for name in worst])
+    bad = worst[: int(gaps.argmax()) + 1]
+    careful, bold = suspects[0], suspects[-1]
+    for names, (rows, name, reason) in ((bad[: (len(bad) + 1) // 2], careful), (bad, bold)):
+        title = f"worst {len(names)} and {name}" if len(names) > 1 else f"{names[0]} and {name}"
+        yield _pruned(evidence, title, names, rows, f"lowest {evidence.ranked_by}; {reason}")
+
+
+def _pruned(
+    evidence: Evidence, name: str, sources: Sequence[str], rows: Int64s | Sequence[int], reason: str
+) -> Candidate:
+    whole = evidence.of_sources(sources)
+    every = np.union1d(whole, np.asarray(rows, np.int64)).astype(np.int64)
+    return Candidate(name, every, tuple(sources), reason)

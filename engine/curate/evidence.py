@@ -1,0 +1,48 @@
+"""What is known of the active pool before a served prompt is asked, gathered for the candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+import numpy as np
+
+from ..checks.check import check_pool
+from ..checks.evidence import row_evidence
+from ..checks.results import Kind
+from ..errors import UsageError
+from ..progress import CancelToken, Report, silent
+from ..settings import Settings
+from ..sources.train import sources_voted_out
+from ..store import trials
+from ..store.demonstrations import active_sources
+from ..store.workspace import Workspace
+from .candidates import Evidence, unsuspected_shares
+
+SUSPICIOUS: tuple[Kind, ...] = ("label", "empty", "cut", "mojibake", "refusal")
+"""Findings that speak against a row itself, not against its repetitions."""
+
+
+def gather(
+    workspace: Workspace,
+    settings: Settings,
+    posterior: Mapping[int, float] | None = None,
+    report: Report = silent,
+    cancel: CancelToken | None = None,
+) -> Evidence:
+    """The evidence on the active pool; calls no LLM. Sources are ranked by the reliability of the latest
+    ``train sources``, or by the share of rows that `check` does not suspect before the first; ``posterior`` replaces
+    that of `row_evidence`. Raises `UsageError` if the pool is empty."""
+    rows, sources = active_sources(workspace)
+    found = check_pool(workspace, settings, SUSPICIOUS, report, cancel)
+    suspected = np.array(list(dict.fromkeys(one.row for one in found.rows if one.prunes)), np.int64)
+    reliability, ranked_by = trials.weights(workspace, "reliability"), "reliability"
+    if not reliability:
+        reliability, ranked_by = unsuspected_shares(rows, sources, suspected), "share of rows that are not suspected"
+    if posterior is None:
+        known = row_evidence(workspace, settings, report, cancel)
+        posterior = {row.row: row.posterior for row in known.rows} if known.kinds else None
+    voted_out: tuple[str, ...] = ()
+    with suppress(UsageError):  # no trials, or those of fewer queries than folds
+        voted_out = sources_voted_out(workspace, settings, report, cancel)
+    return Evidence(rows, sources, reliability, ranked_by, voted_out, suspected, posterior)

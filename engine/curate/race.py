@@ -1,0 +1,203 @@
+"""A race of candidates on the same queries: losers are dropped early, and the winner's gain is estimated honestly.
+
+Utilities form a matrix (candidates, queries) that is filled only where it is needed. The queries come in a random order
+and in growing batches; after each batch, candidates that are behind the leader by more than noise are dropped (Maron
+and Moore 1994). Candidate 0 is the baseline: it is asked every query, because every gain is measured against it.
+
+The winner of many candidates looks better than it is on the queries that chose it. So the race is nested: for each fold
+of the queries it also runs on the other folds alone, and its winner there is compared with the baseline on the fold.
+The mean of these differences is the expected gain (Varma and Simon 2006). The races share their answers: nesting costs
+few more of them than the race itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..arrays import Bools, Float64s, Int64s
+
+Ask = Callable[[Bools], Float64s | None]
+"""From the wanted cells to the utilities, both (candidates, queries): 0 or 1, of any value where they are not wanted.
+None if the budget does not allow to ask all of them; then none is asked."""
+
+FIRST = 10
+"""Queries in the first batch, and the fewest on which a candidate is dropped."""
+
+LEAST = 5
+"""The smallest later batch that is tried if the budget does not allow a whole one."""
+
+GROWTH = 1.5
+"""Factor from the queries of one batch to those of the next, earlier ones included."""
+
+BEHIND = 1.25
+"""Standard errors behind the leader at which a candidate is dropped. To drop the best one by mistake costs gain, but
+does not bias its estimate. In simulations 2 instead of 1.25 finds a planted gain 2 % more often with a third more
+answers."""
+
+FOLDS = 5
+SHARED = 1.3
+"""Factor of the standard error of the nested gain. The folds are judged by winners that were chosen on each other's
+queries, so their differences are correlated: in simulations the error is 1.1 to 1.3 times that of independent ones. The
+bound of Nadeau and Bengio (2003), 1.5 for five folds, is too careful here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """The mean of paired differences and its standard error; ``queries`` were compared."""
+
+    mean: float
+    error: float
+    queries: int
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 %."""
+        return self.mean - 1.96 * self.error, self.mean + 1.96 * self.error
+
+
+def gain_of(differences: Float64s) -> Gain:
+    """The mean of ``differences`` (n,), each -1, 0 or 1, with a standard error that holds for few of them other than 0:
+    two observations are added, one for and one against (Agresti and Min 2005). Without them, three wins and no loss in
+    60 queries count as significant, although chance alone gives that once in eight times."""
+    n = differences.size
+    if not n:
+        return Gain(0.0, float("inf"), 0)
+    total = float(differences.sum())
+    spread = float(np.square(differences).sum()) + 1.0 - total**2 / (n + 2)
+    return Gain(total / n, float(np.sqrt(spread)) / n, n)
+
+
+@dataclass(frozen=True, slots=True)
+class Heat:
+    """One race: ``own`` (queries,) are those it may use, ``alive`` (candidates,) those not dropped, and ``dropped``
+    (candidates,) the number of queries after which each was, 0 if it is alive. ``leader`` leads on ``seen`` queries."""
+
+    own: Bools
+    alive: Bools
+    dropped: Int64s
+    leader: int = 0
+    seen: int = 0
+
+    def after(self, utilities: Float64s, queries: Int64s, sizes: Int64s) -> Heat:
+        """The race after ``queries`` (n,), of which it uses its own: a new leader, and fewer candidates."""
+        seen = queries[self.own[queries]]
+        if not seen.size:
+            return self
+        means = np.where(self.alive, utilities[:, seen].mean(axis=1), -np.inf)
+        best = np.flatnonzero(means >= means.max() - 1e-9)
+        leader = int(best[np.argmin(sizes[best])])
+        dropped = self.dropped.copy()
+        if seen.size >= FIRST:
+            for other in np.flatnonzero(self.alive).tolist():
+                behind = gain_of(utilities[leader, seen] - utilities[other, seen])
+                if behind.mean > BEHIND * behind.error:
+                    dropped[other] = seen.size
+        return replace(self, alive=dropped == 0, dropped=dropped, leader=leader, seen=int(seen.size))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result after the first ``queries`` in the order.
+
+    ``winner``: the candidate that leads on all of them (0: the baseline). ``gain``: what choosing in this way gains on
+    queries that did not choose. ``winners``: those of the folds. ``dropped`` (candidates,) as in `Heat`; ``utilities``
+    (candidates, queries) of the winner's race are nan where it did not ask. ``stopped``: the budget ended the race.
+    """
+
+    queries: int
+    winner: int
+    gain: Gain
+    winners: tuple[int, ...]
+    dropped: Int64s
+    utilities: Float64s
+    stopped: bool
+
+    def confirmed(self, noise: float) -> bool:
+        """Whether pruning gains more than ``noise`` standard errors."""
+        return self.winner > 0 and self.gain.mean > max(0.0, noise * self.gain.error)
+
+    def against_baseline(self, candidate: int) -> Gain:
+        """The difference to the baseline on the queries that the candidate was asked. Of many candidates, the best
+        looks better here than it is."""
+        both = ~np.isnan(self.utilities[candidate])
+        return gain_of(self.utilities[candidate, both] - self.utilities[0, both])
+
+
+def race(ask: Ask, sizes: Int64s, queries: int, *, seed: int = 0, folds: int = FOLDS) -> Outcome:
+    """Run the race with ``sizes`` (candidates,), which decide ties (the smallest wins), on so many queries.
+
+    Deterministic for a seed. If the budget ends, the result is that of the last batch that was asked for completely.
+    """
+    order = np.random.default_rng(seed).permutation(queries).astype(np.int64)
+    fold = np.empty(queries, np.int64)
+    fold[order] = np.arange(queries) % folds  # balanced in every batch
+    heats = [_start(np.ones(queries, np.bool_), len(sizes)), *(_start(fold != f, len(sizes)) for f in range(folds))]
+    found = Outcome(
+        0, 0, gain_of(np.empty(0)), (0,) * folds, heats[0].dropped, np.full((len(sizes), queries), np.nan), False
+    )
+    asked = np.zeros((len(sizes), queries), np.bool_)
+    while found.queries < queries and not _settled(heats, found.queries):
+        reached = _next_batch(ask, heats, order, found.queries)
+        if reached is None:
+            return replace(found, stopped=True)
+        seen, utilities = reached
+        after = [heat.after(utilities, order[:seen], sizes) for heat in heats]
+        differences = _judged(ask, after[1:], fold, order[:seen])
+        if differences is None:
+            return replace(found, stopped=True)
+        asked |= _wanted(heats[:1], order[:seen])
+        heats, whole = after, after[0]
+        winners = tuple(heat.leader for heat in heats[1:])
+        known = np.where(asked, utilities, np.nan)
+        gain = gain_of(differences)
+        gain = replace(gain, error=SHARED * gain.error)
+        found = Outcome(seen, whole.leader, gain, winners, whole.dropped, known, False)
+    return found
+
+
+def _start(own: Bools, candidates: int) -> Heat:
+    return Heat(own, np.ones(candidates, np.bool_), np.zeros(candidates, np.int64))
+
+
+def _settled(heats: list[Heat], seen: int) -> bool:
+    """Whether the baseline alone is left in every race: then no answer changes the result."""
+    return seen > 0 and all(heat.alive[0] and heat.alive.sum() == 1 for heat in heats)
+
+
+def _next_batch(ask: Ask, heats: list[Heat], order: Int64s, seen: int) -> tuple[int, Float64s] | None:
+    """The number of queries reached, and utilities with those that the races need; None if the budget allows none."""
+    for target in _targets(seen, len(order)):
+        utilities = ask(_wanted(heats, order[:target]))
+        if utilities is not None:
+            return target, utilities
+    return None
+
+
+def _targets(seen: int, queries: int) -> Iterator[int]:
+    """The number of queries after the next batch, and smaller numbers in case the budget does not allow it."""
+    target = min(max(FIRST, int(GROWTH * seen)), queries)
+    yield target
+    while seen and target - seen >= 2 * LEAST:
+        target = seen + (target - seen) // 2
+        yield target
+
+
+def _wanted(heats: list[Heat], queries: Int64s) -> Bools:
+    """The cells that the races need: the baseline on all queries, and those alive in a race on its own queries."""
+    wanted = np.zeros((len(heats[0].alive), len(heats[0].own)), np.bool_)
+    for heat in heats:
+        wanted[np.ix_(heat.alive, queries[heat.own[queries]])] = True
+    wanted[0, queries] = True
+    return wanted
+
+
+def _judged(ask: Ask, heats: list[Heat], fold: Int64s, queries: Int64s) -> Float64s | None:
+    """The differences (n,) of each fold's winner, chosen on the other folds, to the baseline on the fold."""
+    winner = np.array([heat.leader for heat in heats], np.int64)[fold[queries]]
+    wanted = np.zeros((len(heats[0].alive), len(fold)), np.bool_)
+    wanted[winner, queries] = wanted[0, queries] = True
+    utilities = ask(wanted)
+    return None if utilities is None else utilities[winner, queries] - utilities[0, queries]

@@ -1,0 +1,122 @@
+"""The result of confirming a pruning on what is served: the object of ``prune --tune --json``, stored with its run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from .. import contract
+from ..contract import SPREAD
+from ..llm.usage import Usage
+from ..sources.results import CurvePoint
+
+KIND = "tune"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A difference in accuracy, and its 95 % interval."""
+
+    gain: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A candidate in the race.
+
+    ``pruned_rows``: the number of rows it prunes, those of ``sources`` included. ``accuracy`` on the ``queries`` that
+    were asked with it, None if there are none, and the paired difference to keeping everything on the same queries:
+    for the best of many, this looks better than it is. ``dropped_after`` so many queries, None if it was not.
+    """
+
+    name: str
+    reason: str
+    sources: tuple[str, ...]
+    pruned_rows: int
+    queries: int
+    accuracy: float | None
+    versus: Difference | None
+    dropped_after: int | None
+    chosen: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What the prompts are built with."""
+
+    method: str
+    k: int
+    order: str
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """Accuracy ``before``, with everything kept, and ``after`` the pruning: ``before`` plus the expected ``gain``,
+    measured on queries that had no part in the choice; ``low`` and ``high`` are its 95 % interval. ``calls``: distinct
+    prompts that the race needed. On ``queries`` of the ``available`` validation queries."""
+
+    before: float
+    after: float
+    gain: float
+    low: float
+    high: float
+    calls: int
+    queries: int
+    available: int
+
+
+@dataclass(frozen=True, slots=True)
+class TuneReport:
+    """The decision by served prompts.
+
+    ``pruned``: sources that the chosen candidate prunes as a whole; ``pruned_rows``: ids of the rows that it prunes
+    beside them; both are empty if ``worth_it`` is false. ``proposed``: the name of the best candidate, pruned or not;
+    ``proposed_rows`` are the ids of the rows that it prunes beside its sources. ``gain_error`` is the standard error of
+    the ``gain``. ``confirmed`` is None if no batch was asked; ``stopped`` says why the race ended early, empty if it
+    did not. ``known`` says what other evidence there is on what the candidate prunes.
+    """
+
+    run: int | None
+    llm: str
+    usage: Usage = field(metadata=SPREAD)
+    served: Served
+    estimator: str
+    threshold: float | None
+    proposed: str
+    pruned: tuple[str, ...]
+    pruned_rows: tuple[str, ...]
+    kept: tuple[str, ...]
+    validation_before: float | None
+    validation_after: float | None
+    gain: float
+    gain_error: float | None
+    worth_it: bool
+    confirmed: Confirmed | None
+    candidates: tuple[Tried, ...]
+    stopped: str
+    known: tuple[str, ...]
+    instead: tuple[str, ...]
+    curve: tuple[CurvePoint, ...] = ()
+
+    @property
+    def reason(self) -> str:
+        """The reason stored with the decision."""
+        run = "" if self.run is None else f"run {self.run}: "
+        served = f"{self.served.method}, k = {self.served.k}"
+        return f"{run}{self.proposed}; {served}, expected gain {self.gain:+.3f}"
+
+    @property
+    def chosen(self) -> Tried | None:
+        """The candidate that leads the race; None if nothing was asked."""
+        return next((each for each in self.candidates if each.chosen), None)
+
+    def as_json(self) -> dict[str, Any]:
+        """The ``prune --tune --json`` contract, without what was decided on it."""
+        return contract.to_json(self)
+
+    @classmethod
+    def from_json(cls, told: object) -> TuneReport:
+        """From the output of `as_json`. Raises `ValueError` for anything else."""
+        return contract.from_json(cls, told)

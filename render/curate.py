@@ -1,0 +1,85 @@
+"""Output of `prune --tune`: candidates in a race, and the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..engine.llm.spec import is_stand_in
+from .costs import plan_rows
+from .tables import show_table, show_text
+
+if TYPE_CHECKING:
+    from ..engine.curate.results import Difference, Tried, TuneReport
+    from ..engine.llm.cost import DryRun
+
+
+def show_tuning(found: TuneReport) -> None:
+    """The candidates with their accuracy in served prompts, the verdict, and what else is known."""
+    rows = [
+        [
+            each.name,
+            each.pruned_rows,
+            len(each.sources),
+            each.queries,
+            each.accuracy,
+            _gained(each.versus),
+            each.dropped_after,
+            "best" if each.chosen else "",
+        ]
+        for each in found.candidates
+    ]
+    served = found.served
+    notes = [
+        f"{served.method}, k = {served.k}, {found.llm}: {found.usage.calls:,} different prompts, "
+        f"{found.usage.cached_calls:,} answered before"
+        + (f", {found.usage.failures:,} failed" if found.usage.failures else ""),
+        "against all: paired difference to keeping everything, 95 %; the best of many looks better than it is",
+    ]
+    if is_stand_in(found.llm):
+        notes.append("the offline reader is not an LLM: these figures say nothing about your LLM")
+    columns = ["candidate", "rows", "sources", "queries", "accuracy", "against all", "dropped after", ""]
+    show_table(columns, rows, note="\n".join(notes))
+    for line in verdict(found):
+        show_text(line)
+
+
+def verdict(found: TuneReport) -> list[str]:
+    """The decision in one sentence, and what the curator can do if nothing is pruned."""
+    lines = [f"note: {found.stopped}"] if found.stopped else []
+    best, confirmed = found.chosen, found.confirmed
+    if best is None or confirmed is None:
+        lines.append("nothing was asked, nothing is pruned; give a higher --max-calls or --max-cost")
+    elif not best.pruned_rows:
+        lines.append(
+            f"no candidate is better than keeping everything on {confirmed.queries:,} queries: nothing is pruned"
+        )
+    else:
+        gain = f"expected gain {confirmed.gain:+.3f} (95 %: {confirmed.low:+.3f} to {confirmed.high:+.3f})"
+        on = f"on {confirmed.queries:,} queries that had no part in the choice"
+        if found.worth_it:
+            what = _pruned(best)
+            lines.append(f"{gain} {on}, from {confirmed.before:.3f} to {confirmed.after:.3f}: prunes {what}")
+        else:
+            lines.append(f"best: {best.name}, {gain} {on}: not beyond noise, nothing is pruned")
+    lines += [f"known: {one}" for one in found.known]
+    lines += [f"to prune anyway: {command}" for command in found.instead]
+    return lines
+
+
+def show_candidates(found: TuneReport, cost: DryRun) -> None:
+    """What a race would try, and what it would cost at most."""
+    rows: Sequence[Sequence[Any]] = [[c.name, c.pruned_rows, len(c.sources), c.reason] for c in found.candidates]
+    served = found.served
+    show_table(["candidate", "rows", "sources", "suggested by>"], rows, title=f"{served.method}, k = {served.k}")
+    show_table(["", ""], plan_rows(cost), note="the most it can cost: candidates that fall behind are dropped")
+
+
+def _pruned(best: Tried) -> str:
+    sources = ", ".join(best.sources)
+    rows = f"{best.pruned_rows:,} rows"
+    return f"{sources} and suspected rows, {rows} in all" if sources and " and " in best.name else sources or rows
+
+
+def _gained(versus: Difference | None) -> str:
+    return "" if versus is None else f"{versus.gain:+.3f} ({versus.low:+.3f} to {versus.high:+.3f})"

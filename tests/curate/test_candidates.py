@@ -1,0 +1,92 @@
+"""Candidates from evidence: what each proposes, and what is never proposed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from icl_curate.engine.curate.candidates import MOST_PREFIXES, Candidate, Evidence, propose, unsuspected_shares
+
+ROWS = np.arange(100, 160)
+SOURCES = [f"s{i // 10}" for i in range(60)]
+RELIABILITY = {"s0": 0.7, "s1": 0.2, "s2": 0.65, "s3": 0.1, "s4": 0.6}  # s5 was never tried
+
+
+def _evidence(**given: object) -> Evidence:
+    known = Evidence(ROWS, SOURCES, RELIABILITY, "reliability", (), np.array([131, 102, 147, 110], np.int64))
+    return replace(known, **given)  # type: ignore[arg-type]
+
+
+def _by_name(found: Sequence[Candidate]) -> Mapping[str, Candidate]:
+    assert len({each.name for each in found}) == len(found)
+    return {each.name: each for each in found}
+
+
+def test_the_worst_sources_come_nested_and_unknown_ones_stay() -> None:
+    found = _by_name(propose(_evidence(), 5))
+    worst = [found["worst source: s3"], *(found[f"worst {n} sources"] for n in (2, 3, 4))]
+    assert [each.sources for each in worst] == [("s3",), ("s3", "s1"), ("s3", "s1", "s4"), ("s3", "s1", "s4", "s2")]
+    assert worst[1].rows.tolist() == [*range(110, 120), *range(130, 140)]
+    assert not any("s5" in each.sources for each in found.values())
+
+
+def test_the_baseline_comes_first_and_no_two_candidates_prune_the_same() -> None:
+    found = propose(_evidence(voted_out=("s3", "s1"), posterior={102: 0.95, 110: 0.8, 147: 0.6, 131: 0.55}), 5)
+    assert (found[0].name, found[0].rows.size) == ("keep everything", 0)
+    assert len({each.rows.tobytes() for each in found}) == len(found)
+    assert "sources voted out" not in _by_name(found)  # those of the worst 2
+
+
+def test_what_only_the_vote_drops_is_tried() -> None:
+    found = _by_name(propose(_evidence(voted_out=("s5", "s3")), 5))
+    assert found["sources voted out"].rows.tolist() == [*range(130, 140), *range(150, 160)]
+
+
+def test_rows_above_each_strength_of_the_posterior() -> None:
+    found = _by_name(propose(_evidence(posterior={102: 0.95, 110: 0.8, 147: 0.6, 131: 0.5}), 5))
+    assert found["rows above 0.9"].rows.tolist() == [102]
+    assert found["rows above 0.7"].rows.tolist() == [102, 110]
+    assert found["rows above 0.5"].rows.tolist() == [102, 110, 147]
+    assert found["suspects"].rows.tolist() == [102, 110, 131, 147]
+    assert found["worst 2 and rows above 0.5"].rows.tolist() == [102, *range(110, 120), *range(130, 140), 147]
+    assert found["s3 and rows above 0.9"].sources == ("s3",)
+
+
+def test_suspects_without_a_posterior_come_at_two_strengths() -> None:
+    found = _by_name(propose(_evidence(), 5))
+    assert found["half of the suspects"].rows.tolist() == [102, 131]  # the first two
+    assert found["suspects"].rows.tolist() == [102, 110, 131, 147]
+
+
+def test_a_pool_with_one_source_has_candidates_of_rows_only() -> None:
+    one = _evidence(sources=["only"] * 60, reliability={"only": 0.4})
+    assert [each.name for each in propose(one, 5)] == ["keep everything", "half of the suspects", "suspects"]
+
+
+def test_a_clean_pool_of_one_source_has_the_baseline_alone() -> None:
+    clean = _evidence(sources=["only"] * 60, reliability={"only": 0.4}, suspected=np.empty(0, np.int64))
+    assert [each.name for each in propose(clean, 5)] == ["keep everything"]
+
+
+@pytest.mark.parametrize("k", [0, 1, 5, 25, 60, 70])
+def test_enough_rows_are_left_for_a_prompt(k: int) -> None:
+    every = _evidence(suspected=ROWS, voted_out=tuple(set(SOURCES)))
+    found = propose(every, k)
+    assert found[0].name == "keep everything"
+    assert all(60 - each.rows.size >= max(k, 1) for each in found[1:])
+
+
+def test_of_many_sources_not_every_number_is_tried() -> None:
+    sources = [f"s{i:03}" for i in range(300)]
+    many = Evidence(np.arange(300), sources, {name: i / 300 for i, name in enumerate(sources)}, "reliability", (),
+                    np.empty(0, np.int64))  # fmt: skip
+    sizes = [len(each.sources) for each in propose(many, 5) if each.name.startswith("worst")]
+    assert len(sizes) <= MOST_PREFIXES + 2
+    assert (sizes[0] == 1 and max(sizes) == 295) or max(sizes) < 299
+
+
+def test_without_a_run_sources_are_ranked_by_their_suspects() -> None:
+    shares = unsuspected_shares(np.arange(6), ["a", "a", "a", "a", "b", "b"], np.array([1, 4, 5]))
+    assert shares == {"a": 0.75, "b": 0.0}

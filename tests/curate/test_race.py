@@ -1,0 +1,139 @@
+"""The race on simulated answers: it prunes nothing by chance, tells the gain truly, and asks less than everything."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from icl_curate.engine.arrays import Bools, Float64s
+from icl_curate.engine.curate.race import FIRST, Ask, Outcome, gain_of, race
+
+CANDIDATES, QUERIES, NOISE = 12, 60, 1.645
+SIZES = np.arange(CANDIDATES) * 50
+PLANTED = 7
+
+
+def _null(draw: np.random.Generator, accuracy: float, shared: float) -> Float64s:
+    """Candidates (12, 60) that are equally good; an answer is that of all of them with probability ``shared``."""
+    chance = np.clip(accuracy + draw.normal(0, 0.25, QUERIES), 0.02, 0.98)
+    common = draw.random(QUERIES) < chance
+    own = draw.random((CANDIDATES, QUERIES)) < chance
+    same = draw.random((CANDIDATES, QUERIES)) < shared
+    return np.where(same, common, own).astype(np.float64)
+
+
+def _planted(draw: np.random.Generator) -> Float64s:
+    """The same, and one candidate mends half of the baseline's wrong answers: +.2."""
+    utilities = _null(draw, 0.6, 0.5)
+    mended = (utilities[0] == 0) & (draw.random(QUERIES) < 0.5)
+    utilities[PLANTED] = np.where(mended, 1.0, utilities[0])
+    return utilities
+
+
+class _Answers:
+    """Answers from a full matrix within a number of cells; counts those that were asked."""
+
+    def __init__(self, utilities: Float64s, most: int | None = None) -> None:
+        self.utilities, self.most = utilities, most
+        self.asked = np.zeros(utilities.shape, np.bool_)
+
+    def __call__(self, wanted: Bools) -> Float64s | None:
+        asked = self.asked | wanted
+        if self.most is not None and asked.sum() > self.most:
+            return None
+        self.asked = asked
+        return np.where(asked, self.utilities, 0.5)  # a cell that was not asked must not be used
+
+
+def _run(utilities: Float64s, seed: int, most: int | None = None) -> tuple[Outcome, _Answers]:
+    answers = _Answers(utilities, most)
+    ask: Ask = answers
+    return race(ask, SIZES, utilities.shape[1], seed=seed), answers
+
+
+@pytest.mark.parametrize("shared", [0.0, 0.5, 0.9])
+def test_equal_candidates_are_pruned_at_most_at_the_nominal_rate_and_gain_nothing(shared: float) -> None:
+    draw, runs = np.random.default_rng(11), 400
+    false, gains = 0, []
+    for seed in range(runs):
+        found, _ = _run(_null(draw, draw.choice([0.5, 0.6, 0.7]), shared), seed)
+        false += found.confirmed(NOISE)
+        gains.append(found.gain.mean)
+    assert false / runs <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / runs)
+    assert abs(np.mean(gains)) <= 3 * np.std(gains) / np.sqrt(runs)
+
+
+def test_a_planted_gain_is_found_with_fewer_answers_and_told_truly() -> None:
+    draw, runs = np.random.default_rng(12), 300
+    found, share, winners, covered = [], [], 0, 0
+    for seed in range(runs):
+        outcome, answers = _run(_planted(draw), seed)
+        found.append(outcome.confirmed(NOISE))
+        share.append(answers.asked.mean())
+        winners += outcome.winner == PLANTED
+        low, high = outcome.gain.interval
+        covered += low <= 0.2 <= high
+    assert np.mean(found) > 0.8
+    assert winners / runs > 0.85
+    assert np.mean(share) < 0.7
+    assert covered / runs > 0.9
+
+
+def test_the_gain_is_that_of_queries_that_did_not_choose() -> None:
+    """Every candidate is worse on all queries but its own ten: on other queries the winner is as bad as any."""
+    utilities = np.full((CANDIDATES, QUERIES), 0.0)
+    utilities[0] = np.arange(QUERIES) % 2
+    for candidate in range(1, CANDIDATES):
+        utilities[candidate, 5 * (candidate - 1) : 5 * candidate] = 1.0
+    found, _ = _run(utilities, 0)
+    assert found.winner == 0 and not found.confirmed(0.0)
+
+
+def test_ties_go_to_the_candidate_that_prunes_fewer_rows() -> None:
+    found, answers = _run(np.ones((CANDIDATES, QUERIES)), 3)
+    assert (found.winner, found.gain.mean, set(found.winners)) == (0, 0.0, {0})
+    assert answers.asked.all()
+    better = np.ones((CANDIDATES, QUERIES))
+    better[0, ::2] = 0.0
+    assert _run(better, 3)[0].winner == 1
+
+
+def test_a_hopeless_pruning_is_dropped_at_the_first_batch_and_the_race_ends_when_only_the_baseline_is_left() -> None:
+    utilities = np.zeros((CANDIDATES, QUERIES))
+    utilities[0] = 1.0
+    found, answers = _run(utilities, 0)
+    assert (found.winner, found.stopped) == (0, False)
+    assert found.dropped[1:].tolist() == [FIRST] * (CANDIDATES - 1)
+    assert answers.asked.sum() < utilities.size / 2
+    assert found.against_baseline(1).mean == -1.0
+
+
+@pytest.mark.parametrize("most", [0, 100, 130, 250, 400])
+def test_a_budget_ends_the_race_with_what_is_known(most: int) -> None:
+    utilities = _planted(np.random.default_rng(4))
+    found, answers = _run(utilities, 4, most)
+    assert answers.asked.sum() <= most
+    assert found.stopped
+    assert (found.queries == 0) == (most < CANDIDATES * FIRST)
+    if not found.queries:
+        assert (found.winner, found.confirmed(0.0)) == (0, False)
+    else:
+        assert not np.isnan(found.utilities[0]).all()
+        assert int((~np.isnan(found.utilities[0])).sum()) == found.queries == found.gain.queries
+
+
+def test_a_race_repeats_itself_and_depends_on_its_seed_alone() -> None:
+    utilities = _planted(np.random.default_rng(5))
+    (one, asked), (two, again) = _run(utilities, 1), _run(utilities, 1)
+    assert (one.winner, one.gain, one.winners) == (two.winner, two.gain, two.winners)
+    assert (asked.asked == again.asked).all()
+
+
+def test_few_differences_are_not_taken_for_many() -> None:
+    """Three wins and no loss: by chance once in eight times."""
+    few = np.zeros(QUERIES)
+    few[:3] = 1.0
+    assert gain_of(few).mean < NOISE * gain_of(few).error
+    many = np.zeros(QUERIES)
+    many[:8] = 1.0
+    assert gain_of(many).mean > NOISE * gain_of(many).error
+    assert gain_of(np.zeros(QUERIES)).error > 0

@@ -1,0 +1,256 @@
+"""A race with real prompts: it asks what is served, stays in its budget, and pays nothing twice."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from factories.asked_world import ENCODER, make_world, texts
+from icl_curate.engine.curate.results import KIND, TuneReport
+from icl_curate.engine.curate.tune import Tuning, TuningPlan
+from icl_curate.engine.errors import Cancelled, UsageError
+from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
+from icl_curate.engine.llm.budget import Budget, Price
+from icl_curate.engine.llm.client import LLMClient
+from icl_curate.engine.llm.types import Answer, Capabilities, Request, Result
+from icl_curate.engine.pool.prompts import Prompt
+from icl_curate.engine.progress import CancelToken
+from icl_curate.engine.settings import Settings
+from icl_curate.engine.store import runs
+from icl_curate.engine.store.decisions import prune_together
+from icl_curate.engine.store.workspace import Workspace
+
+SETTINGS = Settings(encoder=ENCODER, llm="scripted", device="cpu", k=3, method="bm25")
+PRICED = replace(SETTINGS, price_in=1.0, price_out=1.0)
+QUERIES = 60
+
+
+class Gullible:
+    """Says what most demonstrations in the prompt say; stops by its token after so many answers."""
+
+    spec, local, max_in_flight, batch_size = "gullible", False, 4, 1
+
+    def __init__(self, token: CancelToken | None = None, stop_after: int | None = None) -> None:
+        self.token, self.stop_after = token, stop_after
+        self.asked: list[str] = []
+
+    def identity(self) -> Mapping[str, Any]:
+        return {"backend": "gullible"}
+
+    def count_tokens(self, prompt: Prompt) -> int:
+        return len(prompt.text.split())
+
+    async def probe(self) -> Capabilities:
+        return Capabilities(logprobs=False, scoring=False)
+
+    async def ask(self, requests: Sequence[Request]) -> list[Result]:
+        return [self._answer(request) for request in requests]
+
+    async def close(self) -> None:
+        pass
+
+    def _answer(self, request: Request) -> Result:
+        text = request.prompt.text
+        self.asked.append(text)
+        if self.token and len(self.asked) == self.stop_after:
+            self.token.cancel()
+        says = "yes" if text.count("yes") > text.count("wrong") else "wrong"
+        return Answer(says, tokens_in=self.count_tokens(request.prompt), tokens_out=1)
+
+
+@pytest.fixture(scope="module")
+def _built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Half of the rows, those of one source, teach a wrong answer."""
+    said = texts(180, 3)
+    pool = [
+        {"id": f"p-{i}", "input": text, "output": "wrong", "source": "bad"}
+        if i % 2
+        else {"id": f"p-{i}", "input": text, "output": f"yes {i}", "source": f"good-{i % 3}"}
+        for i, text in enumerate(said[:120])
+    ]
+    asked = [{"id": f"q-{i}", "input": text, "output": "yes"} for i, text in enumerate(said[120:])]
+    base = tmp_path_factory.mktemp("gullible")
+    return make_world(base / "w", pool, asked).path
+
+
+@pytest.fixture
+def world(_built: Path, tmp_path: Path) -> Workspace:
+    path = Path(shutil.copytree(_built, tmp_path / "w"))
+    workspace = Workspace.open(path)
+    with workspace.write() as con:
+        con.execute("UPDATE demonstrations SET split = 'validation' WHERE split = 'test'")
+    return workspace
+
+
+def _known(workspace: Workspace) -> None:
+    """A finished run of ``train sources``."""
+    from icl_curate.engine.store import trials
+    from icl_curate.engine.store.trials import Trials
+
+    run = runs.start(workspace, trials.KIND, "gullible", {})
+    queries = np.arange(120, 180)
+    found = Trials(run, np.repeat(queries, 2), np.tile([0, 1], 60), ["good-0", "bad"] * 60, ["yes", "wrong"] * 60,
+                   np.tile([True, False], 60))  # fmt: skip
+    reliability = {"good-0": 0.9, "good-1": 0.8, "good-2": 0.85, "bad": 0.1}
+    trials.save(workspace, found, {"reliability": reliability})
+    runs.finish(workspace, run, "done", {})
+
+
+def _tuning(workspace: Workspace, llm: Gullible | None = None, settings: Settings = SETTINGS, **plan: Any) -> Tuning:
+    backend = llm or Gullible()
+    return Tuning(LLMClient(workspace, backend, settings, cancel=backend.token or CancelToken()), TuningPlan(**plan))
+
+
+def test_a_source_that_hurts_is_pruned_and_the_served_accuracy_rises_by_what_was_promised(world: Workspace) -> None:
+    _known(world)
+    llm = Gullible()
+    found = _tuning(world, llm).run(Budget())
+    assert (found.worth_it, found.pruned, found.stopped) == (True, ("bad",), "")
+    assert found.confirmed is not None
+    assert found.confirmed.low <= found.confirmed.gain <= found.confirmed.high
+    assert found.usage.calls == len(llm.asked) == found.confirmed.calls
+    assert TuneReport.from_json(found.as_json()) == found
+    (kept,) = runs.runs(world, KIND)
+    assert (kept.status, TuneReport.from_json(kept.summary)) == ("done", found)
+
+    def accuracy() -> float:
+        plan = EvaluationPlan(("bm25",), split="validation")
+        return Evaluation(LLMClient(world, llm, SETTINGS), plan).run(Budget()).methods["bm25"].accuracy
+
+    before = len(llm.asked)
+    assert accuracy() == found.validation_before
+    assert len(llm.asked) == before + QUERIES  # zero-shot: those with demonstrations were asked in the race
+    prune_together(world, found.pruned, found.pruned_rows, found.reason)
+    assert accuracy() == found.validation_after
+    assert len(llm.asked) == before + QUERIES
+
+
+def test_the_cost_is_the_most_that_can_be_asked(world: Workspace) -> None:
+    _known(world)
+    llm = Gullible()
+    tuning = _tuning(world, llm)
+    cost = tuning.cost()
+    assert cost.cached == 0 and cost.to_ask == cost.distinct == len({r.prompt.messages for r in tuning.requests})
+    assert cost.distinct < len(tuning.candidates) * QUERIES
+    assert tuning.known().stopped
+    assert not llm.asked
+    done = tuning.run(Budget())
+    assert done.usage.calls <= cost.to_ask
+    assert replace(tuning.known(), run=done.run, usage=done.usage) == done
+    assert len(runs.runs(world, KIND)) == 1
+
+
+@pytest.mark.parametrize("most", [0, 10, 60, 100])
+def test_a_call_limit_ends_the_race_with_what_is_known(world: Workspace, most: int) -> None:
+    _known(world)
+    llm = Gullible()
+    tuning = _tuning(world, llm)
+    assert tuning.cost().to_ask > most
+    found = tuning.run(Budget(max_calls=most))
+    assert len(llm.asked) <= most
+    assert found.stopped
+    if found.confirmed is None:
+        assert not found.worth_it and not llm.asked
+    else:
+        assert found.confirmed.queries < QUERIES
+        assert found.candidates[0].queries == found.confirmed.queries
+    assert runs.runs(world, KIND)[0].status == "done"
+
+
+def test_a_cost_limit_is_kept(world: Workspace) -> None:
+    _known(world)
+    tuning = _tuning(world, settings=PRICED)
+    whole = tuning.cost().cost
+    assert whole is not None
+    limit = whole[1] / 3
+    budget = Budget(max_cost=limit, price=Price(1.0, 1.0))
+    found = tuning.run(budget)
+    assert found.stopped and 0 < budget.cost <= limit
+    assert found.confirmed is not None
+
+
+def test_an_interrupted_race_goes_on_where_it_stopped_and_pays_nothing_twice(world: Workspace) -> None:
+    _known(world)
+    whole = _tuning(world, None).run(Budget(max_calls=0))
+    assert whole.confirmed is None
+    token = CancelToken()
+    first = Gullible(token, stop_after=70)
+    with pytest.raises(Cancelled):
+        _tuning(world, first).run(Budget())
+    assert [run.status for run in runs.runs(world, KIND)] == ["interrupted", "done"]
+    second = Gullible()
+    done = _tuning(world, second).run(Budget())
+    assert not set(first.asked) & set(second.asked)
+    assert len(first.asked) + len(second.asked) == done.usage.calls
+    assert done.usage.cached_calls == len(first.asked)
+    assert done.worth_it
+
+
+def test_an_llm_that_does_not_care_loses_nothing(world: Workspace) -> None:
+    """The null case with real prompts: every answer is right, so nothing is better than keeping everything."""
+
+    class Wise(Gullible):
+        def _answer(self, request: Request) -> Result:
+            super()._answer(request)
+            return Answer("yes")
+
+    _known(world)
+    found = _tuning(world, Wise()).run(Budget())
+    assert (found.worth_it, found.pruned, found.gain, found.proposed) == (False, (), 0.0, "keep everything")
+    assert found.validation_before == found.validation_after == 1.0
+    assert found.known == (
+        "bad: right in 0 of 60 answers with single demonstrations, the other sources in 100%",
+    )  # fmt: skip
+    assert found.instead == ("icl-curate prune --source bad",)
+
+
+def test_rows_by_their_posterior_in_a_pool_of_one_source_without_any_training(world: Workspace) -> None:
+    with world.write() as con:
+        con.execute("UPDATE demonstrations SET source = 'one'")
+    posterior = dict.fromkeys(range(1, 120, 2), 0.95)
+    found = _tuning(world, posterior=posterior).run(Budget())
+    assert found.worth_it and not found.pruned
+    assert set(found.pruned_rows) == {f"p-{row}" for row in posterior}
+    change = prune_together(world, found.pruned, found.pruned_rows, found.reason)
+    assert change.active_after == 60
+
+
+def test_a_failed_answer_counts_as_wrong(world: Workspace) -> None:
+    from icl_curate.engine.llm.types import Failure
+
+    class Refusing(Gullible):
+        def _answer(self, request: Request) -> Result:
+            super()._answer(request)
+            return Failure("refusal", "no")
+
+    _known(world)
+    found = _tuning(world, Refusing()).run(Budget())
+    assert found.validation_before == 0.0 and not found.worth_it
+    assert found.usage.failures == found.usage.calls > 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"method": "zero"}, "without demonstrations"), ({"k": 0}, "without demonstrations"),
+        ({"method": "rerank"}, "calls the LLM to select"), ({"method": "ranker"}, "no ranker has been trained"),
+        ({"method": "dens"}, "did you mean"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_raced_is_refused(world: Workspace, changed: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        _tuning(world, settings=replace(SETTINGS, **changed))
+
+
+def test_validation_queries_are_needed(world: Workspace) -> None:
+    with pytest.raises(UsageError, match="5 validation queries are too few"):
+        _tuning(world, limit=5)
+    with world.write() as con:
+        con.execute("UPDATE demonstrations SET split = 'test' WHERE split = 'validation'")
+    with pytest.raises(UsageError, match="needs validation queries"):
+        _tuning(world)
