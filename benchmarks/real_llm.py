@@ -55,8 +55,8 @@ def banking77(pools: Path, workspace: Workspace) -> Iterable[str]:
             for row in listed
         ],
     )
-    tuned = workspace.run("prune", "--tune", "--dry-run")
-    yield f"`prune --tune` would prune: {', '.join(tuned.get('pruned', ())) or 'nothing'}."
+    tuned = workspace.run("prune", "--tune", "--by", "vote", "--dry-run")
+    yield f"`prune --tune --by vote` would prune: {', '.join(tuned.get('pruned', ())) or 'nothing'}."
     workspace.ask("train", "ranker", "-k", SHOTS, "-n", 60, "--rate", 0.01, "--epochs", 4)
     workspace.ask("train", "topics", "--no-llm-topics", "--questions", 300)
     before = compare(workspace, UNTRAINED + TRAINED)

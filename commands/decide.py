@@ -25,9 +25,10 @@ from .options import (
     WorkspaceOption,
     grouped,
 )
-from .shared import open_workspace, settings_of
+from .shared import narrated, open_workspace, settings_of
 
 if TYPE_CHECKING:
+    from ..engine.settings import Settings
     from ..engine.store.decisions import Action, Change, Scope
 
 
@@ -142,27 +143,6 @@ def _decide(
     scope: Scope = "source" if sources else "demonstration"
     change = decide(open_workspace(workspace), action, scope, sources or demos or (), reason, dry_run=dry_run)
     _show_change(change, as_json)
-
-
-def _prune_tuned(workspace: Path, settings: Settings, noise: float, reason: str, dry_run: bool, as_json: bool) -> None:
-    from ..engine.sources.train import tune as choose
-    from ..engine.store.decisions import decide
-
-    store = open_workspace(workspace)
-    with narrated() as (report, cancel):
-        tuned = choose(store, settings, noise, report, cancel)
-    change = None
-    if tuned.pruned:
-        why = reason or f"run {tuned.run}: {tuned.estimator} below {tuned.threshold:.3g}"
-        change = decide(store, "prune", "source", tuned.pruned, why, dry_run=dry_run)
-    if as_json:
-        print_json(tuned.as_json() | {"dry_run": dry_run, "batch": change.batch if change else None})
-        return
-    from ..render.sources import show_tuned
-
-    show_tuned(tuned)
-    if change:
-        _show_change(change, as_json)
 
 
 def _prune_suspects(

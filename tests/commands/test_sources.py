@@ -49,8 +49,8 @@ def test_from_training_to_pruning_and_back(run: Run, support: Path) -> None:
     weights = [s["weight"] for s in listed if s["weight"] is not None]
     assert weights == sorted(weights, reverse=True)
 
-    planned = run("prune", "--tune", "--noise", 0, *where, "--dry-run", "--json").json
-    tuned = run("prune", "--tune", "--noise", 0, *where, "--json").json
+    planned = run("prune", "--tune", "--by", "vote", "--noise", 0, *where, "--dry-run", "--json").json
+    tuned = run("prune", "--tune", "--by", "vote", "--noise", 0, *where, "--json").json
     assert (planned["dry_run"], tuned["dry_run"]) == (True, False)
     assert {k: v for k, v in planned.items() if k != "dry_run"} == {k: v for k, v in tuned.items() if k != "dry_run"}
     assert tuned["run"] == again["run"]
@@ -77,7 +77,7 @@ def test_from_training_to_pruning_and_back(run: Run, support: Path) -> None:
 def test_a_small_gain_is_called_noise_and_nothing_is_decided(run: Run, support: Path) -> None:
     assert run("train", "sources", "-n", 20, "-b", 10, "-w", support).code == 0
     for arguments in (["--json"], []):
-        done = run("prune", "--tune", "--noise", 1e6, "-w", support, *arguments)
+        done = run("prune", "--tune", "--by", "vote", "--noise", 1e6, "-w", support, *arguments)
         assert done.code == 0, done.err
         if arguments:
             assert (done.json["pruned"], done.json["worth_it"], done.json["batch"]) == ([], False, None)
@@ -93,7 +93,7 @@ def test_a_budget_is_kept_and_what_was_answered_is_not_paid_again(run: Run, supp
     assert (refused.code, refused.out) == (4, "")
     error = json.loads(refused.err)
     assert (error["exit_code"], bool(error["fix"])) == (4, True)
-    assert run("prune", "--tune", "-w", support).code == 2  # a run that did not end teaches nothing
+    assert run("prune", "--tune", "--by", "vote", "-w", support).code == 2  # a run that did not end teaches nothing
     left = run(*small, "--dry-run", "--json").json
     assert (left["cached"], left["to_ask"]) == (100, left["distinct"] - 100)
     assert run(*small, "--max-calls", left["to_ask"]).code == 0
@@ -108,6 +108,7 @@ def test_a_budget_is_kept_and_what_was_answered_is_not_paid_again(run: Run, supp
         (["prune", "--below", "0.5"], 5, "no workspace"),
         (["prune", "--tune", "--below", "0.5"], 2, "one way of pruning"),
         (["prune", "--tune", "--source", "x"], 2, "one way of pruning"),
+        (["prune", "--tune", "--by", "magic"], 2, "magic"),
         (["prune", "--below", "low"], 2, "low"),
         (["train", "sources", "--depth", "1"], 2, "depth"),
         (["train", "nonsense"], 2, "nonsense"),
@@ -130,7 +131,7 @@ def test_what_cannot_be_done_is_said_in_one_line(
 
 
 def test_before_training_pruning_says_what_to_run(run: Run, support: Path) -> None:
-    for arguments in (["--tune"], ["--below", "0.5"]):
+    for arguments in (["--tune", "--by", "vote"], ["--below", "0.5"]):
         done = run("prune", *arguments, "-w", support)
         assert (done.code, done.out) == (2, "")
         assert "icl-curate train sources" in done.err

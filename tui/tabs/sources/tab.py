@@ -33,7 +33,7 @@ class SourcesTab(Tab):
         Action(
             "sources.keep", "r", "Keep", "Restore the source, or mark it as kept", "icl-curate restore --source NAME"
         ),
-        Action("sources.tune", "t", "Tune", "Choose the threshold by validation", "icl-curate prune --tune"),
+        Action("sources.tune", "t", "Tune", "Choose the threshold by the vote", "icl-curate prune --tune --by vote"),
         Action("sources.cut", "p", "Prune below", "Prune sources below the threshold", "icl-curate prune --below W"),
         Action("sources.lower", "h,left", "Lower", "Move the threshold down", footer=False, call="threshold(-1)"),
         Action("sources.raise", "l,right", "Threshold", "Move the threshold up", call="threshold(1)"),
