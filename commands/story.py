@@ -13,6 +13,8 @@ from ..engine.calibrate.calibration import Calibration
 from ..engine.calibrate.documents import queries_of
 from ..engine.calibrate.results import CalibratedQuery, QueryCalibration, SetCalibration
 from ..engine.calibrate.round_runner import CalibrationPlan
+from ..engine.curate.results import TuneReport
+from ..engine.curate.tune import Tuning
 from ..engine.evaluate.compare import Evaluation, EvaluationPlan
 from ..engine.evaluate.results import EvaluationReport
 from ..engine.export.corpus import ExportPlan, export
@@ -29,19 +31,20 @@ from ..engine.ranker.train import RankerTraining
 from ..engine.select.preview import Preview, PreviewAsked
 from ..engine.settings import Settings
 from ..engine.sources.results import SourceRun
-from ..engine.sources.train import SourceTraining, Tuned, tune
-from ..engine.store.decisions import decide
+from ..engine.sources.train import SourceTraining
+from ..engine.store.decisions import prune_together
 from ..engine.store.trials import source_summaries
 from ..engine.store.workspace import Workspace
 from ..engine.topics.report import Gap, gaps
 from ..engine.topics.results import TopicRun
 from ..engine.topics.train import TopicTraining
 from ..render.calibration import show_calibrated
+from ..render.curate import show_tuning
 from ..render.evaluation import show_evaluation
 from ..render.pool import index_rows
 from ..render.preview import show_preview
 from ..render.ranker import show_ledger, show_ranker
-from ..render.sources import show_sources, show_training, show_tuned
+from ..render.sources import show_sources, show_training
 from ..render.tables import show_table, show_text
 from ..render.topics import show_gaps, show_topic_training
 
@@ -66,7 +69,7 @@ class Story:
     preview: Preview
     before: EvaluationReport
     training: SourceRun
-    tuned: Tuned
+    tuned: TuneReport
     ranker: RankerRun
     misleading: Sequence[LedgerEntry]
     topics: TopicRun
@@ -161,17 +164,18 @@ class _Session:
             show_evaluation(report)
         return report
 
-    def prune_sources(self) -> tuple[SourceRun, Tuned]:
+    def prune_sources(self) -> tuple[SourceRun, TuneReport]:
         with self._llm() as llm:
             trained = SourceTraining(llm).run(Budget())
         if self._step("learn which sources help", "train sources"):
             show_sources(source_summaries(self.store))
             show_training(trained)
-        tuned = tune(self.store, self.settings, report=self.report, cancel=self.cancel)
-        if tuned.pruned:
-            decide(self.store, "prune", "source", tuned.pruned, f"run {tuned.run}: {tuned.estimator}")
-        if self._step("prune sources that hurt", "prune --tune"):
-            show_tuned(tuned)
+        with self._llm() as llm:
+            tuned = Tuning(llm).run(Budget())
+        if tuned.worth_it:
+            prune_together(self.store, tuned.pruned, tuned.pruned_rows, tuned.reason)
+        if self._step("prune what hurts the prompts that are served", "prune --tune"):
+            show_tuning(tuned)
         return trained, tuned
 
     def learn_ranker(self) -> tuple[RankerRun, list[LedgerEntry]]:
@@ -239,12 +243,18 @@ def _was_corrected(told: CalibratedQuery) -> bool:
 
 
 def _closing(
-    before: EvaluationReport, after: EvaluationReport, index: IndexReport, tuned: Tuned, done: ExportReport, keep: bool
+    before: EvaluationReport,
+    after: EvaluationReport,
+    index: IndexReport,
+    tuned: TuneReport,
+    done: ExportReport,
+    keep: bool,
 ) -> str:
     was, now = (report.methods["dense"].accuracy for report in (before, after))
     dropped = ", ".join(tuned.pruned) or "none"
+    rows = f" and {len(tuned.pruned_rows):,} rows" if tuned.pruned_rows else ""
     lines = [
-        f"{done.exported['pool']:,} of {index.demonstrations:,} demonstrations kept; sources dropped: {dropped}.",
+        f"{done.exported['pool']:,} of {index.demonstrations:,} demonstrations kept; sources dropped: {dropped}{rows}.",
         f"Test accuracy with dense selection: {was:.3f} before, {now:.3f} after.",
         "Answers are from the embedded offline reader, not an LLM: use your own with --llm openai:MODEL or hf:PATH.",
     ]

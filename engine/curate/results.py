@@ -28,7 +28,8 @@ class Tried:
 
     ``pruned_rows``: the number of rows it prunes, those of ``sources`` included. ``accuracy`` on the ``queries`` that
     were asked with it, None if there are none, and the paired difference to keeping everything on the same queries:
-    for the best of many, this looks better than it is. ``dropped_after`` so many queries, None if it was not.
+    for the best of many, this looks better than it is. ``dropped_after`` so many queries, None if it was
+    not, or for the baseline, which is asked every query.
     """
 
     name: str

@@ -170,7 +170,7 @@ class Tuning:
             queries=asked,
             accuracy=float(np.nanmean(given)) if asked else None,
             versus=versus,
-            dropped_after=int(outcome.dropped[place]) or None,
+            dropped_after=int(outcome.dropped[place]) or None if place else None,
             chosen=outcome.queries > 0 and place == outcome.winner,
         )
 
