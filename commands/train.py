@@ -123,6 +123,29 @@ def train_topics(
 
 
 @grouped
+def train_rows(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    ranking: Annotated[str, typer.Option(help="Retrieval that finds the nearest rows: dense or bm25.")] = "dense",
+    k: ShotsOption = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", help="Ask only N rows, drawn at random.", min=1)] = None,
+    suspects_first: Annotated[
+        bool, typer.Option("--suspects-first", help="Ask the N rows most likely to hurt, not random ones.")
+    ] = False,
+    order: OrderOption = None,
+    llm: LLMOptions = NO_LLM_OPTIONS,
+    paid: PaidOptions = NO_PAID_OPTIONS,
+) -> None:
+    """Ask the LLM each row's own input, with its nearest other rows: evidence about the row, one call each."""
+    from ..engine.checks.ask import RowPlan, RowTraining
+    from ..render.checks import show_asked
+
+    settings = settings_of(workspace, k=k, order=order, **asdict(llm))
+    store = open_workspace(workspace)
+    plan = RowPlan(ranking, limit, suspects_first)
+    carry_out(lambda llm: RowTraining(llm, plan), store, settings, paid, show_asked)
+
+
+@grouped
 def train_all(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     k: ShotsOption = None,

@@ -11,7 +11,7 @@ from .tables import show_table, show_text
 
 if TYPE_CHECKING:
     from ..engine.checks.evidence import PoolEvidence, RowEvidence
-    from ..engine.checks.results import CheckReport
+    from ..engine.checks.results import CheckReport, RowRun
 
 
 def show_checks(found: CheckReport, limit: int) -> None:
@@ -45,6 +45,8 @@ PARTS = {
     "source": "share of bad rows in the rest of its source",
     "label": "label against classifiers trained without the row",
     "trials": "right answers with this demonstration alone: {right:,} of {trials:,}",
+    "zero-shot": "the LLM's answer to its input without shots: {zero_shot_right:,} of {zero_shot_asked:,} right",
+    "own": "the LLM's answer to its input with its nearest other rows: {own_right:,} of {own_asked:,} right",
     "flips": "added to {shown:,} prompts of the ranker: {helped:,} answers turned right, {hurt:,} wrong",
 }
 """What each part of the evidence is about."""
@@ -80,6 +82,20 @@ def show_evidence(row: RowEvidence, notes: Sequence[str]) -> None:
     show_text(f"likely to hurt: {row.posterior:.3f}" + (f"; {_suggestion(row)}" if row.suggested else ""))
     for note in notes:
         show_text(note, style="dim")
+
+
+def show_asked(done: RowRun) -> None:
+    """The result of ``train rows`` and the next step."""
+    metrics = done.metrics
+    right = "" if metrics.right is None else f"; {metrics.right:.3f} of them say what the row says"
+    show_text(
+        f"run {done.run}: {done.usage.calls:,} answers of {done.llm}, {done.usage.cached_calls:,} from the cache{right}"
+    )
+    show_text(
+        f"likely to hurt: {metrics.suspects:,} rows ({metrics.suspects_before:,} before), "
+        f"{metrics.sure:,} of them at .9 or more ({metrics.sure_before:,} before)"
+    )
+    show_text("next: icl-curate demos --suspects")
 
 
 def _suggestion(row: RowEvidence) -> str:

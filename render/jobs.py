@@ -11,6 +11,7 @@ from itertools import dropwhile
 from typing import Any, Generic, TypeVar
 
 from ..engine.calibrate.results import QueryCalibration, SetCalibration, calibration_from_json
+from ..engine.checks.results import RowRun
 from ..engine.evaluate.results import EvaluationReport
 from ..engine.export.results import ExportReport
 from ..engine.index.results import IndexReport
@@ -21,6 +22,7 @@ from ..engine.ranker.results import RankerRun
 from ..engine.sources.results import SourceRun
 from ..engine.topics.results import TopicRun
 from .calibration import show_calibrated
+from .checks import show_asked
 from .costs import plan_rows
 from .evaluation import show_evaluation
 from .pool import export_rows, exported, index_rows, show_export, show_index
@@ -58,6 +60,10 @@ def _best_epoch(done: RankerRun) -> str:
 def _precision(done: TopicRun) -> str:
     metrics = done.metrics
     return f"{metrics.topics:,} topics, average precision {metrics.fit.quality.average_precision:.3f}"
+
+
+def _suspects(done: RowRun) -> str:
+    return f"{done.metrics.suspects:,} suspects, {done.metrics.suspects_before:,} before"
 
 
 def _first_to_last(done: QueryCalibration | SetCalibration) -> str:
@@ -103,6 +109,7 @@ def _brief_parts(done: Mapping[str, Any]) -> str:
 KINDS: dict[tuple[str, ...], Kind[Any]] = {
     ("evaluate",): Kind(EvaluationReport.from_json, show_evaluation, _best_method),
     **{("train", name): kind for name, kind in PARTS.items()},
+    ("train", "rows"): Kind(RowRun.from_json, show_asked, _suspects),
     ("train", "all"): Kind(_read_parts, _show_parts, _brief_parts),
     ("calibrate",): Kind(calibration_from_json, show_calibrated, _first_to_last),
     ("index",): Kind(IndexReport.from_json, show_index, _changed),

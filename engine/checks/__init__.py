@@ -1,1 +1,1 @@
-"""Suspicious rows of the pool, found without an LLM, each with its evidence."""
+"""Suspicious rows of the pool: findings without an LLM, and all evidence by row as one probability."""

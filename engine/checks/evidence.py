@@ -2,7 +2,8 @@
 input.
 
 The evidence: the label against classifiers trained without the row, the row's answers as the only demonstration of
-validation queries (``train sources``), its steps in prompts of the ranker (``train ranker``), and its source.
+validation queries (``train sources``), its steps in prompts of the ranker (``train ranker``), the LLM's answers to its
+own input without shots (``train topics``) and with its nearest other rows (``train rows``), and its source.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from ..pool.records import Demonstration
 from ..progress import CancelToken, Report, silent
 from ..retrieval.view import PoolView
 from ..settings import Settings
-from ..store import ledger, trials
+from ..store import answers, ledger, trials
+from ..store.answers import RowAnswers
 from ..store.demonstrations import fetch, groups
 from ..store.workspace import Workspace
 from .labels import Judged, judge_labels
-from .posterior import Fitted, Kind, fit, label_kind, trial_kind
+from .posterior import Fitted, Kind, fit, graded_kind, label_kind, trial_kind
 
 SURE = 0.9
 """Probability from which on `prune --suspects` prunes."""
@@ -109,6 +111,10 @@ def row_evidence(
     effects = ledger.effects(workspace)
     if effects:
         known["flips"] = _flips(effects, view.rows, quality)
+    for name, zero_shot in (("zero-shot", True), ("own", False)):
+        said = answers.latest(workspace, zero_shot)
+        if np.isin(said.rows, view.rows).any():
+            known[name] = _answers(said, view, quality, name)
     fitted = fit(np.asarray(sources, np.int64), {name: each.kind for name, each in known.items()})
     return _told(rows, fitted, known, judged, notes)
 
@@ -173,6 +179,21 @@ def _flips(effects: Sequence[ledger.FlipCounts], rows: Int64s, quality: Float64s
         for name, columns in (("shown", [0, 1, 2, 3]), ("helped", [0]), ("hurt", [3]))
     }
     return Found(_kind(len(rows), at, after, before[:, None].astype(np.float64), quality), counts)
+
+
+def _answers(said: RowAnswers, view: PoolView, quality: Float64s | None, name: str) -> Found:
+    """Answers to the row's own input. With a closed set of answers they are right or wrong; open ones are hardly ever
+    the same, and are compared by the score of the row's own output."""
+    rows = view.rows
+    places, there = _places(said.rows, rows)
+    right = np.bincount(places, said.right[there], len(rows)).astype(np.int64)
+    key = name.replace("-", "_")
+    counts = {f"{key}_asked": np.bincount(places, minlength=len(rows)), f"{key}_right": right}
+    scores = np.full(len(rows), np.nan)
+    scores[places] = said.scores[there]
+    if view.task.kind == "open" and not np.isnan(scores).all():
+        return Found(graded_kind(scores), counts)
+    return Found(_kind(len(rows), places, said.right[there], np.empty((len(places), 0)), quality), counts)
 
 
 def _places(wanted: Int64s, rows: Int64s) -> tuple[Int64s, Bools]:

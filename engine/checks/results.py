@@ -1,4 +1,4 @@
-"""The result of a check: the object of ``check --json``."""
+"""The results of `check` and of ``train rows``: the objects of ``--json``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from .. import contract
+from ..contract import SPREAD
+from ..llm.usage import Usage
 from ..pool.records import Demonstration
 
 Kind = Literal["label", "conflict", "duplicate", "leak", "outlier", "class", "empty", "cut", "mojibake", "refusal"]
@@ -84,3 +86,37 @@ class CheckReport:
     def as_json(self) -> dict[str, Any]:
         """The ``check --json`` contract."""
         return contract.to_json(self)
+
+
+@dataclass(frozen=True, slots=True)
+class RowMetrics:
+    """``rows`` answered, share of them ``right``; ``scored``: the LLM gave log-probabilities of the rows' own outputs.
+    ``suspects`` and ``sure``: active rows with a posterior of .5 and .9 or more, before and after."""
+
+    rows: int
+    right: float | None
+    scored: int
+    suspects_before: int
+    suspects: int
+    sure_before: int
+    sure: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class RowRun:
+    """A finished run of ``train rows``."""
+
+    run: int
+    llm: str
+    usage: Usage = field(metadata=SPREAD)
+    metrics: RowMetrics
+
+    def as_json(self) -> dict[str, Any]:
+        """The ``train --json`` contract."""
+        return contract.to_json(self)
+
+    @classmethod
+    def from_json(cls, told: object) -> RowRun:
+        """From the output of `as_json`. Raises `ValueError` for anything else."""
+        return contract.from_json(cls, told)

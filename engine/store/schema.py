@@ -228,6 +228,17 @@ MIGRATIONS: tuple[str, ...] = (
         digest VARCHAR NOT NULL       -- of the file as it was written; what differs is not used
     );
     """,
+    # version 8: answers to the pool's own inputs
+    """
+    CREATE TABLE row_answers (
+        run BIGINT NOT NULL,
+        row BIGINT NOT NULL,          -- the demonstration whose input was asked
+        shown BIGINT[] NOT NULL,      -- rows in the prompt, best first; none: zero-shot
+        answer VARCHAR NOT NULL,
+        correct BOOLEAN NOT NULL,     -- is it what the row's own output says
+        score DOUBLE                  -- of the row's own output by the LLM, higher is better; NULL: not known
+    );
+    """,
 )
 
 VERSION = len(MIGRATIONS)

@@ -26,8 +26,10 @@ from ..pool.records import Query
 from ..progress import Event
 from ..retrieval import bm25
 from ..retrieval.view import PoolView
+from ..store import answers as row_answers
 from ..store import runs
 from ..store import topics as store
+from ..store.answers import RowAnswers
 from ..store.demonstrations import fetch, groups, queries, task_of
 from ..version import VERSION
 from .knowledge import topical_knowledge
@@ -208,6 +210,7 @@ class TopicTraining:
             strongest(predictor, rows, self.pool_vectors, self.report, self.cancel),
         )
         save(self.workspace, model, described)
+        self._keep(run, answers, right)
         store.save(self.workspace, run, names, knowledge.share, knowledge.observations, self._linked(core))
         metrics = TopicMetrics(
             fit=figures,
@@ -223,6 +226,16 @@ class TopicTraining:
             seconds=time.perf_counter() - self.started,
         )
         return TopicRun(run, self.llm.name, usage_of([*replies, *answers]), metrics)
+
+    def _keep(self, run: int, answers: Sequence[Result], right: Bools) -> None:
+        """Store the zero-shot answers to demonstrations: they are evidence about them."""
+        asked = len(self.questions) - len(self.asked)
+        said = [(i, answer) for i, answer in enumerate(answers[:asked]) if isinstance(answer, Answer)]
+        places = np.array([i for i, _ in said], np.int64)
+        rows = self.view.rows[self.question_places[places]]
+        texts = [answer.text for _, answer in said]
+        answered = RowAnswers(rows, texts, right[places], np.full(len(said), np.nan), [()] * len(said))
+        row_answers.save(self.workspace, run, answered)
 
     def _core(self, replies: Sequence[Result]) -> tuple[list[str], Float32s, Links]:
         """The topics, including those the LLM added, their vectors, and the core topics of the examples."""

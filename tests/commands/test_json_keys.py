@@ -45,6 +45,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "train sources": ("train", "sources", "--depth", "6"),
     "train ranker": ("train", "ranker", "-n", "60", "--epochs", "1", "--batch", "8", "-k", "2"),
     "train topics": ("train", "topics", "--questions", "40", "--epochs", "2"),
+    "train rows": ("train", "rows", "-n", "30"),
     "evaluate": ("evaluate", *TRAINED),
     "sources": ("sources",),
     "demos": ("demos", "-n", "3"),

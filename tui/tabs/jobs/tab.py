@@ -29,7 +29,9 @@ from .rows import COLUMNS, CURVES, figures, headline, job_line, log_lines
 LOOK = 0.5
 """Seconds between two reads of the jobs' folders."""
 
-COMMANDS = ("train sources", "train ranker", "train topics", "train all", "evaluate", "calibrate --validation")
+COMMANDS = (
+    "train sources", "train ranker", "train topics", "train rows", "train all", "evaluate", "calibrate --validation",
+)  # fmt: skip
 """Commands suggested for a new job."""
 
 

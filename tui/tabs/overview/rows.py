@@ -23,6 +23,7 @@ KINDS = {
     "train-sources": "source weights",
     "train-ranker": "ranker",
     "train-topics": "topics",
+    "train-rows": "answers to rows",
 }
 Fact = tuple[str, Text | str]
 
@@ -66,7 +67,7 @@ def learnt_facts(learnt: Sequence[Latest]) -> list[Fact]:
         last = seen.pop(kind, None)
         if last is not None:
             facts.append((name, _age(last)))
-        elif kind != "train-topics":
+        elif kind not in ("train-topics", "train-rows"):
             facts.append((name, Text("not yet", "muted")))
     return facts + [(kind, _age(last)) for kind, last in seen.items()]
 

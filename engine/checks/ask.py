@@ -1,0 +1,159 @@
+"""Paid evidence by row: the LLM answers each row's own input with the row's nearest other rows as shots.
+
+One call a row. A wrong row's output is not what the LLM says there, and is less likely to it than other outputs are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+
+from ..errors import UsageError
+from ..llm.asking import prompt_budget, prompt_for, request_for
+from ..llm.budget import Budget
+from ..llm.client import LLMClient
+from ..llm.cost import Plan
+from ..llm.types import Answer, Request, Result
+from ..llm.usage import usage_of
+from ..pool.answers import exact_match, is_correct, token_f1
+from ..pool.records import Demonstration, Task
+from ..retrieval.view import PoolView
+from ..store import answers, runs
+from ..store.answers import RowAnswers
+from ..version import VERSION
+from .evidence import SURE, row_evidence
+from .results import RowMetrics, RowRun
+
+
+@dataclass(frozen=True, slots=True)
+class RowPlan:
+    """``ranking`` of the shots (dense or bm25); at most ``limit`` rows, drawn at random or, ``suspects_first``, those
+    most likely to hurt by the evidence so far."""
+
+    ranking: str = "dense"
+    limit: int | None = None
+    suspects_first: bool = False
+
+
+class RowTraining:
+    """A prepared run: its prompts are known, nothing has been sent yet. Raises `UsageError` if the pool is empty; in a
+    dry run not even a probe is sent."""
+
+    def __init__(self, llm: LLMClient, plan: RowPlan = RowPlan()) -> None:
+        self.llm, self.plan = llm, plan
+        self.workspace, self.settings = llm.workspace, llm.settings
+        self.started = time.perf_counter()
+        self.view = PoolView(self.workspace, self.settings, llm.report, llm.cancel)
+        self.task = self.view.task
+        self.capabilities = llm.capabilities
+        (self.rows,) = self.view.demonstrations([self._drawn()])
+        self.shown = self._shown()
+        self.requests = self._requests()
+
+    def cost(self) -> Plan:
+        """Prompts, cached answers, tokens and price."""
+        return self.llm.plan(self.requests)
+
+    def run(self, budget: Budget) -> RowRun:
+        """Ask what is not cached and store the answers; returns the ``train --json`` contract."""
+        before = self._suspects()
+        described = asdict(self.plan) | {"k": self.settings.k, "rows": len(self.rows), "version": VERSION}
+        with runs.recorded(self.workspace, answers.KIND, self.llm.name, described) as record:
+            results = self.llm.ask(self.requests, budget)
+            answered = self._answered(results)
+            answers.save(self.workspace, record.run, answered)
+            done = self._result(record.run, results, answered, before, self._suspects())
+            record.summary = done.as_json()
+        return done
+
+    def _drawn(self) -> list[int]:
+        rows = self.view.rows.tolist()
+        limit = len(rows) if self.plan.limit is None else min(self.plan.limit, len(rows))
+        if self.plan.suspects_first:
+            found = row_evidence(self.workspace, self.settings, self.llm.report, self.llm.cancel)
+            return [row.row for row in found.suspects(0.0)[:limit]]
+        drawn = np.random.default_rng([self.settings.seed, 8]).permutation(len(rows))[:limit]
+        return [rows[i] for i in sorted(drawn.tolist())]
+
+    def _shown(self) -> list[list[int]]:
+        """The nearest other rows of each, none of them a near duplicate of it."""
+        search = {"dense": self.view.dense_top, "bm25": self.view.bm25_top}.get(self.plan.ranking)
+        if search is None:
+            raise UsageError(f"cannot rank by '{self.plan.ranking}'", "--ranking dense or --ranking bm25")
+        found = search([row.as_query() for row in self.rows], self.settings.k)
+        return [rows.tolist() for rows, _ in found]
+
+    def _requests(self) -> list[Request]:
+        limit = prompt_budget(self.settings, self.capabilities)
+        shots = self.view.demonstrations(self.shown)
+        found = []
+        for row, best_first in zip(self.rows, shots, strict=True):
+            query = row.as_query()
+            prompt, _ = prompt_for(query, best_first, self.task, self.settings, self.llm.backend, limit)
+            if not prompt.choices and self._by_likelihood:
+                prompt = replace(prompt, choices=(row.output,))
+            found.append(request_for(prompt, self.settings, self.capabilities))
+        return found
+
+    @property
+    def _by_likelihood(self) -> bool:
+        return self.capabilities.scoring and self.settings.answers != "generate"
+
+    def _answered(self, results: Sequence[Result]) -> RowAnswers:
+        said = [
+            (row, shown, result)
+            for row, shown, result in zip(self.rows, self.shown, results, strict=True)
+            if isinstance(result, Answer)
+        ]
+        return RowAnswers(
+            np.array([row.row for row, _, _ in said], np.int64),
+            [result.text for _, _, result in said],
+            np.array([_right(result, row, self.task) for row, _, result in said], np.bool_),
+            np.array([own_score(result, row, self.task) for row, _, result in said], np.float64),
+            [shown for _, shown, _ in said],
+        )
+
+    def _suspects(self) -> tuple[int, int]:
+        found = row_evidence(self.workspace, self.settings, self.llm.report, self.llm.cancel)
+        return len(found.suspects()), len(found.suspects(SURE))
+
+    def _result(
+        self,
+        run: int,
+        results: Sequence[Result],
+        answered: RowAnswers,
+        before: tuple[int, int],
+        after: tuple[int, int],
+    ) -> RowRun:
+        metrics = RowMetrics(
+            rows=len(answered.rows),
+            right=float(answered.right.mean()) if len(answered.rows) else None,
+            scored=sum(isinstance(result, Answer) and bool(result.option_logprobs) for result in results),
+            suspects_before=before[0],
+            suspects=after[0],
+            sure_before=before[1],
+            sure=after[1],
+            seconds=time.perf_counter() - self.started,
+        )
+        return RowRun(run, self.llm.name, usage_of(results), metrics)
+
+
+def own_score(answer: Answer, row: Demonstration, task: Task) -> float:
+    """How well the LLM likes the row's own output: with choices, its mean log-probability per token less that of the
+    best other choice; alone, its mean log-probability; else the F1 of the generated answer; nan without any."""
+    choices = task.choices(row.as_query())
+    if not answer.option_logprobs:
+        return float("nan") if choices else token_f1(answer.text, row.as_query().answers)
+    means = np.array([sum(tokens) / max(len(tokens), 1) for tokens in answer.option_logprobs])
+    if not choices:
+        return float(means[0])
+    own = np.array([exact_match(choice, row.as_query().answers) for choice in choices]) > 0
+    return float(means[own].max() - means[~own].max()) if own.any() and not own.all() else float("nan")
+
+
+def _right(answer: Answer, row: Demonstration, task: Task) -> bool:
+    query = row.as_query()
+    return is_correct(answer.text, query.answers, task.choices(query))

@@ -1,0 +1,152 @@
+"""Paid evidence by row, with an LLM that says what the test lets it say."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from factories.asked_world import GENERATES, SCORES, Scripted
+from factories.commands import SAMPLE, Run
+from icl_curate.engine.checks.ask import RowPlan, RowTraining
+from icl_curate.engine.checks.evidence import PoolEvidence, row_evidence
+from icl_curate.engine.checks.results import RowRun
+from icl_curate.engine.errors import BudgetError, UsageError
+from icl_curate.engine.index.build import IndexPlan, index_pool
+from icl_curate.engine.llm.budget import Budget
+from icl_curate.engine.llm.client import LLMClient
+from icl_curate.engine.llm.types import Answer, Request, Result
+from icl_curate.engine.settings import Settings
+from icl_curate.engine.store import answers, runs
+from icl_curate.engine.store.demonstrations import groups
+from icl_curate.engine.store.workspace import Workspace
+from sklearn.metrics import average_precision_score
+
+SETTINGS, PLAN = Settings(k=3), RowPlan()
+
+
+def _training(workspace: Workspace, backend: Scripted, plan: RowPlan = PLAN, **more: Any) -> RowTraining:
+    return RowTraining(LLMClient(workspace, backend, replace(SETTINGS, **more)), plan)
+
+
+def _truth() -> dict[str, str]:
+    lines = (SAMPLE / "support" / "truth_rows.jsonl").read_text(encoding="utf-8").splitlines()
+    return {row["id"]: str(row["true"]) for row in map(json.loads, lines)}
+
+
+def _precision(found: PoolEvidence) -> float:
+    return float(average_precision_score([_truth()[row.id] != row.output for row in found.rows], _bad(found)))
+
+
+def _bad(found: PoolEvidence) -> list[float]:
+    return [row.posterior for row in found.rows]
+
+
+def test_each_row_is_asked_once_with_others_and_what_is_said_is_evidence(support: Path) -> None:
+    workspace = Workspace.open(support)
+    truth, draw = _truth(), np.random.default_rng(0)
+
+    def say(request: Request) -> str:
+        return truth[request.prompt.query.id] if draw.random() < 0.8 else "login_problem"
+
+    before = _precision(row_evidence(workspace, SETTINGS))
+    backend = Scripted(say)
+    training = _training(workspace, backend)
+    group = groups(workspace)
+    for row, shown in zip(training.rows, training.shown, strict=True):
+        assert len(shown) == 3 and group[row.row] not in group[shown]
+    assert training.cost().requests == 1200
+    with pytest.raises(BudgetError):
+        training.run(Budget(max_calls=5))
+    done = training.run(Budget())
+    asked = len(backend.asked)
+    assert done.usage.calls == done.metrics.rows == 1200 and done.metrics.scored == 0 and 1100 < asked <= 1200
+    assert 0.4 < (done.metrics.right or 0) < 0.65
+    assert RowRun.from_json(runs.runs(workspace, answers.KIND)[0].summary) == done
+    found = row_evidence(workspace, SETTINGS)
+    assert "own" in found.kinds and _precision(found) > before + 0.01
+    assert done.metrics.suspects == len(found.suspects()) and all(row.counts["own_asked"] == 1 for row in found.rows)
+    right = [row.parts["own"] for row in found.rows if row.counts["own_right"]]
+    assert max(right) < 0 < min(row.parts["own"] for row in found.rows if not row.counts["own_right"])
+    assert _training(workspace, backend).run(Budget()).usage.cached_calls == 1200 and len(backend.asked) == asked
+
+
+def test_a_limit_draws_rows_by_seed_or_takes_the_most_suspect(support: Path) -> None:
+    workspace = Workspace.open(support)
+    backend = Scripted(lambda _: "login_problem")
+    drawn = [[row.row for row in _training(workspace, backend, RowPlan(limit=40), seed=s).rows] for s in (0, 0, 1)]
+    assert drawn[0] == drawn[1] != drawn[2] and len(set(drawn[0])) == 40
+    worst = row_evidence(workspace, SETTINGS).suspects(0.0)[:40]
+    first = _training(workspace, backend, RowPlan(limit=40, suspects_first=True))
+    assert [row.row for row in first.rows] == [row.row for row in worst]
+    with pytest.raises(UsageError, match="cannot rank"):
+        _training(workspace, backend, RowPlan("colour"))
+    assert not backend.asked
+
+
+THINGS = ["stone", "river", "cloud", "ember", "grove", "island", "harbour", "meadow", "canyon", "glacier"]
+PLACES = ["north", "south", "east", "west", "coast", "hill", "valley", "plain", "forest", "desert", "lake", "cave"]
+
+
+def _open_pool(folder: Path) -> Workspace:
+    rows = [
+        {
+            "id": f"r{i}", "input": f"Where does the {thing} of the {place} lie?", "source": "ab"[i % 2],
+            "output": "nobody can say" if i % 6 == 0 else f"beyond the {thing}, near the {place}",
+        }
+        for i, (thing, place) in enumerate((thing, place) for thing in THINGS for place in PLACES)
+    ]  # fmt: skip
+    (folder / "pool.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    workspace = Workspace.create(folder / "w")
+    index_pool(workspace, IndexPlan((str(folder / "pool.jsonl"),), near_duplicate=1.0))
+    return workspace
+
+
+@pytest.mark.parametrize("scores", [True, False])
+def test_free_text_is_judged_by_its_likelihood_or_by_the_words_it_shares(tmp_path: Path, scores: bool) -> None:
+    workspace = _open_pool(tmp_path)
+    draw = np.random.default_rng(1)
+
+    def say(request: Request) -> str | Result:
+        (query,) = (request.prompt.query,)
+        if not request.score:
+            thing, place = query.input.split()[3], query.input.split()[6]
+            return f"near the {place}" if draw.random() < 0.7 else f"over the {thing}"
+        assert request.prompt.choices == query.answers
+        likely = -4.0 if "nobody" in query.answers[0] else -1.5
+        return Answer(query.answers[0], option_logprobs=((likely + draw.normal(), likely),), tokens_in=1)
+
+    training = _training(workspace, Scripted(say, SCORES if scores else GENERATES), RowPlan("bm25"))
+    done = training.run(Budget())
+    assert done.metrics.scored == (120 if scores else 0)
+    kept = answers.latest(workspace, zero_shot=False)
+    assert len(kept.rows) == 120 and not np.isnan(kept.scores).any() and len(kept.shown[0]) == 3
+    found = row_evidence(workspace, SETTINGS)
+    assert found.kinds == ("source", "own")
+    wrong = np.array([row.output == "nobody can say" for row in found.rows])
+    assert average_precision_score(wrong, _bad(found)) > 0.9
+    assert np.array(_bad(found))[wrong].min() > np.median(np.array(_bad(found))[~wrong])
+
+
+def test_the_command_says_what_it_costs_and_what_it_found(support: Path, run: Run) -> None:
+    rehearsed = run("train", "rows", "-n", "50", "-w", support, "--dry-run", "--json").json
+    assert rehearsed["requests"] == 50 and rehearsed["to_ask"] > 0
+    assert "answers of offline" in run("train", "rows", "-n", "50", "-w", support).out
+    told = run("demos", "--suspects", "-w", support, "--json").json["demonstrations"]
+    asked = next(row for row in told if "own" in row["parts"])
+    shown = run("check", "--row", asked["id"], "-w", support).out
+    assert "own " in shown and f"likely to hurt: {asked['posterior']:.3f}" in shown
+
+
+def test_topics_leave_their_zero_shot_answers_as_evidence(support: Path, run: Run) -> None:
+    arguments = ("--questions", "30", "--epochs", "1", "--sample", "100", "--no-llm-topics")
+    assert run("train", "topics", *arguments, "-w", support).code == 0
+    workspace = Workspace.open(support)
+    kept = answers.latest(workspace, zero_shot=True)
+    assert len(kept.rows) == 30 and not any(kept.shown) and np.isnan(kept.scores).all()
+    found = row_evidence(workspace, SETTINGS)
+    assert "zero-shot" in found.kinds and sum(row.counts["zero_shot_asked"] for row in found.rows) == 30
+    assert not len(answers.latest(workspace, zero_shot=False).rows)
