@@ -32,6 +32,9 @@ def check(
     row: Annotated[
         str | None, typer.Option(help="Show all evidence about the demonstration with this id, and nothing else.")
     ] = None,
+    also_kept: Annotated[
+        bool, typer.Option("--all", help="Show rows as well whose latest decision is to keep them.")
+    ] = False,
     k: ShotsOption = None,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
@@ -49,7 +52,7 @@ def check(
         raise UsageError("--accept names a kind that --kind leaves out", "icl-curate check --help")
     store = open_workspace(workspace)
     with narrated() as (report, cancel):
-        found = check_pool(store, settings_of(workspace, k=k), wanted, report, cancel)
+        found = check_pool(store, settings_of(workspace, k=k), wanted, report, cancel, also_kept)
     reasons = found.accepted(accepted)
     change = None
     if reasons:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ..engine.settings import Settings
     from ..engine.store.decisions import Change
     from ..engine.store.workspace import Workspace
-    from .tab import Tab
+    from .tab import Part, Tab
 
 TABS = {
     "overview": "overview.tab.OverviewTab",
@@ -235,13 +235,15 @@ class ReviewApp(App[None], DecisionQueue):
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         for tab in sorted(self.tabs, key=lambda tab: tab is not self.tab):
-            for action in tab.ACTIONS:
-                title = f"{tab.TITLE}: {action.label or action.about}"
-                yield SystemCommand(title, _help(action), self._doer(action, tab))
+            parts: list[Part] = [part for kind in tab.PARTS for part in tab.query(kind) if part.display]
+            for owner in (tab, *parts):
+                for action in owner.ACTIONS:
+                    title = f"{owner.TITLE}: {action.label or action.about}"
+                    yield SystemCommand(title, _help(action), self._doer(action, tab, owner))
         for action in FRAME:
             if action.name != "frame.palette":
                 title = f"Go to {action.label}" if action.name.startswith("go.") else action.label
-                yield SystemCommand(title, _help(action), self._doer(action, None))
+                yield SystemCommand(title, _help(action), self._doer(action))
         for verb, about in VERBS:
             yield SystemCommand(f"Run {verb}", about, lambda verb=verb: self.action_run(verb))
         yield SystemCommand("Theme", "Change the colour theme", self.action_change_theme)
@@ -347,10 +349,13 @@ class ReviewApp(App[None], DecisionQueue):
         if self.tab is not None:
             self.tab.reload()
 
-    def _doer(self, action: Action, tab: Tab | None) -> Any:
+    def _doer(self, action: Action, tab: Tab | None = None, owner: Part | None = None) -> Any:
+        """Carries out the action of ``owner``, the tab or a part of it; without a tab, one of the frame."""
+
         async def do() -> None:
-            where = self.visit(tab.NAME) if tab is not None else self
-            await self.run_action(action.run, default_namespace=where)
+            if tab is not None:
+                self.visit(tab.NAME)
+            await self.run_action(action.run, default_namespace=owner or self)
 
         return do
 
@@ -359,7 +364,8 @@ class ReviewApp(App[None], DecisionQueue):
         from .widgets.logview import LogView
         from .widgets.table import LineTable
 
-        parts = (FRAME, LineTable.ACTIONS, Detail.ACTIONS, LogView.ACTIONS, *(tab.ACTIONS for tab in tabs))
+        widgets = (LineTable.ACTIONS, Detail.ACTIONS, LogView.ACTIONS)
+        parts = (FRAME, *widgets, *(owner.ACTIONS for tab in tabs for owner in (tab, *tab.PARTS)))
         keys, problems = keymap([action.name for actions in parts for action in actions])
         self.set_keymap(keys)
         for problem in problems:

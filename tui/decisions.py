@@ -39,7 +39,7 @@ class DecisionQueue(BackgroundWork):
         verb: Verb,
         scope: Scope,
         targets: Targets,
-        reason: str = "",
+        reason: str | Sequence[str] = "",
         then: Callable[[], None] | None = None,
     ) -> None:
         """See `tab.ReviewSession.decide`."""

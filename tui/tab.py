@@ -71,12 +71,12 @@ class ReviewSession(Protocol):
         verb: Verb,
         scope: Scope,
         targets: Targets,
-        reason: str = "",
+        reason: str | Sequence[str] = "",
         then: Callable[[], None] | None = None,
     ) -> None:
         """Make a decision; if it affects many rows, the user sees the counts and confirms first. ``then`` is called
         after it was made. ``targets`` that must be looked up first are a function, called in a thread when it is the
-        decision's turn: so decisions keep the order of the keys."""
+        decision's turn: so decisions keep the order of the keys. ``reason`` is one for all of them, or one for each."""
 
     def take_back(self, then: Callable[[], None] | None = None) -> None:
         """Undo the latest decision of any user."""
@@ -89,13 +89,20 @@ class ReviewSession(Protocol):
         """Switch to another tab and return it."""
 
 
-class Tab(Vertical, BackgroundWork):
-    """One tab. See the module's docstring for what a subclass provides."""
+class Part(Vertical):
+    """A tab, or a part of one that has actions of its own, offered while it is displayed."""
 
-    NAME: ClassVar[str]
     TITLE: ClassVar[str]
     ABOUT: ClassVar[str]
     ACTIONS: ClassVar[tuple[Action, ...]] = ()
+
+
+class Tab(Part, BackgroundWork):
+    """One tab. See the module's docstring for what a subclass provides."""
+
+    NAME: ClassVar[str]
+    PARTS: ClassVar[tuple[type[Part], ...]] = ()
+    """Widgets of the tab with actions of their own, for the palette and ``keys.toml``."""
 
     model: TabModel = TabModel()
     """The tab's state; a tab that only shows what was read has no model of its own."""

@@ -13,6 +13,7 @@ from ..pool.records import Demonstration
 from ..progress import CancelToken, Report, silent
 from ..retrieval.view import PoolView
 from ..settings import Settings
+from ..store.decisions import kept_rows
 from ..store.demonstrations import fetch, groups, leaks, similarities
 from ..store.workspace import Workspace
 from .labels import FOLDS, Judged, judge_labels
@@ -28,9 +29,11 @@ def check_pool(
     kinds: Collection[Kind] = KINDS,
     report: Report = silent,
     cancel: CancelToken | None = None,
+    also_kept: bool = False,
 ) -> CheckReport:
-    """Check the active pool for the given ``kinds``; no LLM is called and nothing is encoded. Raises `UsageError` if
-    the pool is empty, `Cancelled` between steps."""
+    """Check the active pool for the given ``kinds``; no LLM is called and nothing is encoded. Rows that the curator
+    decided to keep are left out, unless ``also_kept``. Raises `UsageError` if the pool is empty, `Cancelled` between
+    steps."""
     view = PoolView(workspace, settings, report, cancel)
     rows = fetch(workspace, view.rows)
     repeated = groups(workspace)[view.rows]
@@ -51,7 +54,18 @@ def check_pool(
         found += class_findings(rows, max(FOLDS, settings.k))
     if {"empty", "cut", "mojibake", "refusal"} & set(kinds):
         found += text_findings(rows, view.task)
-    return CheckReport.of(len(rows), [one for one in found if one.kind in kinds], kinds, notes)
+    found = [one for one in found if one.kind in kinds]
+    if not also_kept:
+        found = _without_kept(workspace, found, notes)
+    return CheckReport.of(len(rows), found, kinds, notes)
+
+
+def _without_kept(workspace: Workspace, found: list[Finding], notes: list[str]) -> list[Finding]:
+    kept = set(kept_rows(workspace).tolist())
+    left = [one for one in found if one.row not in kept]
+    if hidden := len({one.row for one in found} & kept):
+        notes.append(f"{hidden:,} row(s) with findings left out: you kept them; icl-curate check --all shows them")
+    return left
 
 
 def _vectors(view: PoolView, notes: list[str]) -> Float32s | None:

@@ -14,8 +14,10 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 import duckdb
+import numpy as np
 
 from .. import contract
+from ..arrays import Int64s
 from ..errors import UsageError
 from .workspace import Workspace
 
@@ -177,6 +179,20 @@ def last_word(workspace: Workspace, row: int) -> Entry | None:
         return None
     batch, when, who, action, scope, target, reason = found
     return Entry(batch, when, who, action, scope, (target,), reason, False)
+
+
+def kept_rows(workspace: Workspace) -> Int64s:
+    """Numbers of the pool's rows whose own latest decision is to keep them, ascending, (n,). That their source is kept
+    says nothing about the single row."""
+    with workspace.read() as con:
+        (found,) = con.execute(
+            """
+            SELECT p.row FROM pool p JOIN decisions d ON d.scope = 'demonstration' AND d.target = p.id
+             WHERE d.batch NOT IN (FROM undone)
+             GROUP BY p.row HAVING arg_max(d.action, d.seq) = 'keep' ORDER BY p.row
+            """
+        ).fetchnumpy().values()  # fmt: skip
+    return np.asarray(found, np.int64)
 
 
 def _apply(workspace: Workspace, append: _Append, action: str, scope: str, dry_run: bool) -> Change:

@@ -121,6 +121,18 @@ def active_sources(workspace: Workspace) -> tuple[Int64s, list[str]]:
     return found.column("row").to_numpy(), found.column("source").to_pylist()
 
 
+def active_labels(workspace: Workspace) -> dict[str, int]:
+    """Rows of the active pool by label; empty if the answers are not labels."""
+    with workspace.read() as con:
+        found = con.execute(
+            """
+            SELECT output, count(*) FROM active WHERE (SELECT value FROM meta WHERE key = 'task') = 'labels'
+             GROUP BY output ORDER BY output
+            """
+        ).fetchall()
+    return dict(found)
+
+
 def workspace_fingerprint(workspace: Workspace) -> tuple[object, ...]:
     """A value that changes whenever rows, decisions, the encoder or trained models change, but not when answers are
     cached."""

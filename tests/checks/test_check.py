@@ -18,6 +18,7 @@ from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.pool.records import Demonstration, Task
 from icl_curate.engine.retrieval.view import PoolView
 from icl_curate.engine.settings import Settings
+from icl_curate.engine.store.decisions import decide, kept_rows, undo
 from icl_curate.engine.store.workspace import Workspace
 
 LABELS, OPEN = Task("labels", ("a", "b")), Task("open")
@@ -207,3 +208,27 @@ def test_accepting_prunes_with_the_evidence_as_reason_and_is_undone(support: Pat
 def test_unknown_kinds_are_refused(support: Path, run: Run) -> None:
     assert run("check", "--kind", "colour", "-w", support).code == 2
     assert run("check", "--kind", "label", "--accept", "leak", "-w", support).code == 2
+
+
+def test_rows_that_were_kept_are_left_out_until_all_are_asked_for(tmp_path: Path, run: Run) -> None:
+    rows = [*FILLING, *({"id": f"d{i}", "input": "Where is my parcel today?", "output": "a"} for i in range(3))]
+    workspace = _pool(tmp_path, rows)
+    decide(workspace, "keep", "demonstration", ["d1"])
+    decide(workspace, "keep", "source", [source_of(workspace, "d2")])
+    report = check_pool(workspace, Settings(), ["duplicate"])
+    assert set(_of(report, "duplicate")) == {"d2"} and report.kinds["duplicate"] == 1 and report.checked == len(rows)
+    assert any("1 row(s) with findings left out" in note for note in report.notes)
+    place = ("-w", workspace.path, "--json", "--kind", "duplicate")
+    assert [one["id"] for one in run("check", *place).json["rows"]] == ["d2"]
+    assert {one["id"] for one in run("check", *place, "--all").json["rows"]} == {"d1", "d2"}
+    undo(workspace)
+    undo(workspace)
+    assert kept_rows(workspace).size == 0
+    assert set(_of(check_pool(workspace, Settings(), ["duplicate"]), "duplicate")) == {"d1", "d2"}
+
+
+def source_of(workspace: Workspace, name: str) -> str:
+    with workspace.read() as con:
+        found = con.execute("SELECT source FROM pool WHERE id = ?", [name]).fetchone()
+    assert found is not None
+    return str(found[0])

@@ -49,16 +49,16 @@ def test_every_tab_is_what_the_frame_says_it_is() -> None:
 
 def test_every_action_has_its_method_its_own_name_and_its_own_keys() -> None:
     tabs = import_tabs()
-    parts: list[Any] = [ReviewApp, LineTable, Detail, *tabs]
+    parts: list[Any] = [ReviewApp, LineTable, Detail, *tabs, *(part for tab in tabs for part in tab.PARTS)]
     names = Counter(action.name for part in parts for action in part.ACTIONS)
     assert [name for name, count in names.items() if count > 1] == []
     for part in parts:
         for action in part.ACTIONS:
             assert callable(getattr(part, f"action_{action.run.partition('(')[0]}", None)), action.name
     framed = [key for action in FRAME for key in action.keys.split(",")]
-    for tab in tabs:
-        keys = [key for action in tab.ACTIONS for key in action.keys.split(",")]
-        assert [key for key, count in Counter(keys + framed).items() if count > 1] == [], tab.NAME
+    for owner in parts[3:]:
+        keys = [key for action in owner.ACTIONS for key in action.keys.split(",")]
+        assert [key for key, count in Counter(keys + framed).items() if count > 1] == [], owner.TITLE
 
 
 def test_tabs_are_walked_by_keys_and_by_mouse(taught: Path) -> None:
@@ -82,7 +82,8 @@ def test_a_key_of_the_footer_is_pressed_by_the_mouse_and_those_that_do_not_fit_a
     async def script(app: ReviewApp, pilot: Any) -> None:
         await go(app, pilot, "demos")
         footer = lines_of(app)[-1]
-        shown = " / Search  f Filter  space Mark  x Prune  r Keep  m Misleading  u Undo  ? Help  : Commands  q Quit"
+        own = " / Search  f Filter  space Mark  x Prune  r Keep  w Suspects  m Misleading"
+        shown = f"{own}  u Undo  ? Help  : Commands  q Quit"
         assert footer.rstrip() == shown
         bar = app.query_one(KeyBar)
         await pilot.hover("KeyBar", offset=(footer.index("x Prune") + 2, 0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from .demonstration import Seen, in_full
@@ -13,5 +14,7 @@ class Detail(Reader):
 
     TITLE = "Demonstration"
 
-    def tell(self, seen: Seen | None) -> None:
-        self.read(in_full(seen) if seen else Text())
+    def tell(self, seen: Seen | None, first: RenderableType | None = None) -> None:
+        """Show the demonstration, after what is to be read ``first``."""
+        told = in_full(seen) if seen else Text()
+        self.read(told if first is None else Group(first, "", told))

@@ -157,14 +157,6 @@ class DemosModel(TabModel):
         """The row number in line ``at``."""
         return int(self.rows[at]) if at < len(self.rows) else None
 
-    def copied(self) -> str:
-        """The demonstration shown, as JSON."""
-        if self.seen is None:
-            return ""
-        d = self.seen.demonstration
-        fields = {"id": d.id, "input": d.input, "output": d.output, "source": d.source}
-        return json.dumps(fields, ensure_ascii=False)
-
     # Search and filters.
 
     def type_search(self, value: str) -> bool:
@@ -241,6 +233,15 @@ class DemosModel(TabModel):
     def reason(self) -> str:
         """The reason of a decision, for the history."""
         return f"in review, {self.asked.only}" if self.asked.only else "in review"
+
+
+def as_copied(seen: Seen | None) -> str:
+    """A demonstration as JSON; empty for none."""
+    if seen is None:
+        return ""
+    d = seen.demonstration
+    fields = {"id": d.id, "input": d.input, "output": d.output, "source": d.source}
+    return json.dumps(fields, ensure_ascii=False)
 
 
 def _next(values: Sequence[Any], now: Any) -> Any:

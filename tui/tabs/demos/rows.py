@@ -1,17 +1,20 @@
-"""Texts of the Demos tab: the search, and a row as a line with its ledger entry."""
+"""Texts of the Demos tab: the search, a row as a line with its ledger entry, and suspects with their evidence."""
 
 from __future__ import annotations
 
 import re
 
+from rich.table import Table
 from rich.text import Text
 
+from ....engine.checks.suspects import LabelCount, Suspect
 from ....engine.pool.display import display_line
 from ....engine.ranker.browse import DemosQuery, FoundRows
 from ....engine.ranker.ledger import LedgerEntry
 from ....engine.store.demonstrations import Listed
 from ...widgets.lines import Column, Line
 from .model import STATE_NAMES, DemosModel
+from .suspects import SuspectsModel
 
 
 def columns_for(asked: DemosQuery) -> list[Column]:
@@ -71,3 +74,90 @@ def _flips(entry: LedgerEntry | None) -> tuple[Text, Text]:
         (f"-{entry.hurt}", "bad" if entry.hurt else "muted"),
     )  # fmt: skip
     return Text(f"{entry.estimate:+.3f}", sure), turned
+
+
+SUSPECTS = [
+    Column("id", "id", 10, rank=4, grow=1, most=16, tail=True, sortable=False),
+    Column("source", "source", 10, rank=3, grow=1, most=18, sortable=False),
+    Column("kind", "kind", 9, grow=1, most=20, sortable=False),
+    Column("posterior", "posterior", 9, right=True, sortable=False),
+    Column("input", "input", 20, grow=6, sortable=False),
+    Column("output", "output", 10, grow=2, most=32, sortable=False),
+]
+LABELS = [
+    Column("label", "label", 12, grow=1, most=48, sortable=False),
+    Column("active", "active", 7, right=True, sortable=False),
+    Column("suspects", "suspects", 8, right=True, sortable=False),
+    Column("left", "left", 7, right=True, sortable=False),
+]
+KNOWN_FROM = {
+    "label": "the label against classifiers trained without the row",
+    "trials": "answers with this row as the only demonstration",
+    "flips": "answers before and after it was added to a prompt",
+    "source": "all rows of its source",
+}
+"""What each part of the posterior is known from."""
+
+
+def suspects_line(model: SuspectsModel) -> Text:
+    """What is being computed, or the number of suspects and marks, and what could not be checked."""
+    told = Text(no_wrap=True, overflow="ellipsis")
+    if model.check is not None:
+        now = model.progress
+        share = f" {now.done / now.total:.0%}" if now and now.total else ""
+        told.append(f"checking the pool: {now.task}{share}" if now else "checking the pool …", "accent")
+        if model.found is None:
+            return told
+        told.append("; below the latest result  ", "muted")
+    if model.trouble:
+        return told.append(display_line(model.trouble), "bad")
+    if model.found is None:
+        return told
+    told.append(f"{len(model.shown):,} suspect{'' if len(model.shown) == 1 else 's'}", "title")
+    if model.kind:
+        told.append(f" · {model.kind}", "accent")
+    if marked := len(model.marked()):
+        told.append(f"  {marked:,} marked", "title")
+    return told.append("  " + display_line("; ".join(model.found.notes)), "muted")
+
+
+def suspect_line(row: Listed, one: Suspect) -> Line:
+    kinds = one.kinds[0] + (f" +{len(one.kinds) - 1}" if len(one.kinds) > 1 else "")
+    cells = (row.id, row.source, kinds, _share(one.evidence.posterior), display_line(row.input),
+             display_line(row.output))  # fmt: skip
+    return Line(cells)
+
+
+def evidence_table(one: Suspect) -> Table:
+    """Each finding with its severity and suggestion, then the parts of the posterior as log odds."""
+    table = Table(box=None, show_header=False, pad_edge=False, expand=True, padding=(0, 1, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, justify="right")
+    table.add_column(ratio=1)
+    for found in one.findings:
+        told = Text(display_line(found.evidence, 400))
+        told.append(f" → {display_line(found.suggestion, 120)}", "accent")
+        table.add_row(Text(found.kind, "warn"), _share(found.severity), told)
+    posterior = Text("probability that it hurts", "muted")
+    if one.evidence.suggested:
+        posterior = Text.assemble(("more likely: ", "muted"), (display_line(one.evidence.suggested, 120), "accent"))
+    table.add_row(Text("posterior", "warn"), _share(one.evidence.posterior), posterior)
+    for name, value in sorted(one.evidence.parts.items(), key=lambda part: -abs(part[1])):
+        style = "bad" if value > 0.05 else "good" if value < -0.05 else "muted"
+        told = Text(KNOWN_FROM.get(name, ""), "muted")
+        table.add_row(Text(f"  {name}"), Text(f"{value:+.1f}", style), told)
+    if one.evidence.counts:
+        counts = ", ".join(f"{name} {count:,}" for name, count in one.evidence.counts.items())
+        table.add_row("", "", Text(counts, "muted"))
+    return table
+
+
+def label_line(count: LabelCount) -> Line:
+    cells = (count.label, count.active, count.active - count.left, count.left)
+    return Line(cells, "bad" if count.vanishes else "", ("✗", "bad") if count.vanishes else (" ", ""))
+
+
+def _share(value: float) -> Text:
+    """A share in [0, 1], as ``.93``; what only rounding would make 1 is ``>.99``."""
+    told = ">.99" if 0.995 <= value < 1 else f"{value:.2f}".removeprefix("0")
+    return Text(told, "bad" if value >= 0.9 else "warn" if value >= 0.5 else "")

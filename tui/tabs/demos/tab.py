@@ -27,8 +27,9 @@ from ...widgets.detail import Detail
 from ...widgets.field import Field
 from ...widgets.table import LineTable
 from ...workers import later
-from .model import DemosModel, Search
+from .model import DemosModel, Search, as_copied
 from .rows import asked_line, columns_for, row_line
+from .suspects_list import SuspectsList
 
 
 class DemosTab(Tab):
@@ -51,6 +52,7 @@ class DemosTab(Tab):
             "icl-curate prune --demo ID",
         ),
         Action("demos.keep", "r", "Keep", "Restore the marked rows, or this one", "icl-curate restore --demo ID"),
+        Action("demos.suspects", "w", "Suspects", "Show rows that may be wrong, or all rows", "icl-curate check"),
         Action(
             "demos.only",
             "m",
@@ -74,6 +76,7 @@ class DemosTab(Tab):
         Action("demos.reverse", "S", "Reverse", "Reverse the sort order", footer=False),
         Action("demos.read", "enter", "Read", "Show the whole demonstration", footer=False),
     )
+    PARTS = (SuspectsList,)
     BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
 
     def __init__(self) -> None:
@@ -89,6 +92,7 @@ class DemosTab(Tab):
         with Horizontal(id="halves"):
             yield LineTable(columns_for(self.model.asked), marked=self.model.is_marked)
             yield Detail()
+        yield SuspectsList()
 
     def on_mount(self) -> None:
         self._search_soon = later(self, 0.12, self.search)
@@ -103,14 +107,21 @@ class DemosTab(Tab):
         """The row number under the cursor."""
         return self.model.row(self.table.cursor)
 
+    @property
+    def suspects(self) -> SuspectsList | None:
+        """The list of suspects, if it is shown in place of all rows."""
+        return self.query_one(SuspectsList) if self.has_class("-suspects") else None
+
     def start(self) -> Widget:
-        return self.table
+        return self.suspects.table if self.suspects else self.table
 
     # Content.
 
     def reload(self) -> None:
         self._top = round(self.table.scroll_y)
         super().reload()
+        if self.suspects:
+            self.suspects.look_again()
 
     def read(self, workspace: Workspace) -> FoundRows | Empty:
         return self.model.read(workspace, self._top)
@@ -156,7 +167,7 @@ class DemosTab(Tab):
         status.remove_class("-busy")
 
     def copied(self) -> str:
-        return self.model.copied()
+        return as_copied(self.suspects.model.seen if self.suspects else self.model.seen)
 
     # Pages and details.
 
@@ -197,6 +208,8 @@ class DemosTab(Tab):
         self.query_one(Detail).focus()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if self.suspects:
+            return action == "suspects"
         if action == "back":
             return self.screen.focused is not self.table
         return super().check_action(action, parameters)
@@ -204,6 +217,11 @@ class DemosTab(Tab):
     def action_back(self) -> None:
         self.remove_class("-reading")
         self.table.focus()
+
+    @on(SuspectsList.Left)
+    def action_suspects(self) -> None:
+        self.toggle_class("-suspects")
+        self.call_after_refresh(self.take_focus)
 
     # Search and filters.
 
@@ -222,7 +240,8 @@ class DemosTab(Tab):
         self._search_anew()
 
     def _search_anew(self) -> None:
-        """Start a new search, replacing the typed text."""
+        """Start a new search among all rows, replacing the typed text."""
+        self.remove_class("-suspects")
         self.query_one(Input).value = self.model.asked.filter.search
         self.search()
 
@@ -296,7 +315,8 @@ class DemosTab(Tab):
 
             def taken(at: int | None) -> None:
                 if at is not None:
-                    self._filter(**{field: values[at]})
+                    self.model.filter_by(**{field: values[at]})
+                    self._changed()
 
             at = values.index(now) if now in values else 0
             self.app.push_screen(Choose(f"{column} of {split}", options, at), taken)
@@ -306,14 +326,11 @@ class DemosTab(Tab):
     def _choose_split(self) -> None:
         def taken(at: int | None) -> None:
             if at is not None:
-                self._filter(split=SPLITS[at])
+                self.model.filter_by(split=SPLITS[at])
+                self._changed()
 
         options = [(name, "") for name in SPLITS]
         self.app.push_screen(Choose("split", options, SPLITS.index(self.model.asked.filter.split)), taken)
-
-    def _filter(self, **changes: Any) -> None:
-        self.model.filter_by(**changes)
-        self._changed()
 
     # Marks and decisions.
 

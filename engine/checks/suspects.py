@@ -1,0 +1,132 @@
+"""Rows of the active pool that may be wrong, each with all that speaks against it: what the check found and the
+posterior of its evidence."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..arrays import Int64s
+from ..progress import CancelToken, Report, silent
+from ..settings import Settings
+from ..store.browse import pruned_rows
+from ..store.decisions import kept_rows
+from ..store.demonstrations import active_labels, active_rows, workspace_fingerprint
+from ..store.workspace import Workspace
+from .check import check_pool
+from .evidence import RowEvidence, row_evidence
+from .results import Finding
+
+LIKELY = 0.5
+"""Posterior from which on a row without findings is a suspect."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A row with its ``findings``, the worst first, and its evidence; at least one of them speaks against it."""
+
+    row: int
+    id: str
+    source: str
+    findings: tuple[Finding, ...]
+    evidence: RowEvidence
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds found, the worst first; ``evidence`` if there is only the posterior."""
+        return tuple(dict.fromkeys(one.kind for one in self.findings)) or ("evidence",)
+
+    @property
+    def weight(self) -> float:
+        """How bad the row is, from 0 to 1: its posterior, or the severity of a fault that the posterior does not know
+        of. The posterior judges the label too, by more than its finding does."""
+        return max([self.evidence.posterior, *(one.severity for one in self.findings if one.kind != "label")])
+
+    @property
+    def reason(self) -> str:
+        """The reason stored in the history if the row is pruned."""
+        return self.findings[0].reason if self.findings else self.evidence.reason
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSuspects:
+    """Suspects, the worst first. ``checked``: numbers of the rows that were active then, ascending; ``key`` differs
+    for another state of the workspace or of the settings."""
+
+    rows: tuple[Suspect, ...]
+    checked: Int64s
+    notes: tuple[str, ...]
+    key: tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What decides which suspects are still to be shown. ``gone``: numbers of rows that are pruned or kept by the
+    curator; ``active``: those of the active pool, ascending; ``labels``: active rows by output; ``key`` as in
+    `PoolSuspects`."""
+
+    gone: frozenset[int]
+    active: Int64s
+    labels: Mapping[str, int]
+    key: tuple[object, ...]
+
+    def outdates(self, found: PoolSuspects) -> bool:
+        """Whether the suspects must be looked for again: rows, encoder, trained models or settings have changed, or a
+        row is active that was not checked. After other decisions the list only becomes shorter."""
+        (_, *now), (_, *then) = self.key, found.key
+        return now != then or not np.isin(self.active, found.checked, assume_unique=True).all()
+
+
+def find_suspects(
+    workspace: Workspace, settings: Settings, report: Report = silent, cancel: CancelToken | None = None
+) -> PoolSuspects:
+    """Check the active pool and weigh the evidence of its rows; no LLM is called and nothing is encoded. Rows that the
+    curator kept are among the suspects: `Standing` says which to show. Raises `UsageError` if the pool is empty,
+    `Cancelled` between steps."""
+    key, checked = state_key(workspace, settings), active_rows(workspace)
+    found = check_pool(workspace, settings, report=report, cancel=cancel, also_kept=True)
+    known = row_evidence(workspace, settings, report, cancel)
+    findings: dict[int, list[Finding]] = defaultdict(list)
+    for one in found.rows:
+        findings[one.row].append(one)
+    suspects = [
+        Suspect(row.row, row.id, row.source, tuple(findings.get(row.row, ())), row)
+        for row in known.rows
+        if row.posterior >= LIKELY or row.row in findings
+    ]
+    ordered = sorted(suspects, key=lambda one: (-one.weight, one.row))
+    return PoolSuspects(tuple(ordered), checked, tuple(dict.fromkeys((*found.notes, *known.notes))), key)
+
+
+def state_key(workspace: Workspace, settings: Settings) -> tuple[object, ...]:
+    """The latest decision, then all else that suspects depend on."""
+    return (*workspace_fingerprint(workspace), settings)
+
+
+def standing(workspace: Workspace, settings: Settings) -> Standing:
+    """The current state of the workspace."""
+    key = state_key(workspace, settings)
+    gone = frozenset((*pruned_rows(workspace).tolist(), *kept_rows(workspace).tolist()))
+    return Standing(gone, active_rows(workspace), active_labels(workspace), key)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelCount:
+    """``active``: rows with the label; ``left``: those that remain if all suspects shown are pruned."""
+
+    label: str
+    active: int
+    left: int
+
+    @property
+    def vanishes(self) -> bool:
+        return self.left == 0
+
+
+def label_counts(labels: Mapping[str, int], shown: Counter[str]) -> list[LabelCount]:
+    """Each label, those that lose the largest share first; ``shown``: suspects by output."""
+    counts = [LabelCount(label, active, max(0, active - shown[label])) for label, active in labels.items()]
+    return sorted(counts, key=lambda one: (one.left / one.active, one.label))

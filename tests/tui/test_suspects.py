@@ -1,0 +1,265 @@
+"""The list of suspects in the tab Demos, by keys: accept, reject, undo, labels, and a check that leaving ends."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factories.reviewing import go, is_safe, lines_of, said, session, settled, text_of, until
+from factories.suspects_world import SUSPECTS, make_pool
+from icl_curate.engine.checks.suspects import find_suspects
+from icl_curate.engine.progress import CancelToken, Event, Report
+from icl_curate.engine.settings import Settings
+from icl_curate.engine.store.browse import pruned_rows
+from icl_curate.engine.store.decisions import decide, history, kept_rows
+from icl_curate.engine.store.workspace import Workspace
+from icl_curate.tui.app import ReviewApp
+from icl_curate.tui.dialogs.confirm import Confirm
+from icl_curate.tui.dialogs.help import Help
+from icl_curate.tui.tabs.demos import suspects as model_module
+from icl_curate.tui.tabs.demos.suspects_list import SuspectsList
+
+
+@pytest.fixture
+def faulty(tmp_path: Path) -> Path:
+    return make_pool(tmp_path / "w").path
+
+
+async def opened(app: ReviewApp, pilot: Any) -> SuspectsList:
+    """Open the list of suspects and wait for the check."""
+    await go(app, pilot, "demos")
+    await pilot.press("w")
+    await settled(pilot)
+    return app.query_one(SuspectsList)
+
+
+def ids(part: SuspectsList) -> list[str]:
+    return [one.id for one in part.model.shown]
+
+
+def test_suspects_are_listed_accepted_rejected_and_put_back(faulty: Path) -> None:
+    made = Workspace.open(faulty)
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        demos: Any = await go(app, pilot, "demos")
+        part = await opened(app, pilot)
+        whole = ids(part)
+        assert set(whole) == set(SUSPECTS) and app.focused is part.table
+        shown = text_of(app)
+        for one in part.model.shown:
+            assert any(one.kinds[0] in line and one.id in line for line in lines_of(app)), one.id
+        first = part.model.shown[0]
+        assert "→ prune" in shown and "posterior" in shown and "6 suspects" in shown
+        await pilot.press("x")
+        await until(pilot, lambda: ids(part) == whole[1:])
+        entry = history(made)[0]
+        assert (entry.action, entry.targets, entry.reason) == ("prune", (first.id,), first.findings[0].reason)
+        await settled(pilot)
+        assert whole[1] in text_of(app) and part.table.cursor == 0
+        await pilot.press("r")
+        await until(pilot, lambda: ids(part) == whole[2:])
+        assert history(made)[0].action == "keep" and len(kept_rows(made)) == 1
+        await pilot.press("u")
+        await until(pilot, lambda: ids(part) == whole[1:])
+        await settled(pilot)
+        await pilot.press("g", "space", "space", "x")
+        await until(pilot, lambda: ids(part) == whole[3:])
+        assert history(made)[0].targets == tuple(whole[1:3]) and not part.model.marks.count
+        await settled(pilot)
+        await pilot.press("w")
+        await settled(pilot)
+        assert app.focused is demos.table and not part.display
+        await until(pilot, lambda: len(demos.model.known.pruned) == 3)
+
+    session(faulty, script, (160, 50))
+    assert len(pruned_rows(made)) == 3
+
+
+def test_many_suspects_are_accepted_after_a_question_each_with_its_own_reason(
+    faulty: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("icl_curate.tui.decisions.SMALL_CHANGE", 2)
+    made = Workspace.open(faulty)
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        part = await opened(app, pilot)
+        await pilot.press("f", *"dup", "enter")
+        await settled(pilot)
+        assert sorted(ids(part)) == ["c3", "d2"] and "2 suspects · duplicate" in text_of(app)
+        await pilot.press("f", *"all", "enter")
+        await settled(pilot)
+        await pilot.press("a", "x")
+        await until(pilot, lambda: isinstance(app.screen, Confirm))
+        await pilot.press("enter")
+        await until(pilot, lambda: not part.model.shown)
+        await settled(pilot)
+        assert "no suspects" in text_of(app)
+
+    session(faulty, script)
+    with made.read() as con:
+        reasons = {reason for (reason,) in con.execute("SELECT reason FROM decisions").fetchall()}
+    assert len(reasons) == len(SUSPECTS)
+
+
+def test_labels_that_would_vanish_are_marked(faulty: Path) -> None:
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        part = await opened(app, pilot)
+        await pilot.press("l")
+        await settled(pilot)
+        lines = [line.split() for line in lines_of(app)]
+        assert any(line[-4:] == ["rare", "1", "1", "0"] for line in lines) and "✗ rare" in text_of(app)
+        assert any(line[-4:] == ["a", "10", "3", "7"] for line in lines)
+        await pilot.press("escape")
+        assert not part.has_class("-labels") and part.display
+        await pilot.press("escape")
+        await settled(pilot)
+        assert not part.display
+
+    session(faulty, script, (120, 40))
+    session(faulty, script, (80, 24))
+
+
+def test_the_list_is_checked_once_until_the_pool_changes(faulty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checks = []
+
+    def counted(*arguments: Any) -> Any:
+        checks.append(1)
+        return find_suspects(*arguments)
+
+    monkeypatch.setattr(model_module, "find_suspects", counted)
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        part = await opened(app, pilot)
+        await pilot.press("w")
+        await settled(pilot)
+        await pilot.press("w")
+        await settled(pilot)
+        assert len(checks) == 1
+        await pilot.press("x")
+        await until(pilot, lambda: len(part.model.shown) == len(SUSPECTS) - 1)
+        await settled(pilot)
+        assert len(checks) == 1
+        await go(app, pilot, "sources")
+        await go(app, pilot, "demos")
+        assert len(checks) == 2 and len(part.model.shown) == len(SUSPECTS) - 1
+        await pilot.press("u")
+        await until(pilot, lambda: len(part.model.shown) == len(SUSPECTS))
+        await settled(pilot)
+        assert len(checks) == 3, "that row was not checked"
+
+    session(faulty, script)
+
+
+def test_leaving_ends_the_check_and_coming_back_begins_it_anew(faulty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens: list[CancelToken] = []
+    wait = threading.Event()
+
+    def slow(workspace: Workspace, settings: Settings, report: Report, cancel: CancelToken) -> Any:
+        tokens.append(cancel)
+        report(Event("labels", 3, 10))
+        while not wait.wait(0.005):
+            cancel.check()
+        return find_suspects(workspace, settings, report, cancel)
+
+    monkeypatch.setattr(model_module, "find_suspects", slow)
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        demos: Any = await go(app, pilot, "demos")
+        await pilot.press("w")
+        part = app.query_one(SuspectsList)
+        await until(pilot, lambda: "checking the pool: labels 30%" in text_of(app))
+        await pilot.press("j", "x", "r", "space", "a", "l", "l")  # nothing is there to decide on
+        await pilot.press("w")
+        await until(pilot, lambda: tokens[0].cancelled)
+        await settled(pilot)
+        assert app.focused is demos.table and not history(Workspace.open(faulty))
+        await pilot.press("w")
+        await until(pilot, lambda: len(tokens) == 2)
+        await pilot.press("4")
+        await until(pilot, lambda: tokens[1].cancelled)
+        await settled(pilot)
+        wait.set()
+        await go(app, pilot, "demos")
+        assert len(tokens) == 3 and len(part.model.shown) == len(SUSPECTS)
+        assert "interrupted" not in said(app)
+
+    session(faulty, script)
+
+
+def test_rows_of_another_tab_end_the_list(faulty: Path) -> None:
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        part = await opened(app, pilot)
+        demos: Any = app.tab
+        await pilot.press("y")
+        assert f'"id": "{ids(part)[0]}"' in app.clipboard
+        app.visit("demos").show_row("f1")  # type: ignore[attr-defined]
+        await settled(pilot)
+        assert not part.display and demos.model.rows.size == 1
+
+    session(faulty, script)
+
+
+def test_the_keys_of_the_list_are_in_help_palette_and_footer_and_can_be_changed(
+    faulty: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ICL_CURATE_CONFIG", str(faulty.parent / "config.toml"))
+    (faulty.parent / "keys.toml").write_text('[suspects]\nkeep = "K"\n')
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        titles = {command.title for command in app.get_system_commands(app.screen)}
+        assert "Demos: Suspects" in titles and "Suspects: Prune" not in titles
+        part = await opened(app, pilot)
+        assert "x Prune" in lines_of(app)[-1] and "K Keep" in lines_of(app)[-1] and "m Misl" not in lines_of(app)[-1]
+        await pilot.press("question_mark")
+        assert isinstance(app.screen, Help)
+        assert set(SuspectsList.ACTIONS) <= {action for _, _, actions in app.screen._sections for action in actions}
+        await pilot.press("escape", "r")
+        await settled(pilot)
+        assert len(part.model.shown) == len(SUSPECTS)
+        await pilot.press("4", "colon", *"Suspects: Keep")
+        await until(pilot, lambda: "Reject: keep" in text_of(app))
+        await pilot.press("enter")
+        await until(pilot, lambda: len(part.model.shown) == len(SUSPECTS) - 1)
+
+    session(faulty, script)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (40, 12), (80, 24), (200, 60)])
+def test_any_size_will_do_and_no_text_reaches_the_terminal_raw(faulty: Path, size: tuple[int, int]) -> None:
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        part = await opened(app, pilot)
+        for key in ("G", "enter", "escape", "l", "escape", "j", "k", "space", "question_mark", "escape"):
+            await pilot.press(key)
+            await settled(pilot)
+            assert is_safe(text_of(app))
+        if size[0] < 80:
+            return
+        while (at := ids(part).index("m1")) != part.table.cursor:
+            await pilot.press("j" if part.table.cursor < at else "k")
+        await settled(pilot)
+        assert "[/b]" in text_of(app) and "mojibake" in text_of(app)
+
+    session(faulty, script, size)
+
+
+def test_a_pool_pruned_to_nothing_says_so(faulty: Path) -> None:
+    decide(Workspace.open(faulty), "prune", "source", ["s"])
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await opened(app, pilot)
+        assert "the active pool is empty" in text_of(app)
+
+    session(faulty, script)
+
+
+def test_labels_suspected_in_the_sample_pool_bring_their_suggestion(support: Path) -> None:
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        part = await opened(app, pilot)
+        first = part.model.shown[0]
+        assert first.findings[0].kind == "label" and first.evidence.posterior > 0.9
+        told = " ".join(text_of(app).split())
+        assert f"relabel: {first.evidence.suggested}" in told and "label +" in told and "source +" in told
+
+    session(support, script, (160, 50))

@@ -1,0 +1,133 @@
+"""State of the list of suspects in the Demos tab: the latest check, what is left of it, its marks. No Textual."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....engine.arrays import Int64s
+from ....engine.checks.suspects import (
+    LabelCount,
+    PoolSuspects,
+    Standing,
+    Suspect,
+    find_suspects,
+    label_counts,
+)
+from ....engine.progress import CancelToken, Event, Report
+from ....engine.settings import Settings
+from ....engine.store.decisions import Action as Verb
+from ....engine.store.workspace import Workspace
+from ...widgets.demonstration import Seen
+from .model import Marks
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A check to be carried out, and the token that cancels it."""
+
+    cancel: CancelToken
+
+    def find(self, workspace: Workspace, settings: Settings, report: Report) -> PoolSuspects:
+        """The suspects. For threads."""
+        return find_suspects(workspace, settings, report, self.cancel)
+
+
+class SuspectsModel:
+    """The suspects of the latest check that are neither pruned nor kept, those of one kind if ``kind`` is set."""
+
+    def __init__(self) -> None:
+        self.found: PoolSuspects | None = None
+        self.standing: Standing | None = None
+        self.kind = ""
+        self.shown: list[Suspect] = []
+        """The suspects in the table, in its order, and their row numbers."""
+        self.rows: Int64s = np.empty(0, np.int64)
+        self.marks = Marks()
+        self.seen: Seen | None = None
+        """The demonstration in full."""
+        self.check: Check | None = None
+        """The check under way."""
+        self.progress: Event | None = None
+        self.trouble = ""
+        """Why there is no list."""
+
+    # The check.
+
+    def begin(self, again: bool) -> Check | None:
+        """A check, if one is needed and none is under way. Decisions make the list shorter and nothing else, so they
+        need a new one only if it was asked for ``again``."""
+        now, found = self.standing, self.found
+        if now is None or self.check is not None:
+            return None
+        if found is not None and not (now.key != found.key if again else now.outdates(found)):
+            return None
+        self.check, self.progress, self.trouble = Check(CancelToken()), None, ""
+        return self.check
+
+    def stop(self) -> None:
+        """Cancel the check under way."""
+        if self.check is not None:
+            self.check.cancel.cancel()
+        self.check = self.progress = None
+
+    def take(self, found: PoolSuspects) -> None:
+        """Set the result of the check."""
+        self.found, self.check, self.progress = found, None, None
+
+    def fail(self, what: str) -> None:
+        """The check, or reading the state, has failed."""
+        self.check, self.progress, self.trouble = None, None, what
+
+    # The list.
+
+    def arrange(self, cursor: int) -> int:
+        """Choose the suspects to show; returns the line of the one that was at ``cursor``, or that line."""
+        here = self.at(cursor)
+        gone = self.standing.gone if self.standing else frozenset()
+        left = [one for one in self.found.rows if one.row not in gone] if self.found else []
+        self.shown = [one for one in left if not self.kind or self.kind in one.kinds]
+        self.rows = np.array([one.row for one in self.shown], np.int64)
+        at = np.flatnonzero(self.rows == here.row) if here is not None else self.rows[:0]
+        return int(at[0]) if at.size else cursor
+
+    def at(self, line: int) -> Suspect | None:
+        """The suspect in this line."""
+        return self.shown[line] if line < len(self.shown) else None
+
+    def kinds(self) -> list[tuple[str, int]]:
+        """Kinds of the suspects that are left, with their numbers, the most frequent first."""
+        gone = self.standing.gone if self.standing else frozenset()
+        rows = self.found.rows if self.found else ()
+        return Counter(kind for one in rows if one.row not in gone for kind in one.kinds).most_common()
+
+    def labels(self) -> list[LabelCount]:
+        """Labels before and after all suspects shown are pruned; empty if the answers are not labels."""
+        if self.standing is None:
+            return []
+        return label_counts(self.standing.labels, Counter(one.evidence.output for one in self.shown))
+
+    # Marks and decisions.
+
+    def is_marked(self, line: int) -> bool:
+        """Whether the suspect in this line is marked."""
+        one = self.at(line)
+        return one is not None and one.row in self.marks
+
+    def marked(self) -> list[Suspect]:
+        """The suspects shown that are marked."""
+        return [one for one in self.shown if one.row in self.marks] if self.marks.count else []
+
+    def targets(self, line: int) -> list[Suspect]:
+        """The suspects of a decision: the marked ones, or that in this line."""
+        return self.marked() or self.shown[line : line + 1]
+
+
+def reasons(verb: Verb, targets: Sequence[Suspect]) -> list[str]:
+    """The reason of each decision, for the history."""
+    if verb == "prune":
+        return [one.reason for one in targets]
+    return [f"in review, not suspect: {', '.join(one.kinds)}" for one in targets]

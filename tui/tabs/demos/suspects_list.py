@@ -1,0 +1,277 @@
+"""Rows that may be wrong, with what speaks against them: accept, reject, and what that leaves of each label."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import ClassVar, cast
+
+import numpy as np
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal
+from textual.message import Message
+from textual.widgets import Static
+
+from ....engine.checks.suspects import PoolSuspects, Standing, standing
+from ....engine.errors import CurateError, WorkspaceError
+from ....engine.progress import Event
+from ....engine.store.browse import listed
+from ....engine.store.decisions import Action as Verb
+from ....engine.store.demonstrations import Listed
+from ...actions import Action, bindings
+from ...dialogs.choose import Choose
+from ...tab import RETRY, Part, ReviewSession
+from ...widgets.demonstration import Seen, look_up
+from ...widgets.detail import Detail
+from ...widgets.table import MOST_KEPT, LineTable
+from ...workers import BackgroundWork, later
+from .rows import LABELS, SUSPECTS, evidence_table, label_line, suspect_line, suspects_line
+from .suspects import Check, SuspectsModel, reasons
+
+PAGE = 180
+"""Lines drawn again at once after a decision: three tall screens."""
+
+BETWEEN = 0.1
+"""Seconds between two updates of the progress line."""
+
+
+class SuspectsList(Part, BackgroundWork):
+    """The list of suspects; the check starts when it is first displayed and ends when it is hidden."""
+
+    TITLE = "Suspects"
+    ABOUT = "Rows with findings of the check, or with a posterior of .5 or more, the worst first."
+    ACTIONS = (
+        Action("suspects.back", "escape", "Back", "Back to the list, then to all demonstrations"),
+        Action("suspects.mark", "space", "Mark", "Mark the suspect for the next decision"),
+        Action("suspects.mark_all", "a", "Mark all", "Mark all suspects shown, or none", footer=False),
+        Action("suspects.prune", "x", "Prune", "Accept: prune the marked suspects, or this one", "icl-curate check"),
+        Action("suspects.keep", "r", "Keep", "Reject: keep the marked suspects, or this one, for good"),
+        Action("suspects.kind", "f", "Kind", "Show suspects of one kind", "icl-curate check --kind KIND"),
+        Action("suspects.labels", "l", "Labels", "Show what would be left of each label, or the evidence"),
+        Action("suspects.read", "enter", "Read", "Read the evidence and the whole demonstration", footer=False),
+    )
+    BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
+
+    class Left(Message):
+        """The user goes back to all demonstrations."""
+
+    class Progressed(Message):
+        """The check has reached ``event``."""
+
+        bubble = False
+
+        def __init__(self, check: Check, event: Event) -> None:
+            super().__init__()
+            self.check, self.event = check, event
+
+    def __init__(self) -> None:
+        super().__init__(id="suspects")
+        self.model = SuspectsModel()
+        self._listed: dict[int, Listed] = {}
+        """Rows that were read, by number: they never change, and a decision would blank the list for a moment."""
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="suspected")
+        with Horizontal(id="suspect-halves"):
+            yield LineTable(SUSPECTS, id="suspect-table", marked=self.model.is_marked)
+            yield Detail()
+            yield LineTable(LABELS, id="labels", marked=lambda line: False)
+
+    def on_mount(self) -> None:
+        self._look_soon = later(self, 0.06, self._look)
+        self.labels.message = "the answers of this pool are not labels"
+
+    @property
+    def review(self) -> ReviewSession:
+        return cast(ReviewSession, self.app)
+
+    @property
+    def table(self) -> LineTable:
+        return self.query_one("#suspect-table", LineTable)
+
+    @property
+    def labels(self) -> LineTable:
+        return self.query_one("#labels", LineTable)
+
+    # The check.
+
+    def on_show(self) -> None:
+        self.look_again(anew=True)
+
+    def on_hide(self) -> None:
+        self.forget("check")
+        self.model.stop()
+
+    def on_unmount(self) -> None:
+        self.model.stop()
+
+    def look_again(self, anew: bool = False) -> None:
+        """The workspace may have changed. ``anew``: check again also after mere decisions."""
+
+        def read() -> Standing:
+            return standing(self.review.opened(), self.review.settings())
+
+        def stood(now: Standing) -> None:
+            self.model.standing, self.model.trouble = now, ""
+            if self.display and (check := self.model.begin(anew)):
+                self._carry_out(check)
+            self._draw()
+
+        self.in_thread("standing", read, stood)
+
+    def _carry_out(self, check: Check) -> None:
+        last = 0.0
+
+        def report(event: Event) -> None:
+            nonlocal last
+            now = time.monotonic()
+            if now - last >= BETWEEN:
+                last = now
+                self.post_message(self.Progressed(check, event))
+
+        def work() -> PoolSuspects:
+            return check.find(self.review.opened(), self.review.settings(), report)
+
+        def found(suspects: PoolSuspects) -> None:
+            self.model.take(suspects)
+            self.look_again()
+
+        self.in_thread("check", work, found)
+
+    def on_suspects_list_progressed(self, message: Progressed) -> None:
+        if message.check is self.model.check:
+            self.model.progress = message.event
+            self._tell()
+
+    def failed(self, kind: str, error: CurateError) -> None:
+        if kind not in {"standing", "check"}:
+            super().failed(kind, error)
+            return
+        self.model.fail(f"{error.what}: {error.fix}" if error.fix else error.what)
+        self._draw()
+        if isinstance(error, WorkspaceError):
+            self.set_timer(RETRY, self.look_again)
+
+    # The list.
+
+    def _draw(self) -> None:
+        model, table = self.model, self.table
+        cursor = model.arrange(table.cursor)
+        table.message = "checking …" if model.check else "" if model.trouble else "no suspects"
+        table.size_to(len(model.shown))
+        table.cursor = cursor
+        first = max(0, round(table.scroll_y) - table.size.height)
+        known = takewhile(lambda one: one.row in self._listed, model.shown[first : first + PAGE])
+        table.put(first, [suspect_line(self._listed[one.row], one) for one in known])
+        self.labels.fill([label_line(count) for count in model.labels()])
+        self._tell()
+        self._look_soon()
+
+    def _tell(self) -> None:
+        self.query_one("#suspected", Static).update(suspects_line(self.model))
+
+    @on(LineTable.Wanted, "#suspect-table")
+    def _page(self, event: LineTable.Wanted) -> None:
+        event.stop()
+        shown, first, last = self.model.shown, event.index, event.last
+        rows = self.model.rows[first:last]
+
+        def put(page: Sequence[Listed]) -> None:
+            if len(self._listed) > MOST_KEPT:
+                self._listed.clear()
+            self._listed.update((row.row, row) for row in page)
+            if shown is self.model.shown:
+                self.table.put(first, [suspect_line(row, one) for row, one in zip(page, shown[first:], strict=False)])
+
+        self.in_thread("page", lambda: listed(self.review.opened(), rows, np.empty(0, np.int64)), put)
+
+    @on(LineTable.Moved)
+    def _moved(self, event: LineTable.Moved) -> None:
+        event.stop()
+        if event.table is self.table:
+            self._look_soon()
+
+    def _look(self) -> None:
+        one = self.model.at(self.table.cursor)
+        if one is None:
+            self._looked(None)
+        else:
+            self.in_thread("detail", lambda: look_up(self.review.opened(), one.row, None), self._looked)
+
+    def _looked(self, seen: Seen | None) -> None:
+        one = self.model.at(self.table.cursor)
+        self.model.seen = seen
+        self.query_one(Detail).tell(seen, evidence_table(one) if one and seen else None)
+
+    # Actions.
+
+    @on(LineTable.Chosen)
+    def _chosen(self, event: LineTable.Chosen) -> None:
+        event.stop()
+        if event.table is self.table:
+            self.action_read()
+
+    def action_read(self) -> None:
+        self.remove_class("-labels")
+        self.add_class("-reading")
+        self.call_after_refresh(self.query_one(Detail).focus)
+
+    def action_back(self) -> None:
+        if self.table.has_focus and not self.has_class("-labels"):
+            self.post_message(self.Left())
+        self.remove_class("-reading", "-labels")
+        self.table.focus()
+
+    def action_labels(self) -> None:
+        self.remove_class("-reading")
+        self.toggle_class("-labels")
+        self.table.focus()
+
+    def action_kind(self) -> None:
+        kinds = self.model.kinds()
+        options = [("all", ""), *((kind, f"{count:,}") for kind, count in kinds)]
+        names = [name if at else "" for at, (name, _) in enumerate(options)]
+
+        def taken(at: int | None) -> None:
+            if at is not None:
+                self.model.kind = names[at]
+                self._draw()
+
+        now = names.index(self.model.kind) if self.model.kind in names else 0
+        self.app.push_screen(Choose("Kind", options, now), taken)
+
+    def action_mark(self) -> None:
+        at = self.table.cursor
+        if self.model.at(at) is not None:
+            self.model.marks.switch(self.model.rows[at : at + 1])
+            self._show_marks()
+            self.table.cursor += 1
+
+    def action_mark_all(self) -> None:
+        if len(self.model.rows):
+            self.model.marks.switch(self.model.rows)
+            self._show_marks()
+
+    def _show_marks(self) -> None:
+        self.table.redraw()
+        self._tell()
+
+    def action_prune(self) -> None:
+        self._decide("prune")
+
+    def action_keep(self) -> None:
+        self._decide("keep")
+
+    def _decide(self, verb: Verb) -> None:
+        targets = self.model.targets(self.table.cursor)
+        if not targets:
+            return
+
+        def clear() -> None:
+            self.model.marks.clear()
+            self._show_marks()
+
+        self.review.decide(verb, "demonstration", [one.id for one in targets], reasons(verb, targets), clear)
