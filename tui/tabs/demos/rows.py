@@ -12,6 +12,7 @@ from ....engine.pool.display import display_line
 from ....engine.ranker.browse import DemosQuery, FoundRows
 from ....engine.ranker.ledger import LedgerEntry
 from ....engine.store.demonstrations import Listed
+from ....render.checks import PARTS
 from ...widgets.lines import Column, Line
 from .model import STATE_NAMES, DemosModel
 from .suspects import SuspectsModel
@@ -90,13 +91,6 @@ LABELS = [
     Column("suspects", "suspects", 8, right=True, sortable=False),
     Column("left", "left", 7, right=True, sortable=False),
 ]
-KNOWN_FROM = {
-    "label": "the label against classifiers trained without the row",
-    "trials": "answers with this row as the only demonstration",
-    "flips": "answers before and after it was added to a prompt",
-    "source": "all rows of its source",
-}
-"""What each part of the posterior is known from."""
 
 
 def suspects_line(model: SuspectsModel) -> Text:
@@ -144,11 +138,8 @@ def evidence_table(one: Suspect) -> Table:
     table.add_row(Text("posterior", "warn"), _share(one.evidence.posterior), posterior)
     for name, value in sorted(one.evidence.parts.items(), key=lambda part: -abs(part[1])):
         style = "bad" if value > 0.05 else "good" if value < -0.05 else "muted"
-        told = Text(KNOWN_FROM.get(name, ""), "muted")
+        told = Text(PARTS[name].format(**one.evidence.counts), "muted")
         table.add_row(Text(f"  {name}"), Text(f"{value:+.1f}", style), told)
-    if one.evidence.counts:
-        counts = ", ".join(f"{name} {count:,}" for name, count in one.evidence.counts.items())
-        table.add_row("", "", Text(counts, "muted"))
     return table
 
 
