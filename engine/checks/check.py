@@ -8,15 +8,14 @@ from collections.abc import Collection, Iterator, Sequence
 import numpy as np
 
 from ..arrays import Float32s, Int64s
-from ..errors import UsageError
 from ..pool.records import Demonstration
 from ..progress import CancelToken, Report, silent
-from ..retrieval.view import PoolView
 from ..settings import Settings
 from ..store.decisions import kept_rows
-from ..store.demonstrations import fetch, groups, leaks, similarities
+from ..store.demonstrations import leaks, similarities
 from ..store.workspace import Workspace
-from .labels import FOLDS, Judged, judge_labels
+from .active import ActivePool
+from .labels import FOLDS, Judged
 from .outliers import far_rows
 from .repeats import leak_findings, repeat_findings
 from .results import KINDS, REVIEW, CheckReport, Finding, Kind, finding
@@ -30,17 +29,19 @@ def check_pool(
     report: Report = silent,
     cancel: CancelToken | None = None,
     also_kept: bool = False,
+    pool: ActivePool | None = None,
 ) -> CheckReport:
     """Check the active pool for the given ``kinds``; no LLM is called and nothing is encoded. Rows that the curator
-    decided to keep are left out, unless ``also_kept``. Raises `UsageError` if the pool is empty, `Cancelled` between
-    steps."""
-    view = PoolView(workspace, settings, report, cancel)
-    rows = fetch(workspace, view.rows)
-    repeated = groups(workspace)[view.rows]
+    decided to keep are left out, unless ``also_kept``; ``pool`` is one that was read before. Raises `UsageError` if the
+    pool is empty, `Cancelled` between steps."""
+    pool = pool or ActivePool(workspace, settings, report, cancel)
+    view, rows, repeated = pool.view, pool.rows, pool.repeated
     notes: list[str] = []
     found: list[Finding] = []
-    vectors = _vectors(view, notes) if {"label", "conflict", "outlier"} & set(kinds) else None
-    judged = _judged(view, rows, repeated, vectors, kinds, notes)
+    vectors = pool.vectors if {"label", "conflict", "outlier"} & set(kinds) else None
+    if pool.fault is not None:
+        notes.append(f"labels and outliers not looked for: {pool.fault.what}; {pool.fault.fix}")
+    judged = _judged(pool, kinds, notes) if {"label", "conflict"} & set(kinds) else None
     if judged and "label" in kinds:
         found += label_findings(rows, judged)
     if {"conflict", "duplicate"} & set(kinds):
@@ -68,32 +69,16 @@ def _without_kept(workspace: Workspace, found: list[Finding], notes: list[str]) 
     return left
 
 
-def _vectors(view: PoolView, notes: list[str]) -> Float32s | None:
-    try:
-        return view.vectors(view.rows)
-    except UsageError as error:
-        notes.append(f"labels and outliers not looked for: {error.what}; {error.fix}")
+def _judged(pool: ActivePool, kinds: Collection[Kind], notes: list[str]) -> Judged | None:
+    """Label quality, if the pool has labels and vectors."""
+    if pool.vectors is None:
         return None
-
-
-def _judged(
-    view: PoolView,
-    rows: Sequence[Demonstration],
-    repeated: Int64s,
-    vectors: Float32s | None,
-    kinds: Collection[Kind],
-    notes: list[str],
-) -> Judged | None:
-    """Label quality, if the pool has labels and a kind that needs them is checked."""
-    if vectors is None or not {"label", "conflict"} & set(kinds):
-        return None
-    if view.task.kind != "labels":
-        if "label" in kinds:
-            notes.append(f"labels not looked for: the task is {view.task.kind}")
-        return None
-    judged = judge_labels(vectors, [row.output for row in rows], repeated, view.report, view.cancel)
-    unjudged = len(rows) if judged is None else int(np.count_nonzero(judged.labels < 0))
-    if unjudged and "label" in kinds:
+    judged = pool.judged
+    if "label" not in kinds:
+        return judged
+    if pool.view.task.kind != "labels":
+        notes.append(f"labels not looked for: the task is {pool.view.task.kind}")
+    elif unjudged := len(pool.rows) if judged is None else int(np.count_nonzero(judged.labels < 0)):
         notes.append(f"{unjudged:,} labels not judged: their classes have fewer than {FOLDS} rows of their own")
     return judged
 

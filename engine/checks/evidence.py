@@ -23,9 +23,9 @@ from ..retrieval.view import PoolView
 from ..settings import Settings
 from ..store import answers, ledger, trials
 from ..store.answers import RowAnswers
-from ..store.demonstrations import fetch, groups
 from ..store.workspace import Workspace
-from .labels import Judged, judge_labels
+from .active import ActivePool
+from .labels import Judged
 from .posterior import Fitted, Kind, fit, graded_kind, label_kind, trial_kind
 
 SURE = 0.9
@@ -92,15 +92,21 @@ class Found:
 
 
 def row_evidence(
-    workspace: Workspace, settings: Settings, report: Report = silent, cancel: CancelToken | None = None
+    workspace: Workspace,
+    settings: Settings,
+    report: Report = silent,
+    cancel: CancelToken | None = None,
+    pool: ActivePool | None = None,
 ) -> PoolEvidence:
-    """The evidence of all rows of the active pool; no LLM is called and nothing is encoded. Raises `UsageError` if the
-    pool is empty, `Cancelled` between steps."""
-    view = PoolView(workspace, settings, report, cancel)
-    rows = fetch(workspace, view.rows)
+    """The evidence of all rows of the active pool; no LLM is called and nothing is encoded. ``pool`` is one that was
+    read before. Raises `UsageError` if the pool is empty, `Cancelled` between steps."""
+    pool = pool or ActivePool(workspace, settings, report, cancel)
+    view, rows = pool.view, pool.rows
     sources = np.unique(np.array([row.source for row in rows], object), return_inverse=True)[1]
     notes: list[str] = []
-    judged = _judged(view, rows, notes)
+    judged = pool.judged
+    if pool.fault is not None:
+        notes.append(f"labels not judged: {pool.fault.what}; {pool.fault.fix}")
     known: dict[str, Found] = {}
     if judged is not None:
         known["label"] = Found(label_kind(judged.probabilities, judged.labels, sources), {})
@@ -130,18 +136,6 @@ def own_odds(judged: Judged) -> Float64s:
     found = np.full(len(judged.labels), np.nan)
     found[places] = np.log(own) - np.log1p(-own)
     return np.where(np.isnan(found), np.median(found[places]), found)
-
-
-def _judged(view: PoolView, rows: Sequence[Demonstration], notes: list[str]) -> Judged | None:
-    if view.task.kind != "labels":
-        return None
-    try:
-        vectors = view.vectors(view.rows)
-    except UsageError as error:
-        notes.append(f"labels not judged: {error.what}; {error.fix}")
-        return None
-    repeated = groups(view.workspace)[view.rows]
-    return judge_labels(vectors, [row.output for row in rows], repeated, view.report, view.cancel)
 
 
 def _trials(found: trials.Trials, rows: Int64s, quality: Float64s | None) -> Found:

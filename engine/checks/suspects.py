@@ -16,6 +16,7 @@ from ..store.browse import pruned_rows
 from ..store.decisions import kept_rows
 from ..store.demonstrations import active_labels, active_rows, workspace_fingerprint
 from ..store.workspace import Workspace
+from .active import ActivePool
 from .check import check_pool
 from .evidence import RowEvidence, row_evidence
 from .results import Finding
@@ -87,8 +88,9 @@ def find_suspects(
     curator kept are among the suspects: `Standing` says which to show. Raises `UsageError` if the pool is empty,
     `Cancelled` between steps."""
     key, checked = state_key(workspace, settings), active_rows(workspace)
-    found = check_pool(workspace, settings, report=report, cancel=cancel, also_kept=True)
-    known = row_evidence(workspace, settings, report, cancel)
+    pool = ActivePool(workspace, settings, report, cancel)
+    found = check_pool(workspace, settings, report=report, cancel=cancel, also_kept=True, pool=pool)
+    known = row_evidence(workspace, settings, report, cancel, pool)
     findings: dict[int, list[Finding]] = defaultdict(list)
     for one in found.rows:
         findings[one.row].append(one)

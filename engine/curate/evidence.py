@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import numpy as np
 
+from ..checks.active import ActivePool
 from ..checks.check import check_pool
 from ..checks.evidence import row_evidence
 from ..checks.results import Kind
@@ -34,13 +35,14 @@ def gather(
     ``train sources``, or by the share of rows that `check` does not suspect before the first; ``posterior`` replaces
     that of `row_evidence`. Raises `UsageError` if the pool is empty."""
     rows, sources = active_sources(workspace)
-    found = check_pool(workspace, settings, SUSPICIOUS, report, cancel)
+    pool = ActivePool(workspace, settings, report, cancel)
+    found = check_pool(workspace, settings, SUSPICIOUS, report, cancel, pool=pool)
     suspected = np.array(list(dict.fromkeys(one.row for one in found.rows if one.prunes)), np.int64)
     reliability, ranked_by = trials.weights(workspace, "reliability"), "reliability"
     if not reliability:
         reliability, ranked_by = unsuspected_shares(rows, sources, suspected), "share of rows that are not suspected"
     if posterior is None:
-        known = row_evidence(workspace, settings, report, cancel)
+        known = row_evidence(workspace, settings, report, cancel, pool)
         posterior = {row.row: row.posterior for row in known.rows} if known.kinds else None
     voted_out: tuple[str, ...] = ()
     with suppress(UsageError):  # no trials, or those of fewer queries than folds
