@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from factories.commands import SAMPLE, Run, run_command
 from factories.copies import VARIABLE, made_once
-from factories.vectors import keep_vectors
+from factories.vectors import compute_vectors, keep_vectors
 
 MEMORY = Path("/dev/shm")
 ROOM = 6 << 30
@@ -22,7 +22,7 @@ ROOM = 6 << 30
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # the process that starts the workers
         in_memory = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM and not config.option.basetemp
-        os.environ[VARIABLE] = tempfile.mkdtemp(prefix="icl-curate-tests-", dir=MEMORY if in_memory else None)
+        os.environ[VARIABLE] = tempfile.mkdtemp(prefix="icl-", dir=MEMORY if in_memory else None)
         if in_memory:  # a database waits for the disk at every commit, which is most of the time of tests that store
             os.environ["TMPDIR"] = os.environ[VARIABLE]
             tempfile.tempdir = None
@@ -73,7 +73,9 @@ def _indexed_support() -> Path:
         test=(str(support / "test.jsonl"),),
         encoder="all-MiniLM-L6-v2",
     )
-    return made_once("support", lambda folder: index_pool(Workspace.create(folder / "w"), plan)) / "w"
+    with pytest.MonkeyPatch.context() as patch:
+        compute_vectors(patch.setattr)  # all texts together, as the command does
+        return made_once("support", lambda folder: index_pool(Workspace.create(folder / "w"), plan)) / "w"
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import betaln, expit, logit, softmax
 
 from ..arrays import Bools, Float64s, Int64s
 
@@ -72,6 +71,8 @@ class Fitted:
 
 def fit(sources: Int64s, kinds: Mapping[str, Kind]) -> Fitted:
     """The posterior of rows with ``sources`` (n,), indices from 0."""
+    from scipy.special import expit
+
     bad = np.full(len(sources), SHARE)
     prior = source_prior(bad, sources)
     parts = {name: kind(None) for name, kind in kinds.items()}
@@ -86,6 +87,8 @@ def fit(sources: Int64s, kinds: Mapping[str, Kind]) -> Fitted:
 
 def source_prior(bad: Float64s, sources: Int64s) -> Float64s:
     """Log odds (n,) of a row being bad by the other rows of its source."""
+    from scipy.special import betaln, logit
+
     if not len(bad):
         return np.empty(0)
     n = np.bincount(sources).astype(np.float64)
@@ -139,6 +142,8 @@ def label_kind(probabilities: Float64s, labels: Int64s, sources: Int64s) -> Kind
 def sharpened(probabilities: Float64s, labels: Int64s) -> Float64s:
     """Probabilities (n, classes) raised to the power under which the ``labels`` are most likely, some share of them
     being wrong, and mixed with `FLOOR` of equal shares."""
+    from scipy.special import softmax
+
     logs = np.log(np.maximum(probabilities, LEAST))
     classes = probabilities.shape[1]
     part = np.linspace(0, len(labels) - 1, min(len(labels), MOST_FITTED)).astype(np.int64)
@@ -188,6 +193,8 @@ def trial_kind(count: int, rows: Int64s, hits: Bools, features: Float64s | None 
     none. Trials of one row are alike for other reasons than its class: their sum is divided by
     1 + (trials − 1) ρ, ρ being the correlation of what the classes leave unexplained.
     """
+    from scipy.special import expit
+
     x = np.ones((len(rows), 1)) if features is None else np.column_stack([np.ones(len(rows)), features])
     x[:, 1:] -= x[:, 1:].mean(axis=0) if len(rows) else 0.0
     y = hits.astype(np.float64)
@@ -224,6 +231,8 @@ def correlation(rows: Int64s, tried: Int64s, hits: Float64s, expected: Float64s)
 def logistic(x: Float64s, y: Float64s, weights: Float64s, offset: Float64s, penalty: Float64s) -> Float64s:
     """Coefficients (f,) of a logistic regression of y (t,) on x (t, f) with row ``weights``, by Newton's method;
     ``penalty`` (f,) is the precision of each coefficient's normal prior about 0."""
+    from scipy.special import expit
+
     found = np.zeros(x.shape[1])
     for _ in range(25):
         p = expit(offset + x @ found)

@@ -189,7 +189,7 @@ def test_room_made_in_time_lets_the_asking_go_on(small_disk: Path, monkeypatch: 
 
 def test_a_workspace_that_is_gone_is_one_line(tmp_path: Path) -> None:
     workspace = Workspace.create(tmp_path / "w")
-    with Server(delay=0.02) as server:
+    with Server(delay=0.05) as server:
         with pytest.raises(WorkspaceError, match=r"answers? could not be saved") as caught:
             _ask(server, workspace, _once_ten(lambda: shutil.rmtree(workspace.path)))
         assert "\n" not in caught.value.what
