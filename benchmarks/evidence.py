@@ -61,9 +61,7 @@ class Workspace:
 def support(workspace: Workspace) -> dict[str, str]:
     """Methods on the pool as it came and without its worst sources; what `train sources` sees."""
     workspace.index("support")
-    for row in workspace.run("sources")["sources"]:
-        if not row["kept"]:  # from an earlier run that was stopped
-            workspace.run("restore", "--source", row["source"])
+    restore(workspace)  # after a run that was stopped
     names = ("-m", ",".join(METHODS), "-n", 60, "--seeds", 1)
     before = workspace.ask("evaluate", *names)
     trained = workspace.ask("train", "sources", "--depth", 10, "-n", 40)
@@ -72,6 +70,8 @@ def support(workspace: Workspace) -> dict[str, str]:
         workspace.run("prune", "--source", source)
     after = workspace.ask("evaluate", *names)
     methods = [[name, *accuracy(before["methods"][name]), *accuracy(after["methods"][name])] for name in METHODS]
+    rows = [json.loads(line) for line in (SAMPLE / "support" / "truth_rows.jsonl").read_text().splitlines()]
+    ways = curated(workspace, [row["id"] for row in rows if not row["correct"]], ("dense",), 60, 5, (60, 200))
     truth = json.loads((SAMPLE / "support" / "truth.json").read_text())["sources"]
     sources = [
         [row["source"], f"{truth[row['source']]['wrong_share']:.0%}", f"{row['reliability']:.3f}", f"{row['hits']:,}"]
@@ -85,6 +85,7 @@ def support(workspace: Workspace) -> dict[str, str]:
             methods,
             f"{calls:,} requests in all three runs",
         ),
+        "curation": ways,
         "sources": table(["source", "wrong labels", "reliability", "answers"], sources),
     }
 
@@ -94,6 +95,57 @@ def facts(workspace: Workspace) -> dict[str, str]:
     workspace.index("facts")
     done = workspace.ask("calibrate", "--split", "validation", "-n", 24, "--rounds", 3)
     return {"rounds": rounds_table(done)}
+
+
+def curated(
+    workspace: Workspace, wrong: Sequence[str], methods: Sequence[str], queries: int, k: int, limits: Sequence[int]
+) -> str:
+    """What each way of curating gains on the first test queries, and how much of the gap to the pool's right rows it
+    closes. ``wrong``: ids of the rows with a wrong label, which no user knows; ``limits``: how many validation queries
+    to tune on. Sources have been trained before."""
+    shown = ("-m", ",".join(methods), "-n", queries, "--seeds", 1, "-k", k)
+    tune = ("prune", "--tune", "-m", "dense", "-k", k, "--llm", workspace.spec)
+    ways: dict[str, tuple[object, ...]] = {
+        "as it came": (),
+        "`check --accept label`": ("check", "--accept", "label"),
+        "`prune --tune --by vote`": ("prune", "--tune", "--by", "vote", "-k", k),
+        "`prune --suspects`": ("prune", "--suspects"),
+        **{f"`prune --tune -n {limit}`": (*tune, "-n", limit) for limit in limits},
+        "only true rows": ("prune", *(f"--demo={name}" for name in wrong)),
+    }
+    restore(workspace)
+    figures, calls, rows = {}, {}, {}
+    for name, words in ways.items():
+        done = workspace.run(*words) if words else {}
+        calls[name] = (done.get("confirmed") or {}).get("calls")
+        rows[name] = workspace.run("status")["active"]
+        figures[name] = workspace.ask("evaluate", *shown)["methods"]
+        restore(workspace)
+    ends = [figures[name][methods[-1]]["accuracy"] for name in ("as it came", "only true rows")]
+    told = [
+        [
+            name,
+            f"{rows[name]:,}",
+            *(cell for method in methods for cell in accuracy(found[method])),
+            closed(found[methods[-1]]["accuracy"], *ends),
+            calls[name] or "–",
+        ]
+        for name, found in figures.items()
+    ]
+    heads = ["pool", "rows", *(head for method in methods for head in (method, "95 %")), "gap closed", "requests"]
+    return table(heads, told)
+
+
+def closed(reached: float, dirty: float, clean: float) -> str:
+    """The share of the gap between the dirty and the clean pool that is closed."""
+    return f"{(reached - dirty) / (clean - dirty):.0%}" if clean > dirty else "–"
+
+
+def restore(workspace: Workspace) -> None:
+    """Undo all decisions, those of a run that was stopped as well."""
+    for row in workspace.run("history", "-n", 1000)["history"]:
+        if row["action"] != "undo" and not row["undone"]:
+            workspace.run("prune", "--undo")
 
 
 PARTS: Mapping[str, Callable[[Workspace], dict[str, str]]] = {"support": support, "facts": facts}

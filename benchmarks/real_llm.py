@@ -7,6 +7,7 @@ options, context). WORK keeps the workspaces: a run that was stopped goes on whe
 
 - ``banking77``: 15 intents from six sources: two clean, three with 30, 60 and 90 % wrong labels, one off topic. Each
   method on the pool as it came, without its three worst sources, and on its true rows; what training sees.
+- ``curation``: the same pool curated by each command, against its true rows.
 - ``commonsenseqa``, ``pubmedqa``: does the LLM answer them above chance, and do demonstrations help?
 - ``hotpotqa``: calibration over ten documents.
 - ``usable``: how many generated replies can be read as an answer, by kind of task.
@@ -21,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evidence import SAMPLE, Workspace, accuracy, rounds_table, table
+from evidence import SAMPLE, Workspace, accuracy, curated, restore, rounds_table, table
 
 INTENTS = 15
 NOISE = {"clean_a": 0.0, "clean_b": 0.0, "third_wrong": 0.3, "most_wrong": 0.6, "nearly_all_wrong": 0.9}
@@ -117,12 +118,21 @@ def usable(pools: Path, workspace: Workspace) -> Iterable[str]:
     yield table(["task", "method", "usable replies", "accuracy", "95 %"], rows)
 
 
+def curation(pools: Path, workspace: Workspace) -> Iterable[str]:
+    """The noisy intents of ``banking77``, curated in each way; goes on in the workspace of that part."""
+    here = Workspace(workspace.folder.parent, "banking77", workspace.spec, workspace.dtype)
+    rows = read(workspace.folder.parent / "banking77-files" / "pool.jsonl")
+    wrong = [row["id"] for row in rows if row["output"] != row["truth"]]
+    yield curated(here, wrong, ("dense",), 100, SHOTS, (60,))
+
+
 PARTS: Mapping[str, Callable[[Path, Workspace], Iterable[str]]] = {
     "banking77": banking77,
     "commonsenseqa": options("commonsenseqa", 2000, 5, 100),
     "pubmedqa": options("pubmedqa", 400, 2, 60),
     "hotpotqa": hotpotqa,
     "usable": usable,
+    "curation": curation,
 }
 
 
@@ -170,13 +180,6 @@ def compare(workspace: Workspace, methods: Sequence[str]) -> Mapping[str, Any]:
     found = workspace.ask("evaluate", "-m", ",".join(methods), "-n", 100, "--seeds", 1, "-k", SHOTS)
     figures: Mapping[str, Any] = found["methods"]
     return figures
-
-
-def restore(workspace: Workspace) -> None:
-    """Undo all decisions, those of a run that was stopped as well."""
-    for row in workspace.run("history", "-n", 100)["history"]:
-        if not row["undone"]:
-            workspace.run("prune", "--undo")
 
 
 def methods_table(runs: Mapping[str, Mapping[str, Any]], methods: Sequence[str]) -> str:
