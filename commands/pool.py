@@ -121,7 +121,7 @@ def demos(
         bool, typer.Option("--suspects", help="Active demonstrations by how likely they hurt, with the evidence.")
     ] = False,
     flips: Annotated[str | None, typer.Option(help="Show the answer flips of the demonstration with this id.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", help="Maximum number of rows to show.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Maximum number of rows to show.")] = 20,
     after: Annotated[int, typer.Option(help="Start after this row number.")] = -1,
     as_json: JsonOption = False,
 ) -> None:
