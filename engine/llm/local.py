@@ -90,6 +90,8 @@ class Worker:
                 self._thread = threading.Thread(target=_work, args=(self._jobs,), name=self._name, daemon=True)
                 _threads.add(self._thread)
                 self._thread.start()
+                # a backend that no one closed: at the end of the process its idle thread would pass for a computing one
+                weakref.finalize(self, self._jobs.put, None)
             self._jobs.put(job)
 
 
