@@ -71,3 +71,9 @@ def test_holm_is_the_textbook_procedure(p_values: list[float]) -> None:
                 break
             rejected += 1
         assert sum(p <= alpha for p in adjusted) == rejected
+
+
+def test_seeds_on_one_side_only_are_compared_by_bootstrap() -> None:
+    rights, means = np.array([0.0, 1.0, 1.0, 0.0]), np.array([0.5, 1.0, 0.5, 0.0])
+    assert compare(rights, means, 0).test == compare(means, rights, 0).test == "bootstrap"
+    assert compare(rights, 1 - rights, 0).test == "mcnemar"

@@ -109,3 +109,13 @@ def test_pauses_grow_and_honour_the_server(attempt: int, wish: float | None) -> 
         assert seconds <= 0.5 * 2 ** (attempt - 1)
     else:
         assert wish <= seconds <= wish + 1.0
+
+
+def test_a_budget_counts_from_nothing_what_was_answered_and_what_was_lost() -> None:
+    budget = Budget(price=Price(1e6, 2e6))
+    for answer in (Answer("yes", tokens_in=3, tokens_out=1), Answer("no", tokens_in=4, tokens_out=2), None):
+        held = budget.reserve(5, 5)
+        assert held is not None
+        budget.settle(held, answer)
+    assert (budget.calls, budget.tokens_in, budget.tokens_out) == (3, 7, 3)
+    assert budget.cost == pytest.approx((7 + 2 * 3) + (5 + 2 * 5))
