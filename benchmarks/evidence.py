@@ -39,14 +39,18 @@ class Workspace:
     def __init__(self, folder: Path, name: str, spec: str, dtype: str = "float32") -> None:
         self.folder, self.name, self.spec, self.dtype = folder / name, name, spec, dtype
 
-    def run(self, *arguments: object) -> dict[str, Any]:
-        """A command's JSON object; without the LLM if the command does not take one."""
+    def tried(self, *arguments: object) -> tuple[int, dict[str, Any]]:
+        """A command's exit code and its JSON object, which tells the error if there is one."""
         command = [sys.executable, "-m", "icl_curate.cli", *map(str, arguments), "-w", str(self.folder), "--json"]
         environment = os.environ | {"ICL_CURATE_DTYPE": self.dtype}
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-        if done.returncode:
-            sys.exit(f"{' '.join(command[3:])}\n{done.stderr[-2000:]}")
-        found: dict[str, Any] = json.loads(done.stdout)
+        return done.returncode, json.loads(done.stdout or done.stderr.strip().splitlines()[-1])
+
+    def run(self, *arguments: object) -> dict[str, Any]:
+        """A command's JSON object; without the LLM if the command does not take one."""
+        code, found = self.tried(*arguments)
+        if code:
+            sys.exit(f"{' '.join(map(str, arguments))}\n{found}")
         return found
 
     def index(self, world: str) -> None:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evidence import SAMPLE, Workspace, accuracy, curated, restore, rounds_table, table
+from evidence import Workspace, accuracy, curated, restore, rounds_table, table
 
 INTENTS = 15
 NOISE = {"clean_a": 0.0, "clean_b": 0.0, "third_wrong": 0.3, "most_wrong": 0.6, "nearly_all_wrong": 0.9}
@@ -106,11 +106,14 @@ def usable(pools: Path, workspace: Workspace) -> Iterable[str]:
     files = workspace.folder.parent / "usable-files"
     write(files / "commonsenseqa.jsonl", read(pools / "commonsenseqa" / "train.jsonl")[:500])
     options = (files / "commonsenseqa.jsonl", f"--test={pools / 'commonsenseqa' / 'test.jsonl'}")
-    worlds = {"labels": sample("support"), "options": options, "open": sample("facts")}
+    worlds = {"labels": "support", "options": "", "open": "facts"}
     rows = []
-    for kind, words in worlds.items():
+    for kind, world in worlds.items():
         here = Workspace(workspace.folder, kind, workspace.spec, workspace.dtype)
-        here.run("index", *words)
+        if world:
+            here.index(world)
+        else:
+            here.run("index", *options)
         found = here.ask("evaluate", "-m", "zero,dense", "-n", 40, "--seeds", 1, "-k", 3, "--answers", "generate")
         for method, row in found["methods"].items():
             share = 1 - row["unusable"] / max(row["calls"] + row["cached_calls"], 1)
@@ -134,12 +137,6 @@ PARTS: Mapping[str, Callable[[Path, Workspace], Iterable[str]]] = {
     "usable": usable,
     "curation": curation,
 }
-
-
-def sample(world: str) -> tuple[object, ...]:
-    """What `index` reads of a world of the sample data."""
-    base = SAMPLE / world
-    return (*sorted((base / "pool").glob("*.jsonl")), f"--test={base / 'test.jsonl'}")
 
 
 def noisy_intents(pools: Path, files: Path, seed: int = 0) -> dict[str, float]:

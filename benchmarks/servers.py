@@ -9,7 +9,6 @@ The server's packages are installed into build/servers, once. It listens on 127.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import socket
 import subprocess
@@ -23,8 +22,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from evidence import Workspace
+
 ROOT = Path(__file__).resolve().parents[1]
-SAMPLE = ROOT / "sample_data"
 PATIENCE = 300
 """Seconds until a server has to answer."""
 
@@ -97,26 +97,9 @@ def answers(url: str) -> bool:
     return True
 
 
-def run(folder: Path, *arguments: object) -> tuple[int, dict[str, Any]]:
-    """Exit code and JSON object of a command."""
-    words = [sys.executable, "-m", "icl_curate.cli", *map(str, arguments), "-w", str(folder), "--json"]
-    environment = os.environ | {"OPENAI_API_KEY": "none", "ICL_CURATE_DTYPE": "float32"}
-    done = subprocess.run(words, capture_output=True, text=True, env=environment, check=False)
-    return done.returncode, json.loads(done.stdout or done.stderr.strip().splitlines()[-1])
-
-
-def indexed(folder: Path, world: str) -> Path:
-    base = SAMPLE / world
-    splits = ("--validation", base / "validation.jsonl", "--test", base / "test.jsonl")
-    code, found = run(folder / world, "index", *sorted((base / "pool").glob("*.jsonl")), *splits)
-    if code:
-        sys.exit(str(found))
-    return folder / world
-
-
-def tried(support: Path, facts: Path, llm: Sequence[object]) -> None:
+def tried(support: Workspace, facts: Workspace, llm: Sequence[object]) -> None:
     """Every command that asks, in short."""
-    commands: dict[str, tuple[Path, tuple[object, ...]]] = {
+    commands: dict[str, tuple[Workspace, tuple[object, ...]]] = {
         "llm check": (support, ("llm", "check")),
         "preview --answer": (support, ("preview", "where is my parcel", "-m", "bm25", "-k", 2, "--answer")),
         "evaluate": (support, ("evaluate", "-m", "zero,dense", "-n", QUERIES, "-k", 3)),
@@ -125,7 +108,7 @@ def tried(support: Path, facts: Path, llm: Sequence[object]) -> None:
     }
     for name, (workspace, words) in commands.items():
         begun = time.monotonic()
-        code, found = run(workspace, *words, *llm)
+        code, found = workspace.tried(*words, *llm)
         print(f"{name:18} exit {code}, {time.monotonic() - begun:5.1f} s: {told(name, found)}", flush=True)
 
 
@@ -150,9 +133,9 @@ def compared(facts: Path, specs: Mapping[str, Mapping[str, str]]) -> None:
     from icl_curate.engine.llm.types import Answer
     from icl_curate.engine.settings import resolve
     from icl_curate.engine.store.demonstrations import queries, task_of
-    from icl_curate.engine.store.workspace import Workspace
+    from icl_curate.engine.store.workspace import Workspace as Stored
 
-    workspace = Workspace.open(facts)
+    workspace = Stored.open(facts)
     task, asked = task_of(workspace), queries(workspace, "validation", QUERIES)
     found = []
     for given in specs.values():
@@ -185,10 +168,12 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary, served(given.server, given.model.resolve(), given.wheels) as url:
         name = str(given.model.resolve())
-        support, facts = indexed(Path(temporary), "support"), indexed(Path(temporary), "facts")
-        tried(support, facts, ("--llm", f"openai:{name}", "--base-url", url, "-j", 1))
         os.environ |= {"OPENAI_API_KEY": "none", "ICL_CURATE_DTYPE": "float32"}
-        compared(facts, {"server": {"llm": f"openai:{name}", "base_url": url}, "hf": {"llm": f"hf:{name}"}})
+        support, facts = (Workspace(Path(temporary), world, "") for world in ("support", "facts"))
+        for workspace in (support, facts):
+            workspace.index(workspace.name)
+        tried(support, facts, ("--llm", f"openai:{name}", "--base-url", url, "-j", 1))
+        compared(facts.folder, {"server": {"llm": f"openai:{name}", "base_url": url}, "hf": {"llm": f"hf:{name}"}})
 
 
 if __name__ == "__main__":

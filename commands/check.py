@@ -43,6 +43,7 @@ def check(
     if row is not None:
         _show_row(workspace, row, as_json)
         return
+    from ..engine.checks.active import ActivePool
     from ..engine.checks.check import check_pool
     from ..engine.checks.results import KINDS
 
@@ -52,7 +53,7 @@ def check(
         raise UsageError("--accept names a kind that --kind leaves out", "icl-curate check --help")
     store = open_workspace(workspace)
     with narrated() as (report, cancel):
-        found = check_pool(store, settings_of(workspace, k=k), wanted, report, cancel, also_kept)
+        found = check_pool(ActivePool(store, settings_of(workspace, k=k), report, cancel), wanted, also_kept)
     reasons = found.accepted(accepted)
     change = None
     if reasons:
@@ -83,10 +84,11 @@ def check(
 
 
 def _show_row(workspace: Path, name: str, as_json: bool) -> None:
+    from ..engine.checks.active import ActivePool
     from ..engine.checks.evidence import row_evidence
 
     with narrated() as (report, cancel):
-        found = row_evidence(open_workspace(workspace), settings_of(workspace), report, cancel)
+        found = row_evidence(ActivePool(open_workspace(workspace), settings_of(workspace), report, cancel))
     evidence = found.of(name)
     if as_json:
         print_json(evidence.as_json() | {"notes": list(found.notes)})

@@ -148,12 +148,13 @@ def _decide(
 def _prune_suspects(
     workspace: Path, settings: Settings, sure: float, reason: str, dry_run: bool, as_json: bool
 ) -> None:
+    from ..engine.checks.active import ActivePool
     from ..engine.checks.evidence import row_evidence
     from ..engine.store.decisions import decide
 
     store = open_workspace(workspace)
     with narrated() as (report, cancel):
-        found = row_evidence(store, settings, report, cancel).suspects(sure)
+        found = row_evidence(ActivePool(store, settings, report, cancel)).suspects(sure)
     if not found:
         raise UsageError(f"no demonstration is likely to hurt from {sure:g} on", "icl-curate demos --suspects")
     reasons = [reason or row.reason for row in found]

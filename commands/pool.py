@@ -160,10 +160,11 @@ def _show_ledger(workspace: Path, misleading: bool, helpful: bool, limit: int, a
 
 
 def _show_suspects(workspace: Path, source: str | None, limit: int, as_json: bool) -> None:
+    from ..engine.checks.active import ActivePool
     from ..engine.checks.evidence import row_evidence
 
     with narrated() as (report, cancel):
-        found = row_evidence(open_workspace(workspace), settings_of(workspace), report, cancel)
+        found = row_evidence(ActivePool(open_workspace(workspace), settings_of(workspace), report, cancel))
     rows = [row for row in found.suspects(0.0) if source in (None, row.source)][:limit]
     if as_json:
         print_json({"demonstrations": [row.as_json() for row in rows], "notes": list(found.notes)})

@@ -21,7 +21,8 @@ class ActivePool:
     def __init__(
         self, workspace: Workspace, settings: Settings, report: Report = silent, cancel: CancelToken | None = None
     ) -> None:
-        self.workspace, self.report, self.cancel = workspace, report, cancel
+        self.workspace, self.settings = workspace, settings
+        self.report, self.cancel = report, cancel
         self.view = PoolView(workspace, settings, report, cancel)
         self.fault: UsageError | None = None
         """Why there are no vectors, once they were asked for."""

@@ -20,10 +20,10 @@ from ..llm.types import Answer, Request, Result
 from ..llm.usage import usage_of
 from ..pool.answers import exact_match, is_correct, token_f1
 from ..pool.records import Demonstration, Task
-from ..retrieval.view import PoolView
 from ..store import answers, runs
 from ..store.answers import RowAnswers
 from ..version import VERSION
+from .active import ActivePool
 from .evidence import SURE, row_evidence
 from .results import RowMetrics, RowRun
 
@@ -46,7 +46,8 @@ class RowTraining:
         self.llm, self.plan = llm, plan
         self.workspace, self.settings = llm.workspace, llm.settings
         self.started = time.perf_counter()
-        self.view = PoolView(self.workspace, self.settings, llm.report, llm.cancel)
+        self.pool = ActivePool(self.workspace, self.settings, llm.report, llm.cancel)
+        self.view = self.pool.view
         self.task = self.view.task
         self.capabilities = llm.capabilities
         (self.rows,) = self.view.demonstrations([self._drawn()])
@@ -73,7 +74,7 @@ class RowTraining:
         rows = self.view.rows.tolist()
         limit = len(rows) if self.plan.limit is None else min(self.plan.limit, len(rows))
         if self.plan.suspects_first:
-            found = row_evidence(self.workspace, self.settings, self.llm.report, self.llm.cancel)
+            found = row_evidence(self.pool)
             return [row.row for row in found.suspects(0.0)[:limit]]
         drawn = np.random.default_rng([self.settings.seed, 8]).permutation(len(rows))[:limit]
         return [rows[i] for i in sorted(drawn.tolist())]
@@ -117,7 +118,7 @@ class RowTraining:
         )
 
     def _suspects(self) -> tuple[int, int]:
-        found = row_evidence(self.workspace, self.settings, self.llm.report, self.llm.cancel)
+        found = row_evidence(self.pool)
         return len(found.suspects()), len(found.suspects(SURE))
 
     def _result(

@@ -10,7 +10,6 @@ import numpy as np
 from ..arrays import Float32s, Int64s
 from ..pool.records import Demonstration
 from ..progress import CancelToken, Report, silent
-from ..settings import Settings
 from ..store.decisions import kept_rows
 from ..store.demonstrations import leaks, similarities
 from ..store.workspace import Workspace
@@ -22,19 +21,11 @@ from .results import KINDS, REVIEW, CheckReport, Finding, Kind, finding
 from .texts import text_findings
 
 
-def check_pool(
-    workspace: Workspace,
-    settings: Settings,
-    kinds: Collection[Kind] = KINDS,
-    report: Report = silent,
-    cancel: CancelToken | None = None,
-    also_kept: bool = False,
-    pool: ActivePool | None = None,
-) -> CheckReport:
+def check_pool(pool: ActivePool, kinds: Collection[Kind] = KINDS, also_kept: bool = False) -> CheckReport:
     """Check the active pool for the given ``kinds``; no LLM is called and nothing is encoded. Rows that the curator
-    decided to keep are left out, unless ``also_kept``; ``pool`` is one that was read before. Raises `UsageError` if the
-    pool is empty, `Cancelled` between steps."""
-    pool = pool or ActivePool(workspace, settings, report, cancel)
+    decided to keep are left out, unless ``also_kept``. Raises `UsageError` if the pool is empty, `Cancelled` between
+    steps."""
+    workspace = pool.workspace
     view, rows, repeated = pool.view, pool.rows, pool.repeated
     notes: list[str] = []
     found: list[Finding] = []
@@ -50,9 +41,9 @@ def check_pool(
     if "leak" in kinds:
         found += leak_findings({row.row: row for row in rows}, leaks(workspace))
     if vectors is not None and "outlier" in kinds:
-        found += outlier_findings(rows, vectors, repeated, report, cancel)
+        found += outlier_findings(rows, vectors, repeated, pool.report, pool.cancel)
     if "class" in kinds and view.task.kind == "labels":
-        found += class_findings(rows, max(FOLDS, settings.k))
+        found += class_findings(rows, max(FOLDS, pool.settings.k))
     if {"empty", "cut", "mojibake", "refusal"} & set(kinds):
         found += text_findings(rows, view.task)
     found = [one for one in found if one.kind in kinds]

@@ -18,12 +18,9 @@ from .. import contract
 from ..arrays import Bools, Float64s, Int64s
 from ..errors import UsageError
 from ..pool.records import Demonstration
-from ..progress import CancelToken, Report, silent
 from ..retrieval.view import PoolView
-from ..settings import Settings
 from ..store import answers, ledger, trials
 from ..store.answers import RowAnswers
-from ..store.workspace import Workspace
 from .active import ActivePool
 from .labels import Judged
 from .posterior import Fitted, Kind, fit, graded_kind, label_kind, trial_kind
@@ -91,16 +88,10 @@ class Found:
     counts: Mapping[str, Int64s]
 
 
-def row_evidence(
-    workspace: Workspace,
-    settings: Settings,
-    report: Report = silent,
-    cancel: CancelToken | None = None,
-    pool: ActivePool | None = None,
-) -> PoolEvidence:
-    """The evidence of all rows of the active pool; no LLM is called and nothing is encoded. ``pool`` is one that was
-    read before. Raises `UsageError` if the pool is empty, `Cancelled` between steps."""
-    pool = pool or ActivePool(workspace, settings, report, cancel)
+def row_evidence(pool: ActivePool) -> PoolEvidence:
+    """The evidence of all rows of the active pool; no LLM is called and nothing is encoded. Raises `UsageError` if the
+    pool is empty, `Cancelled` between steps."""
+    workspace = pool.workspace
     view, rows = pool.view, pool.rows
     sources = np.unique(np.array([row.source for row in rows], object), return_inverse=True)[1]
     notes: list[str] = []

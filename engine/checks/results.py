@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from .. import contract
-from ..contract import SPREAD
-from ..llm.usage import Usage
+from ..llm.usage import TrainingRun
 from ..pool.records import Demonstration
 
 Kind = Literal["label", "conflict", "duplicate", "leak", "outlier", "class", "empty", "cut", "mojibake", "refusal"]
@@ -104,19 +103,7 @@ class RowMetrics:
 
 
 @dataclass(frozen=True, slots=True)
-class RowRun:
+class RowRun(TrainingRun):
     """A finished run of ``train rows``."""
 
-    run: int
-    llm: str
-    usage: Usage = field(metadata=SPREAD)
     metrics: RowMetrics
-
-    def as_json(self) -> dict[str, Any]:
-        """The ``train --json`` contract."""
-        return contract.to_json(self)
-
-    @classmethod
-    def from_json(cls, told: object) -> RowRun:
-        """From the output of `as_json`. Raises `ValueError` for anything else."""
-        return contract.from_json(cls, told)

@@ -89,8 +89,8 @@ def find_suspects(
     `Cancelled` between steps."""
     key, checked = state_key(workspace, settings), active_rows(workspace)
     pool = ActivePool(workspace, settings, report, cancel)
-    found = check_pool(workspace, settings, report=report, cancel=cancel, also_kept=True, pool=pool)
-    known = row_evidence(workspace, settings, report, cancel, pool)
+    found = check_pool(pool, also_kept=True)
+    known = row_evidence(pool)
     findings: dict[int, list[Finding]] = defaultdict(list)
     for one in found.rows:
         findings[one.row].append(one)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 
 import numpy as np
@@ -27,23 +26,21 @@ SUSPICIOUS: tuple[Kind, ...] = ("label", "empty", "cut", "mojibake", "refusal")
 def gather(
     workspace: Workspace,
     settings: Settings,
-    posterior: Mapping[int, float] | None = None,
     report: Report = silent,
     cancel: CancelToken | None = None,
 ) -> Evidence:
     """The evidence on the active pool; calls no LLM. Sources are ranked by the reliability of the latest
-    ``train sources``, or by the share of rows that `check` does not suspect before the first; ``posterior`` replaces
-    that of `row_evidence`. Raises `UsageError` if the pool is empty."""
+    ``train sources``, or by the share of rows that `check` does not suspect before the first. Raises `UsageError` if
+    the pool is empty."""
     rows, sources = active_sources(workspace)
     pool = ActivePool(workspace, settings, report, cancel)
-    found = check_pool(workspace, settings, SUSPICIOUS, report, cancel, pool=pool)
+    found = check_pool(pool, SUSPICIOUS)
     suspected = np.array(list(dict.fromkeys(one.row for one in found.rows if one.prunes)), np.int64)
     reliability, ranked_by = trials.weights(workspace, "reliability"), "reliability"
     if not reliability:
         reliability, ranked_by = unsuspected_shares(rows, sources, suspected), "share of rows that are not suspected"
-    if posterior is None:
-        known = row_evidence(workspace, settings, report, cancel, pool)
-        posterior = {row.row: row.posterior for row in known.rows} if known.kinds else None
+    known = row_evidence(pool)
+    posterior = {row.row: row.posterior for row in known.rows} if known.kinds else None
     voted_out: tuple[str, ...] = ()
     with suppress(UsageError):  # no trials, or those of fewer queries than folds
         voted_out = sources_voted_out(workspace, settings, report, cancel)

@@ -7,7 +7,7 @@ only distinct prompts are asked.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from shlex import quote
 
@@ -44,12 +44,10 @@ WORSE = 3.0
 
 @dataclass(frozen=True, slots=True)
 class TuningPlan:
-    """``noise``: the least gain, in standard errors; ``limit``: the first so many validation queries only;
-    ``posterior``: the probability by row that it hurts, instead of that of `checks.evidence`."""
+    """``noise``: the least gain, in standard errors; ``limit``: the first so many validation queries only."""
 
     noise: float = NOISE
     limit: int | None = None
-    posterior: Mapping[int, float] | None = None
 
 
 class Tuning:
@@ -65,7 +63,7 @@ class Tuning:
         _check_method(self.settings.method, self.settings.k)
         self.queries = _validation(llm, plan.limit)
         self.selector = Selector(self.workspace, settings=self.settings, report=llm.report, cancel=llm.cancel)
-        self.evidence = gather(self.workspace, self.settings, plan.posterior, silent, llm.cancel)
+        self.evidence = gather(self.workspace, self.settings, silent, llm.cancel)
         self.candidates = propose(self.evidence, self.settings.k)
         self.requests, self.prompts = self._requests()
 

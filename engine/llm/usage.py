@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
+from typing import Any, Self
 
+from .. import contract
 from .types import Answer, Result
 
 
@@ -24,6 +26,24 @@ class Usage:
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRun:
+    """A finished run of ``train``; each kind adds its ``metrics``."""
+
+    run: int
+    llm: str
+    usage: Usage = field(metadata=contract.SPREAD)
+
+    def as_json(self) -> dict[str, Any]:
+        """The ``train --json`` contract."""
+        return contract.to_json(self)
+
+    @classmethod
+    def from_json(cls, told: object) -> Self:
+        """From the output of `as_json`. Raises `ValueError` for anything else."""
+        return contract.from_json(cls, told)
 
 
 def usage_of(results: Collection[Result]) -> Usage:

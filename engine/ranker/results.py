@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from .. import contract
 from ..contract import OPTIONAL, SPREAD
-from ..llm.usage import Usage
+from ..llm.usage import TrainingRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +70,7 @@ class RankerMetrics:
 
 
 @dataclass(frozen=True, slots=True)
-class RankerRun:
+class RankerRun(TrainingRun):
     """A finished run of ``train ranker``."""
 
-    run: int
-    llm: str
-    usage: Usage = field(metadata=SPREAD)
     metrics: RankerMetrics
-
-    def as_json(self) -> dict[str, Any]:
-        """The ``train --json`` contract."""
-        return contract.to_json(self)
-
-    @classmethod
-    def from_json(cls, told: object) -> RankerRun:
-        """From the output of `as_json`. Raises `ValueError` for anything else."""
-        return contract.from_json(cls, told)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-from .. import contract
 from ..contract import SPREAD, named
-from ..llm.usage import Usage
+from ..llm.usage import TrainingRun
 
 Use = Literal["prune", "vote", "reweight"]
 
@@ -57,19 +56,7 @@ class SourceMetrics:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceRun:
+class SourceRun(TrainingRun):
     """A finished run of ``train sources``."""
 
-    run: int
-    llm: str
-    usage: Usage = field(metadata=SPREAD)
     metrics: SourceMetrics
-
-    def as_json(self) -> dict[str, Any]:
-        """The ``train --json`` contract."""
-        return contract.to_json(self)
-
-    @classmethod
-    def from_json(cls, told: object) -> SourceRun:
-        """From the output of `as_json`. Raises `ValueError` for anything else."""
-        return contract.from_json(cls, told)

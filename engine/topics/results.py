@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
-from .. import contract
 from ..contract import SPREAD, named
-from ..llm.usage import Usage
+from ..llm.usage import TrainingRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +54,7 @@ class TopicMetrics:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicRun:
+class TopicRun(TrainingRun):
     """A finished run of ``train topics``."""
 
-    run: int
-    llm: str
-    usage: Usage = field(metadata=SPREAD)
     metrics: TopicMetrics
-
-    def as_json(self) -> dict[str, Any]:
-        """The ``train --json`` contract."""
-        return contract.to_json(self)
-
-    @classmethod
-    def from_json(cls, told: object) -> TopicRun:
-        """From the output of `as_json`. Raises `ValueError` for anything else."""
-        return contract.from_json(cls, told)

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from factories.asked_world import GENERATES, SCORES, Scripted
-from factories.commands import SAMPLE, Run
+from factories.commands import Run
+from factories.truth import true_outputs
+from icl_curate.engine.checks.active import ActivePool
 from icl_curate.engine.checks.ask import RowPlan, RowTraining
 from icl_curate.engine.checks.evidence import PoolEvidence, row_evidence
 from icl_curate.engine.checks.results import RowRun
@@ -32,13 +34,8 @@ def _training(workspace: Workspace, backend: Scripted, plan: RowPlan = PLAN, **m
     return RowTraining(LLMClient(workspace, backend, replace(SETTINGS, **more)), plan)
 
 
-def _truth() -> dict[str, str]:
-    lines = (SAMPLE / "support" / "truth_rows.jsonl").read_text(encoding="utf-8").splitlines()
-    return {row["id"]: str(row["true"]) for row in map(json.loads, lines)}
-
-
 def _precision(found: PoolEvidence) -> float:
-    return float(average_precision_score([_truth()[row.id] != row.output for row in found.rows], _bad(found)))
+    return float(average_precision_score([true_outputs()[row.id] != row.output for row in found.rows], _bad(found)))
 
 
 def _bad(found: PoolEvidence) -> list[float]:
@@ -47,12 +44,12 @@ def _bad(found: PoolEvidence) -> list[float]:
 
 def test_each_row_is_asked_once_with_others_and_what_is_said_is_evidence(support: Path) -> None:
     workspace = Workspace.open(support)
-    truth, draw = _truth(), np.random.default_rng(0)
+    truth, draw = true_outputs(), np.random.default_rng(0)
 
     def say(request: Request) -> str:
         return truth[request.prompt.query.id] if draw.random() < 0.8 else "login_problem"
 
-    before = _precision(row_evidence(workspace, SETTINGS))
+    before = _precision(row_evidence(ActivePool(workspace, SETTINGS)))
     backend = Scripted(say)
     training = _training(workspace, backend)
     group = groups(workspace)
@@ -66,7 +63,7 @@ def test_each_row_is_asked_once_with_others_and_what_is_said_is_evidence(support
     assert done.usage.calls == done.metrics.rows == 1200 and done.metrics.scored == 0 and 1100 < asked <= 1200
     assert 0.4 < (done.metrics.right or 0) < 0.65
     assert RowRun.from_json(runs.runs(workspace, answers.KIND)[0].summary) == done
-    found = row_evidence(workspace, SETTINGS)
+    found = row_evidence(ActivePool(workspace, SETTINGS))
     assert "own" in found.kinds and _precision(found) > before + 0.01
     assert done.metrics.suspects == len(found.suspects()) and all(row.counts["own_asked"] == 1 for row in found.rows)
     right = [row.parts["own"] for row in found.rows if row.counts["own_right"]]
@@ -79,7 +76,7 @@ def test_a_limit_draws_rows_by_seed_or_takes_the_most_suspect(support: Path) -> 
     backend = Scripted(lambda _: "login_problem")
     drawn = [[row.row for row in _training(workspace, backend, RowPlan(limit=40), seed=s).rows] for s in (0, 0, 1)]
     assert drawn[0] == drawn[1] != drawn[2] and len(set(drawn[0])) == 40
-    worst = row_evidence(workspace, SETTINGS).suspects(0.0)[:40]
+    worst = row_evidence(ActivePool(workspace, SETTINGS)).suspects(0.0)[:40]
     first = _training(workspace, backend, RowPlan(limit=40, suspects_first=True))
     assert [row.row for row in first.rows] == [row.row for row in worst]
     with pytest.raises(UsageError, match="cannot rank"):
@@ -124,7 +121,7 @@ def test_free_text_is_judged_by_its_likelihood_or_by_the_words_it_shares(tmp_pat
     assert done.metrics.scored == (120 if scores else 0)
     kept = answers.latest(workspace, zero_shot=False)
     assert len(kept.rows) == 120 and not np.isnan(kept.scores).any() and len(kept.shown[0]) == 3
-    found = row_evidence(workspace, SETTINGS)
+    found = row_evidence(ActivePool(workspace, SETTINGS))
     assert found.kinds == ("source", "own")
     wrong = np.array([row.output == "nobody can say" for row in found.rows])
     assert average_precision_score(wrong, _bad(found)) > 0.9
@@ -147,6 +144,6 @@ def test_topics_leave_their_zero_shot_answers_as_evidence(support: Path, run: Ru
     workspace = Workspace.open(support)
     kept = answers.latest(workspace, zero_shot=True)
     assert len(kept.rows) == 30 and not any(kept.shown) and np.isnan(kept.scores).all()
-    found = row_evidence(workspace, SETTINGS)
+    found = row_evidence(ActivePool(workspace, SETTINGS))
     assert "zero-shot" in found.kinds and sum(row.counts["zero_shot_asked"] for row in found.rows) == 30
     assert not len(answers.latest(workspace, zero_shot=False).rows)

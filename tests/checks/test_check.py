@@ -9,7 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from factories.commands import SAMPLE, Run
+from factories.commands import Run
+from factories.suspects_world import SOUND
+from factories.truth import is_wrong
+from icl_curate.engine.checks.active import ActivePool
 from icl_curate.engine.checks.check import check_pool, class_findings, outlier_findings
 from icl_curate.engine.checks.labels import fold_of, judge_labels
 from icl_curate.engine.checks.results import CheckReport, Finding
@@ -42,13 +45,9 @@ def _of(report: CheckReport, kind: str) -> dict[str, Finding]:
     return {one.id: one for one in report.rows if one.kind == kind}
 
 
-WORDS = ["apple", "brook", "cloud", "dune", "ember", "fjord", "grove", "heath", "islet", "jetty", "knoll", "ledge"]
-FILLING = [{"id": f"f{i}", "input": f"filling number {i} {w}", "output": "ab"[i % 2]} for i, w in enumerate(WORDS)]
-
-
 def test_duplicates_conflicts_and_leaks_are_told_as_the_index_found_them(tmp_path: Path) -> None:
     rows = [
-        *FILLING,
+        *SOUND,
         {"id": "d1", "input": "Where is my parcel today?", "output": "a"},
         {"id": "d2", "input": "where is my  parcel today?", "output": "a"},
         {"id": "c1", "input": "please cancel the order", "output": "a"},
@@ -57,7 +56,7 @@ def test_duplicates_conflicts_and_leaks_are_told_as_the_index_found_them(tmp_pat
         {"id": "t1", "input": "is this watering can still under warranty after two years", "output": "b"},
     ]
     asked = [{"id": "q1", "input": "Is this watering can still under warranty after two years", "output": "b"}]
-    report = check_pool(_pool(tmp_path, rows, asked), Settings())
+    report = check_pool(ActivePool(_pool(tmp_path, rows, asked), Settings()))
     duplicates, conflicts, leaks = (_of(report, kind) for kind in ("duplicate", "conflict", "leak"))
     assert {name: one.suggestion for name, one in duplicates.items()} == {"d2": "keep d1", "c3": "keep c2"}
     assert {name: one.suggestion for name, one in conflicts.items()} == {"c1": "keep c2"}, "two rows against one"
@@ -67,8 +66,8 @@ def test_duplicates_conflicts_and_leaks_are_told_as_the_index_found_them(tmp_pat
 
 
 def test_of_two_that_contradict_each_other_neither_is_pruned_without_evidence(tmp_path: Path) -> None:
-    rows = [*FILLING, *({"id": f"c{i}", "input": "please cancel it", "output": "ab"[i]} for i in range(2))]
-    conflicts = _of(check_pool(_pool(tmp_path, rows), Settings(), ["conflict"]), "conflict")
+    rows = [*SOUND, *({"id": f"c{i}", "input": "please cancel it", "output": "ab"[i]} for i in range(2))]
+    conflicts = _of(check_pool(ActivePool(_pool(tmp_path, rows), Settings()), ["conflict"]), "conflict")
     assert {name: one.suggestion for name, one in conflicts.items()} == {"c0": "review", "c1": "review"}
     assert not any(one.prunes for one in conflicts.values())
 
@@ -156,11 +155,6 @@ def test_copies_of_a_wrong_label_do_not_vouch_for_each_other() -> None:
     assert len(set(folds[groups == 0].tolist())) == 1 and np.bincount(folds).min() > 15
 
 
-def _truth() -> dict[str, bool]:
-    lines = (SAMPLE / "support" / "truth_rows.jsonl").read_text(encoding="utf-8").splitlines()
-    return {row["id"]: row["correct"] for row in map(json.loads, lines)}
-
-
 def test_suspects_of_the_sample_pool_against_its_truth_and_cleanlab_alone(support: Path) -> None:
     from cleanlab.filter import find_label_issues
     from cleanlab.rank import get_label_quality_scores
@@ -170,8 +164,8 @@ def test_suspects_of_the_sample_pool_against_its_truth_and_cleanlab_alone(suppor
 
     view = PoolView(Workspace.open(support), Settings())
     rows = view.demonstrations([view.rows.tolist()])[0]
-    x, outputs, truth = view.vectors(view.rows), [row.output for row in rows], _truth()
-    wrong = np.array([not truth[row.id] for row in rows])
+    x, outputs = view.vectors(view.rows), [row.output for row in rows]
+    wrong = np.array([is_wrong()[row.id] for row in rows])
     groups = view._groups[view.rows]
     judged = judge_labels(x, outputs, groups)
     assert judged
@@ -211,11 +205,11 @@ def test_unknown_kinds_are_refused(support: Path, run: Run) -> None:
 
 
 def test_rows_that_were_kept_are_left_out_until_all_are_asked_for(tmp_path: Path, run: Run) -> None:
-    rows = [*FILLING, *({"id": f"d{i}", "input": "Where is my parcel today?", "output": "a"} for i in range(3))]
+    rows = [*SOUND, *({"id": f"d{i}", "input": "Where is my parcel today?", "output": "a"} for i in range(3))]
     workspace = _pool(tmp_path, rows)
     decide(workspace, "keep", "demonstration", ["d1"])
     decide(workspace, "keep", "source", [source_of(workspace, "d2")])
-    report = check_pool(workspace, Settings(), ["duplicate"])
+    report = check_pool(ActivePool(workspace, Settings()), ["duplicate"])
     assert set(_of(report, "duplicate")) == {"d2"} and report.kinds["duplicate"] == 1 and report.checked == len(rows)
     assert any("1 row(s) with findings left out" in note for note in report.notes)
     place = ("-w", workspace.path, "--json", "--kind", "duplicate")
@@ -224,7 +218,7 @@ def test_rows_that_were_kept_are_left_out_until_all_are_asked_for(tmp_path: Path
     undo(workspace)
     undo(workspace)
     assert kept_rows(workspace).size == 0
-    assert set(_of(check_pool(workspace, Settings(), ["duplicate"]), "duplicate")) == {"d1", "d2"}
+    assert set(_of(check_pool(ActivePool(workspace, Settings()), ["duplicate"]), "duplicate")) == {"d1", "d2"}
 
 
 def source_of(workspace: Workspace, name: str) -> str:

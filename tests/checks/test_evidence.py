@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-from factories.commands import SAMPLE, Run
+from factories.commands import Run
+from factories.truth import is_wrong
+from icl_curate.engine.checks.active import ActivePool
 from icl_curate.engine.checks.evidence import PoolEvidence, row_evidence
 from icl_curate.engine.checks.labels import judge_labels
 from icl_curate.engine.checks.posterior import (
@@ -69,7 +70,7 @@ def test_a_small_source_is_shrunk_towards_all_and_a_row_does_not_vouch_for_itsel
     assert alone[0] < 0.5, "the only row of a source has the share of all the others"
 
 
-def test_trials_separate_rows_and_a_row_that_is_right_more_often_is_never_the_worse_one() -> None:
+def test_trials_separate_rows_and_a_row_that_is_wrong_more_often_is_never_the_worse_one() -> None:
     draw = np.random.default_rng(0)
     bad = np.arange(300) % 4 == 0
     rows = np.repeat(np.arange(300), 8)
@@ -140,14 +141,9 @@ def test_a_source_that_confuses_two_labels_is_found_out() -> None:
     assert fitted.bad[swapped].min() > 0.9 and fitted.bad[~swapped].max() < 0.1
 
 
-def _truth() -> dict[str, bool]:
-    lines = (SAMPLE / "support" / "truth_rows.jsonl").read_text(encoding="utf-8").splitlines()
-    return {row["id"]: not row["correct"] for row in map(json.loads, lines)}
-
-
 def _figures(found: PoolEvidence) -> tuple[float, float, float]:
     """Average precision, and the share of wrong rows among those of a posterior from .5 and from .9."""
-    wrong = np.array([_truth()[row.id] for row in found.rows])
+    wrong = np.array([is_wrong()[row.id] for row in found.rows])
     bad = np.array([row.posterior for row in found.rows])
     return float(average_precision_score(wrong, bad)), wrong[bad >= 0.5].mean(), wrong[bad >= 0.9].mean()
 
@@ -162,7 +158,7 @@ def _teach_trials(workspace: Workspace) -> None:
     shots = {d.row: d for d in PoolView(workspace, Settings()).demonstrations([rows.tolist()])[0]}
     asked = np.repeat([q.row for q in queries(workspace, "validation")[:60]], 20)
     tried = draw.choice(rows, len(asked))
-    right = draw.random(len(asked)) < [0.2 if _truth()[shots[row].id] else 0.7 for row in tried.tolist()]
+    right = draw.random(len(asked)) < [0.2 if is_wrong()[shots[row].id] else 0.7 for row in tried.tolist()]
     with runs.recorded(workspace, trials.KIND, "offline", {}) as record:
         named = [shots[row].source for row in tried.tolist()]
         trials.save(workspace, trials.Trials(record.run, asked, tried, named, ["a"] * len(asked), right), SCORES)
@@ -174,15 +170,15 @@ def test_suspects_of_the_sample_pool_are_found_better_than_by_labels_alone(suppo
     rows = view.demonstrations([view.rows.tolist()])[0]
     judged = judge_labels(view.vectors(view.rows), [r.output for r in rows], groups(workspace)[view.rows])
     assert judged
-    alone = average_precision_score([_truth()[row.id] for row in rows], 1 - judged.quality)
-    found = row_evidence(workspace, Settings())
+    alone = average_precision_score([is_wrong()[row.id] for row in rows], 1 - judged.quality)
+    found = row_evidence(ActivePool(workspace, Settings()))
     precision, likely, sure = _figures(found)
     assert found.kinds == ("source", "label") and precision >= max(alone, 0.955) and likely >= 0.95 and sure >= 0.98
     assert not found.rows[0].counts
     for row in found.rows[::50]:
         assert _odds(row.posterior) == pytest.approx(sum(row.parts.values()), abs=0.02)
     _teach_trials(workspace)
-    taught = row_evidence(workspace, Settings())
+    taught = row_evidence(ActivePool(workspace, Settings()))
     better, likely, sure = _figures(taught)
     assert taught.kinds == ("source", "label", "trials") and better > precision and likely >= 0.95 and sure >= 0.97
     assert sum(row.counts["trials"] for row in taught.rows) == 1200
@@ -194,8 +190,8 @@ def test_in_a_clean_pool_nothing_worth_naming_is_suspected(support: Path) -> Non
     from icl_curate.engine.store.decisions import decide
 
     workspace = Workspace.open(support)
-    decide(workspace, "prune", "demonstration", [name for name, wrong in _truth().items() if wrong], "wrong")
-    found = row_evidence(workspace, Settings())
+    decide(workspace, "prune", "demonstration", [name for name, wrong in is_wrong().items() if wrong], "wrong")
+    found = row_evidence(ActivePool(workspace, Settings()))
     assert len(found.rows) == 735 and len(found.suspects()) <= 0.02 * 735 and not found.suspects(0.9)
 
 

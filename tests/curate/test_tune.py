@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from factories.asked_world import ENCODER, make_world, texts
+from icl_curate.engine.curate import tune
 from icl_curate.engine.curate.results import KIND, TuneReport
 from icl_curate.engine.curate.tune import Tuning, TuningPlan
 from icl_curate.engine.errors import Cancelled, UsageError
@@ -209,11 +210,15 @@ def test_an_llm_that_does_not_care_loses_nothing(world: Workspace) -> None:
     assert found.instead == ("icl-curate prune --source bad",)
 
 
-def test_rows_by_their_posterior_in_a_pool_of_one_source_without_any_training(world: Workspace) -> None:
+def test_rows_by_their_posterior_in_a_pool_of_one_source_without_any_training(
+    world: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with world.write() as con:
         con.execute("UPDATE demonstrations SET source = 'one'")
     posterior = dict.fromkeys(range(1, 120, 2), 0.95)
-    found = _tuning(world, posterior=posterior).run(Budget())
+    gathered = tune.gather
+    monkeypatch.setattr(tune, "gather", lambda *given: replace(gathered(*given), posterior=posterior))
+    found = _tuning(world).run(Budget())
     assert found.worth_it and not found.pruned
     assert set(found.pruned_rows) == {f"p-{row}" for row in posterior}
     change = prune_together(world, found.pruned, found.pruned_rows, found.reason)
