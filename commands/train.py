@@ -34,6 +34,8 @@ def train_sources(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     depth: Annotated[int, typer.Option("--depth", "-b", help="Number of demonstrations tried per query.", min=2)] = 50,
     ranking: Annotated[str, typer.Option(help="Retrieval that ranks them: dense or bm25.")] = "dense",
+    rate: Annotated[float, typer.Option(help="Learning rate of the weights, per demonstration.")] = 500.0,
+    epochs: Annotated[int, typer.Option(help="Number of steps of the weights.", min=1)] = 50,
     k: ShotsOption = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", help="Use only the first N validation queries.")] = None,
     llm: LLMOptions = NO_LLM_OPTIONS,
@@ -46,7 +48,7 @@ def train_sources(
 
     settings = settings_of(workspace, k=k, **asdict(llm))
     store = open_workspace(workspace)
-    plan = SourcePlan(depth, ranking, limit)
+    plan = SourcePlan(depth, ranking, limit, rate, epochs)
 
     def show(done: SourceRun) -> None:
         show_sources(source_summaries(store))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -32,7 +33,7 @@ from ..store.demonstrations import fetch, queries, task_of
 from ..store.trials import Trials
 from ..store.workspace import Workspace
 from ..version import VERSION
-from .learn import ESTIMATORS
+from .learn import EPOCHS, ESTIMATORS, RATE, Estimator, multilinear
 from .lists import RankedLists, ranked_lists
 from .results import ChosenSetting, CurvePoint, SourceMetrics, SourceRun
 from .use import DEFAULT_ESTIMATORS, NOISE, Applied, Choice, choose, pruning_curve
@@ -43,11 +44,14 @@ DEPTH = 50
 
 @dataclass(frozen=True, slots=True)
 class SourcePlan:
-    """``depth`` demonstrations per query, ranked by ``ranking`` (dense or bm25); the first ``limit`` queries only."""
+    """``depth`` demonstrations per query, ranked by ``ranking`` (dense or bm25); the first ``limit`` queries only.
+    ``rate`` and ``epochs`` of the ascent that learns the weights (paper 003, section 3)."""
 
     depth: int = DEPTH
     ranking: str = "dense"
     limit: int | None = None
+    rate: float = RATE
+    epochs: int = EPOCHS
 
 
 class SourceTraining:
@@ -85,13 +89,14 @@ class SourceTraining:
         with runs.recorded(self.workspace, trials.KIND, self.llm.name, described) as record:
             results = self.llm.ask(self.requests, budget)
             found = self._trials(record.run, results)
-            lists = lists_of(found)
+            lists, estimators = lists_of(found), _estimators(self.plan.rate, self.plan.epochs)
             choice = choose(
-                lists, self.settings.k, seed=self.settings.seed, report=self.llm.report, cancel=self.llm.cancel
-            )
+                lists, self.settings.k, estimators=estimators, seed=self.settings.seed,
+                report=self.llm.report, cancel=self.llm.cancel,
+            )  # fmt: skip
             scores = {
-                name: dict(zip(lists.names, ESTIMATORS[name](lists, self.settings.k), strict=True))
-                for name in DEFAULT_ESTIMATORS
+                name: dict(zip(lists.names, estimator(lists, self.settings.k), strict=True))
+                for name, estimator in estimators.items()
             }
             trials.save(self.workspace, found, scores)
             done = self._result(record.run, results, lists, choice, scores)
@@ -166,15 +171,23 @@ def comparable(text: str, query: Query, task: Task) -> str:
 
 
 def lists_of(found: Trials) -> RankedLists:
-    """The trials as ranked lists, one per query."""
-    sources, answers, utilities = [], [], []
+    """The trials as ranked lists, one per query. Each demonstration is a document of its own: it takes its own step
+    before its source gets the mean (paper 003, equation 6)."""
+    sources, answers, utilities, documents = [], [], [], []
     places = range(len(found.rows))
     for _, group in groupby(places, key=found.queries.__getitem__):
         at = list(group)
         sources.append([found.sources[i] for i in at])
         answers.append([found.answers[i] for i in at])
         utilities.append([float(found.right[i]) for i in at])
-    return ranked_lists(sources, answers, utilities)
+        documents.append([str(found.rows[i]) for i in at])
+    return ranked_lists(sources, answers, utilities, documents=documents)
+
+
+def _estimators(rate: float = RATE, epochs: int = EPOCHS) -> dict[str, Estimator]:
+    """The estimators that are compared by default, the weights learnt with this rate and these epochs."""
+    learnt = partial(multilinear, rate=rate, epochs=epochs)
+    return {name: ESTIMATORS[name] for name in DEFAULT_ESTIMATORS} | {"multilinear": learnt}
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +225,7 @@ def tune(
     """Choose estimator and threshold on the latest run's trials; calls no LLM. `UsageError` before the first run."""
     found = _latest(workspace)
     lists = lists_of(found)
-    choice = _best_pruning(lists, settings, noise, report, cancel)
+    choice = _best_pruning(workspace, found.run, lists, settings, noise, report, cancel)
     best = choice.best
     dropped = _dropped(lists, best)
     curve = tuple(pruning_curve(lists, best.scores, settings.k))
@@ -239,8 +252,9 @@ def sources_voted_out(
     workspace: Workspace, settings: Settings, report: Report = silent, cancel: CancelToken | None = None
 ) -> tuple[str, ...]:
     """The sources that the best setting found by `tune` drops, significant or not. Raises as `tune`."""
-    lists = lists_of(_latest(workspace))
-    return _dropped(lists, _best_pruning(lists, settings, NOISE, report, cancel).best)
+    found = _latest(workspace)
+    lists = lists_of(found)
+    return _dropped(lists, _best_pruning(workspace, found.run, lists, settings, NOISE, report, cancel).best)
 
 
 def _latest(workspace: Workspace) -> Trials:
@@ -251,11 +265,18 @@ def _latest(workspace: Workspace) -> Trials:
 
 
 def _best_pruning(
-    lists: RankedLists, settings: Settings, noise: float, report: Report, cancel: CancelToken | None
+    workspace: Workspace,
+    run: int,
+    lists: RankedLists,
+    settings: Settings,
+    noise: float,
+    report: Report,
+    cancel: CancelToken | None,
 ) -> Choice:
+    ascent = {name: value for name, value in runs.settings(workspace, run).items() if name in ("rate", "epochs")}
     return choose(
-        lists, settings.k, uses=("prune",), voters=(settings.k,), decays=(1.0,), noise=noise, seed=settings.seed,
-        report=report, cancel=cancel,
+        lists, settings.k, estimators=_estimators(**ascent), uses=("prune",), voters=(settings.k,), decays=(1.0,),
+        noise=noise, seed=settings.seed, report=report, cancel=cancel,
     )  # fmt: skip
 
 

@@ -181,6 +181,13 @@ class Latest:
     decisions: int
 
 
+def settings(workspace: Workspace, run: int) -> Mapping[str, Any]:
+    """The settings of a run, by its number; empty if there is no such run."""
+    with workspace.read() as con:
+        row = con.execute("SELECT settings FROM runs WHERE run = ?", [run]).fetchone()
+    return {} if row is None else dict(json.loads(row[0]))
+
+
 def latest(workspace: Workspace) -> list[Latest]:
     """The latest finished run of every kind, oldest first."""
     with workspace.read() as con:

@@ -24,8 +24,10 @@ from icl_curate.engine.progress import CancelToken, Event
 from icl_curate.engine.retrieval.artefacts import encode_for_reader
 from icl_curate.engine.retrieval.view import PoolView
 from icl_curate.engine.settings import Settings
-from icl_curate.engine.sources.learn import ESTIMATORS
-from icl_curate.engine.sources.lists import ranked_lists
+from icl_curate.engine.sources import train
+from icl_curate.engine.sources.gradient import multilinear_gradient
+from icl_curate.engine.sources.learn import ESTIMATORS, multilinear
+from icl_curate.engine.sources.lists import RankedLists, ranked_lists
 from icl_curate.engine.sources.results import SourceRun
 from icl_curate.engine.sources.train import SourcePlan, SourceTraining, comparable, sources_below, tune
 from icl_curate.engine.sources.use import DEFAULT_ESTIMATORS
@@ -84,6 +86,16 @@ def _lists(workspace: Workspace, run: int) -> list[list[Trial]]:
     return list(by_query.values())
 
 
+def _rebuilt(found: Sequence[Sequence[Trial]]) -> RankedLists:
+    """The lists that the table tells of, each demonstration a document of its own."""
+    return ranked_lists(
+        [[item.source for item in items] for items in found],
+        [[item.answer for item in items] for items in found],
+        [[float(item.right) for item in items] for items in found],
+        documents=[[str(item.row) for item in items] for items in found],
+    )
+
+
 def _vote(items: Sequence[Trial], k: int, dropped: set[str]) -> bool:
     """Is the majority answer of the first k kept trials right; ties go to the answer met first, none is wrong."""
     first = [item for item in items if item.source not in dropped][:k]
@@ -129,15 +141,45 @@ def test_an_answer_is_right_exactly_when_it_is_the_label(trained: Trained) -> No
 
 
 def test_scores_are_the_estimators_on_lists_rebuilt_from_the_table(trained: Trained) -> None:
-    lists = ranked_lists(
-        [[item.source for item in items] for items in trained.lists],
-        [[item.answer for item in items] for items in trained.lists],
-        [[float(item.right) for item in items] for items in trained.lists],
-    )
+    lists = _rebuilt(trained.lists)
     for name in DEFAULT_ESTIMATORS:
         wanted = dict(zip(lists.names, ESTIMATORS[name](lists, SETTINGS.k), strict=True))
         assert trials.weights(trained.workspace, name) == pytest.approx(wanted)
         assert {s: by[name] for s, by in trained.said.metrics.sources.items()} == pytest.approx(wanted)
+
+
+def test_each_demonstration_steps_alone_before_its_source_gets_the_mean(support: Path) -> None:
+    workspace = Workspace.open(support)
+    said = _train(workspace, SourcePlan(8, limit=12, rate=30.0, epochs=4))
+    found = _lists(workspace, said.run)
+    rows = sorted({item.row for items in found for item in items})
+    source_of = {item.row: item.source for items in found for item in items}
+    own = {source: [i for i, row in enumerate(rows) if source_of[row] == source] for source in source_of.values()}
+    items, utilities = ([[getattr(each, name) for each in line] for line in found] for name in ("row", "right"))
+    weights = np.full(len(rows), 0.5)
+    for _ in range(4):  # paper 003, equation 6, with the gradient of the package
+        step = multilinear_gradient(np.searchsorted(rows, items), utilities, weights, SETTINGS.k)
+        stepped = np.clip(weights + 30.0 * step, 0.0, 1.0)
+        for places in own.values():
+            weights[places] = stepped[places].mean()
+    wanted = {source: weights[places[0]] for source, places in own.items()}
+    assert trials.weights(workspace) == pytest.approx(wanted)
+    assert len({round(weight, 3) for weight in wanted.values()} - {0.0, 1.0}) >= 4
+    assert runs.settings(workspace, said.run)["rate"] == 30.0 and not runs.settings(workspace, said.run + 1)
+
+
+def test_pruning_is_chosen_with_the_ascent_of_the_run(support: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = Workspace.open(support)
+    _train(workspace, SourcePlan(8, limit=12, rate=7.0, epochs=3))
+    seen = []
+
+    def watched(lists: RankedLists, k: int, rate: float = 0.0, epochs: int = 0, **more: Any) -> Any:
+        seen.append((rate, epochs))
+        return multilinear(lists, k, rate=rate, epochs=epochs, **more)
+
+    monkeypatch.setattr(train, "multilinear", watched)
+    tune(workspace, SETTINGS)
+    assert set(seen) == {(7.0, 3)}
 
 
 def test_leave_one_out_is_the_votes_loss_without_the_source(trained: Trained) -> None:
@@ -164,11 +206,7 @@ def test_sources_with_wrong_labels_score_below_the_clean_one(trained: Trained) -
 @pytest.mark.parametrize("k", [1, 3, SETTINGS.k, 12])
 def test_every_point_of_the_curve_is_a_vote_counted_by_hand(trained: Trained, k: int) -> None:
     tuned = tune(trained.workspace, replace(SETTINGS, k=k))
-    lists = ranked_lists(
-        [[item.source for item in items] for items in trained.lists],
-        [[item.answer for item in items] for items in trained.lists],
-        [[float(item.right) for item in items] for items in trained.lists],
-    )
+    lists = _rebuilt(trained.lists)
     scores = dict(zip(lists.names, ESTIMATORS[tuned.estimator](lists, k), strict=True))
     assert [point.threshold for point in tuned.curve] == sorted(set(scores.values()))
     for point in tuned.curve:
