@@ -75,10 +75,10 @@ def prune(
 
         _show_change(take_back(open_workspace(workspace), dry_run=dry_run), as_json)
     elif tune:
-        from .tune import Tuned, tune_by_vote, tune_served
+        from .tune import TuneOptions, tune_by_vote, tune_served
 
         settings = settings_of(workspace, k=k, method=method, order=order, **asdict(llm))
-        options = Tuned(noise, limit, max_calls, max_cost, reason, dry_run, as_json)
+        options = TuneOptions(noise, limit, max_calls, max_cost, reason, dry_run, as_json)
         change = (tune_served if by == "served" else tune_by_vote)(workspace, settings, options)
         if change:
             _show_change(change, as_json)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Tuned:
+class TuneOptions:
     """Options of ``prune --tune``."""
 
     noise: float
@@ -29,7 +29,7 @@ class Tuned:
     as_json: bool
 
 
-def tune_served(workspace: Path, settings: Settings, options: Tuned) -> Change | None:
+def tune_served(workspace: Path, settings: Settings, options: TuneOptions) -> Change | None:
     """Race candidate prunings with served prompts, and apply the winner if its gain is confirmed."""
     confirm_server(settings)
     from ..engine.curate.tune import Tuning, TuningPlan
@@ -49,7 +49,7 @@ def tune_served(workspace: Path, settings: Settings, options: Tuned) -> Change |
         work = Tuning(llm, TuningPlan(options.noise, options.limit))
         if options.dry_run:
             cost = DryRun(work.cost(), destination(settings))
-            found = work.known()
+            found = work.from_cache()
         else:
             found = work.run(budget)
     change = None
@@ -69,7 +69,7 @@ def tune_served(workspace: Path, settings: Settings, options: Tuned) -> Change |
     return change
 
 
-def tune_by_vote(workspace: Path, settings: Settings, options: Tuned) -> Change | None:
+def tune_by_vote(workspace: Path, settings: Settings, options: TuneOptions) -> Change | None:
     """Prune the sources whose removal improves the vote of single answers, by the latest ``train sources``."""
     from ..engine.sources.train import tune
     from ..engine.store.decisions import decide

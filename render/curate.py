@@ -10,7 +10,7 @@ from .costs import plan_rows
 from .tables import show_table, show_text
 
 if TYPE_CHECKING:
-    from ..engine.curate.results import Difference, Tried, TuneReport
+    from ..engine.curate.results import CandidateResult, Difference, TuneReport
     from ..engine.llm.cost import DryRun
 
 
@@ -75,7 +75,7 @@ def show_candidates(found: TuneReport, cost: DryRun) -> None:
     show_table(["", ""], plan_rows(cost), note="the most it can cost: candidates that fall behind are dropped")
 
 
-def _pruned(best: Tried) -> str:
+def _pruned(best: CandidateResult) -> str:
     sources = ", ".join(best.sources)
     rows = f"{best.pruned_rows:,} rows"
     return f"{sources} and suspected rows, {rows} in all" if sources and " and " in best.name else sources or rows

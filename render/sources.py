@@ -10,9 +10,9 @@ from rich.text import Text
 from .tables import bar, show_table, show_text
 
 if TYPE_CHECKING:
-    from ..engine.sources.audit import AuditReport, Result
+    from ..engine.sources.audit import AuditReport, EstimatorResult
     from ..engine.sources.results import SourceRun
-    from ..engine.sources.train import Tuned
+    from ..engine.sources.train import VoteTuneReport
     from ..engine.store.trials import SourceSummary
 
 
@@ -54,7 +54,7 @@ def show_training(done: SourceRun) -> None:
     show_text("next: icl-curate prune --tune" if metrics.worth_it else "no significant gain: prune nothing")
 
 
-def show_tuned(tuned: Tuned) -> None:
+def show_tuned(tuned: VoteTuneReport) -> None:
     """The pruning curve and the chosen threshold."""
     kept = len(tuned.kept)
     rows = [
@@ -98,7 +98,7 @@ def show_audit(found: AuditReport) -> None:
         show_text(note)
 
 
-def _interval(result: Result) -> str:
+def _interval(result: EstimatorResult) -> str:
     if result.test_gain is None:
         return ""
     mean, low, high = result.test_gain

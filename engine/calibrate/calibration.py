@@ -201,7 +201,7 @@ class Calibration:
     # requests
 
     def _peek(self, requests: Sequence[Request]) -> Sequence[Result | None]:
-        return self.llm.known(requests)
+        return self.llm.from_cache(requests)
 
     def _ask(self, requests: Sequence[Request], budget: Budget) -> Sequence[Result | None]:
         results = self.llm.ask(requests, budget)

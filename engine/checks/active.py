@@ -12,7 +12,7 @@ from ..retrieval.view import PoolView
 from ..settings import Settings
 from ..store.demonstrations import fetch, groups
 from ..store.workspace import Workspace
-from .labels import Judged, judge_labels
+from .labels import LabelPredictions, judge_labels
 
 
 class ActivePool:
@@ -47,7 +47,7 @@ class ActivePool:
             return None
 
     @cached_property
-    def judged(self) -> Judged | None:
+    def label_predictions(self) -> LabelPredictions | None:
         """Label quality; None if the task has no labels, if there are no vectors, or if no two classes are large
         enough. Raises `Cancelled` between folds."""
         if self.view.task.kind != "labels" or self.vectors is None:

@@ -50,8 +50,8 @@ class RowTraining:
         self.view = self.pool.view
         self.task = self.view.task
         self.capabilities = llm.capabilities
-        (self.rows,) = self.view.demonstrations([self._drawn()])
-        self.shown = self._shown()
+        (self.rows,) = self.view.demonstrations([self._chosen_rows()])
+        self.shown = self._nearest_shots()
         self.requests = self._requests()
 
     def cost(self) -> Plan:
@@ -64,13 +64,13 @@ class RowTraining:
         described = asdict(self.plan) | {"k": self.settings.k, "rows": len(self.rows), "version": VERSION}
         with runs.recorded(self.workspace, answers.KIND, self.llm.name, described) as record:
             results = self.llm.ask(self.requests, budget)
-            answered = self._answered(results)
+            answered = self._row_answers(results)
             answers.save(self.workspace, record.run, answered)
             done = self._result(record.run, results, answered, before, self._suspects())
             record.summary = done.as_json()
         return done
 
-    def _drawn(self) -> list[int]:
+    def _chosen_rows(self) -> list[int]:
         rows = self.view.rows.tolist()
         limit = len(rows) if self.plan.limit is None else min(self.plan.limit, len(rows))
         if self.plan.suspects_first:
@@ -79,7 +79,7 @@ class RowTraining:
         drawn = np.random.default_rng([self.settings.seed, 8]).permutation(len(rows))[:limit]
         return [rows[i] for i in sorted(drawn.tolist())]
 
-    def _shown(self) -> list[list[int]]:
+    def _nearest_shots(self) -> list[list[int]]:
         """The nearest other rows of each, none of them a near duplicate of it."""
         search = {"dense": self.view.dense_top, "bm25": self.view.bm25_top}.get(self.plan.ranking)
         if search is None:
@@ -103,7 +103,7 @@ class RowTraining:
     def _by_likelihood(self) -> bool:
         return self.capabilities.scoring and self.settings.answers != "generate"
 
-    def _answered(self, results: Sequence[Result]) -> RowAnswers:
+    def _row_answers(self, results: Sequence[Result]) -> RowAnswers:
         said = [
             (row, shown, result)
             for row, shown, result in zip(self.rows, self.shown, results, strict=True)

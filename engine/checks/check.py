@@ -14,7 +14,7 @@ from ..store.decisions import kept_rows
 from ..store.demonstrations import leaks, similarities
 from ..store.workspace import Workspace
 from .active import ActivePool
-from .labels import FOLDS, Judged
+from .labels import FOLDS, LabelPredictions
 from .outliers import far_rows
 from .repeats import leak_findings, repeat_findings
 from .results import KINDS, REVIEW, CheckReport, Finding, Kind, finding
@@ -32,11 +32,11 @@ def check_pool(pool: ActivePool, kinds: Collection[Kind] = KINDS, also_kept: boo
     vectors = pool.vectors if {"label", "conflict", "outlier"} & set(kinds) else None
     if pool.fault is not None:
         notes.append(f"labels and outliers not looked for: {pool.fault.what}; {pool.fault.fix}")
-    judged = _judged(pool, kinds, notes) if {"label", "conflict"} & set(kinds) else None
-    if judged and "label" in kinds:
-        found += label_findings(rows, judged)
+    label_predictions = _label_predictions(pool, kinds, notes) if {"label", "conflict"} & set(kinds) else None
+    if label_predictions and "label" in kinds:
+        found += label_findings(rows, label_predictions)
     if {"conflict", "duplicate"} & set(kinds):
-        quality = judged.quality if judged else None
+        quality = label_predictions.quality if label_predictions else None
         found += repeat_findings(rows, repeated, similarities(workspace), view.task, quality)
     if "leak" in kinds:
         found += leak_findings({row.row: row for row in rows}, leaks(workspace))
@@ -60,30 +60,34 @@ def _without_kept(workspace: Workspace, found: list[Finding], notes: list[str]) 
     return left
 
 
-def _judged(pool: ActivePool, kinds: Collection[Kind], notes: list[str]) -> Judged | None:
+def _label_predictions(pool: ActivePool, kinds: Collection[Kind], notes: list[str]) -> LabelPredictions | None:
     """Label quality, if the pool has labels and vectors."""
     if pool.vectors is None:
         return None
-    judged = pool.judged
+    label_predictions = pool.label_predictions
     if "label" not in kinds:
-        return judged
+        return label_predictions
     if pool.view.task.kind != "labels":
         notes.append(f"labels not looked for: the task is {pool.view.task.kind}")
-    elif unjudged := len(pool.rows) if judged is None else int(np.count_nonzero(judged.labels < 0)):
+    elif (
+        unjudged := len(pool.rows) if label_predictions is None else int(np.count_nonzero(label_predictions.labels < 0))
+    ):
         notes.append(f"{unjudged:,} labels not judged: their classes have fewer than {FOLDS} rows of their own")
-    return judged
+    return label_predictions
 
 
-def label_findings(rows: Sequence[Demonstration], judged: Judged) -> Iterator[Finding]:
+def label_findings(rows: Sequence[Demonstration], label_predictions: LabelPredictions) -> Iterator[Finding]:
     """Rows with a suspected label error."""
-    suggested = judged.suggested()
-    for place in np.flatnonzero(judged.suspect).tolist():
+    suggested = label_predictions.suggested()
+    for place in np.flatnonzero(label_predictions.suspect).tolist():
         row, other = rows[place], int(suggested[place])
-        own = float(judged.probabilities[place, judged.labels[place]])
-        p, quality = float(judged.probabilities[place, other]), float(judged.quality[place])
-        name = judged.names[other]
-        told = f"suggested {name} at {_decimals(p)}, given {row.output} at {_decimals(own)}"
-        yield finding(row, "label", 1.0 - quality, told, f"relabel: {name}", given=own, suggested=p, quality=quality)
+        own = float(label_predictions.probabilities[place, label_predictions.labels[place]])
+        p, quality = float(label_predictions.probabilities[place, other]), float(label_predictions.quality[place])
+        name = label_predictions.names[other]
+        evidence = f"suggested {name} at {_decimals(p)}, given {row.output} at {_decimals(own)}"
+        yield finding(
+            row, "label", 1.0 - quality, evidence, f"relabel: {name}", given=own, suggested=p, quality=quality
+        )
 
 
 def outlier_findings(
@@ -96,9 +100,9 @@ def outlier_findings(
     """Rows far from all others."""
     places, distances, middle, limit = far_rows(vectors, repeated, report, cancel)
     for place, distance in zip(places.tolist(), distances.tolist(), strict=True):
-        told = f"far from its nearest rows: distance {_decimals(distance)}, usually {_decimals(middle)}"
+        evidence = f"far from its nearest rows: distance {_decimals(distance)}, usually {_decimals(middle)}"
         severity = min(0.3 + (distance - limit), 1.0)
-        yield finding(rows[place], "outlier", severity, told, distance=distance, usual=middle, limit=limit)
+        yield finding(rows[place], "outlier", severity, evidence, distance=distance, usual=middle, limit=limit)
 
 
 def class_findings(rows: Sequence[Demonstration], least: int) -> Iterator[Finding]:
@@ -107,8 +111,8 @@ def class_findings(rows: Sequence[Demonstration], least: int) -> Iterator[Findin
     for row in rows:
         count = counts[row.output]
         if count < least:
-            told = f"{row.output} has {count} row(s), fewer than {least}"
-            yield finding(row, "class", 0.2, told, REVIEW, rows=count, least=least)
+            evidence = f"{row.output} has {count} row(s), fewer than {least}"
+            yield finding(row, "class", 0.2, evidence, REVIEW, rows=count, least=least)
 
 
 def _decimals(share: float) -> str:

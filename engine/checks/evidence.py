@@ -22,8 +22,8 @@ from ..retrieval.view import PoolView
 from ..store import answers, ledger, trials
 from ..store.answers import RowAnswers
 from .active import ActivePool
-from .labels import Judged
-from .posterior import Fitted, Kind, fit, graded_kind, label_kind, trial_kind
+from .labels import LabelPredictions
+from .posterior import LogRatio, Posterior, fit, label_ratio, score_ratio, trial_ratio
 
 SURE = 0.9
 """Probability from which on `prune --suspects` prunes."""
@@ -45,7 +45,7 @@ class RowEvidence:
     suggested: str = ""
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """The parts in a line, the one that weighs most first."""
         ordered = sorted(self.parts.items(), key=lambda part: -abs(part[1]))
         return ", ".join(f"{name} {value:+.1f}" for name, value in ordered if abs(value) >= 0.05)
@@ -53,7 +53,7 @@ class RowEvidence:
     @property
     def reason(self) -> str:
         """The reason stored in the history if the row is pruned."""
-        return f"suspect: {self.posterior:.3f} likely to hurt ({self.told})"
+        return f"suspect: {self.posterior:.3f} likely to hurt ({self.summary})"
 
     def as_json(self) -> dict[str, Any]:
         """One of ``demos --suspects --json``."""
@@ -81,10 +81,10 @@ class PoolEvidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class KindOfEvidence:
     """One kind of evidence, and its counts (n,) by name."""
 
-    kind: Kind
+    kind: LogRatio
     counts: Mapping[str, Int64s]
 
 
@@ -95,13 +95,15 @@ def row_evidence(pool: ActivePool) -> PoolEvidence:
     view, rows = pool.view, pool.rows
     sources = np.unique(np.array([row.source for row in rows], object), return_inverse=True)[1]
     notes: list[str] = []
-    judged = pool.judged
+    label_predictions = pool.label_predictions
     if pool.fault is not None:
         notes.append(f"labels not judged: {pool.fault.what}; {pool.fault.fix}")
-    known: dict[str, Found] = {}
-    if judged is not None:
-        known["label"] = Found(label_kind(judged.probabilities, judged.labels, sources), {})
-    quality = None if judged is None else own_odds(judged)
+    known: dict[str, KindOfEvidence] = {}
+    if label_predictions is not None:
+        known["label"] = KindOfEvidence(
+            label_ratio(label_predictions.probabilities, label_predictions.labels, sources), {}
+        )
+    quality = None if label_predictions is None else own_odds(label_predictions)
     found = trials.latest(workspace)
     if found is not None:
         known["trials"] = _trials(found, view.rows, quality)
@@ -113,23 +115,23 @@ def row_evidence(pool: ActivePool) -> PoolEvidence:
         if np.isin(said.rows, view.rows).any():
             known[name] = _answers(said, view, quality, name)
     fitted = fit(np.asarray(sources, np.int64), {name: each.kind for name, each in known.items()})
-    return _told(rows, fitted, known, judged, notes)
+    return _pool_evidence(rows, fitted, known, label_predictions, notes)
 
 
-def own_odds(judged: Judged) -> Float64s:
+def own_odds(label_predictions: LabelPredictions) -> Float64s:
     """Log odds (n,) of each row's own label by the classifiers, those of rows not judged being the median.
 
     A row whose input is hard to tell apart has both a doubtful label and wrong answers, whatever its class: given this
     feature, trials count for what they say beyond the label.
     """
-    places = np.flatnonzero(judged.labels >= 0)
-    own = np.clip(judged.probabilities[places, judged.labels[places]], 1e-3, 1 - 1e-3)
-    found = np.full(len(judged.labels), np.nan)
+    places = np.flatnonzero(label_predictions.labels >= 0)
+    own = np.clip(label_predictions.probabilities[places, label_predictions.labels[places]], 1e-3, 1 - 1e-3)
+    found = np.full(len(label_predictions.labels), np.nan)
     found[places] = np.log(own) - np.log1p(-own)
     return np.where(np.isnan(found), np.median(found[places]), found)
 
 
-def _trials(found: trials.Trials, rows: Int64s, quality: Float64s | None) -> Found:
+def _trials(found: trials.Trials, rows: Int64s, quality: Float64s | None) -> KindOfEvidence:
     """Single demonstrations on validation queries. Features: how often the other demonstrations of the query were
     right, and the rank."""
     queries = np.unique(found.queries, return_inverse=True)[1]
@@ -145,10 +147,10 @@ def _trials(found: trials.Trials, rows: Int64s, quality: Float64s | None) -> Fou
         "trials": np.bincount(places, minlength=len(rows)),
         "right": np.bincount(places, found.right[there], len(rows)).astype(np.int64),
     }
-    return Found(_kind(len(rows), places, right[there] > 0, features[there], quality), counts)
+    return KindOfEvidence(_trial_ratio(len(rows), places, right[there] > 0, features[there], quality), counts)
 
 
-def _flips(effects: Sequence[ledger.FlipCounts], rows: Int64s, quality: Float64s | None) -> Found:
+def _flips(effects: Sequence[ledger.FlipCounts], rows: Int64s, quality: Float64s | None) -> KindOfEvidence:
     """Prompts of the ranker to which the row was added: right or wrong after, given right or wrong before."""
     places, there = _places(np.array([e.row for e in effects], np.int64), rows)
     seen = [e for e, kept in zip(effects, there.tolist(), strict=True) if kept]
@@ -163,10 +165,10 @@ def _flips(effects: Sequence[ledger.FlipCounts], rows: Int64s, quality: Float64s
         name: np.bincount(places, outcomes[:, columns].sum(axis=1), len(rows)).astype(np.int64)
         for name, columns in (("shown", [0, 1, 2, 3]), ("helped", [0]), ("hurt", [3]))
     }
-    return Found(_kind(len(rows), at, after, before[:, None].astype(np.float64), quality), counts)
+    return KindOfEvidence(_trial_ratio(len(rows), at, after, before[:, None].astype(np.float64), quality), counts)
 
 
-def _answers(said: RowAnswers, view: PoolView, quality: Float64s | None, name: str) -> Found:
+def _answers(said: RowAnswers, view: PoolView, quality: Float64s | None, name: str) -> KindOfEvidence:
     """Answers to the row's own input. With a closed set of answers they are right or wrong; open ones are hardly ever
     the same, and are compared by the score of the row's own output."""
     rows = view.rows
@@ -177,8 +179,10 @@ def _answers(said: RowAnswers, view: PoolView, quality: Float64s | None, name: s
     scores = np.full(len(rows), np.nan)
     scores[places] = said.scores[there]
     if view.task.kind == "open" and not np.isnan(scores).all():
-        return Found(graded_kind(scores), counts)
-    return Found(_kind(len(rows), places, said.right[there], np.empty((len(places), 0)), quality), counts)
+        return KindOfEvidence(score_ratio(scores), counts)
+    return KindOfEvidence(
+        _trial_ratio(len(rows), places, said.right[there], np.empty((len(places), 0)), quality), counts
+    )
 
 
 def _places(wanted: Int64s, rows: Int64s) -> tuple[Int64s, Bools]:
@@ -188,33 +192,33 @@ def _places(wanted: Int64s, rows: Int64s) -> tuple[Int64s, Bools]:
     return at[there], there
 
 
-def _kind(
+def _trial_ratio(
     count: int,
     places: Int64s,
     hits: Bools,
     features: Float64s,
     quality: Float64s | None,
-) -> Kind:
+) -> LogRatio:
     if quality is not None:
         features = np.column_stack([features, quality[places]])
-    return trial_kind(count, places, hits, features)
+    return trial_ratio(count, places, hits, features)
 
 
-def _told(
+def _pool_evidence(
     rows: Sequence[Demonstration],
-    fitted: Fitted,
-    known: Mapping[str, Found],
-    judged: Judged | None,
+    fitted: Posterior,
+    known: Mapping[str, KindOfEvidence],
+    label_predictions: LabelPredictions | None,
     notes: Sequence[str],
 ) -> PoolEvidence:
     parts = {"source": fitted.prior, **fitted.parts}
     columns = {name: np.round(values, 4).tolist() for name, values in parts.items()}
     counts = {name: values.tolist() for each in known.values() for name, values in each.counts.items()}
     suggested = [""] * len(rows)
-    if judged is not None:
-        for place, other in enumerate(judged.suggested().tolist()):
-            if judged.labels[place] >= 0 and fitted.bad[place] >= 0.5:
-                suggested[place] = judged.names[other]
+    if label_predictions is not None:
+        for place, other in enumerate(label_predictions.suggested().tolist()):
+            if label_predictions.labels[place] >= 0 and fitted.bad[place] >= 0.5:
+                suggested[place] = label_predictions.names[other]
     evidence = tuple(
         RowEvidence(
             row.row, row.id, row.source, row.output, round(float(fitted.bad[i]), 6),

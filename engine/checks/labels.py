@@ -26,7 +26,7 @@ MOST_FITTED = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class LabelPredictions:
     """Labels with the predictions of the classifiers.
 
     ``labels`` (n,) are indices into ``names``; -1 for a row whose class has too few independent rows to be checked.
@@ -54,7 +54,7 @@ def judge_labels(
     groups: Int64s,
     report: Report = silent,
     cancel: CancelToken | None = None,
-) -> Judged | None:
+) -> LabelPredictions | None:
     """Find suspected errors among the labels ``outputs`` (n,) of rows with vectors (n, d); rows with equal ``groups``
     (n,) are duplicates. None if fewer than two classes have `FOLDS` groups, too few for cross-validation. Raises
     `Cancelled` between folds."""
@@ -78,7 +78,7 @@ def judge_labels(
     probabilities = np.zeros((len(labels), len(names)))
     quality[rows], suspect[rows], probabilities[rows] = np.clip(scores, 0.0, 1.0), bad, p
     suspect[rows] &= p.argmax(axis=1) != y
-    return Judged(names, labels, probabilities, quality, suspect)
+    return LabelPredictions(names, labels, probabilities, quality, suspect)
 
 
 def _classes(outputs: list[str], groups: Int64s) -> tuple[tuple[str, ...], Int64s]:

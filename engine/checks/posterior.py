@@ -16,7 +16,7 @@ import numpy as np
 
 from ..arrays import Bools, Float64s, Int64s
 
-Kind = Callable[[Float64s | None], Float64s]
+LogRatio = Callable[[Float64s | None], Float64s]
 
 SHARE, SHARE_WEIGHT = 0.1, 10.0
 """Mean of the prior of the share of bad rows in a pool, and its weight in rows."""
@@ -60,7 +60,7 @@ LEAST = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class Posterior:
     """``bad`` (n,): probabilities; ``prior`` (n,): log odds of each row by its source without the row itself, and
     ``parts`` (n,) each: log-likelihood ratios. The prior and the parts add up to the log odds of ``bad``."""
 
@@ -69,7 +69,7 @@ class Fitted:
     parts: Mapping[str, Float64s]
 
 
-def fit(sources: Int64s, kinds: Mapping[str, Kind]) -> Fitted:
+def fit(sources: Int64s, kinds: Mapping[str, LogRatio]) -> Posterior:
     """The posterior of rows with ``sources`` (n,), indices from 0."""
     from scipy.special import expit
 
@@ -82,7 +82,7 @@ def fit(sources: Int64s, kinds: Mapping[str, Kind]) -> Fitted:
             break
         prior = source_prior(bad, sources)
         parts = {name: kind(bad) for name, kind in kinds.items()}
-    return Fitted(expit(prior + sum(parts.values())), prior, parts)
+    return Posterior(expit(prior + sum(parts.values())), prior, parts)
 
 
 def source_prior(bad: Float64s, sources: Int64s) -> Float64s:
@@ -105,7 +105,7 @@ def source_prior(bad: Float64s, sources: Int64s) -> Float64s:
     return np.asarray(logit(np.clip(shares @ weights, LEAST, 1 - LEAST)))
 
 
-def label_kind(probabilities: Float64s, labels: Int64s, sources: Int64s) -> Kind:
+def label_ratio(probabilities: Float64s, labels: Int64s, sources: Int64s) -> LogRatio:
     """Labels against a classifier's probabilities p (n, classes); rows with label -1 have no evidence.
 
     A good row has its true label; a bad one of true label t has y ≠ t with probability N[t, y], the confusions of its
@@ -129,8 +129,8 @@ def label_kind(probabilities: Float64s, labels: Int64s, sources: Int64s) -> Kind
     def ratio(bad: Float64s | None) -> Float64s:
         nonlocal confused
         if bad is not None:
-            told = others * confused.ravel()[at]
-            share = told * (bad[judged] / np.maximum(told.sum(axis=1) + rest, LEAST))[:, None]
+            values = others * confused.ravel()[at]
+            share = values * (bad[judged] / np.maximum(values.sum(axis=1) + rest, LEAST))[:, None]
             confused = _confusions(np.bincount(at.ravel(), share.ravel(), int(np.prod(cells))).reshape(cells), even)
         found = np.zeros(len(labels))
         found[judged] = np.log((others * confused.ravel()[at]).sum(axis=1) + rest) - np.log(own)
@@ -152,8 +152,8 @@ def sharpened(probabilities: Float64s, labels: Int64s) -> Float64s:
     best, most = 1.0, -np.inf
     for power in SHARPNESS.tolist():
         p = (1 - FLOOR) * softmax(power * fitted, axis=1)[places, given] + FLOOR / classes
-        told = np.log(np.outer(1 - shares, p) + np.outer(shares, 1 - p) / max(classes - 1, 1)).sum(axis=1).max()
-        best, most = (power, told) if told > most else (best, most)
+        values = np.log(np.outer(1 - shares, p) + np.outer(shares, 1 - p) / max(classes - 1, 1)).sum(axis=1).max()
+        best, most = (power, values) if values > most else (best, most)
     return np.asarray((1 - FLOOR) * softmax(best * logs, axis=1) + FLOOR / classes)
 
 
@@ -186,7 +186,7 @@ def _confusions(counts: Float64s, even: Float64s) -> Float64s:
     return np.asarray(found / found.sum(axis=2, keepdims=True))
 
 
-def trial_kind(count: int, rows: Int64s, hits: Bools, features: Float64s | None = None) -> Kind:
+def trial_ratio(count: int, rows: Int64s, hits: Bools, features: Float64s | None = None) -> LogRatio:
     """Repeated trials of ``count`` rows: trial t of row ``rows[t]`` was a hit, which good rows have more often.
 
     The log odds of a hit are linear in ``features`` (t, f); those of bad rows are lower by a constant, shrunk towards
@@ -213,9 +213,9 @@ def trial_kind(count: int, rows: Int64s, hits: Bools, features: Float64s | None 
             lower = logistic(x[:, :1], y, weights, well, np.array([SPREAD**-2.0]))
             ill = np.minimum(well, well + lower[0])
         p, q = expit(well), expit(ill)
-        told = np.where(hits, np.log(np.maximum(q, LEAST) / np.maximum(p, LEAST)), np.log1p(-q) - np.log1p(-p))
+        values = np.where(hits, np.log(np.maximum(q, LEAST) / np.maximum(p, LEAST)), np.log1p(-q) - np.log1p(-p))
         alike = correlation(rows, tried, y, (1 - weights) * p + weights * q)
-        return np.bincount(rows, told, count) / (1 + np.maximum(tried - 1, 0) * alike)
+        return np.bincount(rows, values, count) / (1 + np.maximum(tried - 1, 0) * alike)
 
     return ratio
 
@@ -245,7 +245,7 @@ def logistic(x: Float64s, y: Float64s, weights: Float64s, offset: Float64s, pena
     return found
 
 
-def graded_kind(scores: Float64s) -> Kind:
+def score_ratio(scores: Float64s) -> LogRatio:
     """Scores (n,), nan for rows without one; a good row has the higher ones.
 
     The densities of both classes are estimated in bins of equal counts; their ratio is made monotone.
@@ -271,13 +271,13 @@ def graded_kind(scores: Float64s) -> Kind:
         well = (size - np.bincount(place, bad[graded], bins) + PSEUDO * (1 - share)) / (
             (total + bins * PSEUDO) * (1 - share) + LEAST
         )
-        found[graded] = falling(np.log(ill + LEAST) - np.log(well + LEAST), size)[place]
+        found[graded] = isotonic_decreasing(np.log(ill + LEAST) - np.log(well + LEAST), size)[place]
         return found
 
     return ratio
 
 
-def falling(values: Float64s, weights: Int64s) -> Float64s:
+def isotonic_decreasing(values: Float64s, weights: Int64s) -> Float64s:
     """The non-increasing sequence nearest to ``values`` by weighted squares (pool adjacent violators)."""
     blocks: list[list[float]] = []
     for value, weight in zip(values.tolist(), weights.tolist(), strict=True):

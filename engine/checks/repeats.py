@@ -51,8 +51,8 @@ def _repeated(same: Sequence[Demonstration], group: int, similarity: Mapping[int
             yield finding(row, "duplicate", 0.5, f"repeats {first.id}", f"keep {first.id}", similarity=1.0)
             continue
         alike = similarity[row.row] if first.row == group and row.row in similarity else _similarity(first, row)
-        told = f"nearly repeats {first.id}, similarity {alike:.2f}"
-        yield finding(row, "duplicate", 0.5 * alike, told, f"keep {first.id}", similarity=alike)
+        evidence = f"nearly repeats {first.id}, similarity {alike:.2f}"
+        yield finding(row, "duplicate", 0.5 * alike, evidence, f"keep {first.id}", similarity=alike)
 
 
 def _similarity(a: Demonstration, b: Demonstration) -> float:
@@ -68,13 +68,13 @@ def _conflicts(
     for answer, places in by_answer.items():
         for place in places:
             by_input[normalised(rows[place].input)].setdefault(answer, []).append(place)
-    told: set[int] = set()
+    conflicting: set[int] = set()
     for answers in by_input.values():
         if len(answers) > 1:
             found = list(_same_input(rows, answers, task, quality))
-            told.update(place for place, _ in found)
+            conflicting.update(place for place, _ in found)
             yield from (one for _, one in found)
-    if task.kind == "labels" and not told:
+    if task.kind == "labels" and not conflicting:
         yield from _near_input(rows, by_answer, quality)
 
 
@@ -94,11 +94,11 @@ def _same_input(
             row = rows[place]
             others = [other for name, held in answers.items() if name != answer for other in held]
             against = rows[answers[winner][0]] if winner else rows[others[0]]
-            told = (
+            evidence = (
                 f"says {row.output}, {against.id} with the same input says {against.output} ({len(places)} of {total})"
             )
             suggestion = f"keep {against.id}" if winner else REVIEW
-            yield place, finding(row, "conflict", 0.8, told, suggestion, agree=len(places), rows=total)
+            yield place, finding(row, "conflict", 0.8, evidence, suggestion, agree=len(places), rows=total)
 
 
 def _near_input(
@@ -112,9 +112,9 @@ def _near_input(
         against = rows[answers[other][0]]
         for place in places if answer != winner else ():
             doubted = winner is not None and quality is not None and quality[place] < 0.5
-            told = f"says {rows[place].output}, {against.id} with nearly the same input says {against.output}"
+            evidence = f"says {rows[place].output}, {against.id} with nearly the same input says {against.output}"
             suggestion = f"keep {against.id}" if doubted else REVIEW
-            yield finding(rows[place], "conflict", 0.6 if doubted else 0.3, told, suggestion, agree=len(places))
+            yield finding(rows[place], "conflict", 0.6 if doubted else 0.3, evidence, suggestion, agree=len(places))
 
 
 def _winner(answers: Mapping[str, Sequence[int]], quality: Float64s | None) -> str | None:
@@ -150,5 +150,5 @@ def leak_findings(rows: Mapping[int, Demonstration], leaks: Sequence[Leak]) -> I
         row, first = rows[number], found[0]
         exact = any(normalised(row.input) == normalised(leak.input) for leak in found)
         more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-        told = f"{'repeats' if exact else 'nearly repeats'} the {first.split} query {first.id}{more}"
-        yield finding(row, "leak", 0.9 if exact else 0.7, told, queries=len(found))
+        evidence = f"{'repeats' if exact else 'nearly repeats'} the {first.split} query {first.id}{more}"
+        yield finding(row, "leak", 0.9 if exact else 0.7, evidence, queries=len(found))

@@ -50,8 +50,8 @@ def finding(
     row: Demonstration, kind: Kind, severity: float, evidence: str, suggestion: str = "prune", **numbers: float
 ) -> Finding:
     """A finding for a row, its figures rounded to four digits."""
-    told = {name: round(float(value), 4) for name, value in numbers.items()}
-    return Finding(row.row, row.id, row.source, kind, round(float(severity), 4), evidence, suggestion, told)
+    rounded = {name: round(float(value), 4) for name, value in numbers.items()}
+    return Finding(row.row, row.id, row.source, kind, round(float(severity), 4), evidence, suggestion, rounded)
 
 
 @dataclass(frozen=True, slots=True)

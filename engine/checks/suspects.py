@@ -64,7 +64,7 @@ class PoolSuspects:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PoolState:
     """What decides which suspects are still to be shown. ``gone``: numbers of rows that are pruned or kept by the
     curator; ``active``: those of the active pool, ascending; ``labels``: active rows by output; ``key`` as in
     `PoolSuspects`."""
@@ -85,7 +85,7 @@ def find_suspects(
     workspace: Workspace, settings: Settings, report: Report = silent, cancel: CancelToken | None = None
 ) -> PoolSuspects:
     """Check the active pool and weigh the evidence of its rows; no LLM is called and nothing is encoded. Rows that the
-    curator kept are among the suspects: `Standing` says which to show. Raises `UsageError` if the pool is empty,
+    curator kept are among the suspects: `PoolState` says which to show. Raises `UsageError` if the pool is empty,
     `Cancelled` between steps."""
     key, checked = state_key(workspace, settings), active_rows(workspace)
     pool = ActivePool(workspace, settings, report, cancel)
@@ -108,11 +108,11 @@ def state_key(workspace: Workspace, settings: Settings) -> tuple[object, ...]:
     return (*workspace_fingerprint(workspace), settings)
 
 
-def standing(workspace: Workspace, settings: Settings) -> Standing:
+def pool_state(workspace: Workspace, settings: Settings) -> PoolState:
     """The current state of the workspace."""
     key = state_key(workspace, settings)
     gone = frozenset((*pruned_rows(workspace).tolist(), *kept_rows(workspace).tolist()))
-    return Standing(gone, active_rows(workspace), active_labels(workspace), key)
+    return PoolState(gone, active_rows(workspace), active_labels(workspace), key)
 
 
 @dataclass(frozen=True, slots=True)

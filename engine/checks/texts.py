@@ -45,9 +45,9 @@ def text_findings(rows: Sequence[Demonstration], task: Task) -> Iterator[Finding
         mostly_ended = _mostly_ended(list(map(text_of, rows))) if field == "output" else False
         for row in rows:
             text = text_of(row)
-            told = _fault(text, field, task, limit, mostly_ended)
-            if told:
-                kind, severity, evidence = told
+            fault = _fault(text, field, task, limit, mostly_ended)
+            if fault:
+                kind, severity, evidence = fault
                 yield finding(row, kind, severity, f"the {field} {evidence}", characters=len(text))
 
 

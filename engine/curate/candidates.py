@@ -32,7 +32,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class PruningEvidence:
     """What is known of the active pool before a served prompt is asked.
 
     ``rows`` (n,) ascending and ``sources`` (n,): the active rows, and the source of each. ``reliability``: by source,
@@ -60,7 +60,7 @@ class Evidence:
         return sorted(known, key=lambda name: (known[name], name))
 
 
-def propose(evidence: Evidence, k: int) -> list[Candidate]:
+def propose(evidence: PruningEvidence, k: int) -> list[Candidate]:
     """The candidates, keeping everything first. Each leaves at least ``max(k, 1)`` rows, and no two prune the same."""
     proposed = [
         Candidate("keep everything", np.empty(0, np.int64), reason="the baseline"),
@@ -83,7 +83,7 @@ def unsuspected_shares(rows: Int64s, sources: Sequence[str], suspected: Int64s) 
     return dict(zip(names.tolist(), shares.tolist(), strict=True))
 
 
-def _by_source(evidence: Evidence) -> Iterator[Candidate]:
+def _by_source(evidence: PruningEvidence) -> Iterator[Candidate]:
     worst = evidence.worst_first
     for count in _prefixes(len(worst) - 1):
         name = f"worst source: {worst[0]}" if count == 1 else f"worst {count} sources"
@@ -98,14 +98,14 @@ def _prefixes(most: int) -> list[int]:
     return sorted({round(size) for size in np.geomspace(1, most, MOST_PREFIXES).tolist()})
 
 
-def _by_row(evidence: Evidence) -> Iterator[Candidate]:
+def _by_row(evidence: PruningEvidence) -> Iterator[Candidate]:
     for rows, name, reason in _suspects(evidence):
         yield _pruned(evidence, name, (), rows, reason)
     suspected = np.sort(evidence.suspected)
     yield _pruned(evidence, "suspects", (), suspected, "suspicious label or text, by check")
 
 
-def _suspects(evidence: Evidence) -> list[tuple[Int64s, str, str]]:
+def _suspects(evidence: PruningEvidence) -> list[tuple[Int64s, str, str]]:
     """Rows to prune, what to call them and why, at several strengths: fewest rows first."""
     if evidence.posterior is not None:
         probable = np.array([evidence.posterior.get(row, 0.0) for row in evidence.rows.tolist()])
@@ -120,7 +120,7 @@ def _suspects(evidence: Evidence) -> list[tuple[Int64s, str, str]]:
     ]
 
 
-def _by_both(evidence: Evidence) -> Iterator[Candidate]:
+def _by_both(evidence: PruningEvidence) -> Iterator[Candidate]:
     """The sources below the widest gap in reliability, or the worst half of these, with suspects among the rest."""
     worst, suspects = evidence.worst_first, _suspects(evidence)
     if len(worst) < 2:
@@ -134,7 +134,7 @@ def _by_both(evidence: Evidence) -> Iterator[Candidate]:
 
 
 def _pruned(
-    evidence: Evidence, name: str, sources: Sequence[str], rows: Int64s | Sequence[int], reason: str
+    evidence: PruningEvidence, name: str, sources: Sequence[str], rows: Int64s | Sequence[int], reason: str
 ) -> Candidate:
     whole = evidence.of_sources(sources)
     every = np.union1d(whole, np.asarray(rows, np.int64)).astype(np.int64)

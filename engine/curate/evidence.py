@@ -17,7 +17,7 @@ from ..sources.train import sources_voted_out
 from ..store import trials
 from ..store.demonstrations import active_sources
 from ..store.workspace import Workspace
-from .candidates import Evidence, unsuspected_shares
+from .candidates import PruningEvidence, unsuspected_shares
 
 SUSPICIOUS: tuple[Kind, ...] = ("label", "empty", "cut", "mojibake", "refusal")
 """Findings that speak against a row itself, not against its repetitions."""
@@ -28,7 +28,7 @@ def gather(
     settings: Settings,
     report: Report = silent,
     cancel: CancelToken | None = None,
-) -> Evidence:
+) -> PruningEvidence:
     """The evidence on the active pool; calls no LLM. Sources are ranked by the reliability of the latest
     ``train sources``, or by the share of rows that `check` does not suspect before the first. Raises `UsageError` if
     the pool is empty."""
@@ -44,4 +44,4 @@ def gather(
     voted_out: tuple[str, ...] = ()
     with suppress(UsageError):  # no trials, or those of fewer queries than folds
         voted_out = sources_voted_out(workspace, settings, report, cancel)
-    return Evidence(rows, sources, reliability, ranked_by, voted_out, suspected, posterior)
+    return PruningEvidence(rows, sources, reliability, ranked_by, voted_out, suspected, posterior)

@@ -71,7 +71,7 @@ def gain_of(differences: Float64s) -> Gain:
 
 
 @dataclass(frozen=True, slots=True)
-class Heat:
+class RaceState:
     """One race: ``own`` (queries,) are those it may use, ``alive`` (candidates,) those not dropped, and ``dropped``
     (candidates,) the number of queries after which each was, 0 if it is alive. ``leader`` leads on ``seen`` queries."""
 
@@ -81,7 +81,7 @@ class Heat:
     leader: int = 0
     seen: int = 0
 
-    def after(self, utilities: Float64s, queries: Int64s, sizes: Int64s) -> Heat:
+    def after(self, utilities: Float64s, queries: Int64s, sizes: Int64s) -> RaceState:
         """The race after ``queries`` (n,), of which it uses its own: a new leader, and fewer candidates."""
         seen = queries[self.own[queries]]
         if not seen.size:
@@ -99,12 +99,13 @@ class Heat:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RaceResult:
     """The result after the first ``queries`` in the order.
 
     ``winner``: the candidate that leads on all of them (0: the baseline). ``gain``: what choosing in this way gains on
-    queries that did not choose. ``winners``: those of the folds. ``dropped`` (candidates,) as in `Heat`; ``utilities``
-    (candidates, queries) of the winner's race are nan where it did not ask. ``stopped``: the budget ended the race.
+    queries that did not choose. ``winners``: those of the folds. ``dropped`` (candidates,) as in `RaceState`;
+    ``utilities`` (candidates, queries) of the winner's race are nan where it did not ask. ``stopped``: the budget ended
+    the race.
     """
 
     queries: int
@@ -126,7 +127,7 @@ class Outcome:
         return gain_of(self.utilities[candidate, both] - self.utilities[0, both])
 
 
-def race(ask: Ask, sizes: Int64s, queries: int, *, seed: int = 0, folds: int = FOLDS) -> Outcome:
+def race(ask: Ask, sizes: Int64s, queries: int, *, seed: int = 0, folds: int = FOLDS) -> RaceResult:
     """Run the race with ``sizes`` (candidates,), which decide ties (the smallest wins), on so many queries.
 
     Deterministic for a seed. If the budget ends, the result is that of the last batch that was asked for completely.
@@ -134,43 +135,43 @@ def race(ask: Ask, sizes: Int64s, queries: int, *, seed: int = 0, folds: int = F
     order = np.random.default_rng(seed).permutation(queries).astype(np.int64)
     fold = np.empty(queries, np.int64)
     fold[order] = np.arange(queries) % folds  # balanced in every batch
-    heats = [_start(np.ones(queries, np.bool_), len(sizes)), *(_start(fold != f, len(sizes)) for f in range(folds))]
-    found = Outcome(
-        0, 0, gain_of(np.empty(0)), (0,) * folds, heats[0].dropped, np.full((len(sizes), queries), np.nan), False
+    races = [_start(np.ones(queries, np.bool_), len(sizes)), *(_start(fold != f, len(sizes)) for f in range(folds))]
+    found = RaceResult(
+        0, 0, gain_of(np.empty(0)), (0,) * folds, races[0].dropped, np.full((len(sizes), queries), np.nan), False
     )
     asked = np.zeros((len(sizes), queries), np.bool_)
-    while found.queries < queries and not _settled(heats, found.queries):
-        reached = _next_batch(ask, heats, order, found.queries)
+    while found.queries < queries and not _is_decided(races, found.queries):
+        reached = _next_batch(ask, races, order, found.queries)
         if reached is None:
             return replace(found, stopped=True)
         seen, utilities = reached
-        after = [heat.after(utilities, order[:seen], sizes) for heat in heats]
-        differences = _judged(ask, after[1:], fold, order[:seen])
+        after = [state.after(utilities, order[:seen], sizes) for state in races]
+        differences = _fold_gains(ask, after[1:], fold, order[:seen])
         if differences is None:
             return replace(found, stopped=True)
-        asked |= _wanted(heats[:1], order[:seen])
-        heats, whole = after, after[0]
-        winners = tuple(heat.leader for heat in heats[1:])
+        asked |= _wanted(races[:1], order[:seen])
+        races, whole = after, after[0]
+        winners = tuple(state.leader for state in races[1:])
         known = np.where(asked, utilities, np.nan)
         gain = gain_of(differences)
         gain = replace(gain, error=SHARED * gain.error)
-        found = Outcome(seen, whole.leader, gain, winners, whole.dropped, known, False)
+        found = RaceResult(seen, whole.leader, gain, winners, whole.dropped, known, False)
     return found
 
 
-def _start(own: Bools, candidates: int) -> Heat:
-    return Heat(own, np.ones(candidates, np.bool_), np.zeros(candidates, np.int64))
+def _start(own: Bools, candidates: int) -> RaceState:
+    return RaceState(own, np.ones(candidates, np.bool_), np.zeros(candidates, np.int64))
 
 
-def _settled(heats: list[Heat], seen: int) -> bool:
+def _is_decided(races: list[RaceState], seen: int) -> bool:
     """Whether the baseline alone is left in every race: then no answer changes the result."""
-    return seen > 0 and all(heat.alive[0] and heat.alive.sum() == 1 for heat in heats)
+    return seen > 0 and all(state.alive[0] and state.alive.sum() == 1 for state in races)
 
 
-def _next_batch(ask: Ask, heats: list[Heat], order: Int64s, seen: int) -> tuple[int, Float64s] | None:
+def _next_batch(ask: Ask, races: list[RaceState], order: Int64s, seen: int) -> tuple[int, Float64s] | None:
     """The number of queries reached, and utilities with those that the races need; None if the budget allows none."""
     for target in _targets(seen, len(order)):
-        utilities = ask(_wanted(heats, order[:target]))
+        utilities = ask(_wanted(races, order[:target]))
         if utilities is not None:
             return target, utilities
     return None
@@ -185,19 +186,19 @@ def _targets(seen: int, queries: int) -> Iterator[int]:
         yield target
 
 
-def _wanted(heats: list[Heat], queries: Int64s) -> Bools:
+def _wanted(races: list[RaceState], queries: Int64s) -> Bools:
     """The cells that the races need: the baseline on all queries, and those alive in a race on its own queries."""
-    wanted = np.zeros((len(heats[0].alive), len(heats[0].own)), np.bool_)
-    for heat in heats:
-        wanted[np.ix_(heat.alive, queries[heat.own[queries]])] = True
+    wanted = np.zeros((len(races[0].alive), len(races[0].own)), np.bool_)
+    for state in races:
+        wanted[np.ix_(state.alive, queries[state.own[queries]])] = True
     wanted[0, queries] = True
     return wanted
 
 
-def _judged(ask: Ask, heats: list[Heat], fold: Int64s, queries: Int64s) -> Float64s | None:
+def _fold_gains(ask: Ask, races: list[RaceState], fold: Int64s, queries: Int64s) -> Float64s | None:
     """The differences (n,) of each fold's winner, chosen on the other folds, to the baseline on the fold."""
-    winner = np.array([heat.leader for heat in heats], np.int64)[fold[queries]]
-    wanted = np.zeros((len(heats[0].alive), len(fold)), np.bool_)
+    winner = np.array([state.leader for state in races], np.int64)[fold[queries]]
+    wanted = np.zeros((len(races[0].alive), len(fold)), np.bool_)
     wanted[winner, queries] = wanted[0, queries] = True
     utilities = ask(wanted)
     return None if utilities is None else utilities[winner, queries] - utilities[0, queries]

@@ -23,7 +23,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class CandidateResult:
     """A candidate in the race.
 
     ``pruned_rows``: the number of rows it prunes, those of ``sources`` included. ``accuracy`` on the ``queries`` that
@@ -44,7 +44,7 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServingSettings:
     """What the prompts are built with."""
 
     method: str
@@ -53,7 +53,7 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True)
-class Confirmed:
+class Confirmation:
     """Accuracy ``before``, with everything kept, and ``after`` the pruning: ``before`` plus the expected ``gain``,
     measured on queries that had no part in the choice; ``low`` and ``high`` are its 95 % interval. ``calls``: distinct
     prompts that the race needed. On ``queries`` of the ``available`` validation queries."""
@@ -82,7 +82,7 @@ class TuneReport:
     run: int | None
     llm: str
     usage: Usage = field(metadata=SPREAD)
-    served: Served
+    served: ServingSettings
     estimator: str
     threshold: float | None
     proposed: str
@@ -94,8 +94,8 @@ class TuneReport:
     gain: float
     gain_error: float | None
     worth_it: bool
-    confirmed: Confirmed | None
-    candidates: tuple[Tried, ...]
+    confirmed: Confirmation | None
+    candidates: tuple[CandidateResult, ...]
     stopped: str
     known: tuple[str, ...]
     instead: tuple[str, ...]
@@ -109,7 +109,7 @@ class TuneReport:
         return f"{run}{self.proposed}; {served}, expected gain {self.gain:+.3f}"
 
     @property
-    def chosen(self) -> Tried | None:
+    def chosen(self) -> CandidateResult | None:
         """The candidate that leads the race; None if nothing was asked."""
         return next((each for each in self.candidates if each.chosen), None)
 

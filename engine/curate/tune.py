@@ -34,8 +34,8 @@ from ..store.demonstrations import fetch, queries
 from ..version import VERSION
 from .candidates import Candidate, propose
 from .evidence import gather
-from .race import FIRST, Gain, Outcome, race
-from .results import KIND, Confirmed, Difference, Served, Tried, TuneReport
+from .race import FIRST, Gain, RaceResult, race
+from .results import KIND, CandidateResult, Confirmation, Difference, ServingSettings, TuneReport
 
 TASK = "tune"
 WORSE = 3.0
@@ -71,7 +71,7 @@ class Tuning:
         """At most: if no candidate is dropped before the last query."""
         return self.llm.plan(self.requests)
 
-    def known(self) -> TuneReport:
+    def from_cache(self) -> TuneReport:
         """The result from cached answers alone, not stored as a run. Nothing is sent."""
         return self._report(None, *self._race(Budget(max_calls=0)))
 
@@ -115,12 +115,12 @@ class Tuning:
         context = MethodContext(selector, llm.backend, self.settings, llm.capabilities, self.queries, silent)
         return context.prompts([[pick.row for pick in chosen] for chosen in picks])[0]
 
-    def _race(self, budget: Budget) -> tuple[Outcome, _Answers]:
+    def _race(self, budget: Budget) -> tuple[RaceResult, _Answers]:
         answers = _Answers(self.llm, self.queries, self.requests, self.prompts, budget)
         sizes = np.array([len(each.rows) for each in self.candidates], np.int64)
         return race(answers, sizes, len(self.queries), seed=self.settings.seed), answers
 
-    def _report(self, run: int | None, outcome: Outcome, answers: _Answers) -> TuneReport:
+    def _report(self, run: int | None, outcome: RaceResult, answers: _Answers) -> TuneReport:
         winner = self.candidates[outcome.winner]
         confirmed = outcome.confirmed(self.plan.noise)
         tried = [self._tried(i, outcome) for i in range(len(self.candidates))]
@@ -131,7 +131,7 @@ class Tuning:
             run=run,
             llm=self.llm.name,
             usage=usage_of(list(answers.results.values())),
-            served=Served(self.settings.method, self.settings.k, self.settings.order),
+            served=ServingSettings(self.settings.method, self.settings.k, self.settings.order),
             estimator=self.evidence.ranked_by,
             threshold=None,
             proposed=winner.name,
@@ -150,17 +150,17 @@ class Tuning:
             instead=instead,
         )
 
-    def _confirmed(self, before: float | None, outcome: Outcome, calls: int) -> Confirmed | None:
+    def _confirmed(self, before: float | None, outcome: RaceResult, calls: int) -> Confirmation | None:
         if before is None:
             return None
         gain, (low, high) = outcome.gain.mean, outcome.gain.interval
-        return Confirmed(before, before + gain, gain, low, high, calls, outcome.queries, len(self.queries))
+        return Confirmation(before, before + gain, gain, low, high, calls, outcome.queries, len(self.queries))
 
-    def _tried(self, place: int, outcome: Outcome) -> Tried:
+    def _tried(self, place: int, outcome: RaceResult) -> CandidateResult:
         candidate, given = self.candidates[place], outcome.utilities[place]
         asked = int(np.count_nonzero(~np.isnan(given)))
         versus = _difference(outcome.against_baseline(place)) if asked and place else None
-        return Tried(
+        return CandidateResult(
             name=candidate.name,
             reason=candidate.reason,
             sources=candidate.sources,
@@ -172,7 +172,7 @@ class Tuning:
             chosen=outcome.queries > 0 and place == outcome.winner,
         )
 
-    def _stopped(self, outcome: Outcome, answers: _Answers) -> str:
+    def _stopped(self, outcome: RaceResult, answers: _Answers) -> str:
         if not outcome.stopped:
             return ""
         done = f"{outcome.queries:,} of {len(self.queries):,} queries" if outcome.queries else "no batch of queries"

@@ -113,7 +113,7 @@ class Evaluation:
             asked = [request for stage in stages for request in stage.requests]
             requests.extend(asked)
             presumed = [result for stage in stages for result in stage.presumed]
-            known = self.llm.known(asked)
+            known = self.llm.from_cache(asked)
             return _shared_out([k or p for k, p in zip(known, presumed, strict=True)], stages)
 
         run_stages(self.begin(), presume)

@@ -57,7 +57,7 @@ class LLMClient:
         """What `ask` would do with the requests, and the cost; nothing is sent."""
         return planning.plan(self.workspace, self.backend, requests, self.price)
 
-    def known(self, requests: Sequence[Request]) -> list[Answer | None]:
+    def from_cache(self, requests: Sequence[Request]) -> list[Answer | None]:
         """The cached answer to each request, None if there is none; nothing is sent."""
         found = runner.known_answers(self.workspace, self.backend, requests)
         return [answer and read(request, answer) for request, answer in zip(requests, found, strict=True)]

@@ -114,10 +114,10 @@ class StabilityCheck:
         """What is left to ask."""
         return self.llm.plan(self._requests())
 
-    def known(self) -> list[Stability | None]:
+    def from_cache(self) -> list[Stability | None]:
         """The result from cached answers only: None if the whole prompt has none, without variants if one of these has
         none."""
-        answers = iter(self.llm.known(self._requests()))
+        answers = iter(self.llm.from_cache(self._requests()))
         found: list[Stability | None] = []
         for shots, prompts, dropped in self.asked:
             whole, *others = [next(answers) for _ in prompts]

@@ -27,7 +27,7 @@ from .domains import registered_domain
 from .learn import reliability, reliability_error
 from .lists import RankedLists, ranked_lists
 from .results import Setting, Use
-from .use import DEFAULT_ESTIMATORS, NOISE, Applied, Choice, choose, outcomes
+from .use import DEFAULT_ESTIMATORS, NOISE, AppliedSetting, SettingChoice, choose, outcomes
 from .votes import vote
 
 GroupBy = Literal["auto", "source", "domain"]
@@ -50,7 +50,7 @@ class Log:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class EstimatorResult:
     """One way of using the sources. Accuracies are shares of right answers; ``test_accuracy`` is None without a test
     log. ``test_gain`` is the paired difference to keeping everything, with its 95 % interval."""
 
@@ -96,15 +96,15 @@ class AuditReport:
 
     validation, test: numbers of questions (test None without a test log). baseline: every source kept, k voters.
     chosen: the setting chosen on validation only; equal to the baseline if none is significantly better, and ``note``
-    then says so. gain, gain_error: cross-fitted on validation, see `use.Choice`.
+    then says so. gain, gain_error: cross-fitted on validation, see `use.SettingChoice`.
     """
 
     k: int
     validation: int
     test: int | None
-    baseline: Result
-    estimators: dict[str, Result]
-    chosen: Result
+    baseline: EstimatorResult
+    estimators: dict[str, EstimatorResult]
+    chosen: EstimatorResult
     gain: float
     gain_error: float
     sources: list[SourceRow]
@@ -269,13 +269,13 @@ def _parquet_rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         raise UsageError(f"{file} cannot be read: {error}", _FILE) from error
 
 
-def _report(validation: RankedLists, tested: RankedLists | None, k: int, choice: Choice) -> AuditReport:
+def _report(validation: RankedLists, tested: RankedLists | None, k: int, choice: SettingChoice) -> AuditReport:
     everything = None if tested is None else vote(tested, k)
-    baseline = Result(None, choice.baseline, None if everything is None else float(everything.mean()), [])
+    baseline = EstimatorResult(None, choice.baseline, None if everything is None else float(everything.mean()), [])
 
-    def result(applied: Applied) -> Result:
+    def result(applied: AppliedSetting) -> EstimatorResult:
         on_test = None if tested is None else outcomes(tested, applied)
-        return Result(
+        return EstimatorResult(
             applied.setting,
             float(outcomes(validation, applied).mean()),
             None if on_test is None else float(on_test.mean()),
@@ -309,7 +309,7 @@ def _report(validation: RankedLists, tested: RankedLists | None, k: int, choice:
     )
 
 
-def _rows(lists: RankedLists, choice: Choice) -> list[SourceRow]:
+def _rows(lists: RankedLists, choice: SettingChoice) -> list[SourceRow]:
     means, errors = reliability(lists), reliability_error(lists)
     hits = lists.hits
     kept = np.ones(len(lists.names), bool) if choice.applied is None else choice.applied.kept

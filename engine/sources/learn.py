@@ -137,7 +137,7 @@ def _credible(lists: RankedLists) -> tuple[Float64s, Float64s]:
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class SampledGradient:
     """A Monte-Carlo estimate: ``gradient`` (C,), number of ``samples`` drawn, the ``bound`` on samples that the
     guarantee may need, and ``error`` (C,), the half-widths that hold simultaneously with probability 1 − δ."""
 
@@ -175,7 +175,7 @@ def sampled_gradient(
     seed: int = 0,
     report: Report = silent,
     cancel: CancelToken | None = None,
-) -> Sampled:
+) -> SampledGradient:
     """(ε, δ)-estimate of the gradient of the multilinear extension of any utility (paper 003, section 2.3, appendix D).
 
     Draws sets S with Pr[s in S] = weights[s] and averages ``marginals(S)`` (C,), each change within ±``span``. With
@@ -206,7 +206,7 @@ def sampled_gradient(
                 break
     else:
         error = np.full(count, epsilon)
-    return Sampled(mean, n, bound, error)
+    return SampledGradient(mean, n, bound, error)
 
 
 def monte_carlo(

@@ -44,7 +44,7 @@ class ChosenSetting:
 @dataclass(frozen=True, slots=True)
 class SourceMetrics:
     """Results on the lists of ``queries``. ``sources``: scores by source and estimator. The others are those of
-    `use.Choice`."""
+    `use.SettingChoice`."""
 
     queries: int
     sources: Mapping[str, Mapping[str, float]]

@@ -36,7 +36,7 @@ from ..version import VERSION
 from .learn import EPOCHS, ESTIMATORS, RATE, Estimator, multilinear
 from .lists import RankedLists, ranked_lists
 from .results import ChosenSetting, CurvePoint, SourceMetrics, SourceRun
-from .use import DEFAULT_ESTIMATORS, NOISE, Applied, Choice, choose, pruning_curve
+from .use import DEFAULT_ESTIMATORS, NOISE, AppliedSetting, SettingChoice, choose, pruning_curve
 
 DEPTH = 50
 """Demonstrations tried for each query: the paper's M."""
@@ -147,7 +147,7 @@ class SourceTraining:
         run: int,
         results: Sequence[Result],
         lists: RankedLists,
-        choice: Choice,
+        choice: SettingChoice,
         scores: Mapping[str, Mapping[str, float]],
     ) -> SourceRun:
         dropped = _dropped(lists, choice.best)
@@ -191,7 +191,7 @@ def _estimators(rate: float = RATE, epochs: int = EPOCHS) -> dict[str, Estimator
 
 
 @dataclass(frozen=True, slots=True)
-class Tuned:
+class VoteTuneReport:
     """The effect of pruning by the learnt scores, measured on validation by the vote of the first k kept answers.
 
     ``curve`` is that of the chosen estimator. ``gain`` is cross-fitted, ``worth_it`` says whether it is significant; if
@@ -221,7 +221,7 @@ def tune(
     noise: float = NOISE,
     report: Report = silent,
     cancel: CancelToken | None = None,
-) -> Tuned:
+) -> VoteTuneReport:
     """Choose estimator and threshold on the latest run's trials; calls no LLM. `UsageError` before the first run."""
     found = _latest(workspace)
     lists = lists_of(found)
@@ -230,7 +230,7 @@ def tune(
     dropped = _dropped(lists, best)
     curve = tuple(pruning_curve(lists, best.scores, settings.k))
     after = next((point.accuracy for point in curve if point.dropped == len(dropped)), choice.baseline)
-    tuned = Tuned(
+    tuned = VoteTuneReport(
         run=found.run,
         estimator=best.setting.estimator,
         threshold=min((float(s) for s, kept in zip(best.scores, best.kept, strict=True) if kept), default=None),
@@ -272,7 +272,7 @@ def _best_pruning(
     noise: float,
     report: Report,
     cancel: CancelToken | None,
-) -> Choice:
+) -> SettingChoice:
     ascent = {name: value for name, value in runs.settings(workspace, run).items() if name in ("rate", "epochs")}
     return choose(
         lists, settings.k, estimators=_estimators(**ascent), uses=("prune",), voters=(settings.k,), decays=(1.0,),
@@ -280,7 +280,7 @@ def _best_pruning(
     )  # fmt: skip
 
 
-def _dropped(lists: RankedLists, applied: Applied) -> tuple[str, ...]:
+def _dropped(lists: RankedLists, applied: AppliedSetting) -> tuple[str, ...]:
     return tuple(name for name, kept in zip(lists.names, applied.kept, strict=True) if not kept)
 
 

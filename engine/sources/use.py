@@ -33,7 +33,7 @@ NOISE = 1.645  # one-sided 5 %: a gain of fewer standard errors counts as noise
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class AppliedSetting:
     """A setting with its scores: ``kept`` (C,), ``weights`` (C,) of votes, None if all count equally."""
 
     setting: Setting
@@ -43,7 +43,7 @@ class Applied:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class SettingChoice:
     """The best setting on validation.
 
     best: the best setting found, its scores re-estimated on all validation lists.
@@ -54,15 +54,15 @@ class Choice:
     tuned: for each estimator, plain pruning with ``k`` voters and the threshold chosen on the same folds.
     """
 
-    best: Applied
+    best: AppliedSetting
     passed: bool
     gain: float
     gain_error: float
     baseline: float
-    tuned: Mapping[str, Applied] = field(default_factory=dict)
+    tuned: Mapping[str, AppliedSetting] = field(default_factory=dict)
 
     @property
-    def applied(self) -> Applied | None:
+    def applied(self) -> AppliedSetting | None:
         """The best setting, or None (keep everything) if it did not pass."""
         return self.best if self.passed else None
 
@@ -80,7 +80,7 @@ def choose(
     seed: int = 0,
     report: Report = silent,
     cancel: CancelToken | None = None,
-) -> Choice:
+) -> SettingChoice:
     """Choose estimator, use, threshold, voters and decay by cross-validation over the lists.
 
     Thresholds: one candidate per source (up to MOST_THRESHOLDS); sources with equal scores are dropped together. A
@@ -96,7 +96,7 @@ def choose(
     sizes = np.array(sorted({v for v in voters or VOTERS if v <= lists.lengths.max(initial=1)} | {k}), np.int64)
     fold = np.random.default_rng(seed).permutation(len(lists)) % folds
     fractions = _fractions(lists)
-    parts = [_Part(lists.take(fold != f), lists.take(fold == f)) for f in range(folds)]
+    parts = [_Fold(lists.take(fold != f), lists.take(fold == f)) for f in range(folds)]
     tables: dict[_Key, Float64s] = {}
     for step, (name, estimator) in enumerate(named.items()):
         scores = []
@@ -124,12 +124,12 @@ def choose(
     gain, error = float(gains.mean()), float(gains.std(ddof=1) / np.sqrt(len(gains)))
 
     whole = {name: estimator(lists, k) for name, estimator in named.items()}
-    tuned: dict[str, Applied] = {}
+    tuned: dict[str, AppliedSetting] = {}
     for name in named:
         plain: _Key = (name, "prune", 1.0)
         if plain in total:
             tuned[name] = _apply(_best({plain: total[plain]}, fractions, sizes, k), whole[name], lists.hits)
-    return Choice(
+    return SettingChoice(
         best=_apply(best, whole[best.estimator], lists.hits),
         passed=gain > max(0.0, noise * error),
         gain=gain,
@@ -139,7 +139,7 @@ def choose(
     )
 
 
-def outcomes(lists: RankedLists, applied: Applied) -> Float64s:
+def outcomes(lists: RankedLists, applied: AppliedSetting) -> Float64s:
     """(N,) utility of each list's answer under a setting; the expectation for ``reweight``."""
     setting = applied.setting
     if setting.use == "reweight":
@@ -164,7 +164,7 @@ def pruning_curve(lists: RankedLists, scores: Float64s, voters: int) -> list[Cur
 
 
 @dataclass(slots=True)
-class _Part:
+class _Fold:
     train: RankedLists
     held: RankedLists
     scores: dict[str, Float64s] = field(default_factory=dict)
@@ -241,7 +241,7 @@ def _best(totals: Mapping[_Key, Float64s], fractions: Float64s, sizes: Int64s, o
     return found[1]
 
 
-def _apply(setting: Setting, scores: Float64s, hits: Int64s) -> Applied:
+def _apply(setting: Setting, scores: Float64s, hits: Int64s) -> AppliedSetting:
     order, cuts = _cuts(scores, hits, np.array([setting.fraction]))
     kept = order >= cuts[0] if setting.use != "reweight" else np.ones(len(scores), bool)
-    return Applied(setting, scores, kept, _vote_weights(scores) if setting.use == "vote" else None)
+    return AppliedSetting(setting, scores, kept, _vote_weights(scores) if setting.use == "vote" else None)

@@ -13,15 +13,15 @@ from icl_curate.engine.checks.evidence import PoolEvidence, row_evidence
 from icl_curate.engine.checks.labels import judge_labels
 from icl_curate.engine.checks.posterior import (
     SHARE,
-    Kind,
+    LogRatio,
     correlation,
-    falling,
     fit,
-    graded_kind,
-    label_kind,
+    isotonic_decreasing,
+    label_ratio,
     logistic,
+    score_ratio,
     source_prior,
-    trial_kind,
+    trial_ratio,
 )
 from icl_curate.engine.retrieval.view import PoolView
 from icl_curate.engine.settings import Settings
@@ -52,12 +52,12 @@ def test_without_evidence_the_prior_stays() -> None:
     fitted = fit(np.array([0, 0, 1, 1, 1]), {})
     assert fitted.bad == pytest.approx(SHARE) and not fitted.parts
     assert not len(fit(np.empty(0, np.int64), {}).bad)
-    silent = fit(np.array([0, 1]), {"graded": graded_kind(np.full(2, np.nan)), "trials": _no_trials(2)})
+    silent = fit(np.array([0, 1]), {"graded": score_ratio(np.full(2, np.nan)), "trials": _no_trials(2)})
     assert silent.bad == pytest.approx(SHARE)
 
 
-def _no_trials(count: int) -> Kind:
-    return trial_kind(count, np.empty(0, np.int64), np.empty(0, np.bool_))
+def _no_trials(count: int) -> LogRatio:
+    return trial_ratio(count, np.empty(0, np.int64), np.empty(0, np.bool_))
 
 
 def test_a_small_source_is_shrunk_towards_all_and_a_row_does_not_vouch_for_itself() -> None:
@@ -75,9 +75,9 @@ def test_trials_separate_rows_and_a_row_that_is_wrong_more_often_is_never_the_wo
     bad = np.arange(300) % 4 == 0
     rows = np.repeat(np.arange(300), 8)
     hits = draw.random(len(rows)) < np.where(bad[rows], 0.1, 0.7)
-    fitted = fit(np.zeros(300, np.int64), {"trials": trial_kind(300, rows, hits)})
+    fitted = fit(np.zeros(300, np.int64), {"trials": trial_ratio(300, rows, hits)})
     assert average_precision_score(bad, fitted.bad) > 0.95
-    turned = fit(np.zeros(300, np.int64), {"trials": trial_kind(300, rows, ~hits)})
+    turned = fit(np.zeros(300, np.int64), {"trials": trial_ratio(300, rows, ~hits)})
     rate, other = (np.bincount(rows, values) for values in (hits, ~hits))
     for rates, found in ((rate, fitted.bad), (other, turned.bad)):
         order = rates.argsort(kind="stable")
@@ -87,8 +87,8 @@ def test_trials_separate_rows_and_a_row_that_is_wrong_more_often_is_never_the_wo
 def test_many_trials_of_one_row_count_for_less_than_those_of_many() -> None:
     rows = np.array([0] * 10 + [1])
     hits = np.zeros(11, np.bool_)
-    told = trial_kind(2, rows, hits)(None)
-    assert told[1] < told[0] < 5 * told[1]
+    ratio = trial_ratio(2, rows, hits)(None)
+    assert ratio[1] < ratio[0] < 5 * ratio[1]
     assert correlation(rows, np.array([10, 1]), hits * 1.0, np.full(11, 0.5)) == 1.0
 
 
@@ -104,18 +104,23 @@ def test_scores_speak_for_a_row_the_more_the_higher_they_are() -> None:
     bad = np.arange(400) % 5 == 0
     scores = draw.normal(size=400) - 3.0 * bad
     scores[::7] = np.nan
-    told = graded_kind(scores)(bad.astype(np.float64))
+    ratio = score_ratio(scores)(bad.astype(np.float64))
     seen = ~np.isnan(scores)
     order = scores[seen].argsort()
-    assert (np.diff(told[seen][order]) <= 1e-12).all() and not told[~seen].any()
-    assert told[seen & bad].mean() > 1 and told[seen & ~bad].mean() < -1
-    fitted = fit(np.arange(400) // 100, {"score": graded_kind(scores)})
+    assert (np.diff(ratio[seen][order]) <= 1e-12).all() and not ratio[~seen].any()
+    assert ratio[seen & bad].mean() > 1 and ratio[seen & ~bad].mean() < -1
+    fitted = fit(np.arange(400) // 100, {"score": score_ratio(scores)})
     assert average_precision_score(bad[seen], fitted.bad[seen]) > 0.8
-    assert graded_kind(np.full(50, 0.5))(np.linspace(0, 1, 50)) == pytest.approx(0, abs=0.05), "equal scores"
+    assert score_ratio(np.full(50, 0.5))(np.linspace(0, 1, 50)) == pytest.approx(0, abs=0.05), "equal scores"
 
 
 def test_the_nearest_falling_sequence() -> None:
-    assert falling(np.array([3.0, 1.0, 2.0, 0.0]), np.array([1, 1, 3, 1])).tolist() == [3.0, 1.75, 1.75, 0.0]
+    assert isotonic_decreasing(np.array([3.0, 1.0, 2.0, 0.0]), np.array([1, 1, 3, 1])).tolist() == [
+        3.0,
+        1.75,
+        1.75,
+        0.0,
+    ]
 
 
 def test_label_evidence_is_the_likelihood_of_the_given_label_under_both_classes() -> None:
@@ -123,10 +128,10 @@ def test_label_evidence_is_the_likelihood_of_the_given_label_under_both_classes(
     p = draw.dirichlet(np.ones(3), size=500)
     labels = np.array([draw.choice(3, p=q) for q in p])
     labels[0] = -1
-    told = label_kind(p, labels, np.zeros(500, np.int64))(None)
+    ratio = label_ratio(p, labels, np.zeros(500, np.int64))(None)
     own = p[np.arange(500), labels]
-    assert told[0] == 0 and np.corrcoef(told[1:], -np.log(own[1:]))[0, 1] > 0.8
-    assert told[1:][own[1:] > 0.9].max() < 0 < told[1:][own[1:] < 0.05].min()
+    assert ratio[0] == 0 and np.corrcoef(ratio[1:], -np.log(own[1:]))[0, 1] > 0.8
+    assert ratio[1:][own[1:] > 0.9].max() < 0 < ratio[1:][own[1:] < 0.05].min()
 
 
 def test_a_source_that_confuses_two_labels_is_found_out() -> None:
@@ -137,7 +142,7 @@ def test_a_source_that_confuses_two_labels_is_found_out() -> None:
     sources = np.arange(800) % 4
     swapped = (sources == 3) & (true < 2)
     labels = np.where(swapped, 1 - true, true)
-    fitted = fit(sources, {"label": label_kind(p, labels, sources)})
+    fitted = fit(sources, {"label": label_ratio(p, labels, sources)})
     assert fitted.bad[swapped].min() > 0.9 and fitted.bad[~swapped].max() < 0.1
 
 
@@ -168,9 +173,9 @@ def test_suspects_of_the_sample_pool_are_found_better_than_by_labels_alone(suppo
     workspace = Workspace.open(support)
     view = PoolView(workspace, Settings())
     rows = view.demonstrations([view.rows.tolist()])[0]
-    judged = judge_labels(view.vectors(view.rows), [r.output for r in rows], groups(workspace)[view.rows])
-    assert judged
-    alone = average_precision_score([is_wrong()[row.id] for row in rows], 1 - judged.quality)
+    label_predictions = judge_labels(view.vectors(view.rows), [r.output for r in rows], groups(workspace)[view.rows])
+    assert label_predictions
+    alone = average_precision_score([is_wrong()[row.id] for row in rows], 1 - label_predictions.quality)
     found = row_evidence(ActivePool(workspace, Settings()))
     precision, likely, sure = _figures(found)
     assert found.kinds == ("source", "label") and precision >= max(alone, 0.955) and likely >= 0.95 and sure >= 0.98

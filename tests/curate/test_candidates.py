@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from icl_curate.engine.curate.candidates import MOST_PREFIXES, Candidate, Evidence, propose, unsuspected_shares
+from icl_curate.engine.curate.candidates import MOST_PREFIXES, Candidate, PruningEvidence, propose, unsuspected_shares
 
 ROWS = np.arange(100, 160)
 SOURCES = [f"s{i // 10}" for i in range(60)]
 RELIABILITY = {"s0": 0.7, "s1": 0.2, "s2": 0.65, "s3": 0.1, "s4": 0.6}  # s5 was never tried
 
 
-def _evidence(**given: object) -> Evidence:
-    known = Evidence(ROWS, SOURCES, RELIABILITY, "reliability", (), np.array([131, 102, 147, 110], np.int64))
+def _evidence(**given: object) -> PruningEvidence:
+    known = PruningEvidence(ROWS, SOURCES, RELIABILITY, "reliability", (), np.array([131, 102, 147, 110], np.int64))
     return replace(known, **given)  # type: ignore[arg-type]
 
 
@@ -80,8 +80,8 @@ def test_enough_rows_are_left_for_a_prompt(k: int) -> None:
 
 def test_of_many_sources_not_every_number_is_tried() -> None:
     sources = [f"s{i:03}" for i in range(300)]
-    many = Evidence(np.arange(300), sources, {name: i / 300 for i, name in enumerate(sources)}, "reliability", (),
-                    np.empty(0, np.int64))  # fmt: skip
+    reliability = {name: i / 300 for i, name in enumerate(sources)}
+    many = PruningEvidence(np.arange(300), sources, reliability, "reliability", (), np.empty(0, np.int64))
     sizes = [len(each.sources) for each in propose(many, 5) if each.name.startswith("worst")]
     assert len(sizes) <= MOST_PREFIXES + 2
     assert (sizes[0] == 1 and max(sizes) == 295) or max(sizes) < 299

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from icl_curate.engine.arrays import Bools, Float64s
-from icl_curate.engine.curate.race import FIRST, Ask, Outcome, gain_of, race
+from icl_curate.engine.curate.race import FIRST, Ask, RaceResult, gain_of, race
 
 CANDIDATES, QUERIES, NOISE = 12, 60, 1.645
 SIZES = np.arange(CANDIDATES) * 50
@@ -44,7 +44,7 @@ class _Answers:
         return np.where(asked, self.utilities, 0.5)  # a cell that was not asked must not be used
 
 
-def _run(utilities: Float64s, seed: int, most: int | None = None) -> tuple[Outcome, _Answers]:
+def _run(utilities: Float64s, seed: int, most: int | None = None) -> tuple[RaceResult, _Answers]:
     answers = _Answers(utilities, most)
     ask: Ask = answers
     return race(ask, SIZES, utilities.shape[1], seed=seed), answers

@@ -138,11 +138,11 @@ def test_the_cost_is_the_most_that_can_be_asked(world: Workspace) -> None:
     cost = tuning.cost()
     assert cost.cached == 0 and cost.to_ask == cost.distinct == len({r.prompt.messages for r in tuning.requests})
     assert cost.distinct < len(tuning.candidates) * QUERIES
-    assert tuning.known().stopped
+    assert tuning.from_cache().stopped
     assert not llm.asked
     done = tuning.run(Budget())
     assert done.usage.calls <= cost.to_ask
-    assert replace(tuning.known(), run=done.run, usage=done.usage) == done
+    assert replace(tuning.from_cache(), run=done.run, usage=done.usage) == done
     assert len(runs.runs(world, KIND)) == 1
 
 

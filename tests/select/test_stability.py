@@ -96,7 +96,7 @@ def check(
 def test_each_shot_is_left_out_once_and_the_order_is_turned(workspace: Workspace) -> None:
     backend = Scripted(OPEN)
     ready = check(workspace, backend, 3, Query("q", answers=("Oslo",)))
-    assert ready.known() == [None]
+    assert ready.from_cache() == [None]
     plan = ready.cost()
     assert (plan.requests, plan.to_ask, plan.cached) == (5, 5, 0)
     assert not backend.asked
@@ -112,7 +112,7 @@ def test_each_shot_is_left_out_once_and_the_order_is_turned(workspace: Workspace
     assert found.adds(2) is None
     asked = len(backend.asked)
     again = check(workspace, backend, 3, Query("q", answers=("Oslo",)))
-    [whole] = again.known()
+    [whole] = again.from_cache()
     assert whole is not None
     assert not whole.others  # a failure is not cached: that variant is still to be asked
     assert again.cost().to_ask == 1
@@ -133,7 +133,7 @@ def test_scored_options_tell_what_an_answer_is_worth_where_another_wins(workspac
     assert [heard.same for heard in found.others] == [False, True, True]
     assert found.adds(0) == pytest.approx(0.6 - 0.4)
     assert found.adds(1) == pytest.approx(0.6 - 0.8)
-    [known] = check(workspace, backend, 2, Query("q", answers=("up",)), dry_run=True).known()
+    [known] = check(workspace, backend, 2, Query("q", answers=("up",)), dry_run=True).from_cache()
     assert known is not None
     assert [heard.support for heard in known.others] == pytest.approx([0.4, 0.8, 0.5])
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from factories.suspects_world import SUSPECTS, make_pool
-from icl_curate.engine.checks.suspects import find_suspects, standing
+from icl_curate.engine.checks.suspects import find_suspects, pool_state
 from icl_curate.engine.progress import silent
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.store.decisions import decide, undo
@@ -25,7 +25,7 @@ def workspace(tmp_path: Path) -> Workspace:
 
 def looked(model: SuspectsModel, workspace: Workspace, again: bool = False, cursor: int = 0) -> tuple[bool, int]:
     """Whether it was checked, and the line of the cursor."""
-    model.standing = standing(workspace, HERE)
+    model.pool_state = pool_state(workspace, HERE)
     check = model.begin(again)
     if check is not None:
         assert model.begin(again) is None, "one is under way"
@@ -123,7 +123,7 @@ def test_no_label_table_where_answers_are_open(taught: Path) -> None:
 
 def test_what_is_being_done_and_what_failed_is_told(workspace: Workspace) -> None:
     model = SuspectsModel()
-    model.standing = standing(workspace, HERE)
+    model.pool_state = pool_state(workspace, HERE)
     check = model.begin(True)
     assert check is not None and suspects_line(model).plain == "checking the pool …"
     model.stop()

@@ -11,8 +11,8 @@ import numpy as np
 from ....engine.arrays import Int64s
 from ....engine.checks.suspects import (
     LabelCount,
+    PoolState,
     PoolSuspects,
-    Standing,
     Suspect,
     find_suspects,
     label_counts,
@@ -41,7 +41,7 @@ class SuspectsModel:
 
     def __init__(self) -> None:
         self.found: PoolSuspects | None = None
-        self.standing: Standing | None = None
+        self.pool_state: PoolState | None = None
         self.kind = ""
         self.shown: list[Suspect] = []
         """The suspects in the table, in its order, and their row numbers."""
@@ -60,7 +60,7 @@ class SuspectsModel:
     def begin(self, again: bool) -> Check | None:
         """A check, if one is needed and none is under way. Decisions make the list shorter and nothing else, so they
         need a new one only if it was asked for ``again``."""
-        now, found = self.standing, self.found
+        now, found = self.pool_state, self.found
         if now is None or self.check is not None:
             return None
         if found is not None and not (now.key != found.key if again else now.outdates(found)):
@@ -87,7 +87,7 @@ class SuspectsModel:
     def arrange(self, cursor: int) -> int:
         """Choose the suspects to show; returns the line of the one that was at ``cursor``, or that line."""
         here = self.at(cursor)
-        gone = self.standing.gone if self.standing else frozenset()
+        gone = self.pool_state.gone if self.pool_state else frozenset()
         left = [one for one in self.found.rows if one.row not in gone] if self.found else []
         self.shown = [one for one in left if not self.kind or self.kind in one.kinds]
         self.rows = np.array([one.row for one in self.shown], np.int64)
@@ -100,15 +100,15 @@ class SuspectsModel:
 
     def kinds(self) -> list[tuple[str, int]]:
         """Kinds of the suspects that are left, with their numbers, the most frequent first."""
-        gone = self.standing.gone if self.standing else frozenset()
+        gone = self.pool_state.gone if self.pool_state else frozenset()
         rows = self.found.rows if self.found else ()
         return Counter(kind for one in rows if one.row not in gone for kind in one.kinds).most_common()
 
     def labels(self) -> list[LabelCount]:
         """Labels before and after all suspects shown are pruned; empty if the answers are not labels."""
-        if self.standing is None:
+        if self.pool_state is None:
             return []
-        return label_counts(self.standing.labels, Counter(one.evidence.output for one in self.shown))
+        return label_counts(self.pool_state.labels, Counter(one.evidence.output for one in self.shown))
 
     # Marks and decisions.
 

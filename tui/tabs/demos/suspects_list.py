@@ -15,7 +15,7 @@ from textual.containers import Horizontal
 from textual.message import Message
 from textual.widgets import Static
 
-from ....engine.checks.suspects import PoolSuspects, Standing, standing
+from ....engine.checks.suspects import PoolState, PoolSuspects, pool_state
 from ....engine.errors import CurateError, WorkspaceError
 from ....engine.progress import Event
 from ....engine.store.browse import listed
@@ -111,16 +111,16 @@ class SuspectsList(Part, BackgroundWork):
     def look_again(self, anew: bool = False) -> None:
         """The workspace may have changed. ``anew``: check again also after mere decisions."""
 
-        def read() -> Standing:
-            return standing(self.review.opened(), self.review.settings())
+        def read() -> PoolState:
+            return pool_state(self.review.opened(), self.review.settings())
 
-        def stood(now: Standing) -> None:
-            self.model.standing, self.model.trouble = now, ""
+        def show_state(state: PoolState) -> None:
+            self.model.pool_state, self.model.trouble = state, ""
             if self.display and (check := self.model.begin(anew)):
                 self._carry_out(check)
             self._draw()
 
-        self.in_thread("standing", read, stood)
+        self.in_thread("pool-state", read, show_state)
 
     def _carry_out(self, check: Check) -> None:
         last = 0.0
@@ -147,7 +147,7 @@ class SuspectsList(Part, BackgroundWork):
             self._tell()
 
     def failed(self, kind: str, error: CurateError) -> None:
-        if kind not in {"standing", "check"}:
+        if kind not in {"pool-state", "check"}:
             super().failed(kind, error)
             return
         self.model.fail(f"{error.what}: {error.fix}" if error.fix else error.what)
@@ -240,8 +240,8 @@ class SuspectsList(Part, BackgroundWork):
                 self.model.kind = names[at]
                 self._draw()
 
-        now = names.index(self.model.kind) if self.model.kind in names else 0
-        self.app.push_screen(Choose("Kind", options, now), taken)
+        state = names.index(self.model.kind) if self.model.kind in names else 0
+        self.app.push_screen(Choose("Kind", options, state), taken)
 
     def action_mark(self) -> None:
         at = self.table.cursor

@@ -130,7 +130,7 @@ def _select(view: PoolView, query: Query, settings: Settings, session: SessionCa
     if session.may_look(settings):
         try:
             shown = QueryShots(query, tuple(shot.demonstration for shot in seen.shots))
-            [answered] = StabilityCheck(session.client(view.workspace, settings), selector.task, [shown]).known()
+            [answered] = StabilityCheck(session.client(view.workspace, settings), selector.task, [shown]).from_cache()
         except CurateError:  # without cached answers, nothing is shown
             answered = None
     return Chosen(seen, took, answered)

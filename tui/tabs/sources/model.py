@@ -15,7 +15,7 @@ from ...model import Empty, TabModel
 
 if TYPE_CHECKING:  # imports numba when it computes; the tab is shown before that
     from ....engine.sources.results import CurvePoint
-    from ....engine.sources.train import Curves, Tuned
+    from ....engine.sources.train import Curves, VoteTuneReport
 
 SORTS: dict[str, Callable[[SourceSummary], Any]] = {  # sort keys by column; None last
     "source": lambda s: s.source.lower(),
@@ -35,7 +35,7 @@ class Measured:
     """Curves and the result of tuning, None without training."""
 
     curves: Curves | None
-    tuned: Tuned | None
+    tuned: VoteTuneReport | None
 
 
 def read(workspace: Workspace) -> Sequence[SourceSummary] | Empty:
@@ -130,7 +130,7 @@ class SourcesModel(TabModel):
         self.move_to(self.at)
 
     @property
-    def tuned(self) -> Tuned | None:
+    def tuned(self) -> VoteTuneReport | None:
         """The choice on validation."""
         return self.measured.tuned if self.measured else None
 
@@ -174,7 +174,7 @@ class SourcesModel(TabModel):
         self._to_star()
         return True
 
-    def tune(self) -> Tuned | None:
+    def tune(self) -> VoteTuneReport | None:
         """Move to the threshold chosen on validation; None if there is nothing to choose on."""
         if self.tuned:
             self.estimator = self.tuned.estimator
