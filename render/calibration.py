@@ -21,8 +21,8 @@ if TYPE_CHECKING:
         Relevance,
         Reliability,
         RoundFigures,
+        Transition,
         Transitions,
-        Turned,
     )
 
 STAND_IN = (
@@ -187,7 +187,7 @@ def _show_transitions(transitions: Sequence[Transitions]) -> None:
     show_table(heads, rows, note="number of queries, and mean uncertainty of their new answers")
 
 
-def _turned(cell: Turned) -> Text:
+def _turned(cell: Transition) -> Text:
     value = f"{cell.queries:,}" + (f"  {cell.uncertainty:.3f}" if cell.queries else "       ")
     return Text(value, justify="right")
 

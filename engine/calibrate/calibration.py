@@ -94,7 +94,7 @@ class Calibration:
         self.frame = Frame(self.task, settings.template, settings.order)
         self.capabilities = llm.capabilities
         cases = cases_for(workspace, queries, self.task, settings, plan.over, self.report, self.cancel, selector)
-        self.cases = self._fitted(cases)
+        self.cases = self._cut_to_fit(cases)
         relevance: Sequence[tuple[float | None, ...]] = ()
         if any(ARMS[arm].documents == "relevance" for arm in self.arms):
             relevance = encoder_scores(PoolView(workspace, settings, self.report, self.cancel), self.cases)
@@ -141,9 +141,9 @@ class Calibration:
             else plan.cost,
         )
 
-    def look(self) -> SteppedQuery:
+    def cached_rounds(self) -> SteppedQuery:
         """The first query as far as answers are cached; nothing is asked or stored."""
-        return self._seen(self.round_runner.run(self._peek))
+        return self._stepped_query(self.round_runner.run(self._peek))
 
     def cost_of_step(self) -> Plan:
         """What `step` would ask; nothing if all rounds are finished."""
@@ -160,7 +160,7 @@ class Calibration:
 
     def step(self, budget: Budget) -> SteppedQuery:
         """Ask only the next round of the first query; the answers are stored in the call cache only. Returns what
-        `look` returns from then on."""
+        `cached_rounds` returns from then on."""
         done = False
 
         def ask(requests: Sequence[Request]) -> Sequence[Result | None]:
@@ -171,12 +171,12 @@ class Calibration:
             done = True
             return self._ask(requests, budget)
 
-        return self._seen(self.round_runner.run(ask))
+        return self._stepped_query(self.round_runner.run(ask))
 
-    def _seen(self, state: CalibrationState) -> SteppedQuery:
+    def _stepped_query(self, state: CalibrationState) -> SteppedQuery:
         """The first query, with the messages of each round's prompt."""
-        told, done_rounds = self._query_result(0, state), state.all_rounds[self.arms[0]][0].rounds
-        known = {each.name: getattr(told, each.name) for each in fields(told)}
+        done_queries, done_rounds = self._query_result(0, state), state.all_rounds[self.arms[0]][0].rounds
+        known = {each.name: getattr(done_queries, each.name) for each in fields(done_queries)}
         return SteppedQuery(**known, prompts=tuple(round_.prompt.messages for round_ in done_rounds))
 
     def run(self, budget: Budget) -> QueryCalibration | SetCalibration:
@@ -192,7 +192,7 @@ class Calibration:
         }
         with runs.recorded(self.workspace, kept.KIND, self.llm.name, described) as record:
             state = self.round_runner.run(
-                lambda requests: self._ask(requests, budget), lambda state, step: self._keep(record.run, state, step)
+                lambda requests: self._ask(requests, budget), lambda state, step: self._store(record.run, state, step)
             )
             found = self._result(record.run, state)
             record.summary = found.summary() if isinstance(found, SetCalibration) else found.as_json()
@@ -216,7 +216,7 @@ class Calibration:
         """Maximum tokens by which the last round's prompt can be longer than the first."""
         return SCORE_TOKENS * (4 + len(case.documents)) + self.plan.rounds * (self.settings.max_tokens + SCORE_TOKENS)
 
-    def _fitted(self, cases: Sequence[Case]) -> list[Case]:
+    def _cut_to_fit(self, cases: Sequence[Case]) -> list[Case]:
         room = prompt_budget(self.settings, self.capabilities)
         found = [fitted(case, self.frame, self.llm.backend.count_tokens, room, self._growth(case)) for case in cases]
         if cut := sum(was_cut for _, was_cut in found):
@@ -239,7 +239,7 @@ class Calibration:
 
     # storage and results
 
-    def _keep(self, run: int, state: CalibrationState, step: int) -> None:
+    def _store(self, run: int, state: CalibrationState, step: int) -> None:
         self.report(Event(TASK, step, self.plan.rounds))
         if step == 0:
             rows = [
@@ -252,22 +252,22 @@ class Calibration:
                     "text": document.text,
                     "relevant": document.relevant,
                     "prompt": _messages(alone_prompt(case, self.frame, i)),
-                    "answer": spoken.text if spoken and spoken.uncertainty is not None else None,
-                    "uncertainty": spoken.uncertainty if spoken else None,
+                    "answer": answer.text if answer and answer.uncertainty is not None else None,
+                    "uncertainty": answer.uncertainty if answer else None,
                     "score": score,
                 }
-                for place, (case, said, scores) in enumerate(zip(self.cases, state.alone, state.scores, strict=True))
-                for i, (document, spoken, score) in enumerate(zip(case.documents, said, scores, strict=False))
+                for place, (case, answers, scores) in enumerate(zip(self.cases, state.alone, state.scores, strict=True))
+                for i, (document, answer, score) in enumerate(zip(case.documents, answers, scores, strict=False))
             ]
             kept.append(self.workspace, "calibration_documents", rows)
-            self._keep_means(run, state)
+            self._store_means(run, state)
         done_rounds = [
             {
                 "run": run,
                 "arm": arm,
                 "place": place,
                 "prompt": _messages(round_.prompt),
-                **asdict(self._told_round(query_rounds, round_)),
+                **asdict(self._scored_round(query_rounds, round_)),
             }
             for arm, all_rounds in state.all_rounds.items()
             for place, query_rounds in enumerate(all_rounds)
@@ -276,7 +276,7 @@ class Calibration:
         ]
         kept.append(self.workspace, "calibration_rounds", done_rounds)
 
-    def _keep_means(self, run: int, state: CalibrationState) -> None:
+    def _store_means(self, run: int, state: CalibrationState) -> None:
         if not self.plan.split:
             return
         answered: list[str] = [
@@ -301,7 +301,7 @@ class Calibration:
                      "failure": query_rounds.failure}
                 )  # fmt: skip
         kept.append(self.workspace, "calibrations", rows)
-        told = tuple(self._query_result(i, state) for i in range(len(self.cases)))
+        done_queries = tuple(self._query_result(i, state) for i in range(len(self.cases)))
         failures = [query_rounds.failure for query_rounds in state.all_rounds[self.arms[0]] if query_rounds.failure]
         shared: dict[str, Any] = {
             "run": run,
@@ -318,18 +318,18 @@ class Calibration:
                     f"{self.llm.name} gave no answer: {failures[0]}",
                     f"icl-curate llm check --llm {self.llm.name}",
                 )
-            [only] = told
+            [only] = done_queries
             return QueryCalibration(
                 **shared, query=only, mean_known=(self.round_runner.estimator_name, only.over) in self.stored_means
             )
         figures = report_of(state.all_rounds, self.task, self.plan.rounds, self.settings.seed)
-        return SetCalibration(**shared, figures=figures, queries=told)
+        return SetCalibration(**shared, figures=figures, queries=done_queries)
 
     def _query_result(self, i: int, state: CalibrationState) -> CalibratedQuery:
         """The results of one query under the first arm."""
         case, query_rounds = self.cases[i], state.all_rounds[self.arms[0]][i]
         final = query_rounds.final(self.task)
-        said = state.alone[i] or [None] * len(case.documents)
+        answers = state.alone[i] or [None] * len(case.documents)
         scores = query_rounds.scores or state.scores[i] or (None,) * len(case.documents)
         return CalibratedQuery(
             id=case.query.id,
@@ -341,19 +341,19 @@ class Calibration:
                     id=document.id,
                     score=score,
                     text=document.text,
-                    answer=spoken.text if spoken else None,
-                    uncertainty=spoken.uncertainty if spoken else None,
+                    answer=answer.text if answer else None,
+                    uncertainty=answer.uncertainty if answer else None,
                     relevant=document.relevant,
                 )
-                for document, spoken, score in zip(case.documents, said, scores, strict=True)
+                for document, answer, score in zip(case.documents, answers, scores, strict=True)
             ),
-            rounds=tuple(self._told_round(query_rounds, round_) for round_ in query_rounds.rounds),
+            rounds=tuple(self._scored_round(query_rounds, round_) for round_ in query_rounds.rounds),
             final=final.answer if final else None,
             final_round=final.round if final else None,
             failure=query_rounds.failure,
         )
 
-    def _told_round(self, query_rounds: QueryRounds, round_: Round) -> ScoredRound:
+    def _scored_round(self, query_rounds: QueryRounds, round_: Round) -> ScoredRound:
         query = query_rounds.case.query
         known = bool(query.answers)
         return ScoredRound(

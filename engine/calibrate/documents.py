@@ -21,7 +21,7 @@ from ..store.workspace import Workspace
 from .prompts import Case, Document, Frame, Over, first_prompt, with_documents
 from .scores import document_scores
 
-Choice = Literal["auto", "documents", "demonstrations"]
+OverOption = Literal["auto", "documents", "demonstrations"]
 ROLES = "documents"
 """Metadata field in which a query may give the role of each of its documents; only ``relevant`` is used."""
 
@@ -31,7 +31,7 @@ def cases_for(
     asked: Sequence[Query],
     task: Task,
     settings: Settings,
-    choice: Choice = "auto",
+    choice: OverOption = "auto",
     report: Report = silent,
     cancel: CancelToken | None = None,
     selector: Selector | None = None,
@@ -79,7 +79,7 @@ def query_named(workspace: Workspace, text: str, options: Sequence[str] = (), co
     return Query(text, tuple(options), context)
 
 
-def _over(texts: Sequence[str], choice: Choice) -> Over:
+def _over(texts: Sequence[str], choice: OverOption) -> Over:
     if choice == "auto":
         return "documents" if len(texts) > 1 else "demonstrations"
     return choice

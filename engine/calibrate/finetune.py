@@ -22,7 +22,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..pool.answers import choice_of, is_correct
-from ..pool.prompts import Order, Said, Template
+from ..pool.prompts import EarlierAnswer, Order, Template
 from ..pool.records import Query, Split, Task
 from ..store import rounds as kept
 from ..store.demonstrations import fetch, task_of
@@ -66,15 +66,16 @@ def fine_tuning_set(
     accepted = {row: said.answer for row, said in reviews(workspace, llm).items() if said.round is not None}
     task = task_of(workspace)
     frame = Frame(task, template, order)
-    walked = kept.walked(workspace, run, ARM)
-    rows = {row.row: row for row in fetch(workspace, [case.query for case in walked])}
+    stored_cases = kept.stored_cases(workspace, run, ARM)
+    rows = {row.row: row for row in fetch(workspace, [case.query for case in stored_cases])}
     shots = {
-        row.row: row for row in fetch(workspace, [d.row for c in walked for d in c.documents if d.row is not None])
+        row.row: row
+        for row in fetch(workspace, [d.row for c in stored_cases for d in c.documents if d.row is not None])
     }
     examples = []
     outcomes = ("kept_right", "corrected", "dropped", "substituted", "accepted")
-    counts = Counter({"queries": len(walked), **dict.fromkeys(outcomes, 0)})
-    for case in walked:
+    counts = Counter({"queries": len(stored_cases), **dict.fromkeys(outcomes, 0)})
+    for case in stored_cases:
         query = rows[case.query].as_query()
         choices = task.choices(query)
         if case.query in accepted:
@@ -103,12 +104,13 @@ def fine_tuning_set(
         examples.append(Example(query.id, tuple(turns)))
     if not examples:
         raise UsageError(
-            f"none of the {len(walked):,} {split} queries ended with a right answer", "icl-curate calibrate --split …"
+            f"none of the {len(stored_cases):,} {split} queries ended with a right answer",
+            "icl-curate calibrate --split …",
         )
     return FineTuningSet(run, tuple(examples), counts)
 
 
-def substitute(query: Query, earlier: Sequence[kept.KeptRound], task: Task) -> tuple[list[Said], int]:
+def substitute(query: Query, earlier: Sequence[kept.StoredRound], task: Task) -> tuple[list[EarlierAnswer], int]:
     """The earlier answers as the example shows them, and how many of them were replaced."""
     choices = task.choices(query)
     said = []
@@ -118,11 +120,11 @@ def substitute(query: Query, earlier: Sequence[kept.KeptRound], task: Task) -> t
         if round_.score < MIDDLE and not is_correct(answer, query.answers, choices):
             answer = query.answers[0]
             substituted += 1
-        said.append(Said(answer, shown(round_.score)))
+        said.append(EarlierAnswer(answer, shown(round_.score)))
     return said, substituted
 
 
-def target(query: Query, earlier: Sequence[Said], task: Task) -> str:
+def target(query: Query, earlier: Sequence[EarlierAnswer], task: Task) -> str:
     """The words of the last certain earlier answer, which is right after `substitute`; else the reference."""
     sure = [said.answer for said in earlier if said.score is not None and said.score < MIDDLE]
     if sure and is_correct(sure[-1], query.answers, task.choices(query)):

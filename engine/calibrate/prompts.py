@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ..pool.prompts import Message, Order, Prompt, Said, Template, build_prompt, cued, instruction_for
+from ..pool.prompts import EarlierAnswer, Message, Order, Prompt, Template, build_prompt, cued, instruction_for
 from ..pool.records import Demonstration, Query, Task
 
 Over = Literal["documents", "demonstrations"]
@@ -60,7 +60,9 @@ def alone_prompt(case: Case, frame: Frame, document: int) -> Prompt:
     return round_prompt(with_documents(case, case.documents[document : document + 1]), frame)
 
 
-def round_prompt(case: Case, frame: Frame, scores: Sequence[int | None] = (), earlier: Sequence[Said] = ()) -> Prompt:
+def round_prompt(
+    case: Case, frame: Frame, scores: Sequence[int | None] = (), earlier: Sequence[EarlierAnswer] = ()
+) -> Prompt:
     """The case with the ``scores`` of its documents, in their order, and the ``earlier`` answers with theirs."""
     if case.over == "demonstrations":
         return _over_demonstrations(case, frame, tuple(scores), tuple(earlier))
@@ -85,7 +87,9 @@ def round_prompt(case: Case, frame: Frame, scores: Sequence[int | None] = (), ea
     )
 
 
-def _over_demonstrations(case: Case, frame: Frame, scores: tuple[int | None, ...], earlier: tuple[Said, ...]) -> Prompt:
+def _over_demonstrations(
+    case: Case, frame: Frame, scores: tuple[int | None, ...], earlier: tuple[EarlierAnswer, ...]
+) -> Prompt:
     shots = [document.demonstration for document in case.documents if document.demonstration is not None]
     prompt = build_prompt(case.query, shots, frame.task, frame.template, frame.order)
     if not scores and not earlier:
@@ -115,14 +119,14 @@ def _mark(score: int | None) -> str:
     return "" if score is None else f" (Uncertainty Score: {score})"
 
 
-def _previous(earlier: Sequence[Said]) -> str:
+def _previous(earlier: Sequence[EarlierAnswer]) -> str:
     if not earlier:
         return ""
     lines = [f"Round {i}: {' '.join(said.answer.split())}{_mark(said.score)}" for i, said in enumerate(earlier, 1)]
     return "\n".join(["\nPrevious Generated Answer:", *lines])
 
 
-def _instruction(frame: Frame, name: str, scores: Sequence[int | None], earlier: Sequence[Said]) -> str:
+def _instruction(frame: Frame, name: str, scores: Sequence[int | None], earlier: Sequence[EarlierAnswer]) -> str:
     lines = [frame.template.instruction or instruction_for(frame.task)]
     if any(score is not None for score in scores):
         lines.append(

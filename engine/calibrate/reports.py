@@ -20,8 +20,8 @@ from .results import (
     Reliability,
     RoundFigures,
     SetFigures,
+    Transition,
     Transitions,
-    Turned,
     Versus,
 )
 from .rounds import ARMS, QueryRounds, Round
@@ -35,7 +35,7 @@ def report_of(all_rounds: Mapping[str, Sequence[QueryRounds]], task: Task, round
     A query without any answer counts as wrong; queries without reference answers are not counted.
     """
     marked = {name: [c for c in arm if c.case.query.answers] for name, arm in all_rounds.items()}
-    finals = {name: _marks(arm, [c.final(task) for c in arm], task)[0] for name, arm in marked.items()}
+    finals = {name: _correctness(arm, [c.final(task) for c in arm], task)[0] for name, arm in marked.items()}
     first = next(iter(marked))
     arms = {}
     for name, arm in marked.items() if marked[first] else ():
@@ -48,12 +48,12 @@ def report_of(all_rounds: Mapping[str, Sequence[QueryRounds]], task: Task, round
 
 def _arm(all_rounds: Sequence[QueryRounds], task: Task, rounds: int, seed: int) -> ArmFigures:
     by_round = []
-    said = [[_at(query_rounds, r) for query_rounds in all_rounds] for r in range(rounds + 1)]
-    for r, done_rounds in enumerate(said):
+    answers = [[_answer_at(query_rounds, r) for query_rounds in all_rounds] for r in range(rounds + 1)]
+    for r, done_rounds in enumerate(answers):
         if not any(done_rounds):
             continue
-        correct, f1 = _marks(all_rounds, done_rounds, task)
-        best, best_f1 = _marks(all_rounds, [query_rounds.final(task, r) for query_rounds in all_rounds], task)
+        correct, f1 = _correctness(all_rounds, done_rounds, task)
+        best, best_f1 = _correctness(all_rounds, [query_rounds.final(task, r) for query_rounds in all_rounds], task)
         uncertainty = np.array([round_.uncertainty for round_ in done_rounds if round_])
         by_round.append(
             RoundFigures(
@@ -65,13 +65,13 @@ def _arm(all_rounds: Sequence[QueryRounds], task: Task, rounds: int, seed: int) 
                 final_accuracy=float(best.mean()),
                 final_f1=float(best_f1.mean()),
                 uncertainty=float(uncertainty.mean()),
-                auroc=auroc(*_apart(all_rounds, done_rounds, task)),
+                auroc=auroc(*_uncertainties(all_rounds, done_rounds, task)),
                 stopped=sum(round_ is not None and round_.round < r for round_ in done_rounds),
             )
         )
     finals = [query_rounds.final(task) for query_rounds in all_rounds]
-    correct, f1 = _marks(all_rounds, finals, task)
-    right, wrong = _apart(all_rounds, finals, task)
+    correct, f1 = _correctness(all_rounds, finals, task)
+    right, wrong = _uncertainties(all_rounds, finals, task)
     return ArmFigures(
         about=ARMS[all_rounds[0].arm].about,
         accuracy=float(correct.mean()),
@@ -81,20 +81,20 @@ def _arm(all_rounds: Sequence[QueryRounds], task: Task, rounds: int, seed: int) 
         auroc=auroc(right, wrong),
         failures=sum(bool(query_rounds.failure) for query_rounds in all_rounds),
         rounds=tuple(by_round),
-        transitions=tuple(_transitions(all_rounds, said, task)),
+        transitions=tuple(_transitions(all_rounds, answers, task)),
         reliability=reliability(finals_uncertainty(finals), correct[[round_ is not None for round_ in finals]]),
         right=histogram(right),
         wrong=histogram(wrong),
     )
 
 
-def _at(query_rounds: QueryRounds, round: int) -> Round | None:
+def _answer_at(query_rounds: QueryRounds, round: int) -> Round | None:
     """The answer at a round: the last one if the rounds had stopped before."""
     done_rounds = [round_ for round_ in query_rounds.rounds if round_.round <= round]
     return done_rounds[-1] if done_rounds else None
 
 
-def _marks(
+def _correctness(
     all_rounds: Sequence[QueryRounds], done_rounds: Sequence[Round | None], task: Task
 ) -> tuple[Float64s, Float64s]:
     """Right or wrong, and F1, each (n,)."""
@@ -112,30 +112,30 @@ def finals_uncertainty(done_rounds: Sequence[Round | None]) -> Float64s:
     return np.array([round_.uncertainty for round_ in done_rounds if round_ is not None], np.float64)
 
 
-def _apart(
+def _uncertainties(
     all_rounds: Sequence[QueryRounds], done_rounds: Sequence[Round | None], task: Task
 ) -> tuple[Float64s, Float64s]:
     """Uncertainties of right answers and of wrong ones."""
-    correct, _ = _marks(all_rounds, done_rounds, task)
+    correct, _ = _correctness(all_rounds, done_rounds, task)
     had = [round_ is not None for round_ in done_rounds]
     values, right = finals_uncertainty(done_rounds), correct[had] == 1.0
     return values[right], values[~right]
 
 
 def _transitions(
-    all_rounds: Sequence[QueryRounds], said: Sequence[Sequence[Round | None]], task: Task
+    all_rounds: Sequence[QueryRounds], answers: Sequence[Sequence[Round | None]], task: Task
 ) -> list[Transitions]:
     """For each round, the four transitions from the previous answer to this one: number, and mean uncertainty of the
     new answers (figure 4). Queries that had stopped are left out."""
     found = []
-    for r in range(1, len(said)):
-        both = [i for i, t in enumerate(said[r]) if t is not None and t.round == r and said[r - 1][i] is not None]
+    for r in range(1, len(answers)):
+        both = [i for i, t in enumerate(answers[r]) if t is not None and t.round == r and answers[r - 1][i] is not None]
         kept = [all_rounds[i] for i in both]
-        before, _ = _marks(kept, [said[r - 1][i] for i in both], task)
-        after, _ = _marks(kept, [said[r][i] for i in both], task)
-        uncertainty = finals_uncertainty([said[r][i] for i in both])
+        before, _ = _correctness(kept, [answers[r - 1][i] for i in both], task)
+        after, _ = _correctness(kept, [answers[r][i] for i in both], task)
+        uncertainty = finals_uncertainty([answers[r][i] for i in both])
         ways = [(before == was) & (after == now) for was, now in ((1, 1), (1, 0), (0, 1), (0, 0))]
-        found.append(Transitions(r, *(Turned(int(way.sum()), _mean(uncertainty[way])) for way in ways)))
+        found.append(Transitions(r, *(Transition(int(way.sum()), _mean(uncertainty[way])) for way in ways)))
     return found
 
 

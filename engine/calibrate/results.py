@@ -58,7 +58,7 @@ class RoundFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class Turned:
+class Transition:
     """Queries with one kind of transition, and the mean uncertainty of the new answers."""
 
     queries: int
@@ -70,10 +70,10 @@ class Transitions:
     """The four transitions from the previous answers to those of this round."""
 
     round: int
-    right_right: Turned
-    right_wrong: Turned
-    wrong_right: Turned
-    wrong_wrong: Turned
+    right_right: Transition
+    right_wrong: Transition
+    wrong_right: Transition
+    wrong_wrong: Transition
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +213,8 @@ class SetCalibration(CalibrationRun):
         return {key: value for key, value in self.as_json().items() if key != "queries"}
 
 
-def calibration_from_json(told: Any) -> QueryCalibration | SetCalibration:
+def calibration_from_json(data: Any) -> QueryCalibration | SetCalibration:
     """From the ``as_json`` output of either class. Raises `ValueError` for anything else."""
-    if isinstance(told, Mapping) and "arms" in told:
-        return contract.from_json(SetCalibration, told)
-    return contract.from_json(QueryCalibration, told)
+    if isinstance(data, Mapping) and "arms" in data:
+        return contract.from_json(SetCalibration, data)
+    return contract.from_json(QueryCalibration, data)

@@ -15,10 +15,10 @@ from ..llm.types import Answer, Capabilities, Request, Result, Sampling
 from ..pool.answers import is_correct
 from ..pool.prompts import Prompt
 from ..settings import Settings
-from .documents import Choice
+from .documents import OverOption
 from .prompts import Case, Frame, alone_prompt, first_prompt
 from .rounds import ARMS, Arm, QueryRounds, Round, arms_named, oracle_scores
-from .scores import AUTO, NEUTRAL, answer_score, document_scores, estimator_named, separating
+from .scores import AUTO, NEUTRAL, answer_score, document_scores, estimator_named, more_spread_estimator
 
 TEMPERATURE = 0.7
 """Sampling temperature (paper 001, section 5.2)."""
@@ -43,7 +43,7 @@ class CalibrationPlan:
     rounds: int = 5
     arms: tuple[str, ...] = ("full",)
     estimator: str = AUTO
-    over: Choice = "auto"
+    over: OverOption = "auto"
     settle: float | None = None
     samples: int = 5
     split: str = ""
@@ -114,49 +114,52 @@ class RoundRunner:
         results = self._results(prompts, ask)
         if self.plan.estimator == AUTO:
             first_results = [found[0] for found in results[: len(cases)]]
-            self.estimator_name = separating([found for found in first_results if isinstance(found, Answer)])
+            self.estimator_name = more_spread_estimator([found for found in first_results if isinstance(found, Answer)])
             self.estimator = estimator_named(self.estimator_name)
-        answers = [self._judged(prompt, found) for prompt, found in zip(prompts, results, strict=True)]
+        answers = [self._scored_answer(prompt, found) for prompt, found in zip(prompts, results, strict=True)]
         firsts, rest = answers[: len(cases)], iter(answers[len(cases) :])
         by_case = [[next(rest) for _ in case.documents] if alone else [] for case in cases]
-        scores = [document_scores([s.uncertainty if s else None for s in spoken]) for spoken in by_case]
+        scores = [document_scores([s.uncertainty if s else None for s in own]) for own in by_case]
         # a mean is that of the whole set: if one answer is missing, no later prompt can be known
-        known = all(firsts) and all(all(spoken) for spoken in by_case)
+        known = all(firsts) and all(all(own) for own in by_case)
         state = CalibrationState(by_case, scores, self._means(firsts), {}, [0] * len(cases))
         for arm in self.arms:
-            state.all_rounds[arm] = [self._begun(arm, i, firsts[i], state) for i in range(len(cases))]
+            state.all_rounds[arm] = [self._round_0(arm, i, firsts[i], state) for i in range(len(cases))]
         after = after or (lambda state, step: None)
         after(state, 0)
-        walking = self._walking()
+        sending_arms = self._sending_arms()
         if not known:
-            state.unknown = [self.plan.rounds * len(walking)] * len(cases)
+            state.unknown = [self.plan.rounds * len(sending_arms)] * len(cases)
             return state
         for step in range(1, self.plan.rounds + 1):
-            self._step(state, walking, step, ask)
+            self._step(state, sending_arms, step, ask)
             after(state, step)
         return state
 
-    def _walking(self) -> list[str]:
+    def _sending_arms(self) -> list[str]:
         """The arms that send requests: of those that draw samples, one asks for all."""
         samplers = [arm for arm in self.arms if ARMS[arm].samples]
         return [arm for arm in self.arms if arm not in samplers[1:]]
 
-    def _step(self, state: CalibrationState, walking: Sequence[str], step: int, ask: Ask) -> None:
+    def _step(self, state: CalibrationState, sending_arms: Sequence[str], step: int, ask: Ask) -> None:
         live = [
-            (arm, i, c) for arm in walking for i, c in enumerate(state.all_rounds[arm]) if not (c.stopped or c.failure)
+            (arm, i, c)
+            for arm in sending_arms
+            for i, c in enumerate(state.all_rounds[arm])
+            if not (c.stopped or c.failure)
         ]
         prompts = [query_rounds.prompt(self.frame, self.settings.seed) for _, _, query_rounds in live]
         draws = [step if ARMS[arm].samples else 0 for arm, _, _ in live]
-        for (arm, i, query_rounds), prompt, spoken in zip(
+        for (arm, i, query_rounds), prompt, answer in zip(
             live, prompts, self._answers(prompts, ask, draws), strict=True
         ):
-            if spoken is None:
+            if answer is None:
                 query_rounds.stopped = True
                 state.unknown[i] += self.plan.rounds - step
-            elif spoken.uncertainty is None:
-                query_rounds.failure = spoken.failure
+            elif answer.uncertainty is None:
+                query_rounds.failure = answer.failure
             else:
-                self._take(state, query_rounds, Round(step, prompt, spoken.text, spoken.uncertainty, 0.0))
+                self._take(state, query_rounds, Round(step, prompt, answer.text, answer.uncertainty, 0.0))
                 if ARMS[arm].samples:
                     for other in self.arms:
                         if other != arm and ARMS[other].samples:
@@ -166,17 +169,17 @@ class RoundRunner:
         round_ = replace(round_, score=answer_score(round_.uncertainty, state.means[query_rounds.case.over]))
         samples = ARMS[query_rounds.arm].samples
         query_rounds.take(round_, self.frame.task, None if samples else self.plan.settle)
-        if not samples and self._enough(query_rounds, round_):
+        if not samples and self._needs_no_more(query_rounds, round_):
             query_rounds.stopped = True
 
-    def _enough(self, query_rounds: QueryRounds, round_: Round) -> bool:
+    def _needs_no_more(self, query_rounds: QueryRounds, round_: Round) -> bool:
         """Whether a query needs no further round: its first answer is certain enough, or this one is right."""
         query = query_rounds.case.query
         if self.plan.above is not None and round_.round == 0 and round_.score < self.plan.above:
             return True
         return self.plan.until_correct and is_correct(round_.answer, query.answers, self.frame.task.choices(query))
 
-    def _begun(self, arm: str, i: int, first: ScoredAnswer | None, state: CalibrationState) -> QueryRounds:
+    def _round_0(self, arm: str, i: int, first: ScoredAnswer | None, state: CalibrationState) -> QueryRounds:
         case, rules = self.cases[i], ARMS[arm]
         query_rounds = QueryRounds(case, arm, self._scores(rules, i, state))
         if first is None:
@@ -201,9 +204,9 @@ class RoundRunner:
         if not self.plan.split:
             return {case.over: self.stored_means.get((self.estimator_name, case.over), NEUTRAL) for case in self.cases}
         values: dict[str, list[float]] = {case.over: [] for case in self.cases}
-        for case, spoken in zip(self.cases, firsts, strict=True):
-            if spoken is not None and spoken.uncertainty is not None:
-                values[case.over].append(spoken.uncertainty)
+        for case, answer in zip(self.cases, firsts, strict=True):
+            if answer is not None and answer.uncertainty is not None:
+                values[case.over].append(answer.uncertainty)
         return {over: fmean(found) if found else NEUTRAL for over, found in values.items()}
 
     # requests
@@ -211,7 +214,7 @@ class RoundRunner:
     def _answers(self, prompts: Sequence[Prompt], ask: Ask, draws: Sequence[int] = ()) -> list[ScoredAnswer | None]:
         """One answer per prompt, with its uncertainty; a draw above 0 makes it the sample of that number."""
         results = self._results(prompts, ask, draws)
-        return [self._judged(prompt, found) for prompt, found in zip(prompts, results, strict=True)]
+        return [self._scored_answer(prompt, found) for prompt, found in zip(prompts, results, strict=True)]
 
     def _results(self, prompts: Sequence[Prompt], ask: Ask, draws: Sequence[int] = ()) -> list[list[Result | None]]:
         """The results of each prompt's requests: the answer, then samples if the estimator needs them."""
@@ -233,7 +236,7 @@ class RoundRunner:
         )
         return Request(prompt, False, sampling)
 
-    def _judged(self, prompt: Prompt, results: Sequence[Result | None]) -> ScoredAnswer | None:
+    def _scored_answer(self, prompt: Prompt, results: Sequence[Result | None]) -> ScoredAnswer | None:
         if any(result is None for result in results):
             return None
         answer, *more = results

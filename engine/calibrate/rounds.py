@@ -13,7 +13,7 @@ from typing import Literal
 
 from ..errors import UsageError
 from ..pool.answers import is_correct, meaning
-from ..pool.prompts import Prompt, Said
+from ..pool.prompts import EarlierAnswer, Prompt
 from ..pool.records import Query, Task
 from .prompts import Case, Frame, first_prompt, round_prompt
 from .scores import shown
@@ -79,8 +79,10 @@ class QueryRounds:
         """The prompt of the next round."""
         if ARMS[self.arm].samples:
             return first_prompt(self.case, frame)
-        said = [Said(round_.answer, shown(self._score_shown(round_, frame.task, seed))) for round_ in self.rounds]
-        return round_prompt(self.case, frame, tuple(map(shown, self.scores)), said)
+        answers = [
+            EarlierAnswer(round_.answer, shown(self._score_shown(round_, frame.task, seed))) for round_ in self.rounds
+        ]
+        return round_prompt(self.case, frame, tuple(map(shown, self.scores)), answers)
 
     def take(self, round_: Round, task: Task, settle: float | None) -> None:
         """Add a round's answer, and stop if it has settled: it agrees with the previous one and its score moved by
@@ -101,8 +103,8 @@ class QueryRounds:
         if rule == "second":
             return rounds[min(2, len(rounds) - 1)]
         if rule == "vote":
-            said = [meaning(round_.answer, task.choices(self.case.query)) for round_ in rounds]
-            return rounds[said.index(Counter(said).most_common(1)[0][0])]
+            answers = [meaning(round_.answer, task.choices(self.case.query)) for round_ in rounds]
+            return rounds[answers.index(Counter(answers).most_common(1)[0][0])]
         return min(rounds, key=lambda round_: (round_.uncertainty, round_.round))
 
     def _score_shown(self, round_: Round, task: Task, seed: int) -> float | None:

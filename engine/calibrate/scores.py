@@ -19,7 +19,7 @@ from ..errors import UsageError
 from ..llm.types import Answer
 from ..pool.answers import meaning
 
-Estimate = Callable[[Answer, Sequence[Answer], Sequence[str]], float | None]
+UncertaintyFunction = Callable[[Answer, Sequence[Answer], Sequence[str]], float | None]
 """From an answer, further samples to the same prompt and the prompt's choices to an uncertainty in [0, 1].
 
 None if the answer has too little information. An empty answer is fully uncertain.
@@ -33,10 +33,10 @@ NEUTRAL = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Estimator:
+class UncertaintyEstimator:
     """A way to compute uncertainty, and what it needs of the LLM."""
 
-    of: Estimate
+    of: UncertaintyFunction
     needs: Needs
     about: str
 
@@ -82,18 +82,20 @@ def self_consistency(answer: Answer, samples: Sequence[Answer], choices: Sequenc
     return 1.0 - sum(meaning(sample.text, choices) == said for sample in samples) / len(samples)
 
 
-ESTIMATORS: Mapping[str, Estimator] = {
-    "product": Estimator(product, "logprobs", "1 − product of token probabilities (as in the paper)"),
-    "geometric": Estimator(geometric, "logprobs", "1 − geometric mean of token probabilities (length-normalised)"),
-    "entropy": Estimator(entropy, "entropies", "1 − exp(−mean token entropy)"),
-    "self-consistency": Estimator(self_consistency, "samples", "1 − share of samples that agree"),
+ESTIMATORS: Mapping[str, UncertaintyEstimator] = {
+    "product": UncertaintyEstimator(product, "logprobs", "1 − product of token probabilities (as in the paper)"),
+    "geometric": UncertaintyEstimator(
+        geometric, "logprobs", "1 − geometric mean of token probabilities (length-normalised)"
+    ),
+    "entropy": UncertaintyEstimator(entropy, "entropies", "1 − exp(−mean token entropy)"),
+    "self-consistency": UncertaintyEstimator(self_consistency, "samples", "1 − share of samples that agree"),
 }
 
 
 AUTO = "auto"
 
 
-def separating(answers: Sequence[Answer]) -> str:
+def more_spread_estimator(answers: Sequence[Answer]) -> str:
     """``product`` or ``geometric``: the one with the larger interquartile range over the answers; the paper's own,
     ``product``, in a tie. For sentence-long answers, products are nearly all 1. Scored options and unusable answers are
     not counted."""
@@ -107,7 +109,7 @@ def separating(answers: Sequence[Answer]) -> str:
     return "geometric" if spread["geometric"] > spread["product"] else "product"
 
 
-def estimator_named(name: str) -> Estimator:
+def estimator_named(name: str) -> UncertaintyEstimator:
     """The estimator (for ``auto``, the one it starts with), or `UsageError` with the most similar name."""
     if name == AUTO:
         return ESTIMATORS["product"]

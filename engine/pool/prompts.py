@@ -101,7 +101,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class EarlierAnswer:
     """An earlier answer to the prompt's own question, and the uncertainty score (0 to 100) shown with it, if any."""
 
     answer: str
@@ -126,7 +126,7 @@ class Prompt:
     choices: tuple[str, ...] = ()
     document_scores: tuple[int | None, ...] = ()
     shot_scores: tuple[int | None, ...] = ()
-    earlier: tuple[Said, ...] = ()
+    earlier: tuple[EarlierAnswer, ...] = ()
     numbered: bool = False
     one_line: bool = False
 

@@ -22,7 +22,7 @@ class Review:
     reviewed_at: datetime
 
 
-def review(workspace: Workspace, llm: str, query: int, round: int | None, answer: str, note: str) -> None:
+def save_review(workspace: Workspace, llm: str, query: int, round: int | None, answer: str, note: str) -> None:
     """Add a review of the answers of ``llm`` (a spec) to the query of this row. Without answer and note it withdraws
     the earlier ones."""
     with workspace.write() as con:

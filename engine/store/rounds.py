@@ -58,7 +58,7 @@ _TABLES = {"calibrations": CASES, "calibration_documents": DOCUMENTS, "calibrati
 
 
 @dataclass(frozen=True, slots=True)
-class KeptDocument:
+class StoredDocument:
     """A document as shown in the prompt; ``row`` of a demonstration."""
 
     id: str
@@ -68,7 +68,7 @@ class KeptDocument:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptRound:
+class StoredRound:
     """An answer; ``messages`` are (role, content) pairs; ``correct`` is None if no reference was known."""
 
     round: int
@@ -80,13 +80,13 @@ class KeptRound:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptCase:
+class StoredCase:
     """An indexed query with its documents (best first for demonstrations) and rounds."""
 
     query: int
     over: str
-    documents: tuple[KeptDocument, ...]
-    rounds: tuple[KeptRound, ...]
+    documents: tuple[StoredDocument, ...]
+    rounds: tuple[StoredRound, ...]
 
 
 def append(workspace: Workspace, table: str, rows: Sequence[dict[str, Any]]) -> None:
@@ -94,9 +94,9 @@ def append(workspace: Workspace, table: str, rows: Sequence[dict[str, Any]]) -> 
     if not rows:
         return
     with workspace.write() as con:
-        con.register("walked", pa.Table.from_pylist(list(rows), schema=_TABLES[table]))
-        con.execute(f"INSERT INTO {table} BY NAME SELECT * FROM walked")
-        con.unregister("walked")
+        con.register("new_rows", pa.Table.from_pylist(list(rows), schema=_TABLES[table]))
+        con.execute(f"INSERT INTO {table} BY NAME SELECT * FROM new_rows")
+        con.unregister("new_rows")
 
 
 def save_mean(workspace: Workspace, llm: str, estimator: str, over: str, mean: float, answers: int, run: int) -> None:
@@ -162,7 +162,7 @@ def finals(workspace: Workspace, llm: str, arm: str = "full") -> dict[int, Final
     return {query: Final(*row) for query, *row in rows}
 
 
-def walked(workspace: Workspace, run: int, arm: str) -> list[KeptCase]:
+def stored_cases(workspace: Workspace, run: int, arm: str) -> list[StoredCase]:
     """The indexed queries of a run with their documents and rounds, in the order of the run."""
     with workspace.read() as con:
         cases = con.execute(
@@ -182,13 +182,14 @@ def walked(workspace: Workspace, run: int, arm: str) -> list[KeptCase]:
             """,
             [run, arm],
         ).fetchall()
-    shown: dict[int, list[KeptDocument]] = {}
+    shown: dict[int, list[StoredDocument]] = {}
     for place, name, row, text, score in documents:
-        shown.setdefault(place, []).append(KeptDocument(name, row, text, score))
-    turns: dict[int, list[KeptRound]] = {}
+        shown.setdefault(place, []).append(StoredDocument(name, row, text, score))
+    turns: dict[int, list[StoredRound]] = {}
     for place, number, prompt, *rest in rounds:
         messages = tuple((role, content) for role, content in json.loads(prompt))
-        turns.setdefault(place, []).append(KeptRound(number, messages, *rest))
+        turns.setdefault(place, []).append(StoredRound(number, messages, *rest))
     return [
-        KeptCase(query, over, tuple(shown.get(place, ())), tuple(turns.get(place, ()))) for place, query, over in cases
+        StoredCase(query, over, tuple(shown.get(place, ())), tuple(turns.get(place, ())))
+        for place, query, over in cases
     ]

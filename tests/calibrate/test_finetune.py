@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factories.calibrate_world import SETTINGS, Said, Scripted, workspace_of
+from factories.calibrate_world import SETTINGS, Scripted, ScriptedAnswer, workspace_of
 from icl_curate.engine.calibrate.calibration import Calibration
 from icl_curate.engine.calibrate.documents import queries_of
 from icl_curate.engine.calibrate.finetune import fine_tuning_set, substitute
@@ -23,7 +23,7 @@ from icl_curate.engine.pool.prompts import Template
 from icl_curate.engine.pool.records import Query, Task
 from icl_curate.engine.store import rounds as kept
 from icl_curate.engine.store import runs
-from icl_curate.engine.store.reviews import review
+from icl_curate.engine.store.reviews import save_review
 from icl_curate.engine.store.workspace import Workspace
 
 
@@ -31,11 +31,11 @@ def query(name: str) -> dict[str, Any]:
     return {"id": name, "input": f"What is {name}?", "output": "yes indeed", "answers": ["yes"], "context": "A.\n\nB."}
 
 
-def script(name: str, *answers: Said) -> dict[tuple[str, object], Said]:
+def script(name: str, *answers: ScriptedAnswer) -> dict[tuple[str, object], ScriptedAnswer]:
     return {(name, i): said for i, said in enumerate(answers)} | {(name, "A."): ("x", 0.5), (name, "B."): ("x", 0.4)}
 
 
-ANSWERS: dict[str, tuple[Said, ...]] = {
+ANSWERS: dict[str, tuple[ScriptedAnswer, ...]] = {
     "kept": (("yes", 0.9), ("yes", 0.9), ("no", 0.9)),  # right at once
     "mended": (("no", 0.2), ("maybe", 0.3), ("yes indeed", 0.6)),  # right at round 2, unsure before
     "swapped": (("no", 0.95), ("yes", 0.6), ("yes", 0.6)),  # sure and wrong, then right
@@ -68,7 +68,9 @@ def test_each_query_gives_the_input_of_the_round_that_came_right(workspace: Work
     }
     examples = {example.id: example.messages for example in found.examples}
     assert list(examples) == ["kept", "mended", "swapped"]
-    rounds = {name: case.rounds for name, case in zip(ANSWERS, kept.walked(workspace, done.run, "full"), strict=True)}
+    rounds = {
+        name: case.rounds for name, case in zip(ANSWERS, kept.stored_cases(workspace, done.run, "full"), strict=True)
+    }
     for name, last in (("kept", 1), ("mended", 2)):  # nothing was substituted: the very prompt that was asked
         assert [(m["role"], m["content"]) for m in examples[name][:-1]] == list(rounds[name][last].messages)
     # mean of round 0: (0.1 + 0.8 + 0.05 + 0.8) / 4
@@ -92,7 +94,7 @@ def test_a_sure_answer_that_was_wrong_is_substituted(workspace: Workspace) -> No
 @pytest.mark.parametrize(("score", "substituted"), [(0.0, 1), (26.0, 1), (49.9, 1), (50.0, 0), (100.0, 0)])
 def test_wrong_answers_are_substituted_below_a_score_of_50(score: float, substituted: int) -> None:
     asked = Query("q?", answers=("yes",))
-    rounds = [kept.KeptRound(0, (), "no", 0.5, score, False), kept.KeptRound(1, (), "Yes", 0.5, score, True)]
+    rounds = [kept.StoredRound(0, (), "no", 0.5, score, False), kept.StoredRound(1, (), "Yes", 0.5, score, True)]
     earlier, count = substitute(asked, rounds, Task("open"))
     assert count == substituted
     assert [said.answer for said in earlier] == ["yes" if substituted else "no", "Yes"]
@@ -103,10 +105,10 @@ def test_an_answer_a_person_accepted_is_the_right_one(workspace: Workspace) -> N
     row_of = {q.id: q.row for q in queries_of(workspace, "validation")}
     llm = runs.runs(workspace, "calibrate")[0].llm
     before = {e.id: e for e in fine_tuning_set(workspace, "validation", Template()).examples}
-    review(workspace, llm, row_of["never"], 1, "no", "the reference is out of date")
-    review(workspace, llm, row_of["mended"], 1, "maybe", "")
-    review(workspace, llm, row_of["swapped"], None, "", "only a note")
-    review(workspace, "another", row_of["kept"], 2, "no", "of another LLM")
+    save_review(workspace, llm, row_of["never"], 1, "no", "the reference is out of date")
+    save_review(workspace, llm, row_of["mended"], 1, "maybe", "")
+    save_review(workspace, llm, row_of["swapped"], None, "", "only a note")
+    save_review(workspace, "another", row_of["kept"], 2, "no", "of another LLM")
     found = fine_tuning_set(workspace, "validation", Template())
     after = {e.id: e for e in found.examples}
     assert found.counts["accepted"] == 2
@@ -115,7 +117,7 @@ def test_an_answer_a_person_accepted_is_the_right_one(workspace: Workspace) -> N
     assert after["mended"].messages[-1]["content"] == "maybe"
     assert "Round 2" not in after["mended"].messages[1]["content"]  # it came right a round earlier
     assert (after["kept"], after["swapped"]) == (before["kept"], before["swapped"])
-    review(workspace, llm, row_of["never"], None, "", "")
+    save_review(workspace, llm, row_of["never"], None, "", "")
     assert "never" not in {e.id for e in fine_tuning_set(workspace, "validation", Template()).examples}
 
 
@@ -152,7 +154,7 @@ def test_demonstrations_come_back_as_examples(tmp_path: Path) -> None:
     done = Calibration(LLMClient(store, backend, settings), queries_of(store, "validation"), plan).run(Budget())
     (example,) = fine_tuning_set(store, "validation", Template()).examples
     assert [m["role"] for m in example.messages] == ["system", *["user", "assistant"] * 3]
-    (case,) = kept.walked(store, done.run, "full")
+    (case,) = kept.stored_cases(store, done.run, "full")
     assert [(m["role"], m["content"]) for m in example.messages[:-1]] == list(case.rounds[1].messages)
 
 

@@ -64,7 +64,7 @@ def test_every_score_equals_a_direct_forward_pass(tmp_path: Path, estimator: str
     backend = LocalModel(str(folder), LLMSettings(device="cpu", dtype="float32"))
     plan = CalibrationPlan(rounds=2, split="validation", estimator=estimator)
     done = Calibration(LLMClient(workspace, backend, settings), queries_of(workspace, "validation"), plan).run(Budget())
-    cases = kept.walked(workspace, done.run, "full")
+    cases = kept.stored_cases(workspace, done.run, "full")
 
     def again(messages: Any) -> float:
         return direct(folder, [{"role": role, "content": content} for role, content in messages])[which]

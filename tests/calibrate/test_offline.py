@@ -14,7 +14,7 @@ from icl_curate.engine.llm.cache import to_answer, to_call
 from icl_curate.engine.llm.offline.closed_questions import COUNT
 from icl_curate.engine.llm.offline.reader import OfflineReader, entropy_of
 from icl_curate.engine.llm.types import Answer, Request
-from icl_curate.engine.pool.prompts import Prompt, Said, build_prompt
+from icl_curate.engine.pool.prompts import EarlierAnswer, Prompt, build_prompt
 from icl_curate.engine.pool.records import Query, Task
 from icl_curate.engine.store import calls
 from icl_curate.engine.store.workspace import Workspace
@@ -36,13 +36,15 @@ def odds(asked: Prompt, text: str) -> float:
     ("asked", "answer"), [(prompt(QUESTION, task=OPEN, context=PASSAGE), "1927"), (prompt("lost my card"), "lost_card")]
 )
 def test_an_earlier_answer_shifts_its_own_odds_by_its_score(asked: Prompt, answer: str) -> None:
-    def shifted(*earlier: Said) -> float:
+    def shifted(*earlier: EarlierAnswer) -> float:
         return odds(replace(asked, earlier=earlier), answer) / odds(asked, answer)
 
-    assert shifted(Said(answer, 0)) == pytest.approx(math.e)
-    assert shifted(Said(answer.upper(), 100)) == pytest.approx(1 / math.e)
-    assert shifted(Said(answer, 25), Said(answer, 25)) == pytest.approx(math.exp(0.5))  # said twice counts once
-    assert shifted(Said(answer, 50)) == shifted(Said(answer)) == shifted(Said("else", 0)) == pytest.approx(1.0)
+    assert shifted(EarlierAnswer(answer, 0)) == pytest.approx(math.e)
+    assert shifted(EarlierAnswer(answer.upper(), 100)) == pytest.approx(1 / math.e)
+    twice = shifted(EarlierAnswer(answer, 25), EarlierAnswer(answer, 25))
+    assert twice == pytest.approx(math.exp(0.5))  # the same answer counts once
+    for neutral in (EarlierAnswer(answer, 50), EarlierAnswer(answer), EarlierAnswer("else", 0)):
+        assert shifted(neutral) == pytest.approx(1.0)
 
 
 def test_a_documents_score_weighs_its_spans() -> None:

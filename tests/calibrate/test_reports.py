@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from icl_curate.engine.calibrate.prompts import Case, Document
 from icl_curate.engine.calibrate.reports import auroc, histogram, reliability, report_of
-from icl_curate.engine.calibrate.results import SetFigures, Transitions, Turned
+from icl_curate.engine.calibrate.results import SetFigures, Transition, Transitions
 from icl_curate.engine.calibrate.rounds import QueryRounds, Round
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Query, Task
@@ -56,10 +56,10 @@ def test_transitions_with_the_mean_uncertainty_of_the_new_answers() -> None:
     first, second = told.arms["full"].transitions
     assert first == Transitions(
         round=1,
-        right_right=Turned(1, 0.4),
-        right_wrong=Turned(0, None),
-        wrong_right=Turned(1, 0.2),
-        wrong_wrong=Turned(1, 0.5),
+        right_right=Transition(1, 0.4),
+        right_wrong=Transition(0, None),
+        wrong_right=Transition(1, 0.2),
+        wrong_wrong=Transition(1, 0.5),
     )
     ways = (second.right_right, second.right_wrong, second.wrong_right, second.wrong_wrong)
     assert [way.queries for way in ways] == [1, 1, 1, 0]

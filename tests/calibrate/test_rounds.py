@@ -16,7 +16,7 @@ from icl_curate.engine.calibrate.documents import queries_of, query_named
 from icl_curate.engine.calibrate.results import QueryCalibration, SetCalibration, calibration_from_json
 from icl_curate.engine.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.calibrate.rounds import ARMS
-from icl_curate.engine.calibrate.scores import geometric, product, separating
+from icl_curate.engine.calibrate.scores import geometric, more_spread_estimator, product
 from icl_curate.engine.errors import BudgetError, Cancelled, LLMError, UsageError
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
@@ -39,7 +39,7 @@ def calibration(workspace: Workspace, backend: Scripted, plan: CalibrationPlan =
     return Calibration(LLMClient(workspace, backend, SETTINGS, **more), asked, plan)
 
 
-def walked(workspace: Workspace, backend: Scripted, plan: CalibrationPlan = ALL) -> SetCalibration:
+def calibrated(workspace: Workspace, backend: Scripted, plan: CalibrationPlan = ALL) -> SetCalibration:
     return calibration(workspace, backend, plan).run(Budget())
 
 
@@ -53,7 +53,7 @@ def texts(backend: Scripted, query: str, earlier: int) -> list[str]:
 
 def test_three_rounds_with_their_exact_prompts(workspace: Workspace) -> None:
     backend = Scripted(SCRIPT)
-    done = walked(workspace, backend)
+    done = calibrated(workspace, backend)
     capital, count = done.queries
     # round 0: uncertainties 0.6 and 0.2, mean 0.4
     assert done.means == pytest.approx({"documents": 0.4})
@@ -109,7 +109,7 @@ def test_calls_are_one_and_documents_and_rounds_and_none_twice(workspace: Worksp
     assert len({r.prompt.text for r in backend.asked}) == 13
     after = calibration(workspace, backend).cost()
     assert (after.requests, after.cached, after.to_ask) == (13, 13, 0)
-    again = walked(workspace, backend)
+    again = calibrated(workspace, backend)
     assert (again.usage.calls, again.usage.cached_calls, len(backend.asked)) == (13, 13, 13)
     assert again.queries == done.queries
     assert calibration_from_json(json.loads(json.dumps(done.as_json()))) == done
@@ -117,8 +117,8 @@ def test_calls_are_one_and_documents_and_rounds_and_none_twice(workspace: Worksp
 
 def test_every_prompt_answer_and_score_is_kept(workspace: Workspace) -> None:
     backend = Scripted(SCRIPT)
-    done = walked(workspace, backend)
-    cases = kept.walked(workspace, done.run, "full")
+    done = calibrated(workspace, backend)
+    cases = kept.stored_cases(workspace, done.run, "full")
     asked = {tuple((m.role, m.content) for m in r.prompt.messages) for r in backend.asked}
     for case, told in zip(cases, done.queries, strict=True):
         assert [(t.round, t.answer, t.uncertainty, t.score, t.correct) for t in case.rounds] == [
@@ -142,11 +142,11 @@ def test_an_interrupted_walk_goes_on_where_it_stopped(workspace: Workspace) -> N
         answered = con.execute("SELECT count(*) FROM llm_calls").fetchone()
         assert con.execute("SELECT DISTINCT status FROM runs").fetchall() == [("interrupted",)]
     backend = Scripted(SCRIPT)
-    done = walked(workspace, backend)
+    done = calibrated(workspace, backend)
     assert answered is not None
     assert 7 <= answered[0] < 13
     assert len(backend.asked) == 13 - answered[0]
-    assert done.queries == walked(workspace_of(workspace.path.parent / "other"), Scripted(SCRIPT)).queries
+    assert done.queries == calibrated(workspace_of(workspace.path.parent / "other"), Scripted(SCRIPT)).queries
 
 
 def test_a_budget_stops_before_it_is_exceeded(workspace: Workspace) -> None:
@@ -158,7 +158,7 @@ def test_a_budget_stops_before_it_is_exceeded(workspace: Workspace) -> None:
 
 def test_rounds_stop_early_once_answer_and_score_have_settled(workspace: Workspace) -> None:
     backend = Scripted(SCRIPT)
-    done = walked(workspace, backend, replace(ALL, settle=1.0))
+    done = calibrated(workspace, backend, replace(ALL, settle=1.0))
     capital, count = done.queries
     assert [t.round for t in count.rounds] == [0, 1]  # "five" again, just as sure
     assert [t.round for t in capital.rounds] == [0, 1, 2, 3]  # "Oslo" again, but surer by 19 points
@@ -174,7 +174,7 @@ def test_a_single_query_is_scored_about_the_mean_of_a_set_walked_before(workspac
     fresh = single(Scripted(SCRIPT))
     assert fresh.mean_known is False
     assert [r.score for r in fresh.query.rounds] == pytest.approx([60, 30, 15, 90])  # in per cent
-    known = walked(workspace, Scripted(SCRIPT))
+    known = calibrated(workspace, Scripted(SCRIPT))
     backend = Scripted(SCRIPT)
     again = single(backend)
     assert again.mean_known is True
@@ -185,7 +185,7 @@ def test_a_single_query_is_scored_about_the_mean_of_a_set_walked_before(workspac
 
 
 def test_the_mean_of_the_latest_set_stands(workspace: Workspace) -> None:
-    walked(workspace, Scripted(SCRIPT))
+    calibrated(workspace, Scripted(SCRIPT))
     one = Calibration(LLMClient(workspace, Scripted(SCRIPT), SETTINGS), queries_of(workspace, "validation", 1), ALL)
     assert one.run(Budget()).means == pytest.approx({"documents": 0.6})
     found = kept.mean_of(workspace, one.identity, "product", "documents")
@@ -241,7 +241,7 @@ def test_arms_show_what_they_say(workspace: Workspace) -> None:
         ("capital", "sample 3"): ("Bergen", 0.5),
     }
     backend = Scripted(script)
-    done = walked(workspace, backend, replace(ALL, arms=names))
+    done = calibrated(workspace, backend, replace(ALL, arms=names))
     assert len(backend.asked) == 13 + 4 * 6  # the two that sample share their samples
     capital = {
         name: query_rounds for name, query_rounds in _finals(workspace, done.run).items() if name[1] == "capital"
@@ -286,7 +286,7 @@ def test_self_consistency_needs_no_log_probabilities(workspace: Workspace) -> No
     for i, said in enumerate(["Rome", "Oslo", "Oslo", "Rome"], 1):
         script["capital", f"sample {i}"] = (said, 0.5)
     plan = replace(ALL, rounds=1, estimator="self-consistency", samples=4)
-    done = walked(workspace, Scripted(script, logprobs=False), plan)
+    done = calibrated(workspace, Scripted(script, logprobs=False), plan)
     assert done.usage.calls == (2 + 5 + 2) * (1 + 4)
     assert [r.uncertainty for r in done.queries[0].rounds] == [0.5, 0.5]
     assert [d.uncertainty for d in done.queries[0].documents] == [0.5, 0.5, 1.0]
@@ -296,7 +296,7 @@ def test_a_call_that_fails_ends_its_query_and_is_told(workspace: Workspace) -> N
     script = {
         key: value for key, value in SCRIPT.items() if key not in {("capital", 0), ("count", 2), ("count", "Six")}
     }
-    done = walked(workspace, Scripted(script))
+    done = calibrated(workspace, Scripted(script))
     capital, count = done.queries
     assert (capital.final, capital.rounds) == (None, ())
     assert "nothing is written for capital, 0" in capital.failure
@@ -377,7 +377,7 @@ def test_options_are_scored_and_uncertainty_is_what_the_best_leaves(tmp_path: Pa
     pool = [{"input": f"q{i}", "output": "red", "options": ["red", "blue"]} for i in range(3)]
     workspace = workspace_of(tmp_path / "w", [asked], pool)
     backend = Scoring({})
-    done = walked(workspace, backend, replace(ALL, rounds=2, arms=("full", "sampling")))
+    done = calibrated(workspace, backend, replace(ALL, rounds=2, arms=("full", "sampling")))
     told = done.queries[0]
     assert [t.uncertainty for t in told.rounds] == pytest.approx([1 / 4, 1 / 5, 1 / 6])
     assert (told.final, told.final_round) == ("red", 2)
@@ -392,30 +392,30 @@ def test_auto_takes_the_estimator_that_tells_answers_apart() -> None:
     short = [Answer("a", ("a",), (-0.1,)), Answer("b", ("b",), (-1.5,))]
     long = [Answer("a b c", ("a",) * 30, (-0.3,) * 30), Answer("d e f", ("d",) * 40, (-0.2,) * 40)]
     scored = [Answer("a", option_logprobs=((-40.0,), (-40.0,)))] * 9
-    assert separating(short) == "product"
-    assert separating(long) == "geometric"
-    assert separating([*short * 3, *long[:1], *scored]) == "product"
-    assert separating([]) == "product"
+    assert more_spread_estimator(short) == "product"
+    assert more_spread_estimator(long) == "geometric"
+    assert more_spread_estimator([*short * 3, *long[:1], *scored]) == "product"
+    assert more_spread_estimator([]) == "product"
     # products of long answers are all 1, their geometric means are not
     assert all(value is not None and value > 0.999 for value in (product(a, (), ()) for a in long))
     assert len({geometric(a, (), ()) for a in long}) == 2
 
 
 def test_auto_walks_as_the_estimator_it_chose(workspace: Workspace) -> None:
-    chosen = walked(workspace, Scripted(SCRIPT), replace(ALL, estimator="auto"))
-    named = walked(workspace, Scripted(SCRIPT), replace(ALL, estimator=chosen.estimator))
+    chosen = calibrated(workspace, Scripted(SCRIPT), replace(ALL, estimator="auto"))
+    named = calibrated(workspace, Scripted(SCRIPT), replace(ALL, estimator=chosen.estimator))
     assert chosen.estimator in ("product", "geometric")
     assert [q.rounds for q in chosen.queries] == [q.rounds for q in named.queries]
 
 
 def test_sure_first_answers_take_no_further_round_and_right_ones_end(workspace: Workspace) -> None:
-    everything = walked(workspace, Scripted(SCRIPT), ALL)
+    everything = calibrated(workspace, Scripted(SCRIPT), ALL)
     firsts = [query.rounds[0].score for query in everything.queries]
     gate = (min(firsts) + max(firsts)) / 2
-    gated = walked(workspace, Scripted(SCRIPT), replace(ALL, above=gate))
+    gated = calibrated(workspace, Scripted(SCRIPT), replace(ALL, above=gate))
     for before, query in zip(everything.queries, gated.queries, strict=True):
         assert len(query.rounds) == (1 if before.rounds[0].score < gate else len(before.rounds))
-    ended = walked(workspace, Scripted(SCRIPT), replace(ALL, until_correct=True))
+    ended = calibrated(workspace, Scripted(SCRIPT), replace(ALL, until_correct=True))
     for before, query in zip(everything.queries, ended.queries, strict=True):
         marks = [round_.correct for round_ in before.rounds]
         assert len(query.rounds) == (marks.index(True) + 1 if True in marks else len(marks))

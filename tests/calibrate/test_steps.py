@@ -14,7 +14,7 @@ from icl_curate.engine.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.store import runs
-from icl_curate.engine.store.reviews import review, reviews
+from icl_curate.engine.store.reviews import reviews, save_review
 from icl_curate.engine.store.rounds import finals
 from icl_curate.engine.store.workspace import Workspace
 
@@ -31,7 +31,7 @@ def calibration(workspace: Workspace, backend: Scripted, **more: Any) -> Calibra
 
 def test_steps_ask_one_round_each_and_arrive_where_a_run_does(workspace: Workspace) -> None:
     backend = Scripted(SCRIPT)
-    nothing = calibration(workspace, backend, dry_run=True).look()
+    nothing = calibration(workspace, backend, dry_run=True).cached_rounds()
     assert nothing.rounds == ()
     assert nothing.final is None
     assert [document.score for document in nothing.documents] == [None] * 3
@@ -44,7 +44,7 @@ def test_steps_ask_one_round_each_and_arrive_where_a_run_does(workspace: Workspa
         assert len(backend.asked) - before == plan.to_ask
         counts.append(plan.to_ask)
         assert [round_.round for round_ in seen.rounds] == list(range(number + 1))
-        assert calibration(workspace, backend, dry_run=True).look() == seen
+        assert calibration(workspace, backend, dry_run=True).cached_rounds() == seen
     assert counts == [1 + 3, 1, 1, 1]
     assert calibration(workspace, backend).cost_of_step().requests == 0
     sent = {tuple(request.prompt.messages) for request in backend.asked}
@@ -66,16 +66,16 @@ def test_steps_ask_one_round_each_and_arrive_where_a_run_does(workspace: Workspa
 
 def test_the_last_word_on_a_query_and_llm_stands(workspace: Workspace) -> None:
     assert not reviews(workspace, "a")
-    review(workspace, "a", 1, 2, "Oslo", "")
-    review(workspace, "b", 1, 0, "Rome", "other")
-    review(workspace, "a", 1, 2, "Oslo", "sure [/b]\x1b")
-    review(workspace, "a", 2, None, "", "look again")
+    save_review(workspace, "a", 1, 2, "Oslo", "")
+    save_review(workspace, "b", 1, 0, "Rome", "other")
+    save_review(workspace, "a", 1, 2, "Oslo", "sure [/b]\x1b")
+    save_review(workspace, "a", 2, None, "", "look again")
     found = reviews(workspace, "a")
     assert {row: (one.round, one.answer, one.note) for row, one in found.items()} == {
         1: (2, "Oslo", "sure [/b]\x1b"),
         2: (None, "", "look again"),
     }
-    review(workspace, "a", 1, None, "", "")
+    save_review(workspace, "a", 1, None, "", "")
     assert set(reviews(workspace, "a")) == {2}
     assert set(reviews(workspace, "b")) == {1}
     with workspace.read() as con:

@@ -25,7 +25,7 @@ CAPITAL = {
 }
 COUNT = {"id": "count", "input": "How many legs?", "output": "five", "context": "Six feet.\n\nFive legs."}
 
-Said = tuple[str, float]
+ScriptedAnswer = tuple[str, float]
 """An answer and its probability."""
 
 
@@ -56,7 +56,7 @@ class Scripted:
 
     def __init__(
         self,
-        script: Mapping[tuple[str, object], Said],
+        script: Mapping[tuple[str, object], ScriptedAnswer],
         logprobs: bool = True,
         cancel: CancelToken | None = None,
         stop_after: int | None = None,
@@ -96,7 +96,7 @@ class Scripted:
         return Answer(text, tokens=("a", "b")[: len(logprobs)], logprobs=logprobs, tokens_in=10, tokens_out=2)
 
 
-SCRIPT: Mapping[tuple[str, object], Said] = {
+SCRIPT: Mapping[tuple[str, object], ScriptedAnswer] = {
     ("capital", 0): ("Rome", 0.4),
     ("capital", "Italy"): ("Rome", 0.2),
     ("capital", "Norway"): ("Oslo", 0.9),

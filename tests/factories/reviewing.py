@@ -123,7 +123,7 @@ def session(folder: Path, script: Script, size: tuple[int, int] = (120, 40), lim
 
     async def run() -> ReviewApp:
         app = ReviewApp(folder, limited)
-        app._notifications = Told()
+        app._notifications = RecordedNotifications()
         async with app.run_test(size=size) as pilot:
             await until(pilot, lambda: bool(app.tabs) and app.tab is not None)
             await settled(pilot)
@@ -145,7 +145,7 @@ async def until(pilot: Pilot[Any], condition: Callable[[], object], what: str = 
         await asyncio.sleep(0.01)
 
 
-class Told(Notifications):
+class RecordedNotifications(Notifications):
     """Keeps what has left the screen again: on a busy machine that is soon."""
 
     def __init__(self) -> None:
@@ -161,9 +161,9 @@ class Told(Notifications):
         return super().clear()
 
 
-def said(app: ReviewApp) -> str:
+def notified(app: ReviewApp) -> str:
     """All notifications of the session since they were last cleared."""
-    assert isinstance(app._notifications, Told)
+    assert isinstance(app._notifications, RecordedNotifications)
     return "\n".join(app._notifications.messages)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from icl_curate.engine.llm.reading import read
 from icl_curate.engine.llm.types import Answer, Request
-from icl_curate.engine.pool.prompts import Message, Prompt, Said
+from icl_curate.engine.pool.prompts import EarlierAnswer, Message, Prompt
 from icl_curate.engine.pool.records import Query
 
 LABELS = ("refund_request", "refund_status")
@@ -16,7 +16,7 @@ ROUNDS = Prompt(
     (Message("user", "Document [1] (Uncertainty Score: 3): d"),),
     Query("q"),
     document_scores=(3,),
-    earlier=(Said("x", 12),),
+    earlier=(EarlierAnswer("x", 12),),
     numbered=True,
     one_line=True,
 )

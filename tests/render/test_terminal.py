@@ -18,7 +18,7 @@ import icl_curate
 import pytest
 from factories.commands import Run
 from factories.hostile import HOSTILE, NAMES, OWNED, got_through, queries, rows, write
-from factories.reviewing import go, said, session, settled, text_of
+from factories.reviewing import go, notified, session, settled, text_of
 from factories.servers import Reply, Server, error, ok
 from factories.terminals import Shown, Terminals
 from icl_curate.engine.pool.display import display_json, display_line, display_text, encodable_json
@@ -291,7 +291,7 @@ def test_notifications_fields_and_what_is_not_there_are_safe(taught: Path, tmp_p
         app.notify(hostile, title=hostile)
         app.tab.notify(hostile, severity="error")
         app.query_one("#trouble").update("")
-        assert not got_through(said(app).replace("\n", " ").encode())
+        assert not got_through(notified(app).replace("\n", " ").encode())
         await settled(pilot)
         assert not got_through(text_of(app).encode())
         room = await go(app, pilot, "demos")

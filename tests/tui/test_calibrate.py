@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from factories.reviewing import HOSTILE as TEXTS
-from factories.reviewing import is_safe, said, session, text_of, until
+from factories.reviewing import is_safe, notified, session, text_of, until
 from factories.servers import Server, answer_to
 from icl_curate.engine import trust
 from icl_curate.engine.index.build import IndexPlan, index_pool
@@ -61,7 +61,7 @@ def index(folder: Path, server: Server | None = None, queries: int = QUERIES) ->
 
 
 def numbers(tab: CalibrateTab) -> list[int]:
-    return [round_.round for round_ in tab.model.told.rounds] if tab.model.told else []
+    return [round_.round for round_ in tab.model.stepped.rounds] if tab.model.stepped else []
 
 
 def test_steps_and_runs_say_their_cost_and_are_paid_once(tmp_path: Path, server: Server) -> None:
@@ -73,7 +73,7 @@ def test_steps_and_runs_say_their_cost_and_are_paid_once(tmp_path: Path, server:
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         tab = app.query_one(CalibrateTab)
-        await until(pilot, lambda: tab.model.told)
+        await until(pilot, lambda: tab.model.stepped)
         assert not server.calls
         assert "no answers yet" in text_of(app)
         await pilot.press("s")
@@ -92,14 +92,14 @@ def test_steps_and_runs_say_their_cost_and_are_paid_once(tmp_path: Path, server:
         await until(pilot, lambda: numbers(tab) == [0, 1, 2, 3, 4, 5])
         asked = server.asked("question 0")
         assert len(asked) == 9
-        assert tab.model.told is not None
-        assert {round_.answer for round_ in tab.model.told.rounds} <= {answer_to(call.text) for call in asked}
-        least = min(tab.model.told.rounds, key=lambda round_: round_.uncertainty)
-        assert tab.model.told.final_round == least.round
+        assert tab.model.stepped is not None
+        assert {round_.answer for round_ in tab.model.stepped.rounds} <= {answer_to(call.text) for call in asked}
+        least = min(tab.model.stepped.rounds, key=lambda round_: round_.uncertainty)
+        assert tab.model.stepped.final_round == least.round
         await until(pilot, lambda: least.answer[:8] in text_of(app))
         assert is_safe(text_of(app))
         await pilot.press("s")
-        await until(pilot, lambda: "all 5 rounds are done" in said(app))
+        await until(pilot, lambda: "all 5 rounds are done" in notified(app))
         await pilot.press("r")  # everything is known: nothing to pay, nothing to confirm
         await pilot.pause(0.5)
         assert not isinstance(app.screen, Confirm)
@@ -107,7 +107,7 @@ def test_steps_and_runs_say_their_cost_and_are_paid_once(tmp_path: Path, server:
         await pilot.press("p", "y")
         copied = json.loads(app.clipboard)
         at = min(tab.rounds.cursor, 5)
-        assert [one["content"] for one in copied] == [m.content for m in tab.model.told.prompts[at]]
+        assert [one["content"] for one in copied] == [m.content for m in tab.model.stepped.prompts[at]]
         assert is_safe(text_of(app))
         await pilot.press("q")
 
@@ -120,11 +120,11 @@ def test_answers_are_accepted_noted_and_the_queue_follows(tmp_path: Path, server
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         tab = app.query_one(CalibrateTab)
-        await until(pilot, lambda: tab.model.told)
+        await until(pilot, lambda: tab.model.stepped)
         row = tab.current
         assert row is not None
         await pilot.press("a")
-        await until(pilot, lambda: "no answer to accept" in said(app))
+        await until(pilot, lambda: "no answer to accept" in notified(app))
         await pilot.press("s")
         await until(pilot, lambda: isinstance(app.screen, Confirm))
         await pilot.press("y")
@@ -133,8 +133,8 @@ def test_answers_are_accepted_noted_and_the_queue_follows(tmp_path: Path, server
         await until(pilot, lambda: app.focused is tab.rounds)
         await pilot.press("a")
         await until(pilot, lambda: row in reviews(workspace, LLM))
-        assert tab.model.told is not None
-        assert reviews(workspace, LLM)[row].answer == tab.model.told.rounds[0].answer
+        assert tab.model.stepped is not None
+        assert reviews(workspace, LLM)[row].answer == tab.model.stepped.rounds[0].answer
         await until(pilot, lambda: f"1 of {QUERIES} accepted" in text_of(app))
         await pilot.press("e")
         await until(pilot, lambda: isinstance(app.screen, Note))
@@ -195,10 +195,10 @@ def test_small_terminals_show_queue_and_case(tmp_path: Path, size: tuple[int, in
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         tab = app.query_one(CalibrateTab)
-        await until(pilot, lambda: tab.model.told)
+        await until(pilot, lambda: tab.model.stepped)
         await until(pilot, lambda: "question 0" in text_of(app))
         await pilot.press("j", "j")  # the one with long documents
-        await until(pilot, lambda: tab.model.query and tab.model.query.id == "q2" and tab.model.told)
+        await until(pilot, lambda: tab.model.query and tab.model.query.id == "q2" and tab.model.stepped)
         await pilot.press("enter")
         await until(pilot, lambda: "round" in text_of(app))
         assert is_safe(text_of(app))
@@ -210,7 +210,7 @@ def test_small_terminals_show_queue_and_case(tmp_path: Path, size: tuple[int, in
 
 def test_the_whole_set_is_proposed_as_a_job_and_an_empty_set_says_so(tmp_path: Path) -> None:
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        await until(pilot, lambda: app.query_one(CalibrateTab).model.told)
+        await until(pilot, lambda: app.query_one(CalibrateTab).model.stepped)
         await pilot.press("b")
         await until(pilot, lambda: isinstance(app.screen, Start))
         assert app.screen.query_one(Input).value == "calibrate --validation"

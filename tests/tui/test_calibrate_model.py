@@ -18,7 +18,7 @@ from icl_curate.engine.store.reviews import Review, reviews
 from icl_curate.engine.store.rounds import Final
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.model import Empty
-from icl_curate.tui.tabs.calibrate.model import PLAN, CalibrateModel, Found, Word, read
+from icl_curate.tui.tabs.calibrate.model import PLAN, CalibrateData, CalibrateModel, ReviewRequest, read
 from icl_curate.tui.tabs.calibrate.rows import progress, text_shown
 
 ROWS = [10, 11, 12, 13]
@@ -29,10 +29,10 @@ def review(row: int, number: int | None = 0, note: str = "") -> Review:
     return Review(row, number, "yes", note, "me", datetime(2026, 5, 1))
 
 
-def queue(*said: Review, finals: dict[int, float] | None = None) -> CalibrateModel:
+def queue(*stored: Review, finals: dict[int, float] | None = None) -> CalibrateModel:
     model = CalibrateModel()
     stood = {row: Final(0, "yes", unsure, None) for row, unsure in (finals or {}).items()}
-    model.found = Found(np.array(ROWS), stood, {one.query: one for one in said}, SETTINGS, ())
+    model.found = CalibrateData(np.array(ROWS), stood, {one.query: one for one in stored}, SETTINGS, ())
     model.arrange(0)
     return model
 
@@ -98,40 +98,40 @@ def test_a_session_goes_on_at_its_query_with_its_filter() -> None:
 
 def test_rounds_are_asked_one_by_one_or_all_and_looked_up_afterwards(workspace: Workspace) -> None:
     session, model, state = SessionCache(), CalibrateModel(), read(workspace, SETTINGS)
-    assert isinstance(state, Found)
+    assert isinstance(state, CalibrateData)
     model.found = state
     model.arrange(0)
     row = model.row(0)
     assert row is not None
-    look, step = model.look(row), model.ask(row, all_rounds=False)
-    assert look is not None and step is not None
-    assert model.take(*look.read(workspace, session)) == 0
-    assert model.told is not None and not model.told.rounds
+    cached_rounds, step = model.cached_rounds(row), model.ask(row, all_rounds=False)
+    assert cached_rounds is not None and step is not None
+    assert model.take(*cached_rounds.read(workspace, session)) == 0
+    assert model.stepped is not None and not model.stepped.rounds
     assert model.accept(row, 0) is None
     assert step.cost(workspace, session).to_ask > 1  # the first round, and each document alone
-    told = step.ask(workspace, session, CancelToken())
-    assert not model.answered(row + 1, told)
-    assert model.answered(row, told)
-    assert [one.round for one in model.told.rounds] == [0]
+    stepped = step.ask(workspace, session, CancelToken())
+    assert not model.answered(row + 1, stepped)
+    assert model.answered(row, stepped)
+    assert [one.round for one in model.stepped.rounds] == [0]
     assert not model.all_done(row)
     every = model.ask(row, all_rounds=True)
     assert every is not None
     model.answered(row, every.ask(workspace, session, CancelToken()))
-    assert len(model.told.rounds) == PLAN.rounds + 1
+    assert len(model.stepped.rounds) == PLAN.rounds + 1
     assert model.all_done(row)
     assert not model.all_done(model.row(1))
-    assert model.take(*look.read(workspace, session)) is None  # the cursor stays: it is the same query
-    other = model.look(model.row(1))
+    assert model.take(*cached_rounds.read(workspace, session)) is None  # the cursor stays: it is the same query
+    other = model.cached_rounds(model.row(1))
     assert other is not None
     model.take(*other.read(workspace, session))
-    assert model.told is not None and not model.told.rounds
-    assert model.take(*look.read(workspace, session)) == model.told.final_round
-    assert model.copied(0) == model.told.final
+    assert model.stepped is not None and not model.stepped.rounds
+    assert model.take(*cached_rounds.read(workspace, session)) == model.stepped.final_round
+    assert model.copied(0) == model.stepped.final
     assert "document" in text_shown(model, 9, 9).plain
     model.shows_prompt = True
     assert "exact prompt of round 5" in text_shown(model, 0, 9).plain
     assert json.loads(model.copied(9))[-1]["role"] == "user"
-    assert model.look(None) is None
+    assert model.cached_rounds(None) is None
     assert (model.query, model.copied(0), text_shown(model, 0, 0).plain) == (None, "", "")
 
 
@@ -140,17 +140,17 @@ def test_an_answer_is_accepted_and_by_the_same_key_no_longer(workspace: Workspac
     rounds = (ScoredRound(0, "a", 0.1, 90.0, None, None), ScoredRound(1, "b", 0.2, 80.0, None, None))
     model.take(Query("?", row=10), SteppedQuery("q", "?", (), "", (), rounds, "a", 0, "", ()))
     assert model.accept(11, 0) is None  # another query is shown
-    word = model.accept(10, 7)
-    assert word == Word(10, 1, "b", "", "accepted: b")
-    word.write(workspace, "llm")
+    request = model.accept(10, 7)
+    assert request == ReviewRequest(10, 1, "b", "", "accepted: b")
+    request.write(workspace, "llm")
     assert reviews(workspace, "llm")[10].answer == "b"
     assert progress(model.found).plain.startswith("1 of 4 accepted")  # type: ignore[arg-type]
     note = model.note(10, "look again")
     assert (note.round, note.answer, note.note) == (1, "b", "look again")
-    word = model.accept(10, 1)
-    assert word == Word(10, None, "", "look again", "acceptance removed")
+    request = model.accept(10, 1)
+    assert request == ReviewRequest(10, None, "", "look again", "acceptance removed")
     note.write(workspace, "llm")
-    word.write(workspace, "llm")
+    request.write(workspace, "llm")
     assert (reviews(workspace, "llm")[10].round, reviews(workspace, "llm")[10].note) == (None, "look again")
 
 
@@ -158,13 +158,13 @@ def test_words_of_this_session_are_taken_back_one_by_one() -> None:
     model = queue(review(10, 2, "before"))
     model.note(10, "after")
     model.note(12, "new")
-    word = model.undo()
-    assert word is not None
-    assert (word.row, word.round, word.note) == (12, None, "")
+    request = model.undo()
+    assert request is not None
+    assert (request.row, request.round, request.note) == (12, None, "")
     assert model.review_of(12) is None
-    word = model.undo()
-    assert word is not None
-    assert (word.row, word.round, word.note) == (10, 2, "before")
+    request = model.undo()
+    assert request is not None
+    assert (request.row, request.round, request.note) == (10, 2, "before")
     assert model.undo() is None
 
 

@@ -21,8 +21,8 @@ from factories.reviewing import (
     HOSTILE,
     go,
     lines_of,
+    notified,
     numbers,
-    said,
     session,
     settled,
     text_of,
@@ -137,8 +137,8 @@ def test_keys_can_be_changed_and_mistakes_in_the_file_are_told(taught: Path, mon
         assert tab.model.descending is before
         await pilot.press("z")
         assert tab.model.descending is not before
-        assert "no action 'sources.prun'; did you mean 'sources.prune'?" in said(app)
-        assert "sources.tune must be a text" in said(app)
+        assert "no action 'sources.prun'; did you mean 'sources.prune'?" in notified(app)
+        assert "sources.tune must be a text" in notified(app)
 
     session(taught, script)
     assert keymap(["a.b"], taught / "none.toml") == ({}, [])
@@ -359,7 +359,7 @@ def test_decisions_keep_their_order_however_fast_the_keys(taught: Path) -> None:
         await pilot.press("u", "u")
         await until(pilot, lambda: len(demos.model.known.pruned) == 0)
         await pilot.press("u")
-        await until(pilot, lambda: "no decision left" in said(app))
+        await until(pilot, lambda: "no decision left" in notified(app))
 
     session(taught, script)
 

@@ -15,7 +15,7 @@ import pytest
 from factories.commands import run_command
 from factories.jobs_world import QUERIES, asked, evaluation, leave_nothing_running, make_pool
 from factories.reviewing import HOSTILE as TEXTS
-from factories.reviewing import is_safe, said, session, text_of, until
+from factories.reviewing import is_safe, notified, session, text_of, until
 from factories.servers import Server
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.jobs import folder as folders
@@ -89,7 +89,7 @@ def test_a_job_is_started_once_its_cost_is_known(workspace: Workspace, server: S
         assert not folders.jobs(workspace)
         await pilot.press("enter")
         await until(pilot, lambda: state(app, 1) == "done")
-        assert "job 1 done: best of 2" in said(app)
+        assert "job 1 done: best of 2" in notified(app)
         assert len(asked(server)) == told["to_ask"]
         await pilot.press("enter")  # from a finished evaluation to its table
         await until(pilot, lambda: app.query_one(EvaluateTab).model.rows)
@@ -153,7 +153,7 @@ def test_cancel_and_resume_by_keys(workspace: Workspace, server: Server) -> None
         assert all(call.answered for call in server.asked("query"))
         await pilot.press("c")
         await pilot.pause()
-        assert "select a running or waiting job first" in said(app)
+        assert "select a running or waiting job first" in notified(app)
         await pilot.press("e")
         assert app.screen.query_one(Input).value == " ".join(evaluation(server))
         await pilot.press("escape")
@@ -180,7 +180,7 @@ def test_a_killed_job_is_told_and_the_queue_goes_on(workspace: Workspace, server
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         await until(pilot, lambda: state(app, 1) == "failed")
-        await until(pilot, lambda: "job 1 failed" in said(app))
+        await until(pilot, lambda: "job 1 failed" in notified(app))
         await until(pilot, lambda: state(app, 2) == "running")
         await pilot.press("k")
         await pilot.press("K")
@@ -292,7 +292,7 @@ def test_a_job_from_elsewhere_is_not_resumed_by_a_key(workspace: Workspace, tmp_
         app.query_one(JobsTab).select(1)
         await until(pilot, lambda: "job 1" in static(app, "#what"))
         await pilot.press("r")
-        await until(pilot, lambda: "not started here by you" in said(app))
+        await until(pilot, lambda: "not started here by you" in notified(app))
         assert len(folders.jobs(workspace)) == 2
         assert out.read_text() == "precious"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from factories.jobs_world import evaluation, leave_nothing_running, make_pool
-from factories.reviewing import go, said, session, settled, text_of, until
+from factories.reviewing import go, notified, session, settled, text_of, until
 from factories.servers import Server
 from icl_curate.cli import app as command_line
 from icl_curate.engine.jobs import folder as folders
@@ -102,8 +102,8 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
 
 
 async def refusal(app: ReviewApp, pilot: Pilot[None], what: str) -> None:
-    await until(pilot, lambda: what in said(app), f"a refusal of {what}")
-    assert limits.FIX in said(app)
+    await until(pilot, lambda: what in notified(app), f"a refusal of {what}")
+    assert limits.FIX in notified(app)
     assert not isinstance(app.screen, (CommandDialog, Start))
     app.clear_notifications()
 

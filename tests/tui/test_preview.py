@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from factories.reviewing import is_safe, said, session, text_of, until
+from factories.reviewing import is_safe, notified, session, text_of, until
 from factories.servers import Server, answer_to
 from icl_curate.engine import trust
 from icl_curate.engine.index.build import IndexPlan, index_pool
@@ -149,7 +149,7 @@ def test_shots_of_both_sides_name_each_other_and_what_cannot_select_says_why(tmp
         await until(pilot, lambda: tab.model.sides[1].method == "zero" and tab.model.sides[1].chosen)
         assert "no demonstrations: zero-shot" in text_of(app)
         await pilot.press("t")
-        await until(pilot, lambda: "no demonstration to leave out" in said(app))
+        await until(pilot, lambda: "no demonstration to leave out" in notified(app))
 
     session(workspace.path, script)
 
@@ -255,7 +255,7 @@ def test_an_llm_that_fails_is_told_and_may_be_asked_again(tmp_path: Path, server
             await pilot.press("a")
             await until(pilot, lambda: isinstance(app.screen, Confirm))
             await pilot.press("y")
-            await until(pilot, lambda: "key" in said(app).lower())
+            await until(pilot, lambda: "key" in notified(app).lower())
         assert "shots" in text_of(app)
 
     session(workspace.path, script)
@@ -269,7 +269,7 @@ def test_pruning_here_selects_anew_and_undo_brings_it_back(tmp_path: Path) -> No
         await until(pilot, lambda: ids(tab.model.sides[0]))
         before = ids(tab.model.sides[0])
         await pilot.press("j", "x")
-        await until(pilot, lambda: "prune" in said(app))
+        await until(pilot, lambda: "prune" in notified(app))
         await until(pilot, lambda: ids(tab.model.sides[0]) != before and len(ids(tab.model.sides[0])) == SHOTS)
         assert before[1] not in ids(tab.model.sides[0])
         await pilot.press("u")
@@ -325,7 +325,7 @@ def test_a_server_that_the_workspace_alone_names_is_not_asked_and_the_cost_says_
         tab = app.query_one(PreviewTab)
         await until(pilot, lambda: tab.model.sides[0].chosen)
         await pilot.press("a")
-        await until(pilot, lambda: f"llm trust {server.url}" in said(app))
+        await until(pilot, lambda: f"llm trust {server.url}" in notified(app))
         assert not isinstance(app.screen, Confirm)
         assert not server.calls
         trust.confirm(workspace.path, server.url)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factories.reviewing import go, is_safe, lines_of, said, session, settled, text_of, until
+from factories.reviewing import go, is_safe, lines_of, notified, session, settled, text_of, until
 from factories.suspects_world import SUSPECTS, make_pool
 from icl_curate.engine.checks.suspects import find_suspects
 from icl_curate.engine.progress import CancelToken, Event, Report
@@ -183,7 +183,7 @@ def test_leaving_ends_the_check_and_coming_back_begins_it_anew(faulty: Path, mon
         wait.set()
         await go(app, pilot, "demos")
         assert len(tokens) == 3 and len(part.model.shown) == len(SUSPECTS)
-        assert "interrupted" not in said(app)
+        assert "interrupted" not in notified(app)
 
     session(faulty, script)
 

@@ -16,8 +16,8 @@ from factories.reviewing import (
     SOURCES,
     go,
     lines_of,
+    notified,
     numbers,
-    said,
     session,
     settled,
     text_of,
@@ -224,7 +224,7 @@ def test_demos_search_filter_and_sort_like_brute_force(taught: Path) -> None:
         assert demos.model.asked.filter.split == "validation" and len(demos.model.rows) == 24
         await pilot.press("x")
         await settled(pilot)
-        assert "only demonstrations can be pruned" in said(app)
+        assert "only demonstrations can be pruned" in notified(app)
 
     session(taught, script)
 

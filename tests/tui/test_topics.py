@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from factories.reviewing import HOSTILE as TEXTS
-from factories.reviewing import is_safe, said, session, text_of, until
+from factories.reviewing import is_safe, notified, session, text_of, until
 from factories.topics_world import LOST, SUBJECTS, learnt_world, make_world
 from icl_curate.engine.retrieval.checked import seal_model
 from icl_curate.engine.settings import Settings
@@ -113,7 +113,7 @@ def test_from_a_topic_to_its_queries_and_demonstrations_and_back(workspace: Work
         demos = app.query_one(DemosTab)
         await until(pilot, lambda: app.tab is demos and demos.current == first.row)
         await pilot.press("4", "escape", "d", "x")
-        await until(pilot, lambda: "prune" in said(app))
+        await until(pilot, lambda: "prune" in notified(app))
         covering = lambda: [row.row for row in tab.model.shown.demonstrations] if tab.model.shown else []  # noqa: E731
         await until(pilot, lambda: covering() and first.row not in covering())
         assert fetch(workspace, [first.row])[0].id == first.id  # taken out, not deleted

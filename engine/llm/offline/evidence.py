@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...arrays import Float32s, Float64s
-from ...pool.prompts import Prompt, Said, documents_of
+from ...pool.prompts import EarlierAnswer, Prompt, documents_of
 from ...pool.records import Query
 from .texts import Evidence, Sentence, key_of, sentences_of
 
@@ -65,7 +65,7 @@ def shot_trust(prompt: Prompt) -> Float64s:
     return np.array([trust(score) for score in prompt.shot_scores or (None,) * len(prompt.demonstrations)])
 
 
-def shifts_of(earlier: Sequence[Said]) -> dict[str, float]:
+def shifts_of(earlier: Sequence[EarlierAnswer]) -> dict[str, float]:
     """What earlier answers with scores add to the logit of the same answer, by `key_of`."""
     scores: dict[str, list[int]] = {}
     for said in earlier:

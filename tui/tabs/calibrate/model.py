@@ -28,7 +28,7 @@ from ....engine.settings import Settings
 from ....engine.store.browse import matching
 from ....engine.store.decisions import me
 from ....engine.store.demonstrations import Filter, fetch, workspace_fingerprint
-from ....engine.store.reviews import Review, review, reviews
+from ....engine.store.reviews import Review, reviews, save_review
 from ....engine.store.rounds import Final, finals
 from ....engine.store.workspace import Workspace
 from ...model import Empty, TabModel
@@ -38,7 +38,7 @@ FILTERS = ("all", "open", "accepted", "noted")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class CalibrateData:
     """The queue: rows in the order they were indexed, their final answers and reviews."""
 
     rows: Int64s
@@ -52,7 +52,7 @@ class Found:
         return row in self.reviews and self.reviews[row].round is not None
 
 
-def read(workspace: Workspace, settings: Settings) -> Found | Empty:
+def read(workspace: Workspace, settings: Settings) -> CalibrateData | Empty:
     """The current queue."""
     rows = matching(workspace, Filter(split="validation"))
     if not rows.size:
@@ -62,7 +62,9 @@ def read(workspace: Workspace, settings: Settings) -> Found | Empty:
             "icl-curate index POOL.jsonl --validation QUERIES.jsonl",
         )
     llm = settings.llm
-    return Found(rows, finals(workspace, llm), reviews(workspace, llm), settings, workspace_fingerprint(workspace))
+    return CalibrateData(
+        rows, finals(workspace, llm), reviews(workspace, llm), settings, workspace_fingerprint(workspace)
+    )
 
 
 def _calibration(
@@ -74,7 +76,7 @@ def _calibration(
 
 
 @dataclass(frozen=True, slots=True)
-class LookRequest:
+class CachedRoundsRequest:
     """Read what is cached for the query of ``row``."""
 
     row: int
@@ -85,7 +87,7 @@ class LookRequest:
         query = fetch(workspace, [self.row])[0].as_query()
         if not session.may_look(self.settings):
             return query, None
-        return query, _calibration(workspace, session, self.settings, query).look()
+        return query, _calibration(workspace, session, self.settings, query).cached_rounds()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,7 @@ class RoundsRequest:
         if not self.all_rounds:
             return ready.step(budget)
         ready.run(budget)
-        return ready.look()
+        return ready.cached_rounds()
 
     def _ready(self, workspace: Workspace, session: SessionCache, cancel: CancelToken | None = None) -> Calibration:
         query = fetch(workspace, [self.row])[0].as_query()
@@ -115,7 +117,7 @@ class RoundsRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class ReviewRequest:
     """A new review of the answers to the query of ``row`` (see `reviews.Review`), and the ``message`` for the user."""
 
     row: int
@@ -126,26 +128,26 @@ class Word:
 
     def write(self, workspace: Workspace, llm: str) -> None:
         """Store it. For threads."""
-        review(workspace, llm, self.row, self.round, self.answer, self.note)
+        save_review(workspace, llm, self.row, self.round, self.answer, self.note)
 
 
 class CalibrateModel(TabModel):
     """The queue and the current query."""
 
     def __init__(self) -> None:
-        self.found: Found | None = None
+        self.found: CalibrateData | None = None
         self.rows: Int64s = np.empty(0, np.int64)
         """The filtered and sorted queue."""
         self.filter, self.unsure_first = "all", False
         self.query: Query | None = None
         """The query whose rounds are shown."""
-        self.told: SteppedQuery | None = None
+        self.stepped: SteppedQuery | None = None
         self.shows_prompt = False
         self._wanted_row: int | None = None
         """The query at which the last session ended."""
-        self._said: list[tuple[int, Review | None]] = []
+        self._undo_stack: list[tuple[int, Review | None]] = []
         """The earlier review of a query before each review in this session, the latest last."""
-        self.words = 0
+        self.reviews_made = 0
         """Reviews made in this session; `written` of them were stored, or failed to be."""
         self.written = 0
 
@@ -153,11 +155,11 @@ class CalibrateModel(TabModel):
         """The state to restore in the next session; the tab adds its current row."""
         return {"filter": self.filter, "unsure_first": self.unsure_first}
 
-    def recall(self, said: dict[str, Any]) -> None:
+    def recall(self, stored: dict[str, Any]) -> None:
         """The stored state of the last session."""
-        self.filter = said["filter"] if said.get("filter") in FILTERS else "all"
-        self.unsure_first = said.get("unsure_first") is True
-        self._wanted_row = said["row"] if isinstance(said.get("row"), int) else None
+        self.filter = stored["filter"] if stored.get("filter") in FILTERS else "all"
+        self.unsure_first = stored.get("unsure_first") is True
+        self._wanted_row = stored["row"] if isinstance(stored.get("row"), int) else None
 
     # The queue.
 
@@ -197,20 +199,20 @@ class CalibrateModel(TabModel):
 
     # One query.
 
-    def look(self, row: int | None) -> LookRequest | None:
+    def cached_rounds(self, row: int | None) -> CachedRoundsRequest | None:
         """The request to read the query of this row; without a row, no query is shown."""
         if row is None or self.found is None:
-            self.query = self.told = None
+            self.query = self.stepped = None
             return None
-        return LookRequest(row, self.found.settings)
+        return CachedRoundsRequest(row, self.found.settings)
 
-    def take(self, query: Query, told: SteppedQuery | None) -> int | None:
+    def take(self, query: Query, stepped: SteppedQuery | None) -> int | None:
         """Set what was read of a query; returns the line of its final round if it is another query than before."""
         same = self.shows(query.row)
-        self.query, self.told = query, told
-        if same or told is None:
+        self.query, self.stepped = query, stepped
+        if same or stepped is None:
             return None
-        return next((i for i, one in enumerate(told.rounds) if one.round == told.final_round), 0)
+        return next((i for i, one in enumerate(stepped.rounds) if one.round == stepped.final_round), 0)
 
     def shows(self, row: int | None) -> bool:
         """Whether the rounds shown are those of the query of this row."""
@@ -227,77 +229,77 @@ class CalibrateModel(TabModel):
 
     def copied(self, at: int) -> str:
         """The prompt of the round in line ``at`` if it is shown, else the final answer, else the query."""
-        told = self.told
-        if told is None:
+        stepped = self.stepped
+        if stepped is None:
             return ""
-        if self.shows_prompt and told.prompts:
-            messages = told.prompts[min(at, len(told.prompts) - 1)]
+        if self.shows_prompt and stepped.prompts:
+            messages = stepped.prompts[min(at, len(stepped.prompts) - 1)]
             return json.dumps([asdict(message) for message in messages], ensure_ascii=False, indent=1)
-        return str(told.final or told.query)
+        return str(stepped.final or stepped.query)
 
     # Requests.
 
     def all_done(self, row: int | None) -> bool:
         """Whether the query of this row is shown with all its rounds."""
-        return self.shows(row) and self.told is not None and len(self.told.rounds) > PLAN.rounds
+        return self.shows(row) and self.stepped is not None and len(self.stepped.rounds) > PLAN.rounds
 
     def ask(self, row: int | None, all_rounds: bool) -> RoundsRequest | None:
         """The request to the LLM for the query of this row."""
         return RoundsRequest(row, self.found.settings, all_rounds) if self.found and row is not None else None
 
-    def answered(self, row: int, told: SteppedQuery) -> bool:
+    def answered(self, row: int, stepped: SteppedQuery) -> bool:
         """Rounds of the query of this row were answered; returns whether it is still shown."""
         if not self.shows(row):
             return False
-        self.told = told
+        self.stepped = stepped
         return True
 
     # Reviews.
 
-    def accept(self, row: int | None, at: int) -> Word | None:
+    def accept(self, row: int | None, at: int) -> ReviewRequest | None:
         """Accept the answer of the round in line ``at``, or withdraw its acceptance; None without an answer."""
-        if row is None or not self.shows(row) or self.told is None or not self.told.rounds:
+        if row is None or not self.shows(row) or self.stepped is None or not self.stepped.rounds:
             return None
-        round_ = self.told.rounds[min(at, len(self.told.rounds) - 1)]
-        said = self.review_of(row)
-        note = said.note if said else ""
-        if said and said.round == round_.round:
-            return self._say(Word(row, None, "", note, "acceptance removed"))
+        round_ = self.stepped.rounds[min(at, len(self.stepped.rounds) - 1)]
+        review = self.review_of(row)
+        note = review.note if review else ""
+        if review and review.round == round_.round:
+            return self._review(ReviewRequest(row, None, "", note, "acceptance removed"))
         message = f"accepted: {display_line(round_.answer, 60)}"
-        return self._say(Word(row, round_.round, round_.answer, note, message))
+        return self._review(ReviewRequest(row, round_.round, round_.answer, note, message))
 
-    def note(self, row: int, line: str) -> Word:
+    def note(self, row: int, line: str) -> ReviewRequest:
         """A note on the query of this row; empty: remove it. Acceptance is not changed."""
-        said = self.review_of(row)
-        number, answer = (said.round, said.answer) if said else (None, "")
-        return self._say(Word(row, number, answer, line, "noted" if line else "note deleted"))
+        review = self.review_of(row)
+        number, answer = (review.round, review.answer) if review else (None, "")
+        return self._review(ReviewRequest(row, number, answer, line, "noted" if line else "note deleted"))
 
-    def undo(self) -> Word | None:
+    def undo(self) -> ReviewRequest | None:
         """Undo the latest review of this session; None if there is none."""
-        if not self._said:
+        if not self._undo_stack:
             return None
-        row, before = self._said.pop()
+        row, before = self._undo_stack.pop()
         number, answer, note = (before.round, before.answer, before.note) if before else (None, "", "")
-        return self._put_down(Word(row, number, answer, note, "undid the latest review of an answer"))
+        return self._apply(ReviewRequest(row, number, answer, note, "undid the latest review of an answer"))
 
-    def _say(self, word: Word) -> Word:
-        self._said.append((word.row, self.review_of(word.row)))
-        return self._put_down(word)
+    def _review(self, request: ReviewRequest) -> ReviewRequest:
+        self._undo_stack.append((request.row, self.review_of(request.row)))
+        return self._apply(request)
 
-    def _put_down(self, word: Word) -> Word:
+    def _apply(self, request: ReviewRequest) -> ReviewRequest:
         """It applies from now on: the next key may come before it is written."""
         assert self.found is not None
-        now = {row: said for row, said in self.found.reviews.items() if row != word.row}
-        if word.round is not None or word.note:
+        now = {row: review for row, review in self.found.reviews.items() if row != request.row}
+        if request.round is not None or request.note:
             moment = datetime.now(UTC).replace(tzinfo=None)
-            now[word.row] = Review(word.row, word.round, word.answer, word.note, me(), moment)
+            now[request.row] = Review(request.row, request.round, request.answer, request.note, me(), moment)
         self.found = replace(self.found, reviews=now)
-        self.words += 1
-        return word
+        self.reviews_made += 1
+        return request
 
-    def refresh(self, found: Found, written: int) -> None:
+    def refresh(self, found: CalibrateData, written: int) -> None:
         """Set reviews read after ``written`` reviews were stored. Later reviews of this session take precedence over
         the file."""
-        if self.found is not None and written < self.words:
+        if self.found is not None and written < self.reviews_made:
             found = replace(found, reviews=self.found.reviews)
         self.found = found

@@ -15,14 +15,14 @@ from ....engine.store.reviews import Review
 from ....engine.store.rounds import Final
 from ...widgets.lines import Bar, Column, Line, stroke
 from ..preview import reasons
-from .model import CalibrateModel, Found
+from .model import CalibrateData, CalibrateModel
 
 CUT = 300
 """Maximum characters of a text in a table."""
 
 QUEUE = (
     Column("query", "query", 16, grow=3, sortable=False),
-    Column("answer", "stands", 10, grow=1, most=20, rank=1, sortable=False),
+    Column("answer", "final", 10, grow=1, most=20, rank=1, sortable=False),
     Column("unsure", "unsure", 6, right=True, rank=2, sortable=False),
 )
 DOCUMENTS = (
@@ -43,29 +43,29 @@ ROUNDS = (
 )
 
 
-def progress(found: Found) -> Text:
+def progress(found: CalibrateData) -> Text:
     """How many queries of the queue have an accepted answer."""
     accepted = sum(one.round is not None for one in found.reviews.values())
     noted = sum(bool(one.note) for one in found.reviews.values())
-    told = Text.assemble((f"{accepted:,}", "title"), (f" of {found.rows.size:,} accepted ", "muted"))
-    told.append_text(stroke(accepted / found.rows.size, 16, "good"))
-    return told.append(f"  {noted:,} noted  {len(found.finals):,} done", "muted")
+    text = Text.assemble((f"{accepted:,}", "title"), (f" of {found.rows.size:,} accepted ", "muted"))
+    text.append_text(stroke(accepted / found.rows.size, 16, "good"))
+    return text.append(f"  {noted:,} noted  {len(found.finals):,} done", "muted")
 
 
-def arranged(model: CalibrateModel, found: Found) -> Text:
+def queue_heading(model: CalibrateModel, found: CalibrateData) -> Text:
     """The filter and order of the queue, and the LLM."""
     llm = display_line(found.settings.llm, 30) + (", a stand-in" if is_stand_in(found.settings.llm) else "")
     order = ", unsure first" if model.unsure_first else ""
     return Text.assemble((f"{model.filter}{order}  ", "accent"), (llm, "muted"))
 
 
-def queued(row: Listed, final: Final | None, said: Review | None) -> Line:
+def queue_line(row: Listed, final: Final | None, review: Review | None) -> Line:
     """A line of the queue."""
     sign = (" ", "")
-    if said is not None:
-        sign = ("✓", "good") if said.round is not None else ("✎", "accent")
+    if review is not None:
+        sign = ("✓", "good") if review.round is not None else ("✎", "accent")
     style = {True: "good", False: "bad", None: ""}[final.correct if final else None]
-    answer = final.answer if final else said.answer if said else ""
+    answer = final.answer if final else review.answer if review else ""
     return Line(
         (
             display_line(row.input, CUT),
@@ -92,11 +92,11 @@ def document_line(one: ScoredDocument) -> Line:
     )
 
 
-def round_line(round_: ScoredRound, told: SteppedQuery, said: Review | None) -> Line:
+def round_line(round_: ScoredRound, stepped: SteppedQuery, review: Review | None) -> Line:
     """The answer of a round."""
     style = {True: "good", False: "bad", None: ""}[round_.correct]
     mark = {True: " ✓", False: " ✗", None: ""}[round_.correct]
-    accepted = said is not None and said.round == round_.round and said.answer == round_.answer
+    accepted = review is not None and review.round == round_.round and review.answer == round_.answer
     return Line(
         (
             Text(str(round_.round)),
@@ -104,56 +104,56 @@ def round_line(round_: ScoredRound, told: SteppedQuery, said: Review | None) -> 
             Bar(1.0 - round_.uncertainty, "primary"),
             round_.uncertainty,
             Text(display_line(round_.answer, CUT) + mark, style),
-            Text("final" if round_.round == told.final_round else "", "accent"),
+            Text("final" if round_.round == stepped.final_round else "", "accent"),
         ),
         sign=("✓", "good") if accepted else (" ", ""),
     )
 
 
-def stands(told: SteppedQuery | None, said: Review | None, rounds: int) -> Text:
+def answer_status(stepped: SteppedQuery | None, review: Review | None, rounds: int) -> Text:
     """The final answer, the accepted one, and the note."""
     line = Text()
-    if told and told.failure:
-        line.append(display_line(told.failure, CUT), "bad")
-    elif told and told.final is not None:
-        left = rounds + 1 - len(told.rounds)
-        line.append("stands  ", "muted").append(display_line(told.final, 80), "title")
-        line.append(f"  round {told.final_round}, the surest of {len(told.rounds)}", "muted")
+    if stepped and stepped.failure:
+        line.append(display_line(stepped.failure, CUT), "bad")
+    elif stepped and stepped.final is not None:
+        left = rounds + 1 - len(stepped.rounds)
+        line.append("final  ", "muted").append(display_line(stepped.final, 80), "title")
+        line.append(f"  round {stepped.final_round}, the surest of {len(stepped.rounds)}", "muted")
         line.append(f"; {left} more to ask" if left else "", "muted")
-    if said and said.round is not None:
-        who = f" by {display_line(said.who, 20)}, {said.reviewed_at:%Y-%m-%d %H:%M}"
-        line.append("\n✓ accepted  ", "good").append(display_line(said.answer, 80)).append(who, "muted")
-    if said and said.note:
-        line.append("\n✎ ", "accent").append(display_line(said.note, CUT))
+    if review and review.round is not None:
+        who = f" by {display_line(review.who, 20)}, {review.reviewed_at:%Y-%m-%d %H:%M}"
+        line.append("\n✓ accepted  ", "good").append(display_line(review.answer, 80)).append(who, "muted")
+    if review and review.note:
+        line.append("\n✎ ", "accent").append(display_line(review.note, CUT))
     return line
 
 
 def document_in_full(one: ScoredDocument) -> Text:
     """A document with the answer from it alone."""
-    told = Text.assemble(("document ", "primary"), (display_line(one.id, 40), "title"))
+    text = Text.assemble(("document ", "primary"), (display_line(one.id, 40), "title"))
     if one.answer is not None:
-        told.append("  alone it answers ", "muted").append(display_line(one.answer, 80))
+        text.append("  alone it answers ", "muted").append(display_line(one.answer, 80))
         if one.uncertainty is not None:
-            told.append(f"  unsure {one.uncertainty:.3f}", "muted")
-    return told.append("\n\n").append_text(reasons.cut(one.text))
+            text.append(f"  unsure {one.uncertainty:.3f}", "muted")
+    return text.append("\n\n").append_text(reasons.cut(one.text))
 
 
 def prompt_of_round(number: int, messages: Sequence[Message]) -> Text:
     """Exactly what the LLM read in a round."""
-    told = Text.assemble(("the exact prompt of round ", "primary"), (str(number), "title"), ("  y copies it", "muted"))
+    text = Text.assemble(("the exact prompt of round ", "primary"), (str(number), "title"), ("  y copies it", "muted"))
     for message in messages:
-        told.append(f"\n\n{message.role}\n", "accent").append_text(reasons.cut(message.content))
-    return told
+        text.append(f"\n\n{message.role}\n", "accent").append_text(reasons.cut(message.content))
+    return text
 
 
 def text_shown(model: CalibrateModel, document: int, round_: int) -> Text:
     """The text shown in full: the prompt of the round in a line, or the document in a line."""
-    told = model.told
-    if told is None:
+    stepped = model.stepped
+    if stepped is None:
         return Text()
-    if model.shows_prompt and told.prompts:
-        at = min(round_, len(told.prompts) - 1)
-        return prompt_of_round(told.rounds[at].round, told.prompts[at])
-    if told.documents:
-        return document_in_full(told.documents[min(document, len(told.documents) - 1)])
+    if model.shows_prompt and stepped.prompts:
+        at = min(round_, len(stepped.prompts) - 1)
+        return prompt_of_round(stepped.rounds[at].round, stepped.prompts[at])
+    if stepped.documents:
+        return document_in_full(stepped.documents[min(document, len(stepped.documents) - 1)])
     return Text()

@@ -27,17 +27,17 @@ from ...widgets.reader import Reader
 from ...widgets.table import LineTable
 from ...workers import later
 from ..preview import reasons
-from .model import PLAN, CalibrateModel, Found, RoundsRequest, Word, read
+from .model import PLAN, CalibrateData, CalibrateModel, ReviewRequest, RoundsRequest, read
 from .rows import (
     DOCUMENTS,
     QUEUE,
     ROUNDS,
-    arranged,
+    answer_status,
     document_line,
     progress,
-    queued,
+    queue_heading,
+    queue_line,
     round_line,
-    stands,
     text_shown,
 )
 
@@ -71,15 +71,15 @@ class CalibrateTab(LLMTab):
 
     def compose_body(self) -> ComposeResult:
         with Horizontal(id="progress"):
-            yield Static(id="walked")
+            yield Static(id="accepted-count")
             yield Static(id="by")
         with Horizontal(id="calibrating"):
             yield LineTable(QUEUE, id="queue", marked=lambda index: False)
             with Vertical(id="case"):
-                yield Static(id="asked-for")
+                yield Static(id="calibrated-query")
                 yield LineTable(DOCUMENTS, id="documents")
                 yield LineTable(ROUNDS, id="rounds", marked=lambda index: False)
-                yield Static(id="stands")
+                yield Static(id="answer-status")
                 yield Reader(id="text")
 
     def on_mount(self) -> None:
@@ -116,12 +116,12 @@ class CalibrateTab(LLMTab):
 
     # The queue.
 
-    def read(self, workspace: Workspace) -> tuple[Found, int] | Empty:
+    def read(self, workspace: Workspace) -> tuple[CalibrateData, int] | Empty:
         written = self.model.written
         found = read(workspace, self.review.settings())
         return found if isinstance(found, Empty) else (found, written)
 
-    def show(self, found: tuple[Found, int]) -> None:
+    def show(self, found: tuple[CalibrateData, int]) -> None:
         self.model.refresh(*found)
         self._arrange()
 
@@ -134,8 +134,8 @@ class CalibrateTab(LLMTab):
         self.queue.size_to(len(self.model.rows))
         self.queue.cursor = cursor
         self._page(max(0, cursor - PAGE), cursor + PAGE)
-        self.query_one("#walked", Static).update(progress(found))
-        self.query_one("#by", Static).update(arranged(self.model, found))
+        self.query_one("#accepted-count", Static).update(progress(found))
+        self.query_one("#by", Static).update(queue_heading(self.model, found))
         self._soon()
 
     @on(LineTable.Wanted, "#queue")
@@ -148,7 +148,7 @@ class CalibrateTab(LLMTab):
         def put(page: Sequence[Listed]) -> None:
             found = model.found
             if rows is model.rows and found is not None:
-                lines = [queued(row, found.finals.get(row.row), found.reviews.get(row.row)) for row in page]
+                lines = [queue_line(row, found.finals.get(row.row), found.reviews.get(row.row)) for row in page]
                 self.queue.put(first, lines)
 
         def read() -> list[Listed]:
@@ -182,35 +182,37 @@ class CalibrateTab(LLMTab):
     @on(LineTable.Chosen, "#queue")
     def _opened(self) -> None:
         self.add_class("-reading")
-        told = self.model.told
-        self.call_after_refresh((self.rounds if told and told.rounds else self.documents).focus)
+        stepped = self.model.stepped
+        self.call_after_refresh((self.rounds if stepped and stepped.rounds else self.documents).focus)
 
     # One query.
 
     def _look(self) -> None:
         """Read the query under the cursor."""
-        request = self.model.look(self.current)
+        request = self.model.cached_rounds(self.current)
         if request is None:
             self._show_case()
             return
         self.in_thread(
             "case",
             lambda: request.read(self.review.opened(), self.review.session_cache()),
-            lambda seen: self._looked(*seen),
+            lambda seen: self._take_rounds(*seen),
         )
 
-    def _looked(self, query: Query, told: SteppedQuery | None) -> None:
-        final = self.model.take(query, told)
+    def _take_rounds(self, query: Query, stepped: SteppedQuery | None) -> None:
+        final = self.model.take(query, stepped)
         self._show_case()
         if final is not None:
             self.rounds.cursor = final
 
     def _show_case(self) -> None:
-        query, told, said = self.model.query, self.model.told, self.model.review
-        self.query_one("#asked-for", Static).update(reasons.question(query) if query else Text())
-        self.documents.fill([document_line(one) for one in told.documents] if told else [])
-        self.rounds.fill([round_line(one, told, said) for one in told.rounds] if told else [])
-        self.query_one("#stands", Static).update(stands(told, said, PLAN.rounds) if query else Text())
+        query, stepped, review = self.model.query, self.model.stepped, self.model.review
+        self.query_one("#calibrated-query", Static).update(reasons.question(query) if query else Text())
+        self.documents.fill([document_line(one) for one in stepped.documents] if stepped else [])
+        self.rounds.fill([round_line(one, stepped, review) for one in stepped.rounds] if stepped else [])
+        self.query_one("#answer-status", Static).update(
+            answer_status(stepped, review, PLAN.rounds) if query else Text()
+        )
         self._show_text()
 
     @on(LineTable.Moved, "#documents")
@@ -252,21 +254,23 @@ class CalibrateTab(LLMTab):
         if request is None:
             return
 
-        def begun() -> None:
-            told = f"asking {display_line(request.settings.llm, 30)} …"
-            self.query_one("#stands", Static).update(Text.assemble((told, "accent"), ("  escape stops it", "muted")))
+        def show_asking() -> None:
+            message = f"asking {display_line(request.settings.llm, 30)} …"
+            self.query_one("#answer-status", Static).update(
+                Text.assemble((message, "accent"), ("  escape stops it", "muted"))
+            )
 
-        def came(told: SteppedQuery) -> None:
-            if self.current == request.row and self.model.answered(request.row, told):
+        def show_answer(stepped: SteppedQuery) -> None:
+            if self.current == request.row and self.model.answered(request.row, stepped):
                 self._show_case()
-                self.rounds.cursor = len(told.rounds) - 1
+                self.rounds.cursor = len(stepped.rounds) - 1
 
         self.ask_llm(
             request.settings,
             lambda: request.cost(self.review.opened(), self.review.session_cache()),
             lambda cancel: request.ask(self.review.opened(), self.review.session_cache(), cancel),
-            came,
-            begun,
+            show_answer,
+            show_asking,
         )
 
     def ended(self) -> None:
@@ -279,42 +283,42 @@ class CalibrateTab(LLMTab):
     # Reviews.
 
     def action_accept(self) -> None:
-        word = self.model.accept(self.current, self.rounds.cursor)
-        if word is None:
+        request = self.model.accept(self.current, self.rounds.cursor)
+        if request is None:
             self.notify("no answer to accept yet: s runs the first round")
         else:
-            self._write(word)
+            self._write(request)
 
     def action_note(self) -> None:
         row = self.current
         if row is None or self.model.found is None:
             return
-        said = self.model.review_of(row)
+        review = self.model.review_of(row)
 
         def noted(line: str | None) -> None:
             if line is not None:
                 self._write(self.model.note(row, line))
 
-        self.app.push_screen(Note("Note on this query", said.note if said else ""), noted)
+        self.app.push_screen(Note("Note on this query", review.note if review else ""), noted)
 
     def undo_here(self) -> bool:
-        word = self.model.undo()
-        if word is not None:
-            self._write(word)
-        return word is not None
+        request = self.model.undo()
+        if request is not None:
+            self._write(request)
+        return request is not None
 
-    def _write(self, word: Word) -> None:
+    def _write(self, request: ReviewRequest) -> None:
         """Store a review, after earlier ones."""
         assert self.model.found is not None
         llm = self.model.found.settings.llm
 
         def done(_: None) -> None:
-            self.notify(word.message, markup=False, timeout=3)
+            self.notify(request.message, markup=False, timeout=3)
             self.reload()
 
         def write() -> None:
             try:
-                word.write(self.review.opened(), llm)
+                request.write(self.review.opened(), llm)
             finally:
                 self.model.written += 1
 
