@@ -16,7 +16,7 @@ from ..engine.evaluate.results import EvaluationReport
 from ..engine.export.results import ExportReport
 from ..engine.index.results import IndexReport
 from ..engine.jobs.folder import Job, result
-from ..engine.jobs.follow import Live
+from ..engine.jobs.follow import JobProgress
 from ..engine.llm.cost import DryRun
 from ..engine.ranker.results import RankerRun
 from ..engine.sources.results import SourceRun
@@ -117,7 +117,7 @@ KINDS: dict[tuple[str, ...], Kind[Any]] = {
 }
 """The commands that can be jobs."""
 
-Rehearsal = DryRun | ExportReport | IndexReport | Mapping[str, DryRun]
+DryRunResult = DryRun | ExportReport | IndexReport | Mapping[str, DryRun]
 """What a command that can be a job would do; ``train all`` has a dry run for each part, by name."""
 
 ODD = (ValueError, LookupError, ArithmeticError)
@@ -129,7 +129,7 @@ def _kind_of(job: Job) -> Kind[Any] | None:
     return next((kind for command, kind in KINDS.items() if words[: len(command)] == command), None)
 
 
-def read_rehearsal(told: Mapping[str, Any]) -> Rehearsal:
+def read_dry_run(told: Mapping[str, Any]) -> DryRunResult:
     """From the object of ``--dry-run --json`` of a command that can be a job. Raises `ValueError` for anything else."""
     if "to_ask" in told:
         return DryRun.from_json(told)
@@ -140,7 +140,7 @@ def read_rehearsal(told: Mapping[str, Any]) -> Rehearsal:
     return {part: DryRun.from_json(told[part]) for part in PARTS if part in told}
 
 
-def rehearsal_rows(found: Rehearsal) -> list[tuple[str, str]]:
+def dry_run_rows(found: DryRunResult) -> list[tuple[str, str]]:
     """What a command that can be a job would do and cost, as labels and values."""
     if isinstance(found, DryRun):
         return plan_rows(found)
@@ -157,8 +157,8 @@ def show_jobs(found: Sequence[Job]) -> None:
     show_table(["#", "state", "", "took", "command>"], rows)
 
 
-def live_of(job: Job) -> Live:
-    live = Live()
+def live_of(job: Job) -> JobProgress:
+    live = JobProgress()
     live.read(job.folder)
     return live
 
@@ -167,7 +167,7 @@ def state_of(job: Job) -> str:
     return f"{job.state} behind {job.behind}" if job.behind else job.state
 
 
-def outcome(job: Job, live: Live) -> str:
+def outcome(job: Job, live: JobProgress) -> str:
     """Progress of a job in its own units, or a short summary of its result."""
     if job.state == "queued":
         return ""

@@ -76,9 +76,9 @@ def show_stability(seen: Preview) -> None:
                 "" if one.same else "changes", shot.input,
             ]
         )  # fmt: skip
-    if found.turned:
-        same = "" if found.turned.same else "changes"
-        rows.append(["reversed order", _said(found.turned), _sure(found.turned), None, same, ""])
+    if found.reversed_order:
+        same = "" if found.reversed_order.same else "changes"
+        rows.append(["reversed order", _said(found.reversed_order), _sure(found.reversed_order), None, same, ""])
     kept = f"{found.kept} of {len(found.others)} changed prompts keep the answer of {seen.llm}"
     note = f"{kept}; adds: effect on its probability"
     show_table(["", "answer", "sure", "adds", "", "left out>"], rows, note=note)

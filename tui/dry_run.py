@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..engine.errors import CurateError, UsageError
-from ..engine.jobs.folder import complaint
+from ..engine.jobs.folder import error_and_fix
 from ..engine.jobs.start import PROGRAM, checked, environment, with_flags
-from ..render.jobs import Rehearsal, read_rehearsal
+from ..render.jobs import DryRunResult, read_dry_run
 
 
 def words_of(typed: str) -> list[str]:
@@ -30,7 +30,7 @@ def parsed(typed: str) -> list[str]:
     return list(checked(words_of(typed)))
 
 
-async def rehearse(folder: Path, arguments: Sequence[str]) -> Rehearsal:
+async def dry_run_command(folder: Path, arguments: Sequence[str]) -> DryRunResult:
     """What the command would do; raises the error reported by the command. The process ends with the task."""
     process = await asyncio.create_subprocess_exec(
         *PROGRAM, *with_flags(arguments, "--dry-run", "--json"),
@@ -46,6 +46,6 @@ async def rehearse(folder: Path, arguments: Sequence[str]) -> Rehearsal:
         raise
     if process.returncode == 0:
         with suppress(ValueError):
-            return read_rehearsal(dict(json.loads(out)))
-    what, fix = complaint(err.decode("utf-8", "replace"))
+            return read_dry_run(dict(json.loads(out)))
+    what, fix = error_and_fix(err.decode("utf-8", "replace"))
     raise CurateError(what or "the command failed", fix)

@@ -30,5 +30,5 @@ class TabModel:
         """The state to restore in the next session, as plain JSON values."""
         return {}
 
-    def recall(self, said: dict[str, Any]) -> None:
+    def recall(self, stored: dict[str, Any]) -> None:
         """Restores the result of `remember`; called once, before anything is read. Values may be outdated."""

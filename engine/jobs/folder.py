@@ -185,11 +185,11 @@ def read(folder: Path) -> Job:
     if job.ended is None:
         fix = f"icl-curate jobs resume {job.number}"
         return replace(job, state="failed", error="its process was killed; paid answers are kept", fix=fix)
-    error, fix = complaint(log(job))
+    error, fix = error_and_fix(log(job))
     return replace(job, state="failed", error=error or f"ended with exit code {job.code}", fix=fix)
 
 
-def complaint(said: str) -> tuple[str, str]:
+def error_and_fix(said: str) -> tuple[str, str]:
     """The error and its fix, from the stderr of a command with ``--json``: the JSON object if there is one, else the
     last line."""
     lines = [line for line in said.splitlines() if line.strip()]

@@ -69,7 +69,7 @@ def follow(workspace: Workspace, number: int, cancel: CancelToken | None = None)
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class LLMSpending:
     """Cost of the requests so far, in US dollars; 0 if the price is unknown."""
 
     calls: float = 0
@@ -79,14 +79,14 @@ class Spent:
 
 
 @dataclass(slots=True)
-class Live:
+class JobProgress:
     """The progress of a job: the latest event of each task, the figures of every step, the notes."""
 
     tasks: dict[str, RecordedEvent] = field(default_factory=dict)
     """The latest event of each task, in the order in which the tasks began."""
     steps: list[Mapping[str, float]] = field(default_factory=list)
     notes: list[tuple[float, str]] = field(default_factory=list)
-    spent: Spent = Spent()
+    spent: LLMSpending = LLMSpending()
     _begun: dict[str, RecordedEvent] = field(default_factory=dict)
     _offset: int = 0
 
@@ -129,4 +129,4 @@ class Live:
         return max(0.0, (latest.event.total - latest.event.done) * passed / made - (now - latest.time))
 
 
-SPENT = {each.name for each in fields(Spent)}
+SPENT = {each.name for each in fields(LLMSpending)}

@@ -49,19 +49,19 @@ class PromptAnswer:
 @dataclass(frozen=True, slots=True)
 class Stability:
     """The answer to the ``whole`` prompt of ``shots``, best first, and to its variants: ``without`` each shot, in their
-    order, and with the order ``turned`` (reversed; None for fewer than two). Both are empty if they were not requested.
+    order, and in ``reversed_order`` (None for fewer than two shots). Both are empty if they were not requested.
     ``dropped`` of the weakest shots did not fit into ``limit`` tokens and are not among the shots."""
 
     shots: tuple[Demonstration, ...]
     whole: PromptAnswer
     without: tuple[PromptAnswer, ...] = ()
-    turned: PromptAnswer | None = None
+    reversed_order: PromptAnswer | None = None
     dropped: int = 0
     limit: int | None = None
 
     @property
     def others(self) -> tuple[PromptAnswer, ...]:
-        return (*self.without, *([self.turned] if self.turned else []))
+        return (*self.without, *([self.reversed_order] if self.reversed_order else []))
 
     @property
     def kept(self) -> int:
@@ -74,13 +74,13 @@ class Stability:
             {"id": shot.id, "source": shot.source, **_answer_json(answered), "adds": self.adds(i)}
             for i, (shot, answered) in enumerate(zip(self.shots, self.without, strict=False))
         ]
-        turned = _answer_json(self.turned) if self.turned else None
+        reversed_order = _answer_json(self.reversed_order) if self.reversed_order else None
         return {
             **_answer_json(self.whole),
             "kept": self.kept,
             "of": len(self.others),
             "without": left,
-            "turned": turned,
+            "turned": reversed_order,
         }
 
     def adds(self, place: int) -> float | None:
@@ -125,15 +125,15 @@ class StabilityCheck:
             if whole is None:
                 found.append(None)
             elif len(given) < len(others):
-                found.append(self._judged(shots, prompts[:1], dropped, iter([whole])))
+                found.append(self._result(shots, prompts[:1], dropped, iter([whole])))
             else:
-                found.append(self._judged(shots, prompts, dropped, iter([whole, *given])))
+                found.append(self._result(shots, prompts, dropped, iter([whole, *given])))
         return found
 
     def run(self, budget: Budget) -> list[Stability]:
         """Ask everything; one result per query. Raises as `runner.ask` does."""
         results = iter(self.llm.ask(self._requests(), budget))
-        return [self._judged(*asked, results) for asked in self.asked]
+        return [self._result(*asked, results) for asked in self.asked]
 
     def _requests(self) -> list[Request]:
         return [
@@ -148,18 +148,18 @@ class StabilityCheck:
             fewer = [shots[:i] + shots[i + 1 :] for i in range(len(shots))]
             prompts += [prompt_for(shown.query, left, self.task, self.settings)[0] for left in fewer]
             if len(shots) > 1:
-                turned = replace(self.settings, order=ORDERS[1 - ORDERS.index(self.settings.order)])
-                prompts.append(prompt_for(shown.query, shots, self.task, turned)[0])
+                reversed_order = replace(self.settings, order=ORDERS[1 - ORDERS.index(self.settings.order)])
+                prompts.append(prompt_for(shown.query, shots, self.task, reversed_order)[0])
         return shots, prompts, dropped
 
-    def _judged(
+    def _result(
         self, shots: tuple[Demonstration, ...], prompts: Sequence[Prompt], dropped: int, results: Iterator[Result]
     ) -> Stability:
         answered = [_answer_to(prompt, next(results)) for prompt in prompts]
-        said = answered[0].answer
-        whole, *others = [_compared(one, said) for one in answered]
-        turned = others[len(shots)] if len(others) > len(shots) else None
-        return Stability(shots, whole, tuple(others[: len(shots)]), turned, dropped, self.limit)
+        whole_answer = answered[0].answer
+        whole, *others = [_compared(one, whole_answer) for one in answered]
+        reversed_order = others[len(shots)] if len(others) > len(shots) else None
+        return Stability(shots, whole, tuple(others[: len(shots)]), reversed_order, dropped, self.limit)
 
 
 def _answer_json(answered: PromptAnswer) -> dict[str, Any]:
@@ -180,12 +180,12 @@ def _answer_to(prompt: Prompt, result: Result) -> PromptAnswer:
     return PromptAnswer(prompt, result, "", is_correct(result.text, known, prompt.choices) if known else None)
 
 
-def _compared(answered: PromptAnswer, said: Answer | None) -> PromptAnswer:
+def _compared(answered: PromptAnswer, whole_answer: Answer | None) -> PromptAnswer:
     """The answers compared with the answer to the whole prompt."""
-    if answered.answer is None or said is None:
+    if answered.answer is None or whole_answer is None:
         return answered
     choices = answered.prompt.choices
-    wanted = meaning(said.text, choices)
+    wanted = meaning(whole_answer.text, choices)
     same = meaning(answered.answer.text, choices) == wanted
     support: float | None = None
     if answered.answer.option_logprobs and wanted in choices:

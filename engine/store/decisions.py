@@ -77,7 +77,7 @@ class Entry:
         return contract.to_json(self) | {"decided_at": str(self.decided_at)}
 
 
-class _Rehearsed(Exception):
+class _DryRunEndsError(Exception):
     pass
 
 
@@ -163,7 +163,7 @@ def history(workspace: Workspace, limit: int | None = None) -> list[Entry]:
     ]
 
 
-def last_word(workspace: Workspace, row: int) -> Entry | None:
+def latest_decision(workspace: Workspace, row: int) -> Entry | None:
     """The decision that applies to a row of the pool, on itself or on its source; None if there is none."""
     with workspace.read() as con:
         found = con.execute(
@@ -205,8 +205,8 @@ def _apply(workspace: Workspace, append: _Append, action: str, scope: str, dry_r
             pruned, kept = _sources(con)
             change = Change(batch, action, scope, targets, before, _active(con), pruned, kept, dry_run)
             if dry_run:
-                raise _Rehearsed
-    except _Rehearsed:
+                raise _DryRunEndsError
+    except _DryRunEndsError:
         pass
     assert change is not None
     return change

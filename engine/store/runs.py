@@ -114,7 +114,7 @@ def add_evaluations(workspace: Workspace, table: pa.Table) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class QueryOutcome:
     """A query under two methods: for each, the share of the seeds that answered right (None: not asked) and the first
     seed's answer (None: it had none, see ``failure``); and the demonstrations that the first method showed."""
 
@@ -136,7 +136,7 @@ class Outcome:
         return 0.0 if self.other_right is None else self.right - self.other_right
 
 
-def outcomes(workspace: Workspace, run: int, method: str, other: str | None = None) -> list[Outcome]:
+def outcomes(workspace: Workspace, run: int, method: str, other: str | None = None) -> list[QueryOutcome]:
     """The queries of an evaluation, lost ones first, then wrong ones."""
     with workspace.read() as con:
         rows = con.execute(
@@ -155,7 +155,7 @@ def outcomes(workspace: Workspace, run: int, method: str, other: str | None = No
             """,
             [run, method, other, other, method],
         ).fetchall()
-    return [Outcome(*row) for row in rows]
+    return [QueryOutcome(*row) for row in rows]
 
 
 def runs(workspace: Workspace, kind: str | None = None, limit: int = 50) -> list[Run]:

@@ -33,7 +33,7 @@ ALIKE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Needing:
+class QueryExample:
     """A query that needs a topic."""
 
     id: str
@@ -56,7 +56,7 @@ class Gap:
     coverage: float
     severity: float
     related: tuple[str, ...]
-    examples: tuple[Needing, ...]
+    examples: tuple[QueryExample, ...]
 
     def as_json(self) -> dict[str, Any]:
         """One of ``topics --gaps --json``."""
@@ -64,7 +64,7 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicStanding:
+class TopicSummary:
     """A topic as ``topics`` shows it: core to ``demonstrations`` of the pool, ``active`` of them not pruned;
     ``coverage`` is Σ t̂ over the active pool; ``sources`` supply it, (name, active demonstrations), most first.
 
@@ -88,7 +88,7 @@ class TopicStanding:
 class TopicList:
     """The first topics of ``total``."""
 
-    topics: tuple[TopicStanding, ...]
+    topics: tuple[TopicSummary, ...]
     total: int
 
     def as_json(self) -> dict[str, Any]:
@@ -97,7 +97,7 @@ class TopicList:
 
 
 @dataclass(frozen=True, slots=True)
-class Behind:
+class TopicMembers:
     """Examples of a topic: rows with their t̂, strongest first. ``core``: of the ``demonstrations``, those with this
     core topic. ``queries`` are the validation queries that need it."""
 
@@ -130,7 +130,7 @@ class Survey:
         unknown = (1 - self.model.knowledge.share) * (1 - self.coverage)
         self.severity = (self.count >= LEAST) * self.count * unknown
 
-    def topics(self) -> list[TopicStanding]:
+    def topics(self) -> list[TopicSummary]:
         """All of them, those core to most demonstrations first."""
         names, knowledge = self.model.names, self.model.knowledge
         amounts = _amounts(self.covered, len(names))
@@ -141,7 +141,7 @@ class Survey:
             if active:
                 sources.setdefault(topic, []).append((source, active))
         found = [
-            TopicStanding(
+            TopicSummary(
                 name,
                 int(sizes[i, 0]),
                 int(sizes[i, 1]),
@@ -191,7 +191,7 @@ class Survey:
             for topic, related in found
         ]
 
-    def behind(self, name: str, limit: int = 100) -> Behind:
+    def members(self, name: str, limit: int = 100) -> TopicMembers:
         """The ``limit`` active demonstrations that cover a topic best, and the queries that need it. `KeyError` for a
         name that is not a topic."""
         try:
@@ -204,7 +204,7 @@ class Survey:
         shown = [(int(self.covered.rows[at[i]]), float(weight[i])) for i in order.tolist()]
         needing = np.flatnonzero(self.needed[:, topic])
         needing = needing[np.argsort(-self.predicted[needing, topic], kind="stable")]
-        return Behind(
+        return TopicMembers(
             tuple(shown),
             frozenset(store.core_rows(self.workspace, self.model.run, topic)),
             tuple(
@@ -253,6 +253,6 @@ def _best_covering(covered: RowTopics, topics: int, k: int) -> Float64s:
     return best
 
 
-def _examples(asked: Sequence[Query], strength: Float32s, count: int) -> tuple[Needing, ...]:
+def _examples(asked: Sequence[Query], strength: Float32s, count: int) -> tuple[QueryExample, ...]:
     order = np.argsort(-strength, kind="stable")[:count].tolist()
-    return tuple(Needing(asked[i].id, asked[i].input) for i in order if strength[i] > 0)
+    return tuple(QueryExample(asked[i].id, asked[i].input) for i in order if strength[i] > 0)

@@ -346,7 +346,7 @@ def test_what_cannot_be_done_is_said_before_anything_is_asked(
     assert backend.asked == []
 
 
-def test_a_rehearsal_sends_nothing_not_even_a_probe(workspace: Workspace) -> None:
+def test_a_dry_run_sends_nothing_not_even_a_probe(workspace: Workspace) -> None:
     class Silent(Scripted):
         async def probe(self) -> Any:
             raise AssertionError("probed")

@@ -129,8 +129,8 @@ def test_free_text_is_judged_by_its_likelihood_or_by_the_words_it_shares(tmp_pat
 
 
 def test_the_command_says_what_it_costs_and_what_it_found(support: Path, run: Run) -> None:
-    rehearsed = run("train", "rows", "-n", "50", "-w", support, "--dry-run", "--json").json
-    assert rehearsed["requests"] == 50 and rehearsed["to_ask"] > 0
+    planned = run("train", "rows", "-n", "50", "-w", support, "--dry-run", "--json").json
+    assert planned["requests"] == 50 and planned["to_ask"] > 0
     assert "answers of offline" in run("train", "rows", "-n", "50", "-w", support).out
     told = run("demos", "--suspects", "-w", support, "--json").json["demonstrations"]
     asked = next(row for row in told if "own" in row["parts"])

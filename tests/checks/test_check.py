@@ -188,8 +188,8 @@ def test_accepting_prunes_with_the_evidence_as_reason_and_is_undone(support: Pat
     told = run("check", "-w", support, "--json").json
     suspects = [row for row in told["rows"] if row["kind"] == "label"]
     assert told["kinds"]["label"] == len(suspects) > 100 and told["pruned"] == []
-    rehearsed = run("check", "--accept", "label", "--dry-run", "-w", support, "--json").json
-    assert len(rehearsed["pruned"]) == len(suspects)
+    planned = run("check", "--accept", "label", "--dry-run", "-w", support, "--json").json
+    assert len(planned["pruned"]) == len(suspects)
     assert run("status", "-w", support, "--json").json["active"] == told["checked"]
     assert "undo with" in run("check", "--kind", "label", "--accept", "label", "-w", support).out
     assert run("status", "-w", support, "--json").json["active"] == told["checked"] - len(suspects)

@@ -207,10 +207,10 @@ def test_pruning_suspects_gives_each_its_evidence_and_is_undone(support: Path, r
     assert {name: row[name] for name in listed[0]} == listed[0]
     shown = run("check", "--row", listed[0]["id"], "-w", support).out
     assert "classifiers trained without the row" in shown and f"likely to hurt: {row['posterior']:.3f}" in shown
-    rehearsed = run("prune", "--suspects", "--dry-run", "-w", support, "--json").json
-    assert listed[0]["id"] in rehearsed["targets"] and rehearsed["dry_run"]
+    planned = run("prune", "--suspects", "--dry-run", "-w", support, "--json").json
+    assert listed[0]["id"] in planned["targets"] and planned["dry_run"]
     done = run("prune", "--suspects", "-w", support, "--json").json
-    assert done["targets"] == rehearsed["targets"] and done["active_after"] == 1200 - len(done["targets"])
+    assert done["targets"] == planned["targets"] and done["active_after"] == 1200 - len(done["targets"])
     reason = run("history", "-w", support, "--json").json["history"][0]["reason"]
     assert reason.startswith("suspect: ")
     assert run("check", "--row", listed[0]["id"], "-w", support).code == 2, "it is not active any more"

@@ -120,7 +120,7 @@ class Closed(Scripted):
         raise AssertionError("asked")
 
 
-def test_a_rehearsal_with_an_llm_never_probed_refuses_and_asks_nothing(labelled: Copy) -> None:
+def test_a_dry_run_with_an_llm_never_probed_refuses_and_asks_nothing(labelled: Copy) -> None:
     plan = evaluation(labelled("w"), Closed(_typical), *LLM_METHODS, dry_run=True).cost()
     assert plan.to_ask > TEST * (1 + 2 + 7 + 10 + 31)
 
@@ -133,13 +133,13 @@ def _calls_kept(workspace: Workspace) -> int:
 
 @pytest.mark.parametrize("rehearse", [False, True])
 @pytest.mark.parametrize("method", ["rerank", "sure", "cone"])
-def test_the_offline_reader_cannot_be_instructed(labelled: Copy, method: str, rehearse: bool) -> None:
+def test_the_offline_reader_cannot_be_instructed(labelled: Copy, method: str, dry_run: bool) -> None:
     def encode(texts: Sequence[str]) -> NDArray[np.float32]:
         raise AssertionError("read")
 
     workspace = labelled("w")
     with pytest.raises(LLMError, match=f"{method} needs .*instructions, which offline does not provide"):
-        evaluation(workspace, OfflineReader(encode, "none"), "bm25", method, dry_run=rehearse)
+        evaluation(workspace, OfflineReader(encode, "none"), "bm25", method, dry_run=dry_run)
     assert _calls_kept(workspace) == 0
 
 
@@ -177,10 +177,10 @@ def test_capabilities_that_look_like_none_known_are_still_checked(labelled: Copy
 
 
 @pytest.mark.parametrize("rehearse", [False, True])
-def test_mdl_has_nothing_to_compare_on_open_questions(open_world: Copy, rehearse: bool) -> None:
+def test_mdl_has_nothing_to_compare_on_open_questions(open_world: Copy, dry_run: bool) -> None:
     backend = Scripted(_typical, SCORES)
     with pytest.raises(UsageError, match="mdl needs answer options"):
-        evaluation(open_world("w"), backend, "mdl", dry_run=rehearse)
+        evaluation(open_world("w"), backend, "mdl", dry_run=dry_run)
     assert backend.asked == []
 
 

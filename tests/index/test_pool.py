@@ -149,7 +149,7 @@ def test_any_history_ends_where_a_fresh_index_ends(tmp_path: Path) -> None:
         assert numbers == list(range(len(numbers)))
 
 
-def test_a_rehearsal_tells_what_the_run_then_does_and_changes_nothing(tmp_path: Path) -> None:
+def test_a_dry_run_tells_what_the_run_then_does_and_changes_nothing(tmp_path: Path) -> None:
     draw = random.Random(6)
     universe = made(30)
     path = tmp_path / "w"
@@ -172,7 +172,7 @@ def test_a_rehearsal_tells_what_the_run_then_does_and_changes_nothing(tmp_path: 
         assert (again.added, again.retired, again.revived, again.encoded, again.unchanged_files) == (0, 0, 0, 0, 2)
 
 
-def test_a_rehearsal_of_bad_files_raises_what_the_run_would(tmp_path: Path) -> None:
+def test_a_dry_run_of_bad_files_raises_what_the_run_would(tmp_path: Path) -> None:
     bad = put(tmp_path / "bad.jsonl", ['{"input": "no output"}'])
     for plan in (IndexPlan(paths=(bad,)), IndexPlan(), IndexPlan(paths=(str(tmp_path / "none.jsonl"),))):
         with pytest.raises(UsageError):

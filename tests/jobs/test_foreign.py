@@ -101,7 +101,7 @@ def test_only_long_work_is_ever_a_job(workspace: Workspace, arguments: list[str]
 
 
 def test_no_option_takes_the_dry_run_for_its_value(workspace: Workspace, tmp_path: Path) -> None:
-    """What the tab Jobs rehearses unasked must not be done, however the command ends."""
+    """What the tab Jobs runs dry without a question must not be done, however the command ends."""
     assert starting.with_flags(["-q", "train", "ranker", "-k", "2"], "--dry-run") == [
         "-q", "train", "ranker", "--dry-run", "-k", "2",
     ]  # fmt: skip

@@ -21,7 +21,7 @@ from icl_curate.engine.jobs import folder as folders
 from icl_curate.engine.jobs import start as starting
 from icl_curate.engine.jobs.child import Recorder
 from icl_curate.engine.jobs.folder import Job, find, jobs
-from icl_curate.engine.jobs.follow import Live, RecordedEvent, follow, recorded_events
+from icl_curate.engine.jobs.follow import JobProgress, RecordedEvent, follow, recorded_events
 from icl_curate.engine.jobs.lock import alive, hold, wait_for
 from icl_curate.engine.progress import Event
 from icl_curate.engine.store import runs
@@ -86,7 +86,7 @@ def test_events_say_where_a_job_stands_and_what_it_spent(workspace: Workspace, s
     last = events[-1]
     assert (last.task, last.done, last.total) == ("ask", QUERIES, QUERIES)
     assert last.fields["calls"] == len(asked(server)) == QUERIES
-    live = Live()
+    live = JobProgress()
     assert live.read(job.folder)
     assert not live.read(job.folder)
     assert live.spent.tokens_in == last.fields["tokens_in"] > 0
@@ -289,7 +289,7 @@ def test_a_line_half_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
 
 
 def test_time_remaining_is_by_the_pace_since_the_task_began() -> None:
-    live = Live()
+    live = JobProgress()
     assert live.remaining(0.0) is None
     live.add(RecordedEvent(100.0, Event("ask", 60, 100)))  # 60 were cached: they say nothing of the pace
     assert live.remaining(100.0) is None

@@ -366,7 +366,7 @@ def test_probes_are_stored_reused_and_required(workspace: Workspace, opened: lis
         assert answer.logprobs  # the answer of the time before is forgotten
 
 
-def test_a_rehearsal_sends_nothing_and_knows_what_a_probe_found(workspace: Workspace, opened: list[Any]) -> None:
+def test_a_dry_run_sends_nothing_and_knows_what_a_probe_found(workspace: Workspace, opened: list[Any]) -> None:
     with Server() as server:
         backend, settings = open_server(server, opened)
         assert probing.capabilities(workspace, backend, dry_run=True) == probing.UNSEEN
@@ -380,7 +380,7 @@ def test_a_rehearsal_sends_nothing_and_knows_what_a_probe_found(workspace: Works
         assert len(server.calls) == before
 
 
-def test_a_rehearsal_knows_the_offline_reader_unasked(workspace: Workspace) -> None:
+def test_a_dry_run_knows_the_offline_reader_unasked(workspace: Workspace) -> None:
     def encode(texts: Sequence[str]) -> Any:
         raise AssertionError("read")
 

@@ -102,10 +102,10 @@ def test_each_shot_is_left_out_once_and_the_order_is_turned(workspace: Workspace
     assert not backend.asked
     [found] = ready.run(Budget())
     assert sorted(backend.asked) == sorted(OPEN)
-    assert found.turned is not None
+    assert found.reversed_order is not None
     assert [heard.same for heard in found.without] == [True, False, False]
     assert [heard.right for heard in found.without] == [True, False, None]
-    assert (found.turned.same, found.kept, len(found.others)) == (True, 2, 4)
+    assert (found.reversed_order.same, found.kept, len(found.others)) == (True, 2, 4)
     assert found.without[2].failure == "request: refused"
     assert found.adds(0) == pytest.approx(0.6 - 0.3)
     assert found.adds(1) is None  # another answer was generated: what this one is worth there is not known
@@ -143,7 +143,7 @@ def test_few_shots_have_no_order(workspace: Workspace, shots: int, prompts: list
     backend = Scripted({(): ("a", 0.5), ("in0",): ("a", 0.5)})
     [found] = check(workspace, backend, shots, Query("q")).run(Budget())
     assert backend.asked == prompts
-    assert found.turned is None
+    assert found.reversed_order is None
     assert len(found.without) == shots
     assert found.whole.right is None
 
@@ -163,8 +163,8 @@ def test_without_variants_only_the_whole_prompt_is_asked(workspace: Workspace) -
     found = StabilityCheck(LLMClient(workspace, backend, SETTINGS), task, queries, variants=False).run(Budget())
     assert [one.whole.answer.text for one in found if one.whole.answer] == ["Oslo", "Oslo"]
     assert not any(one.others for one in found)
-    turned = replace(SETTINGS, order="best-first")
-    StabilityCheck(LLMClient(workspace, backend, turned), task, queries[:1], variants=False).run(Budget())
+    reversed_order = replace(SETTINGS, order="best-first")
+    StabilityCheck(LLMClient(workspace, backend, reversed_order), task, queries[:1], variants=False).run(Budget())
     assert backend.asked == [("in2", "in1", "in0")] * 2 + [("in0", "in1", "in2")]
 
 

@@ -280,24 +280,24 @@ def test_behind_a_topic_stand_the_rows_that_cover_and_need_it(tmp_path: Path, mo
     bar = np.sort(needs, axis=1)[:, -min(TOP, needs.shape[1])]
     for topic in survey.topics():
         at = survey.model.names.index(topic.topic)
-        behind = survey.behind(topic.topic, limit=10)
+        members = survey.members(topic.topic, limit=10)
         needing = {q.row: needs[i, at] for i, q in enumerate(asked) if needs[i, at] >= max(bar[i], FLOOR)}
-        assert dict(behind.queries) == pytest.approx(needing)
+        assert dict(members.queries) == pytest.approx(needing)
         assert len(needing) == topic.queries
-        weights = [weight for _, weight in behind.demonstrations]
+        weights = [weight for _, weight in members.demonstrations]
         assert weights == sorted(weights, reverse=True)
         place = {row: i for i, row in enumerate(active_rows(workspace).tolist())}
-        for row, weight in behind.demonstrations:
+        for row, weight in members.demonstrations:
             assert weight == pytest.approx(covers[place[row], at], abs=2e-3)
-        assert len(behind.core) == topic.active
-        assert behind.core <= set(place)
+        assert len(members.core) == topic.active
+        assert members.core <= set(place)
     by_name = {topic.topic: topic for topic in survey.topics()}
     for gap in survey.gaps(limit=1000):
         topic = by_name[gap.topic]
         found = (topic.queries, topic.covered, topic.severity)
         assert found == (gap.queries, gap.coverage, gap.severity)
     with pytest.raises(KeyError):
-        survey.behind("no such topic")
+        survey.members("no such topic")
 
 
 def test_a_gap_opens_when_a_source_is_pruned_and_closes_when_it_is_restored(

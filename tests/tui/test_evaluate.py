@@ -22,7 +22,7 @@ from icl_curate.tui.dialogs.outcome import OutcomeDialog
 from icl_curate.tui.dialogs.start import Start
 from icl_curate.tui.tabs.evaluate.model import command_for
 from icl_curate.tui.tabs.evaluate.tab import EvaluateTab
-from icl_curate.tui.widgets.forest import Forest, Look, Span
+from icl_curate.tui.widgets.forest import Forest, ForestScale, Span
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
@@ -232,7 +232,7 @@ def test_the_proposed_comparison_names_what_is_trained() -> None:
 
 def test_intervals_are_drawn_to_one_scale(tmp_path: Path) -> None:
     spans = [Span("a", 0.2, 0.4, 0.3), Span("bb [/x]", 0.3, 0.8, 0.6), Span("c", 0.55, 0.65, 0.6)]
-    look = Look("95 %", (("├", ""), ("┤", "")), level=0.6)
+    look = ForestScale("95 %", (("├", ""), ("┤", "")), level=0.6)
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         forest = Forest()

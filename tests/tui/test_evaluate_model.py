@@ -8,10 +8,10 @@ from pathlib import Path
 
 from icl_curate.engine.evaluate.results import EvaluationReport, KeptEvaluation, MethodFigures, Setup, Versus
 from icl_curate.engine.llm.usage import Usage
-from icl_curate.engine.store.runs import Outcome
+from icl_curate.engine.store.runs import QueryOutcome
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.model import Empty
-from icl_curate.tui.tabs.evaluate.model import EvaluateModel, Found, read
+from icl_curate.tui.tabs.evaluate.model import EvaluateData, EvaluateModel, read
 from icl_curate.tui.tabs.evaluate.rows import against
 
 SETUP = Setup("test", 40, 2, "openai:stub", "labels", "accuracy", "generate", 3, {}, "0")
@@ -38,7 +38,7 @@ def kept(run: int) -> KeptEvaluation:
 
 def ready(*numbers: int) -> EvaluateModel:
     model = EvaluateModel()
-    model.found = Found([kept(number) for number in numbers], "evaluate")
+    model.found = EvaluateData([kept(number) for number in numbers], "evaluate")
     model.arrange(0)
     return model
 
@@ -52,8 +52,8 @@ def names(model: EvaluateModel) -> list[str]:
     return [name for name, _ in model.rows]
 
 
-def outcome(name: str, right: float, other: float) -> Outcome:
-    return Outcome(0, name, f"input {name}", "w", right, "a", "", None, [], other, "b")
+def outcome(name: str, right: float, other: float) -> QueryOutcome:
+    return QueryOutcome(0, name, f"input {name}", "w", right, "a", "", None, [], other, "b")
 
 
 def test_steps_end_at_the_oldest_and_the_newest_run() -> None:
@@ -67,14 +67,14 @@ def test_steps_end_at_the_oldest_and_the_newest_run() -> None:
 
 def test_the_latest_stays_the_latest_and_another_stays_what_it_is() -> None:
     model = ready(7, 4)
-    model.found = Found([kept(9), kept(7), kept(4)], "evaluate")
+    model.found = EvaluateData([kept(9), kept(7), kept(4)], "evaluate")
     assert shown(model) == 9
     model.choose(1)
     again = EvaluateModel()
     again.recall(json.loads(json.dumps(model.remember())))
-    again.found = Found([kept(12), kept(9), kept(7)], "evaluate")
+    again.found = EvaluateData([kept(12), kept(9), kept(7)], "evaluate")
     assert shown(again) == 7
-    again.found = Found([kept(12)], "evaluate")
+    again.found = EvaluateData([kept(12)], "evaluate")
     assert shown(again) == 12, "the one that was chosen is gone"
     assert EvaluateModel().run is None
 

@@ -26,7 +26,7 @@ from icl_curate.engine.jobs.lock import hold
 from icl_curate.engine.llm.cost import DryRun
 from icl_curate.engine.progress import Event
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.render.jobs import read_rehearsal, rehearsal_rows
+from icl_curate.render.jobs import dry_run_rows, read_dry_run
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.start import Start, propose
 from icl_curate.tui.tabs.evaluate.tab import EvaluateTab
@@ -101,12 +101,12 @@ def test_a_job_is_started_once_its_cost_is_known(workspace: Workspace, server: S
 
 
 @pytest.mark.parametrize("command", ["train all", "index", "export out.csv"])
-def test_every_kind_of_work_is_rehearsed(workspace: Workspace, command: str, tmp_path: Path) -> None:
+def test_every_kind_of_work_has_a_dry_run(workspace: Workspace, command: str, tmp_path: Path) -> None:
     (tmp_path / "validation.jsonl").write_text((tmp_path / "test.jsonl").read_text().replace("query", "asked"))
     encoder = "all-MiniLM-L6-v2" if command == "train all" else None
     index_pool(workspace, IndexPlan(validation=(str(tmp_path / "validation.jsonl"),), encoder=encoder))
     told = run_command(*command.split(), "-w", workspace.path, "--dry-run", "--json").json
-    wanted = [value for _, value in rehearsal_rows(read_rehearsal(told))]
+    wanted = [value for _, value in dry_run_rows(read_dry_run(told))]
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         propose(app.query_one(JobsTab), [command])

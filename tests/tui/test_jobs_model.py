@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from icl_curate.engine.jobs.folder import Job, State
-from icl_curate.engine.jobs.follow import Live, RecordedEvent, Spent
+from icl_curate.engine.jobs.follow import JobProgress, LLMSpending, RecordedEvent
 from icl_curate.engine.progress import Event
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.model import Empty
-from icl_curate.tui.tabs.jobs.model import JobsModel, Seen
+from icl_curate.tui.tabs.jobs.model import JobsModel, JobView
 from icl_curate.tui.tabs.jobs.rows import figures
 
 
-def seen(number: int, state: State, *arguments: str) -> Seen:
-    return Seen(Job(number, Path("none"), arguments or ("train", "sources"), ".", state, 0.0), Live(), "", "")
+def seen(number: int, state: State, *arguments: str) -> JobView:
+    return JobView(Job(number, Path("none"), arguments or ("train", "sources"), ".", state, 0.0), JobProgress(), "", "")
 
 
 def test_the_job_shown_is_the_one_chosen_else_one_that_runs_else_the_latest() -> None:
@@ -57,10 +57,10 @@ def test_what_is_not_known_of_what_was_spent_counts_as_nothing() -> None:
     """The folder of a job may have come from elsewhere."""
     one = seen(1, "running")
     one.live.add(RecordedEvent(1.0, Event("ask", 1, 2, fields={"calls": 3, "in_flight": 1})))
-    assert one.live.spent == Spent(calls=3)
+    assert one.live.spent == LLMSpending(calls=3)
     assert "calls 3  tokens 0 in 0 out" in figures(one, alone=False).plain
     one.live.add(RecordedEvent(2.0, Event("ask", 2, 2, fields={"calls": 4, "tokens_in": 50, "cost": 0.25})))
-    assert one.live.spent == Spent(calls=4, tokens_in=50, cost=0.25)
+    assert one.live.spent == LLMSpending(calls=4, tokens_in=50, cost=0.25)
     assert "calls 4  tokens 50 in 0 out  cost $0.2500" in figures(one, alone=False).plain
 
 

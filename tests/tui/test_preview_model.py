@@ -17,7 +17,7 @@ from icl_curate.engine.select.stability import PromptAnswer, Stability
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.model import Empty
-from icl_curate.tui.tabs.preview.model import MOST_SHOTS, Chosen, Found, PreviewModel, read
+from icl_curate.tui.tabs.preview.model import MOST_SHOTS, MethodSelection, PreviewData, PreviewModel, read
 
 SETTINGS = Settings(method="bm25", k=3)
 
@@ -35,8 +35,8 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     return found
 
 
-def found(queries: int = 3, trained: frozenset[str] = frozenset()) -> Found:
-    return Found((1,), SETTINGS, trained, np.arange(100, 100 + queries), {})
+def found(queries: int = 3, trained: frozenset[str] = frozenset()) -> PreviewData:
+    return PreviewData((1,), SETTINGS, trained, np.arange(100, 100 + queries), {})
 
 
 def ready(queries: int = 3) -> PreviewModel:
@@ -48,7 +48,7 @@ def ready(queries: int = 3) -> PreviewModel:
 def selected(workspace: Workspace) -> PreviewModel:
     """A model with both selections of the first query."""
     model, state = PreviewModel(), read(workspace, SETTINGS)
-    assert isinstance(state, Found)
+    assert isinstance(state, PreviewData)
     model.take(state)
     request = model.select()
     assert request is not None
@@ -56,7 +56,7 @@ def selected(workspace: Workspace) -> PreviewModel:
     return model
 
 
-def answer(chosen: Chosen, text: str, variants: bool) -> Stability:
+def answer(chosen: MethodSelection, text: str, variants: bool) -> Stability:
     assert chosen.prompt is not None
     whole = PromptAnswer(chosen.prompt, Answer(text))
     return Stability(tuple(chosen.shots), whole, (whole,) * (len(chosen.shots) if variants else 0))

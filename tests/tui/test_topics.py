@@ -76,9 +76,9 @@ def test_gaps_stand_on_top_and_show_what_is_behind_them(workspace: Workspace) ->
         assert is_safe(text_of(app))
         assert "[/foo]" in text_of(app)
         assert tab.model.shown is not None
-        behind = survey.behind(tab.model.topics[0].topic)
-        assert [row.row for row in tab.model.shown.demonstrations] == [row for row, _ in behind.demonstrations]
-        assert [row.row for row in tab.model.shown.queries] == [row for row, _ in behind.queries]
+        members = survey.members(tab.model.topics[0].topic)
+        assert [row.row for row in tab.model.shown.demonstrations] == [row for row, _ in members.demonstrations]
+        assert [row.row for row in tab.model.shown.queries] == [row for row, _ in members.queries]
         await pilot.press("slash", *"nothing")
         await until(pilot, lambda: "no such topic" in text_of(app))
         tab.query_one(Input).value = ""

@@ -11,22 +11,24 @@ from factories.topics_world import LOST, learnt_world
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.engine.topics.report import Gap, Needing, TopicStanding
+from icl_curate.engine.topics.report import Gap, QueryExample, TopicSummary
 from icl_curate.tui.model import Empty
-from icl_curate.tui.tabs.topics.model import SORTS, Found, Shown, TopicsModel
+from icl_curate.tui.tabs.topics.model import SORTS, TopicDetails, TopicsData, TopicsModel
 
-GAP = Gap("Anchors", 5, 0.1, 9.0, 0.2, 3.6, ("ropes",), (Needing("q1", "how heavy?"), Needing("q2", "how deep?")))
+GAP = Gap(
+    "Anchors", 5, 0.1, 9.0, 0.2, 3.6, ("ropes",), (QueryExample("q1", "how heavy?"), QueryExample("q2", "how deep?"))
+)
 TOPICS = (
-    TopicStanding("boats", 30, 20, 0.9, 50.0, 8.0, (("a", 20),), 8, 0.7, 0.2),
-    TopicStanding("Anchors", 2, 2, 0.1, 9.0, 0.4, (("b", 2),), 5, 0.2, 3.6),
-    TopicStanding("ropes", 9, 9, 0.2, 5.0, 1.0, (), 5, 0.3, 3.9),
-    TopicStanding("tides", 4, 0, 0.5, 5.0, 0.0, (), 0, None, 0.0),
+    TopicSummary("boats", 30, 20, 0.9, 50.0, 8.0, (("a", 20),), 8, 0.7, 0.2),
+    TopicSummary("Anchors", 2, 2, 0.1, 9.0, 0.4, (("b", 2),), 5, 0.2, 3.6),
+    TopicSummary("ropes", 9, 9, 0.2, 5.0, 1.0, (), 5, 0.3, 3.9),
+    TopicSummary("tides", 4, 0, 0.5, 5.0, 0.0, (), 0, None, 0.0),
 )
 
 
 def surveyed() -> TopicsModel:
     model = TopicsModel()
-    assert model.take(Found(cast(Any, None), TOPICS, {"Anchors": GAP}))
+    assert model.take(TopicsData(cast(Any, None), TOPICS, {"Anchors": GAP}))
     model.arrange(0)
     return model
 
@@ -104,7 +106,7 @@ def test_the_survey_is_made_again_only_where_something_changed(tmp_path: Path, m
     workspace = learnt_world(tmp_path / "w", monkeypatch, LOST)
     settings, model = Settings(encoder="words", device="cpu", k=3), TopicsModel()
     found = model.read(workspace, settings)
-    assert isinstance(found, Found)
+    assert isinstance(found, TopicsData)
     assert model.take(found)
     assert model.read(workspace, settings) is found
     assert not model.take(found)
@@ -112,14 +114,14 @@ def test_the_survey_is_made_again_only_where_something_changed(tmp_path: Path, m
     topic = model.topics[0]
     assert topic.topic in found.gaps
     model.shown = found.look(workspace, topic.topic)
-    assert isinstance(model.shown, Shown)
+    assert isinstance(model.shown, TopicDetails)
     query, shot = model.query(0), model.demonstration(0)
-    assert query is not None and query.row == found.survey.behind(topic.topic).queries[0][0]
+    assert query is not None and query.row == found.survey.members(topic.topic).queries[0][0]
     assert shot is not None and not shot.pruned
     assert model.query(len(model.shown.queries)) is None
     decide(workspace, "prune", "demonstration", [shot.id])
     anew = model.read(workspace, settings)
-    assert isinstance(anew, Found)
+    assert isinstance(anew, TopicsData)
     assert model.take(anew)
     assert shot.row not in [row.row for row in anew.look(workspace, topic.topic).demonstrations]
 

@@ -11,7 +11,7 @@ from factories.reviewing import HOSTILE, lines_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from icl_curate.tui.themes import named_styles
-from icl_curate.tui.widgets.curve import Curve, Drawn
+from icl_curate.tui.widgets.curve import Curve, CurveData
 from icl_curate.tui.widgets.lines import Bar, Column, Line, fit, stroke
 from icl_curate.tui.widgets.tabbar import TabBar
 from icl_curate.tui.widgets.table import LineTable
@@ -117,7 +117,7 @@ def test_a_curve_is_drawn_in_whatever_room_there_is(size: tuple[int, int]) -> No
     async def script(app: Any, pilot: Any) -> None:
         for count in (1, 2, 7, 400):
             points = [(float(i), draw.random()) for i in range(count)]
-            curve.draw(Drawn(points, [f"{i}" for i in range(count)], 0.5, count // 2), count - 1)
+            curve.draw(CurveData(points, [f"{i}" for i in range(count)], 0.5, count // 2), count - 1)
             await pilot.pause()
             lines = curve.render().plain.split("\n")
             assert all(cell_len(line) <= size[0] for line in lines) and len(lines) <= size[1]

@@ -12,7 +12,7 @@ from textual.widgets import Static
 
 from ...engine.pool.display import display_line, display_text
 from ...engine.pool.records import Demonstration
-from ...engine.store.runs import Outcome
+from ...engine.store.runs import QueryOutcome
 from ..actions import Action, bindings
 
 MOST = 6_000
@@ -20,7 +20,7 @@ MOST = 6_000
 
 
 class OutcomeDialog(ModalScreen[None]):
-    """Shows an `Outcome`; ``shown`` are its demonstrations, best first, without those that no longer exist."""
+    """Shows an `QueryOutcome`; ``shown`` are its demonstrations, best first, without those that no longer exist."""
 
     ACTIONS = (
         Action("outcome.close", "escape,q,enter", "Close", "Back to the queries"),
@@ -31,7 +31,7 @@ class OutcomeDialog(ModalScreen[None]):
     )
     BINDINGS = bindings(ACTIONS)
 
-    def __init__(self, outcome: Outcome, method: str, other: str | None, shown: Sequence[Demonstration]) -> None:
+    def __init__(self, outcome: QueryOutcome, method: str, other: str | None, shown: Sequence[Demonstration]) -> None:
         super().__init__()
         self._told = _told(outcome, method, other, shown)
 
@@ -47,7 +47,7 @@ class OutcomeDialog(ModalScreen[None]):
         self.query_one(VerticalScroll).scroll_relative(y=by, animate=False)
 
 
-def _told(outcome: Outcome, method: str, other: str | None, shown: Sequence[Demonstration]) -> Text:
+def _told(outcome: QueryOutcome, method: str, other: str | None, shown: Sequence[Demonstration]) -> Text:
     told = Text.assemble((display_line(outcome.id, 80), "title"), "\n\n", display_text(outcome.input[:MOST]))
     if len(outcome.input) > MOST:
         told.append(f"\n… {len(outcome.input) - MOST:,} more characters", "warn")

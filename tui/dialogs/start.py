@@ -17,9 +17,9 @@ from ...engine.errors import CurateError, UsageError
 from ...engine.jobs.folder import Job
 from ...engine.jobs.start import start
 from ...engine.pool.display import display_line
-from ...render.jobs import Rehearsal, rehearsal_rows
+from ...render.jobs import DryRunResult, dry_run_rows
 from ..actions import Action, bindings
-from ..dry_run import parsed, rehearse, words_of
+from ..dry_run import dry_run_command, parsed, words_of
 from ..tab import ReviewSession, Tab
 from ..widgets.field import Field
 from ..widgets.paths import Paths
@@ -45,7 +45,7 @@ class Start(ModalScreen[list[str] | None]):
         self.review, self.commands, self.at = review, list(commands), at
         self.costed: str | None = None
         """The command whose cost is shown."""
-        self.plan: Rehearsal | None = None
+        self.plan: DryRunResult | None = None
         self._asking: Worker[None] | None = None
         self._asked_for: str | None = None
 
@@ -90,15 +90,15 @@ class Start(ModalScreen[list[str] | None]):
     def _ask(self) -> None:
         """Estimate the cost of the typed command; earlier estimates are discarded."""
         self.costed, self._asked_for = None, self.query_one(Input).value
-        self._asking = self.run_worker(self._rehearse(self._asked_for), exclusive=True, exit_on_error=False)
+        self._asking = self.run_worker(self._show_dry_run(self._asked_for), exclusive=True, exit_on_error=False)
         self._hint()
 
-    async def _rehearse(self, typed: str) -> None:
+    async def _show_dry_run(self, typed: str) -> None:
         self._cost(Text("looking …", "muted"))
         try:
             words = parsed(typed)
             self.review.permit(words)
-            plan = await rehearse(self.review.folder, words)
+            plan = await dry_run_command(self.review.folder, words)
         except CurateError as error:
             self._cost(Text.assemble((display_line(error.what), "bad"), "\n", (display_line(error.fix), "muted")))
             return
@@ -157,10 +157,10 @@ def _name(command: str) -> str:
     return " ".join(word for word in command.split()[:2] if not word.startswith("-"))
 
 
-def _table(found: Rehearsal) -> Table:
+def _table(found: DryRunResult) -> Table:
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(style="muted", no_wrap=True)
     table.add_column()
-    for name, value in rehearsal_rows(found):
+    for name, value in dry_run_rows(found):
         table.add_row(Text(name), Text(display_line(value), "bold" if name == "cost" else ""))
     return table

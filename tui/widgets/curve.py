@@ -15,7 +15,7 @@ _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # by row and c
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class CurveData:
     """``points`` (x, y) with x ascending and one ``label`` each; ``level``: a dashed horizontal line; ``star``: the
     index of a highlighted point."""
 
@@ -26,7 +26,7 @@ class Drawn:
 
 
 class Curve(Widget):
-    """Draws `Drawn` in the available space; ``at`` is the index of the marked point."""
+    """Draws `CurveData` in the available space; ``at`` is the index of the marked point."""
 
     at: reactive[int] = reactive(0)
 
@@ -39,9 +39,9 @@ class Curve(Widget):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._drawn: Drawn | None = None
+        self._drawn: CurveData | None = None
 
-    def draw(self, drawn: Drawn, at: int) -> None:
+    def draw(self, drawn: CurveData, at: int) -> None:
         self._drawn = drawn
         self.at = at
         self.refresh()

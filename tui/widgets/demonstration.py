@@ -11,7 +11,7 @@ from ...engine.pool.display import display_line, display_text
 from ...engine.pool.records import Demonstration
 from ...engine.ranker.ledger import LedgerEntry, flips_of
 from ...engine.store.browse import first_of_group
-from ...engine.store.decisions import Entry, last_word
+from ...engine.store.decisions import Entry, latest_decision
 from ...engine.store.demonstrations import fetch
 from ...engine.store.ledger import Flip
 from ...engine.store.workspace import Workspace
@@ -23,7 +23,7 @@ MOST_FLIPS = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class RowDetails:
     """A row, the decision that applies to it, the id of the row it duplicates, its ledger entry, if training showed it,
     and the flips of that."""
 
@@ -34,22 +34,22 @@ class Seen:
     flips: Sequence[Flip]
 
 
-def look_up(workspace: Workspace, row: int, entry: LedgerEntry | None) -> Seen | None:
+def read_details(workspace: Workspace, row: int, entry: LedgerEntry | None) -> RowDetails | None:
     """Read a row; None if it no longer exists. For threads."""
     found = fetch(workspace, [row])
     if not found:
         return None
     first = first_of_group(workspace, row)
-    return Seen(
+    return RowDetails(
         found[0],
-        last_word(workspace, row),
+        latest_decision(workspace, row),
         fetch(workspace, [first])[0].id if first != row else "",
         entry,
         flips_of(workspace, row) if entry else (),
     )
 
 
-def in_full(seen: Seen) -> Text:
+def in_full(seen: RowDetails) -> Text:
     """Everything known about the row, formatted for reading."""
     d = seen.demonstration
     told = Text.assemble((display_line(d.id, 60), "title"), ("  from ", "muted"), display_line(d.source, 60))

@@ -27,7 +27,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ForestScale:
     """How spans are drawn: ``ends`` the signs at low and high with their styles; ``level`` a vertical reference line;
     ``bounds`` the range of the axis, by default that of the spans; ``about`` is the axis label."""
 
@@ -43,13 +43,13 @@ class Forest(Widget):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.spans: Sequence[Span] = ()
-        self.look: Look | None = None
+        self.look: ForestScale | None = None
         self.at = 0
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         return len(self.spans) + 1
 
-    def draw(self, spans: Sequence[Span], look: Look, at: int) -> None:
+    def draw(self, spans: Sequence[Span], look: ForestScale, at: int) -> None:
         self.spans, self.look, self.at = spans, look, at
         self.refresh(layout=True)
 

@@ -16,7 +16,7 @@ from textual.widget import Widget
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class KeyHint:
     """A key as the footer shows it; ``press`` is the key itself, ``off``: it currently does nothing."""
 
     press: str
@@ -43,7 +43,7 @@ class KeyBar(Widget):
     COMPONENT_CLASSES: ClassVar = {"keybar--key", "keybar--hover"}
     ALLOW_SELECT = False
 
-    shown: reactive[tuple[Shown, ...]] = reactive(())
+    shown: reactive[tuple[KeyHint, ...]] = reactive(())
     hovered: reactive[int] = reactive(-1)
     """Position of the key under the mouse among those shown; -1: none."""
 
@@ -84,17 +84,17 @@ class KeyBar(Widget):
     def _changed(self, screen: Screen[Any]) -> None:
         if not self.app.app_focus or not self.is_attached or screen is not self.screen:
             return
-        found: dict[str, Shown] = {}
+        found: dict[str, KeyHint] = {}
         for _, binding, enabled, tooltip in screen.active_bindings.values():
             if binding.show and binding.action not in found:
                 display = self.app.get_key_display(binding)
                 about = tooltip or binding.tooltip
-                found[binding.action] = Shown(
+                found[binding.action] = KeyHint(
                     binding.key, display, binding.description, binding.action, about, not enabled
                 )
         self.shown = tuple(found.values())
 
-    def _fitting(self) -> list[Shown]:
+    def _fitting(self) -> list[KeyHint]:
         keys = list(self.shown)
         over = sum(cell_len(key.text) for key in keys) - self.size.width
         own = [key for key in keys if key.action not in self._stay]
@@ -105,7 +105,7 @@ class KeyBar(Widget):
             over -= cell_len(key.text)
         return keys
 
-    def _under(self, x: int) -> tuple[int, Shown | None]:
+    def _under(self, x: int) -> tuple[int, KeyHint | None]:
         """The key at a column, and its position."""
         end = 0
         for i, key in enumerate(self._fitting()):

@@ -48,7 +48,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class ColumnLayout:
     """Columns in a width: ``shown`` as (number, cells), after a ``gutter`` for marks, with a ``gap`` between two."""
 
     columns: Sequence[Column]
@@ -57,7 +57,7 @@ class Fitted:
     gap: int
 
     @classmethod
-    def into(cls, columns: Sequence[Column], width: int, gutter: int) -> Fitted:
+    def into(cls, columns: Sequence[Column], width: int, gutter: int) -> ColumnLayout:
         """The columns that fit into ``width`` cells, separated by two if possible."""
         room = width - gutter
         gap = 2 if sum(column.width + 2 for column in columns) <= room else 1

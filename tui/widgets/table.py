@@ -21,7 +21,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from ..actions import Action, bindings
-from .lines import Column, Fitted, Line
+from .lines import Column, ColumnLayout, Line
 
 MOST_KEPT = 4_000
 """Maximum lines in memory; the oldest are dropped first."""
@@ -102,7 +102,7 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
         self._lines: dict[int, Line] = {}
         self._drawn: dict[int, Strip] = {}
         self._asked: tuple[int, int] | None = None
-        self._fit: tuple[int, Fitted] | None = None
+        self._fit: tuple[int, ColumnLayout] | None = None
 
     # Called by the owner.
 
@@ -248,11 +248,11 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
         super().notify_style_update()
         self._drawn.clear()
 
-    def _fitted(self) -> Fitted:
+    def _fitted(self) -> ColumnLayout:
         """The columns fitted into the current width."""
         width = self.scrollable_content_region.width
         if self._fit is None or self._fit[0] != width:
-            self._fit = width, Fitted.into(self.columns, width, 2 if self.marked is not None else 1)
+            self._fit = width, ColumnLayout.into(self.columns, width, 2 if self.marked is not None else 1)
         return self._fit[1]
 
     def _heading(self, width: int) -> Strip:

@@ -21,7 +21,7 @@ from ....engine.store.browse import Stop
 from ....engine.store.demonstrations import Filter
 from ....engine.store.workspace import Workspace
 from ...model import Empty, TabModel
-from ...widgets.demonstration import Seen
+from ...widgets.demonstration import RowDetails
 
 STATES: tuple[bool | None, ...] = (None, False, True)
 STATE_NAMES = {None: "any", False: "active", True: "pruned"}
@@ -87,7 +87,7 @@ class DemosModel(TabModel):
         self.marks = Marks()
         self.found: FoundRows | None = None
         """The rows shown; they may belong to an earlier search than ``asked``."""
-        self.seen: Seen | None = None
+        self.seen: RowDetails | None = None
         """The demonstration in full."""
         self._stop = Stop()
 
@@ -98,25 +98,25 @@ class DemosModel(TabModel):
             "only": self.asked.only, "sort": self.asked.sort, "descending": self.asked.descending,
         }  # fmt: skip
 
-    def recall(self, said: dict[str, Any]) -> None:
+    def recall(self, stored: dict[str, Any]) -> None:
 
         def text(name: str) -> str | None:
-            value = said.get(name)
+            value = stored.get(name)
             return value if isinstance(value, str) else None
 
         split, sort, only = text("split") or "pool", text("sort") or "row", text("only") or ""
-        pruned = said.get("pruned")
+        pruned = stored.get("pruned")
         self.asked = DemosQuery(
             Filter(
                 text("source"),
                 split if split in SPLITS else "pool",
                 pruned if isinstance(pruned, bool) else None,
-                duplicates=said.get("duplicates") is True,
+                duplicates=stored.get("duplicates") is True,
                 label=text("label"),
             ),
             only if only in ONLY else "",
             sort if sort in SORTS else "row",
-            said.get("descending") is True,
+            stored.get("descending") is True,
         )
 
     # Results.
@@ -235,7 +235,7 @@ class DemosModel(TabModel):
         return f"in review, {self.asked.only}" if self.asked.only else "in review"
 
 
-def as_copied(seen: Seen | None) -> str:
+def as_copied(seen: RowDetails | None) -> str:
     """A demonstration as JSON; empty for none."""
     if seen is None:
         return ""

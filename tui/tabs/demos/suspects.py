@@ -21,7 +21,7 @@ from ....engine.progress import CancelToken, Event, Report
 from ....engine.settings import Settings
 from ....engine.store.decisions import Action as Verb
 from ....engine.store.workspace import Workspace
-from ...widgets.demonstration import Seen
+from ...widgets.demonstration import RowDetails
 from .model import Marks
 
 
@@ -47,7 +47,7 @@ class SuspectsModel:
         """The suspects in the table, in its order, and their row numbers."""
         self.rows: Int64s = np.empty(0, np.int64)
         self.marks = Marks()
-        self.seen: Seen | None = None
+        self.seen: RowDetails | None = None
         """The demonstration in full."""
         self.check: Check | None = None
         """The check under way."""

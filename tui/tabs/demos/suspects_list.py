@@ -24,7 +24,7 @@ from ....engine.store.demonstrations import Listed
 from ...actions import Action, bindings
 from ...dialogs.choose import Choose
 from ...tab import RETRY, Part, ReviewSession
-from ...widgets.demonstration import Seen, look_up
+from ...widgets.demonstration import RowDetails, read_details
 from ...widgets.detail import Detail
 from ...widgets.table import MOST_KEPT, LineTable
 from ...workers import BackgroundWork, later
@@ -199,9 +199,9 @@ class SuspectsList(Part, BackgroundWork):
         if one is None:
             self._looked(None)
         else:
-            self.in_thread("detail", lambda: look_up(self.review.opened(), one.row, None), self._looked)
+            self.in_thread("detail", lambda: read_details(self.review.opened(), one.row, None), self._looked)
 
-    def _looked(self, seen: Seen | None) -> None:
+    def _looked(self, seen: RowDetails | None) -> None:
         one = self.model.at(self.table.cursor)
         self.model.seen = seen
         self.query_one(Detail).tell(seen, evidence_table(one) if one and seen else None)

@@ -22,7 +22,7 @@ from ...actions import Action, bindings
 from ...dialogs.choose import Choose
 from ...model import Empty
 from ...tab import Tab
-from ...widgets.demonstration import Seen, look_up
+from ...widgets.demonstration import RowDetails, read_details
 from ...widgets.detail import Detail
 from ...widgets.field import Field
 from ...widgets.table import LineTable
@@ -196,9 +196,9 @@ class DemosTab(Tab):
         if row is None or known is None:
             self._looked(None)
             return
-        self.in_thread("detail", lambda: look_up(self.review.opened(), row, known.ledger.get(row)), self._looked)
+        self.in_thread("detail", lambda: read_details(self.review.opened(), row, known.ledger.get(row)), self._looked)
 
-    def _looked(self, seen: Seen | None) -> None:
+    def _looked(self, seen: RowDetails | None) -> None:
         self.model.seen = seen
         self.query_one(Detail).tell(seen)
 

@@ -9,7 +9,7 @@ from typing import Any
 from ....engine.evaluate.results import KIND, KeptEvaluation, MethodFigures, kept_evaluations
 from ....engine.store import runs
 from ....engine.store.overview import overview
-from ....engine.store.runs import Outcome
+from ....engine.store.runs import QueryOutcome
 from ....engine.store.workspace import Workspace
 from ...model import Empty, TabModel
 
@@ -26,7 +26,7 @@ SORTS: dict[str, Callable[[tuple[str, MethodFigures]], Any]] = {
 }
 
 
-FILTERS: dict[str, Callable[[Outcome], bool]] = {
+FILTERS: dict[str, Callable[[QueryOutcome], bool]] = {
     "all": lambda outcome: True,
     "lost": lambda outcome: outcome.gain < 0,
     "won": lambda outcome: outcome.gain > 0,
@@ -46,14 +46,14 @@ TRAINED = {"train-ranker": "ranker", "train-promptpg": "promptpg", "train-topics
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class EvaluateData:
     """Finished evaluations, latest first, and the suggested comparison."""
 
     runs: Sequence[KeptEvaluation]
     command: str
 
 
-def read(workspace: Workspace) -> Found | Empty:
+def read(workspace: Workspace) -> EvaluateData | Empty:
     """The evaluations of the current workspace."""
     state = overview(workspace)
     if not (state.test or state.validation):
@@ -71,7 +71,7 @@ def read(workspace: Workspace) -> Found | Empty:
             "Methods are compared on held-out queries, with intervals; n starts a run and shows the cost first.",
             f"icl-curate {command}",
         )
-    return Found(found, command)
+    return EvaluateData(found, command)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class QueriesRequest:
     method: str
     other: str | None
 
-    def read(self, workspace: Workspace) -> Sequence[Outcome]:
+    def read(self, workspace: Workspace) -> Sequence[QueryOutcome]:
         """The queries one by one. For threads."""
         return runs.outcomes(workspace, self.run, self.method, self.other)
 
@@ -91,25 +91,25 @@ class EvaluateModel(TabModel):
     """One run at a time, its methods in order, the queries of one method."""
 
     def __init__(self) -> None:
-        self.found: Found | None = None
+        self.found: EvaluateData | None = None
         self.selected: int | None = None
         """Number of the run shown; None: always the latest."""
         self.sort, self.descending = "accuracy", True
         self.rows: list[tuple[str, MethodFigures]] = []
         """The methods of the run shown, in the order of the table."""
         self.filter = "all"
-        self.asked: Sequence[Outcome] = ()
+        self.asked: Sequence[QueryOutcome] = ()
         """The queries of the current method."""
         self._asked_of: QueriesRequest | None = None
 
     def remember(self) -> dict[str, Any]:
         return {"sort": self.sort, "descending": self.descending, "run": self.selected}
 
-    def recall(self, said: dict[str, Any]) -> None:
-        if said.get("sort") in SORTS:
-            self.sort, self.descending = said["sort"], bool(said.get("descending"))
-        if isinstance(said.get("run"), int):
-            self.selected = said["run"]
+    def recall(self, stored: dict[str, Any]) -> None:
+        if stored.get("sort") in SORTS:
+            self.sort, self.descending = stored["sort"], bool(stored.get("descending"))
+        if isinstance(stored.get("run"), int):
+            self.selected = stored["run"]
 
     # The run shown.
 
@@ -174,7 +174,7 @@ class EvaluateModel(TabModel):
         return (self._asked_of.method, self._asked_of.other) if self._asked_of else ("", None)
 
     @property
-    def shown(self) -> Sequence[Outcome]:
+    def shown(self) -> Sequence[QueryOutcome]:
         """The queries that pass the filter."""
         return [outcome for outcome in self.asked if FILTERS[self.filter](outcome)]
 
@@ -190,7 +190,7 @@ class EvaluateModel(TabModel):
         """Whether these were loaded before. The results of a finished run do not change."""
         return request == self._asked_of
 
-    def take(self, request: QueriesRequest, found: Sequence[Outcome]) -> None:
+    def take(self, request: QueriesRequest, found: Sequence[QueryOutcome]) -> None:
         """Set the loaded queries."""
         self._asked_of, self.asked = request, found
 

@@ -10,7 +10,7 @@ from rich.text import Text
 from ....engine.evaluate.results import KeptEvaluation, MethodFigures, Versus
 from ....engine.llm.spec import is_stand_in
 from ....engine.pool.display import display_line
-from ....engine.store.runs import Outcome
+from ....engine.store.runs import QueryOutcome
 from ...widgets.lines import Column, Line
 from .model import EvaluateModel
 
@@ -43,7 +43,7 @@ def query_columns(method: str, other: str | None) -> list[Column]:
     ]
 
 
-def query_line(outcome: Outcome) -> Line:
+def query_line(outcome: QueryOutcome) -> Line:
     mark = Text("won" if outcome.gain > 0 else "lost" if outcome.gain < 0 else "" if outcome.right == 1 else "×")
     mark.stylize("good" if outcome.gain > 0 else "bad")
     answer = Text(display_line(outcome.answer or outcome.failure, CUT), "" if outcome.right == 1 else "bad")

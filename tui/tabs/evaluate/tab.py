@@ -13,18 +13,18 @@ from textual.widgets import Static
 
 from ....engine.pool.records import Demonstration
 from ....engine.store.demonstrations import fetch
-from ....engine.store.runs import Outcome
+from ....engine.store.runs import QueryOutcome
 from ....engine.store.workspace import Workspace
 from ...actions import Action, bindings
 from ...dialogs.outcome import OutcomeDialog
 from ...dialogs.start import propose
 from ...model import Empty
 from ...tab import Tab
-from ...widgets.forest import Forest, Look, Span
+from ...widgets.forest import Forest, ForestScale, Span
 from ...widgets.lines import Line
 from ...widgets.table import LineTable
 from ...workers import later
-from .model import EvaluateModel, Found, QueriesRequest, read
+from .model import EvaluateData, EvaluateModel, QueriesRequest, read
 from .rows import RUN_COLUMNS, against, measured, method_columns, query_columns, query_line, run_line
 
 
@@ -73,10 +73,10 @@ class EvaluateTab(Tab):
     def start(self) -> LineTable:
         return self.table
 
-    def read(self, workspace: Workspace) -> Found | Empty:
+    def read(self, workspace: Workspace) -> EvaluateData | Empty:
         return read(workspace)
 
-    def show(self, found: Found) -> None:
+    def show(self, found: EvaluateData) -> None:
         self.model.found = found
         self._show_run()
 
@@ -158,10 +158,10 @@ class EvaluateTab(Tab):
         baselines = {row.versus.method for _, row in rows if row.versus}
         level = max((row.accuracy for name, row in rows if name in baselines), default=None)
         ends = (("├", "muted"), ("┤", "muted"))
-        self.query_one("#intervals", Forest).draw(spans, Look("95 %", ends, level), at)
+        self.query_one("#intervals", Forest).draw(spans, ForestScale("95 %", ends, level), at)
         parts = [Span(name, row.hard or 0.0, row.easy or 0.0) for name, row in rows]
         parts = [Span(s.name, min(s.low, s.high), max(s.low, s.high)) for s in parts]
-        look = Look("hard–easy", (("▽", "bad"), ("△", "good")), bounds=(0.0, 1.0))
+        look = ForestScale("hard–easy", (("▽", "bad"), ("△", "good")), bounds=(0.0, 1.0))
         self.query_one("#easy-hard", Forest).draw(parts, look, at)
 
     # The queries of one method.
@@ -181,7 +181,7 @@ class EvaluateTab(Tab):
             lambda found: self._take_queries(request, found),
         )
 
-    def _take_queries(self, request: QueriesRequest, found: Sequence[Outcome]) -> None:
+    def _take_queries(self, request: QueriesRequest, found: Sequence[QueryOutcome]) -> None:
         self.model.take(request, found)
         self._show_queries()
 

@@ -6,49 +6,49 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ....engine.jobs.folder import Job, jobs, log
-from ....engine.jobs.follow import Live
+from ....engine.jobs.follow import JobProgress
 from ....engine.store.workspace import Workspace
 from ....render.jobs import outcome
 from ...model import Empty, TabModel
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class JobView:
     """A job, the state from its events, a short summary of its result, and its log."""
 
     job: Job
-    live: Live
+    live: JobProgress
     outcome: str
     log: str
 
 
-def look_at(job: Job, before: Live) -> Seen:
+def read_job(job: Job, before: JobProgress) -> JobView:
     """Continue reading where ``before`` ended; data that is already displayed is not changed."""
     live = replace(before, tasks=dict(before.tasks), steps=list(before.steps), notes=list(before.notes))
     live.read(job.folder)
-    return Seen(job, live, outcome(job, live), log(job))
+    return JobView(job, live, outcome(job, live), log(job))
 
 
 class JobsModel(TabModel):
     """All jobs of the workspace, and the one shown."""
 
     def __init__(self) -> None:
-        self.seen: Sequence[Seen] = ()
+        self.seen: Sequence[JobView] = ()
         """In the order of the table."""
         self.selected: int | None = None
         """Number of the job shown below the table."""
-        self._known: dict[int, Seen] = {}
+        self._known: dict[int, JobView] = {}
         """By number; ended jobs are not read again."""
         self._states: dict[int, str] = {}
 
-    def read(self, workspace: Workspace) -> list[Seen] | Empty:
+    def read(self, workspace: Workspace) -> list[JobView] | Empty:
         """The current jobs. For threads."""
         found = []
         ended = {number: seen.job for number, seen in self._known.items() if not seen.job.live}
         for job in jobs(workspace, ended):
             seen = self._known.get(job.number)
             if seen is None or seen.job.live:
-                seen = self._known[job.number] = look_at(job, seen.live if seen else Live())
+                seen = self._known[job.number] = read_job(job, seen.live if seen else JobProgress())
             found.append(seen)
         return found or Empty(
             "No jobs yet",
@@ -56,7 +56,7 @@ class JobsModel(TabModel):
             "icl-curate train sources --background",
         )
 
-    def take(self, found: Sequence[Seen]) -> int:
+    def take(self, found: Sequence[JobView]) -> int:
         """Set the jobs; returns the line of the one shown: the same as before, else a running one, else the first."""
         self.seen = found
         numbers = [seen.job.number for seen in found]
@@ -64,7 +64,7 @@ class JobsModel(TabModel):
             self.selected = next((seen.job.number for seen in found if seen.job.state == "running"), numbers[0])
         return numbers.index(self.selected)
 
-    def ended(self) -> list[Seen]:
+    def ended(self) -> list[JobView]:
         """The jobs that ended since this was last called."""
         found = [
             seen
@@ -80,12 +80,12 @@ class JobsModel(TabModel):
         return any(seen.job.live for seen in self.seen)
 
     @property
-    def current(self) -> Seen | None:
+    def current(self) -> JobView | None:
         """The job shown."""
         return next((seen for seen in self.seen if seen.job.number == self.selected), None)
 
     @property
-    def stoppable(self) -> Seen | None:
+    def stoppable(self) -> JobView | None:
         """The job shown, if it is running or queued."""
         return self.current if self.current and self.current.job.live else None
 

@@ -15,7 +15,7 @@ from ....engine.pool.display import display_line
 from ....engine.progress import Event
 from ....render.jobs import duration, took
 from ...widgets.lines import Column, Line, short
-from .model import Seen
+from .model import JobView
 
 MOST_TASKS = 4
 """Maximum tasks shown of a running job, the latest."""
@@ -35,7 +35,7 @@ COLUMNS = (
 )
 
 
-def job_line(seen: Seen) -> Line:
+def job_line(seen: JobView) -> Line:
     job = seen.job
     state = Text(job.state, STYLES[job.state])
     if job.state == "queued":
@@ -49,7 +49,7 @@ def job_line(seen: Seen) -> Line:
     return Line((Text(str(job.number)), state, told, took(job), "" if left is None else duration(left), command))
 
 
-def _progress(seen: Seen, width: int) -> Text:
+def _progress(seen: JobView, width: int) -> Text:
     latest = seen.live.latest
     if latest is None:
         return Text("starting", "muted")
@@ -81,7 +81,7 @@ def headline(job: Job) -> Text:
     return told
 
 
-def figures(seen: Seen, alone: bool) -> Text:
+def figures(seen: JobView, alone: bool) -> Text:
     """The running tasks and the latest figures; figures that are also plotted only if it is shown ``alone``."""
     job, live = seen.job, seen.live
     told = Text()
@@ -113,7 +113,7 @@ def figures(seen: Seen, alone: bool) -> Text:
     return told
 
 
-def log_lines(seen: Seen) -> Sequence[Text]:
+def log_lines(seen: JobView) -> Sequence[Text]:
     """Notes with their times, then the process's stderr, without the error that is already shown above."""
     lines = [
         Text.assemble((f"{datetime.fromtimestamp(moment):%H:%M:%S} ", "muted"), display_line(note, 2000))

@@ -23,7 +23,7 @@ from ...tab import Tab
 from ...widgets.logview import LogView
 from ...widgets.table import LineTable
 from ...widgets.trend import Trend
-from .model import JobsModel, Seen
+from .model import JobsModel, JobView
 from .rows import COLUMNS, CURVES, figures, headline, job_line, log_lines
 
 LOOK = 0.5
@@ -91,7 +91,7 @@ class JobsTab(Tab):
 
     # Job folders.
 
-    def read(self, workspace: Workspace) -> list[Seen] | Empty:
+    def read(self, workspace: Workspace) -> list[JobView] | Empty:
         return self.model.read(workspace)
 
     def _look(self) -> None:
@@ -112,7 +112,7 @@ class JobsTab(Tab):
         self._looking = False
         super()._loaded(found)
 
-    def show(self, found: list[Seen]) -> None:
+    def show(self, found: list[JobView]) -> None:
         cursor = self.model.take(found)
         self.table.fill([job_line(seen) for seen in found])
         self.table.cursor = cursor
@@ -194,7 +194,7 @@ class JobsTab(Tab):
         view = self.query_one(LogView)
         (self.table if view.has_focus else view).focus()
 
-    def _stoppable(self) -> Seen | None:
+    def _stoppable(self) -> JobView | None:
         if self.model.stoppable is None:
             self.notify("select a running or waiting job first")
         return self.model.stoppable

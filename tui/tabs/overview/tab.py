@@ -38,7 +38,7 @@ EXPORTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class OverviewData:
     """Everything on the tab."""
 
     state: Overview
@@ -78,7 +78,7 @@ class OverviewTab(Tab):
     def start(self) -> Widget:
         return self.query_one(VerticalScroll)
 
-    def read(self, workspace: Workspace) -> Found | Empty:
+    def read(self, workspace: Workspace) -> OverviewData | Empty:
         state = overview(workspace)
         if not state.pool and not state.validation and not state.test:
             return Empty(
@@ -86,9 +86,9 @@ class OverviewTab(Tab):
                 "Index a pool of demonstrations, and queries to evaluate on.",
                 "icl-curate index POOL.jsonl --validation-fraction 0.1 --test-fraction 0.1",
             )
-        return Found(state, latest(workspace), source_summaries(workspace), self.review.settings())
+        return OverviewData(state, latest(workspace), source_summaries(workspace), self.review.settings())
 
-    def show(self, found: Found) -> None:
+    def show(self, found: OverviewData) -> None:
         self.step = found.state.next_step
         for name, title, told in (
             ("next", "Next step", Text.assemble(("$ ", "muted"), (self.step, "title"))),

@@ -50,7 +50,7 @@ MOST_SHOTS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class PreviewData:
     """What selections depend on: the workspace's fingerprint, the settings, trained methods, validation rows."""
 
     fingerprint: tuple[object, ...]
@@ -64,7 +64,7 @@ class Found:
         return listed(workspace, self.validation[:MOST_LISTED], pruned_rows(workspace))
 
 
-def read(workspace: Workspace, settings: Settings) -> Found | Empty:
+def read(workspace: Workspace, settings: Settings) -> PreviewData | Empty:
     """What selections depend on, for the current workspace."""
     if not active_rows(workspace).size:
         return Empty(
@@ -73,7 +73,7 @@ def read(workspace: Workspace, settings: Settings) -> Found | Empty:
             "icl-curate index POOL.jsonl",
         )
     done = {run.kind for run in runs.runs(workspace, None, 500) if run.status == "done"}
-    return Found(
+    return PreviewData(
         workspace_fingerprint(workspace),
         settings,
         frozenset(name for kind, name in TRAINED.items() if kind in done),
@@ -83,7 +83,7 @@ def read(workspace: Workspace, settings: Settings) -> Found | Empty:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class MethodSelection:
     """A selection, the seconds it took, and the LLM's cached answer to it; or why there is none."""
 
     seen: Preview | None
@@ -110,14 +110,14 @@ class SelectionRequest:
     settings: Settings
     methods: tuple[str, ...]
 
-    def select(self, workspace: Workspace, session: SessionCache) -> tuple[Query, list[Chosen]]:
+    def select(self, workspace: Workspace, session: SessionCache) -> tuple[Query, list[MethodSelection]]:
         """The query and its selections; no LLM is called. For threads."""
         query = Query(self.typed) if self.typed else fetch(workspace, [self.row])[0].as_query()
         view = session.view(workspace, self.settings)
         return query, [_select(view, query, replace(self.settings, method=name), session) for name in self.methods]
 
 
-def _select(view: PoolView, query: Query, settings: Settings, session: SessionCache) -> Chosen:
+def _select(view: PoolView, query: Query, settings: Settings, session: SessionCache) -> MethodSelection:
     """One method's selection with its cached answers, or why there is none."""
     try:
         selector = Selector(view.workspace, settings=settings, view=view)
@@ -125,7 +125,7 @@ def _select(view: PoolView, query: Query, settings: Settings, session: SessionCa
         seen = preview(view.workspace, query, settings, selector=selector)
         took = time.monotonic() - started
     except CurateError as error:
-        return Chosen(None, error=error)
+        return MethodSelection(None, error=error)
     answered = None
     if session.may_look(settings):
         try:
@@ -133,7 +133,7 @@ def _select(view: PoolView, query: Query, settings: Settings, session: SessionCa
             [answered] = StabilityCheck(session.client(view.workspace, settings), selector.task, [shown]).from_cache()
         except CurateError:  # without cached answers, nothing is shown
             answered = None
-    return Chosen(seen, took, answered)
+    return MethodSelection(seen, took, answered)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class PromptRequest:
     demonstration and in reversed order."""
 
     sides: tuple[int, ...]
-    chosen: tuple[Chosen, ...]
+    chosen: tuple[MethodSelection, ...]
     settings: Settings
     variants: bool
 
@@ -165,7 +165,7 @@ class Side:
 
     def __init__(self) -> None:
         self.method = ""
-        self.chosen: Chosen | None = None
+        self.chosen: MethodSelection | None = None
         self.doing = ""
         """The current activity for this side, as text."""
         self.settled = False
@@ -177,7 +177,7 @@ class Side:
             self.method, self.chosen = method, None
         self.doing = doing
 
-    def take(self, chosen: Chosen) -> None:
+    def take(self, chosen: MethodSelection) -> None:
         """Set a selection, or an update of it."""
         self.settled, self.chosen, self.doing = self.chosen is not None, chosen, ""
 
@@ -186,7 +186,7 @@ class PreviewModel(TabModel):
     """Two selections for one query, side by side."""
 
     def __init__(self) -> None:
-        self.found: Found | None = None
+        self.found: PreviewData | None = None
         self.query: Query | None = None
         """The query whose selections are shown."""
         self.place = 0
@@ -222,7 +222,7 @@ class PreviewModel(TabModel):
         """Number of validation queries."""
         return int(self.found.validation.size) if self.found else 0
 
-    def take(self, found: Found) -> bool:
+    def take(self, found: PreviewData) -> bool:
         """The workspace was read; returns whether selections must be made again."""
         before, self.found = self.found, found
         if before is None:
@@ -234,7 +234,7 @@ class PreviewModel(TabModel):
             found.fingerprint, found.settings, found.trained,
         )  # fmt: skip
 
-    def _to_row(self, found: Found) -> None:
+    def _to_row(self, found: PreviewData) -> None:
         at = np.flatnonzero(found.validation == self._row)
         self.place = int(at[0]) if at.size else 0
 
@@ -242,15 +242,15 @@ class PreviewModel(TabModel):
         row = int(self.found.validation[self.place]) if self.found and self.queries else self._row
         return {"methods": self.methods, "shots": self.shots, "row": row, "typed": self.typed, "pane": self.pane}
 
-    def recall(self, said: dict[str, Any]) -> None:
-        methods = said.get("methods")
+    def recall(self, stored: dict[str, Any]) -> None:
+        methods = stored.get("methods")
         if isinstance(methods, list) and len(methods) == 2:
             self.methods = [name if name in METHODS else "" for name in map(str, methods)]
-        shots, row = said.get("shots"), said.get("row")
+        shots, row = stored.get("shots"), stored.get("row")
         self.shots = shots if isinstance(shots, int) and 0 <= shots <= MOST_SHOTS else None
         self._row = row if isinstance(row, int) else None
-        self.typed = str(said.get("typed", ""))
-        self.pane = said["pane"] if said.get("pane") in PANES else "why"
+        self.typed = str(stored.get("typed", ""))
+        self.pane = stored["pane"] if stored.get("pane") in PANES else "why"
 
     # The query.
 
@@ -301,7 +301,7 @@ class PreviewModel(TabModel):
         row = int(self.found.validation[self.place]) if self.queries else -1
         return SelectionRequest(typed, row, self.settings, tuple(self.methods))
 
-    def selected(self, query: Query, chosen: Iterable[Chosen]) -> PromptRequest | None:
+    def selected(self, query: Query, chosen: Iterable[MethodSelection]) -> PromptRequest | None:
         """Set the selections; returns the LLM request made meanwhile."""
         self.query, self.selecting = query, False
         for side, one in zip(self.sides, chosen, strict=True):
@@ -388,7 +388,7 @@ class PreviewModel(TabModel):
         return json.dumps(fields, ensure_ascii=False)
 
 
-def _usual_methods(found: Found) -> list[str]:
+def _usual_methods(found: PreviewData) -> list[str]:
     """The methods compared at first: the configured one, trained ones, and two untrained ones."""
     usual = [found.settings.method, *(m for m in ("topick", "ranker") if m in found.trained), "bm25", "dense"]
     return [name for name in dict.fromkeys(usual) if name in METHODS]

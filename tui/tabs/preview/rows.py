@@ -11,7 +11,7 @@ from ....engine.pool.answers import is_correct
 from ....engine.pool.display import display_line
 from ....engine.select.stability import PromptAnswer, Stability
 from ...widgets.lines import Bar, Column, Line
-from .model import Chosen, PreviewModel, Side
+from .model import MethodSelection, PreviewModel, Side
 
 CUT = 300
 """Maximum characters of a text in a table."""
@@ -43,7 +43,7 @@ def method_line(side: Side) -> Text:
     return line
 
 
-def failure(chosen: Chosen) -> Text:
+def failure(chosen: MethodSelection) -> Text:
     """Why there is no selection."""
     error = chosen.error
     if error is None:
@@ -51,7 +51,7 @@ def failure(chosen: Chosen) -> Text:
     return Text.assemble((display_line(error.what), "bad"), "\n", (display_line(error.fix), "accent"))
 
 
-def shot_columns(chosen: Chosen, other: Chosen | None) -> list[Column]:
+def shot_columns(chosen: MethodSelection, other: MethodSelection | None) -> list[Column]:
     """The columns of its demonstrations compared with the ``other`` selection."""
     assert chosen.seen is not None
     names = list(dict.fromkeys(name for shot in chosen.seen.shots for name in shot.parts))
@@ -72,11 +72,11 @@ def shot_columns(chosen: Chosen, other: Chosen | None) -> list[Column]:
     ]
 
 
-def _asked(chosen: Chosen) -> bool:
+def _asked(chosen: MethodSelection) -> bool:
     return bool(chosen.answered and chosen.answered.without)
 
 
-def shot_lines(chosen: Chosen, other: Chosen | None, columns: Sequence[Column]) -> list[Line]:
+def shot_lines(chosen: MethodSelection, other: MethodSelection | None, columns: Sequence[Column]) -> list[Line]:
     """Its demonstrations, best first."""
     assert chosen.seen is not None
     elsewhere = {shot.row: place for place, shot in enumerate(other.shots, 1)} if other else {}

@@ -7,7 +7,7 @@ from textual.containers import Vertical
 from textual.widgets import Static
 
 from ...widgets.table import LineTable
-from .model import Chosen, Side
+from .model import MethodSelection, Side
 from .rows import answer_line, failure, method_line, shot_columns, shot_lines
 
 
@@ -30,7 +30,7 @@ class SideView(Vertical):
         """Update only the line above: the activity has changed, the selection has not."""
         self.query_one(".method", Static).update(method_line(side))
 
-    def show(self, side: Side, other: Chosen | None, llm: str) -> None:
+    def show(self, side: Side, other: MethodSelection | None, llm: str) -> None:
         """Show the side; ``other`` is the one beside it."""
         self.head(side)
         table, answer, chosen = self.table, self.query_one(".answer", Static), side.chosen

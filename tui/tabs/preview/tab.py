@@ -23,14 +23,14 @@ from ...actions import Action, bindings
 from ...dialogs.choose import Choose
 from ...llm_prompting import LLMTab
 from ...model import Empty
-from ...widgets.demonstration import look_up
+from ...widgets.demonstration import read_details
 from ...widgets.detail import Detail
 from ...widgets.field import Field
 from ...widgets.reader import Reader
 from ...widgets.table import LineTable
 from ...workers import later
 from . import reasons
-from .model import MOST_LISTED, PANES, Chosen, Found, PreviewModel, PromptRequest, read
+from .model import MOST_LISTED, PANES, MethodSelection, PreviewData, PreviewModel, PromptRequest, read
 from .rows import which_query
 from .side import SideView
 
@@ -87,10 +87,10 @@ class PreviewTab(LLMTab):
     def start(self) -> LineTable:
         return self.side().table
 
-    def read(self, workspace: Workspace) -> Found | Empty:
+    def read(self, workspace: Workspace) -> PreviewData | Empty:
         return read(workspace, self.review.settings())
 
-    def show(self, found: Found) -> None:
+    def show(self, found: PreviewData) -> None:
         first = self.model.found is None
         anew = self.model.take(found)
         if first:
@@ -198,7 +198,7 @@ class PreviewTab(LLMTab):
             lambda done: self._selected(*done),
         )
 
-    def _selected(self, query: Query, chosen: Sequence[Chosen]) -> None:
+    def _selected(self, query: Query, chosen: Sequence[MethodSelection]) -> None:
         postponed = self.model.selected(query, chosen)
         self._show_query()
         self._show_sides()
@@ -278,7 +278,7 @@ class PreviewTab(LLMTab):
             self.query_one(Detail).tell(None)
             return
         row = shot.row
-        look = lambda: look_up(self.review.opened(), row, found.ledger.get(row))  # noqa: E731
+        look = lambda: read_details(self.review.opened(), row, found.ledger.get(row))  # noqa: E731
         self.in_thread("detail", look, self.query_one(Detail).tell)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

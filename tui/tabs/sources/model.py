@@ -75,10 +75,10 @@ class SourcesModel(TabModel):
     def remember(self) -> dict[str, Any]:
         return {"sort": self.sort, "descending": self.descending, "estimator": self.estimator}
 
-    def recall(self, said: dict[str, Any]) -> None:
-        if said.get("sort") in SORTS:
-            self.sort, self.descending = said["sort"], bool(said.get("descending"))
-        self.estimator = str(said.get("estimator", ""))
+    def recall(self, stored: dict[str, Any]) -> None:
+        if stored.get("sort") in SORTS:
+            self.sort, self.descending = stored["sort"], bool(stored.get("descending"))
+        self.estimator = str(stored.get("estimator", ""))
 
     # The table.
 

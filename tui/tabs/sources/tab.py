@@ -18,7 +18,7 @@ from ....engine.store.workspace import Workspace
 from ...actions import Action, bindings
 from ...model import Empty
 from ...tab import Tab
-from ...widgets.curve import Curve, Drawn
+from ...widgets.curve import Curve, CurveData
 from ...widgets.table import LineTable
 from .model import Measured, SourcesModel, measure, read
 from .rows import columns_for, source_line, verdict
@@ -148,7 +148,7 @@ class SourcesTab(Tab):
 
     def _draw(self) -> None:
         points = self.model.points
-        drawn = Drawn(
+        drawn = CurveData(
             [(point.dropped, point.accuracy) for point in points],
             [f"{point.threshold:.3f}" for point in points],
             points[0].accuracy,

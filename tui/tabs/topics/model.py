@@ -13,10 +13,10 @@ from ....engine.settings import Settings
 from ....engine.store.browse import listed, pruned_rows
 from ....engine.store.demonstrations import Listed, workspace_fingerprint
 from ....engine.store.workspace import Workspace
-from ....engine.topics.report import Behind, Gap, Survey, TopicStanding
+from ....engine.topics.report import Gap, Survey, TopicMembers, TopicSummary
 from ...model import Empty, TabModel
 
-SORTS: dict[str, Callable[[TopicStanding], Any]] = {  # sort keys by column; None last
+SORTS: dict[str, Callable[[TopicSummary], Any]] = {  # sort keys by column; None last
     "severity": lambda t: (t.severity, t.active),
     "topic": lambda t: t.topic.lower(),
     "queries": lambda t: t.queries,
@@ -32,51 +32,51 @@ MOST_GAPS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class TopicDetails:
     """A topic with its rows."""
 
     topic: str
-    behind: Behind
+    members: TopicMembers
     demonstrations: Sequence[Listed]
     queries: Sequence[Listed]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class TopicsData:
     """The survey and its topics; ``gaps`` by topic, the most severe first."""
 
     survey: Survey
-    topics: Sequence[TopicStanding]
+    topics: Sequence[TopicSummary]
     gaps: Mapping[str, Gap]
 
-    def look(self, workspace: Workspace, topic: str) -> Shown:
+    def look(self, workspace: Workspace, topic: str) -> TopicDetails:
         """The rows of a topic. For threads."""
-        pruned, behind = pruned_rows(workspace), self.survey.behind(topic)
-        rows = [np.array([row for row, _ in pairs], np.int64) for pairs in (behind.demonstrations, behind.queries)]
-        return Shown(topic, behind, *(listed(workspace, numbers, pruned) for numbers in rows))
+        pruned, members = pruned_rows(workspace), self.survey.members(topic)
+        rows = [np.array([row for row, _ in pairs], np.int64) for pairs in (members.demonstrations, members.queries)]
+        return TopicDetails(topic, members, *(listed(workspace, numbers, pruned) for numbers in rows))
 
 
 class TopicsModel(TabModel):
     """The topics that match the search, in order, and the current one."""
 
     def __init__(self) -> None:
-        self.found: Found | None = None
-        self.topics: list[TopicStanding] = []
+        self.found: TopicsData | None = None
+        self.topics: list[TopicSummary] = []
         """The topics in the table, in its order."""
-        self.shown: Shown | None = None
+        self.shown: TopicDetails | None = None
         self.sought = ""
         self.sort, self.descending, self.only_gaps = "severity", True, False
-        self._surveyed: tuple[object, Found] | None = None
+        self._surveyed: tuple[object, TopicsData] | None = None
 
     def remember(self) -> dict[str, Any]:
         return {"sort": self.sort, "descending": self.descending, "gaps": self.only_gaps}
 
-    def recall(self, said: dict[str, Any]) -> None:
-        if said.get("sort") in SORTS:
-            self.sort, self.descending = said["sort"], bool(said.get("descending"))
-        self.only_gaps = said.get("gaps") is True
+    def recall(self, stored: dict[str, Any]) -> None:
+        if stored.get("sort") in SORTS:
+            self.sort, self.descending = stored["sort"], bool(stored.get("descending"))
+        self.only_gaps = stored.get("gaps") is True
 
-    def read(self, workspace: Workspace, settings: Settings) -> Found | Empty:
+    def read(self, workspace: Workspace, settings: Settings) -> TopicsData | Empty:
         """The survey; reused while neither workspace nor settings have changed. For threads."""
         key = workspace_fingerprint(workspace), settings
         if self._surveyed and self._surveyed[0] == key:
@@ -89,18 +89,18 @@ class TopicsModel(TabModel):
                 "Topics show what the LLM knows and what the pool covers; n trains them and shows the cost first.",
                 "icl-curate train topics",
             )
-        found = Found(survey, survey.topics(), {gap.topic: gap for gap in survey.gaps(MOST_GAPS)})
+        found = TopicsData(survey, survey.topics(), {gap.topic: gap for gap in survey.gaps(MOST_GAPS)})
         self._surveyed = key, found
         return found
 
-    def take(self, found: Found) -> bool:
+    def take(self, found: TopicsData) -> bool:
         """Set the survey; returns whether it is a new one."""
         another, self.found = found is not self.found, found
         return another
 
     # The table.
 
-    def topic(self, at: int) -> TopicStanding | None:
+    def topic(self, at: int) -> TopicSummary | None:
         """The topic in line ``at``."""
         return self.topics[at] if at < len(self.topics) else None
 
@@ -144,7 +144,7 @@ class TopicsModel(TabModel):
 
     # One topic.
 
-    def gap(self, topic: TopicStanding) -> Gap | None:
+    def gap(self, topic: TopicSummary) -> Gap | None:
         """What is missing on a topic, if it is a gap."""
         return self.found.gaps.get(topic.topic) if self.found else None
 

@@ -9,9 +9,9 @@ from rich.text import Text
 
 from ....engine.pool.display import display_line
 from ....engine.store.demonstrations import Listed
-from ....engine.topics.report import Gap, TopicStanding
+from ....engine.topics.report import Gap, TopicSummary
 from ...widgets.lines import Bar, Column, Line
-from .model import Found, Shown
+from .model import TopicDetails, TopicsData
 
 CUT = 300
 
@@ -36,7 +36,7 @@ NEEDING = (
 COVERING = (*NEEDING[:2], Column("core", "", 4, rank=2, sortable=False), *NEEDING[2:])
 
 
-def topic_line(topic: TopicStanding, gap: bool) -> Line:
+def topic_line(topic: TopicSummary, gap: bool) -> Line:
     """A topic; ``gap``: whether it is one."""
     covered = topic.covered
     values = (
@@ -58,7 +58,7 @@ def _style(share: float) -> str:
     return "good" if share >= 0.5 else "bad"
 
 
-def in_words(topic: TopicStanding, gap: Gap | None) -> Text:
+def in_words(topic: TopicSummary, gap: Gap | None) -> Text:
     """A description of a topic in one or two lines."""
     told = Text.assemble((display_line(topic.topic, 60), "title"))
     if gap is None:
@@ -72,7 +72,7 @@ def in_words(topic: TopicStanding, gap: Gap | None) -> Text:
     return told
 
 
-def behind_lines(
+def member_lines(
     rows: Sequence[Listed], strength: Mapping[int, float], core: frozenset[int] | None = None
 ) -> list[Line]:
     """Rows of a topic with their t̂."""
@@ -86,7 +86,7 @@ def behind_lines(
     return lines
 
 
-def surveyed(found: Found, shown: int) -> Text:
+def surveyed(found: TopicsData, shown: int) -> Text:
     """How many gaps and topics there are, and the LLM; ``shown`` topics are in the table."""
     model = found.survey.model
     told = f"  {shown:,} of {len(found.topics):,} topics, run {model.run}, {display_line(model.llm, 24)}"
@@ -94,14 +94,14 @@ def surveyed(found: Found, shown: int) -> Text:
     return Text.assemble((gaps, "bad" if found.gaps else "good"), (told, "muted"))
 
 
-def needing_head(shown: Shown) -> Text:
+def needing_head(shown: TopicDetails) -> Text:
     """How many queries need the topic."""
     return Text.assemble((f"{len(shown.queries):,}", "title"), (" queries need it", "muted"))
 
 
-def covering_head(shown: Shown) -> Text:
+def covering_head(shown: TopicDetails) -> Text:
     """How many demonstrations cover the topic."""
-    core = sum(row.row in shown.behind.core for row in shown.demonstrations)
+    core = sum(row.row in shown.members.core for row in shown.demonstrations)
     return Text.assemble(
         (f"{len(shown.demonstrations):,}", "title"), (" demonstrations cover it most, ", "muted"),
         (f"{core:,}", "title"), (" of them core", "muted"),

@@ -11,7 +11,7 @@ from textual.containers import Horizontal, Vertical
 from textual.widgets import Input, Static
 
 from ....engine.store.workspace import Workspace
-from ....engine.topics.report import TopicStanding
+from ....engine.topics.report import TopicSummary
 from ...actions import Action, bindings
 from ...dialogs.start import propose
 from ...model import Empty
@@ -19,14 +19,14 @@ from ...tab import Tab
 from ...widgets.field import Field
 from ...widgets.table import LineTable
 from ...workers import later
-from .model import Found, Shown, TopicsModel
+from .model import TopicDetails, TopicsData, TopicsModel
 from .rows import (
     COLUMNS,
     COVERING,
     NEEDING,
-    behind_lines,
     covering_head,
     in_words,
+    member_lines,
     needing_head,
     surveyed,
     topic_line,
@@ -88,10 +88,10 @@ class TopicsTab(Tab):
     def start(self) -> LineTable:
         return self.table
 
-    def read(self, workspace: Workspace) -> Found | Empty:
+    def read(self, workspace: Workspace) -> TopicsData | Empty:
         return self.model.read(workspace, self.review.settings())
 
-    def show(self, found: Found) -> None:
+    def show(self, found: TopicsData) -> None:
         if self.model.take(found):
             self._arrange()
 
@@ -144,14 +144,14 @@ class TopicsTab(Tab):
             lambda shown: self._looked(topic, shown),
         )
 
-    def _looked(self, topic: TopicStanding, shown: Shown) -> None:
+    def _looked(self, topic: TopicSummary, shown: TopicDetails) -> None:
         self.model.shown = shown
         self.query_one("#gap", Static).update(in_words(topic, self.model.gap(topic)))
         self.query_one("#needing-head", Static).update(needing_head(shown))
         self.query_one("#shots-head", Static).update(covering_head(shown))
-        behind = shown.behind
-        self.needing.fill(behind_lines(shown.queries, dict(behind.queries)))
-        self.shots.fill(behind_lines(shown.demonstrations, dict(behind.demonstrations), behind.core))
+        members = shown.members
+        self.needing.fill(member_lines(shown.queries, dict(members.queries)))
+        self.shots.fill(member_lines(shown.demonstrations, dict(members.demonstrations), members.core))
 
     # Actions.
 
