@@ -28,7 +28,7 @@ from ..engine.progress import CancelToken, Report
 from ..engine.ranker.ledger import LedgerEntry, ledger
 from ..engine.ranker.results import RankerRun
 from ..engine.ranker.train import RankerTraining
-from ..engine.select.preview import Preview, PreviewAsked
+from ..engine.select.preview import Preview, PreviewWithAnswer
 from ..engine.settings import Settings
 from ..engine.sources.results import SourceRun
 from ..engine.sources.train import SourceTraining
@@ -152,7 +152,7 @@ class _Session:
 
     def preview(self) -> Preview:
         with self._llm() as llm:
-            seen = PreviewAsked(llm, Query(QUESTION)).run(Budget())
+            seen = PreviewWithAnswer(llm, Query(QUESTION)).run(Budget())
         if self._step("preview the demonstrations of a query", f'preview "{QUESTION}" --answer'):
             show_preview(seen)
         return seen

@@ -112,7 +112,7 @@ def print_json(fields: Mapping[str, Any]) -> None:
     out.flush()
 
 
-def complain(what: str, fix: str, code: int, as_json: bool) -> None:
+def print_error(what: str, fix: str, code: int, as_json: bool) -> None:
     """Print an error and its fix to stderr, one line each, or as one JSON object."""
     with suppress(SystemExit):  # stdout is closed: print the error all the same
         sys.stdout.flush()

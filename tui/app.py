@@ -302,7 +302,7 @@ class ReviewApp(App[None], DecisionQueue):
 
     def action_undo(self) -> None:
         if self.tab is None or not self.tab.undo_here():
-            self.take_back()
+            self.undo()
 
     def action_history(self) -> None:
         from .dialogs.history import History

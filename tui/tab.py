@@ -78,7 +78,7 @@ class ReviewSession(Protocol):
         after it was made. ``targets`` that must be looked up first are a function, called in a thread when it is the
         decision's turn: so decisions keep the order of the keys. ``reason`` is one for all of them, or one for each."""
 
-    def take_back(self, then: Callable[[], None] | None = None) -> None:
+    def undo(self, then: Callable[[], None] | None = None) -> None:
         """Undo the latest decision of any user."""
 
     def permit(self, words: Sequence[str]) -> None:

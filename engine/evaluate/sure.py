@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from ..llm.types import Answer, Failure, Request, Result, Sampling
 from ..pool.prompts import Message, Prompt, Template, fit_prompt
 from ..pool.records import Demonstration, Query, Task
-from .request_stages import Answered, MethodContext, RequestStages, Stage
+from .request_stages import FinalAnswers, MethodContext, RequestStages, Stage
 
 ANSWER, SUMMARY, VERDICT = 64, 200, 8
 """Maximum reply tokens: candidates, a summary, a verdict or a choice."""
@@ -50,7 +50,7 @@ def sure(context: MethodContext, seed: int) -> RequestStages:
         if pair and isinstance(result, Answer):
             winner = voted([_is_true(c) for c in checks[i]], [_chosen(c) for c in choices[i]]) if i in choices else 0
             results[i] = replace(result, text=pair[winner], tokens=(), logprobs=())
-    return Answered(rows, dropped, results)
+    return FinalAnswers(rows, dropped, results)
 
 
 def _answers_of(asked: Sequence[int], replies: Sequence[Result], results: list[Result]) -> dict[int, list[Answer]]:

@@ -31,7 +31,7 @@ from ..retrieval import artefacts, duplicates
 from ..store.demonstrations import LEAKS, live_keys, next_row, retire, revive
 from ..store.locks import exclusive
 from ..store.workspace import Workspace
-from .readers import STDIN, Bad, expand, opened, records
+from .readers import STDIN, BadRecord, expand, opened, records
 from .results import IndexReport, Skipped
 from .rows import Mapper, Row, check_mapping
 
@@ -297,8 +297,8 @@ def _batches(file: _File, stream: BinaryIO, skipped: list[Skipped]) -> Iterator[
     good = 0
     first_bad = len(skipped)
     for line, record in records(file.path, stream):
-        for row in (record,) if isinstance(record, Bad) else mapper.rows(record):
-            if isinstance(row, Bad):
+        for row in (record,) if isinstance(record, BadRecord) else mapper.rows(record):
+            if isinstance(row, BadRecord):
                 skipped.append(Skipped(file.name, line, row.reason))
                 continue
             batch.append(_staged(row, file, stem, line))

@@ -1,7 +1,8 @@
 """Records of a file, each with the line it starts on.
 
-An error in one record is yielded as `Bad` in its place and reading continues; an error of the whole file (missing, a
-directory or a device, empty, truncated, wrong format) raises `UsageError`. Text files are decoded row by row.
+An error in one record is yielded as `BadRecord` in its place and reading continues; an error of the whole file
+(missing, a directory or a device, empty, truncated, wrong format) raises `UsageError`. Text files are decoded row by
+row.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ _DAMAGE = (EOFError, OSError, zlib.error)
 
 
 @dataclass(frozen=True, slots=True)
-class Bad:
+class BadRecord:
     """Why a record cannot be used."""
 
     reason: str
 
 
-Record = tuple[int, dict[str, Any] | Bad]
+Record = tuple[int, dict[str, Any] | BadRecord]
 """The line (in Parquet: the row, from 1) a record starts on, and the record."""
 
 
@@ -90,7 +91,7 @@ def _glob(pattern: str) -> list[str]:
 def opened(path: str) -> Iterator[BinaryIO]:
     """The file's bytes (`-`: standard input); raises `UsageError` unless it is a readable, non-empty file."""
     if path == STDIN:
-        data = piped("pipe JSON Lines into: icl-curate index -")
+        data = read_stdin("pipe JSON Lines into: icl-curate index -")
         if not data.strip():
             raise UsageError("standard input is empty", "pipe JSON Lines into: icl-curate index -")
         yield io.BytesIO(data)
@@ -113,7 +114,7 @@ def opened(path: str) -> Iterator[BinaryIO]:
         yield stream
 
 
-def piped(fix: str) -> bytes:
+def read_stdin(fix: str) -> bytes:
     """All of standard input. Raises `UsageError` with ``fix`` if nothing is piped in: reading a terminal would block,
     and a device has no end."""
     if sys.stdin is None:  # closed
@@ -192,31 +193,34 @@ def _text_lines(stream: Any) -> tuple[str, Iterable[bytes | str]]:
     return encoding, buffered
 
 
-def _strict_lines(stream: BinaryIO) -> Iterator[tuple[int, str | Bad]]:
+def _strict_lines(stream: BinaryIO) -> Iterator[tuple[int, str | BadRecord]]:
     encoding, lines = _text_lines(stream)
     for number, line in enumerate(lines, 1):
         if isinstance(line, bytes):
             try:
                 yield number, line.decode()
             except UnicodeDecodeError as error:
-                yield number, Bad(f"not UTF-8: byte 0x{line[error.start]:02x} at byte {error.start + 1} of the line")
+                yield (
+                    number,
+                    BadRecord(f"not UTF-8: byte 0x{line[error.start]:02x} at byte {error.start + 1} of the line"),
+                )
         else:
-            yield number, Bad(f"not {encoding.upper()}") if "\ufffd" in line else line
+            yield number, BadRecord(f"not {encoding.upper()}") if "\ufffd" in line else line
 
 
-def _jsonl(lines: Iterable[tuple[int, str | Bad]]) -> Iterator[Record]:
+def _jsonl(lines: Iterable[tuple[int, str | BadRecord]]) -> Iterator[Record]:
     loads = json.loads
     for number, line in lines:
-        if isinstance(line, Bad):
+        if isinstance(line, BadRecord):
             yield number, line
             continue
         try:
             record = loads(line)
         except (ValueError, RecursionError) as error:
             if line and not line.isspace():
-                yield number, Bad(_json_fault(error, line))
+                yield number, BadRecord(_json_fault(error, line))
             continue
-        yield number, record if type(record) is dict else Bad("not a JSON object")
+        yield number, record if type(record) is dict else BadRecord("not a JSON object")
 
 
 def _json_fault(error: Exception, text: str) -> str:
@@ -300,13 +304,13 @@ def _members(text: str, whole: dict[str, Any]) -> Iterator[Record]:
         yield line, _checked({"id": key, **record}, json.dumps(record, ensure_ascii=False))
 
 
-def _checked(record: object, text: str) -> dict[str, Any] | Bad:
+def _checked(record: object, text: str) -> dict[str, Any] | BadRecord:
     if not isinstance(record, dict):
-        return Bad("not a JSON object")
+        return BadRecord("not a JSON object")
     try:
         text.encode()
     except UnicodeEncodeError:
-        return Bad("not UTF-8")
+        return BadRecord("not UTF-8")
     return record
 
 
@@ -344,7 +348,7 @@ class _Feed:
         self.taken.append(line)
         return line
 
-    def give_back(self, kept: int) -> None:
+    def push_back(self, kept: int) -> None:
         """Keep the first ``kept`` lines of this record and return the others again."""
         self.again.extend(reversed(self.taken[kept:]))
         del self.taken[kept:]
@@ -356,7 +360,7 @@ def _csv(path: str, stream: BinaryIO, *, tab: bool) -> Iterator[Record]:
     _, lines = _text_lines(stream)
     feed = _Feed(line.decode(errors="surrogateescape") if isinstance(line, bytes) else line for line in lines)
     first = next(feed, "")
-    feed.give_back(0)
+    feed.push_back(0)
     delimiter = "\t" if tab else max(",;\t", key=first.count)
     number = 1
     header: list[str] | None = None
@@ -366,40 +370,40 @@ def _csv(path: str, stream: BinaryIO, *, tab: bool) -> Iterator[Record]:
         if fields == []:
             continue  # a blank line
         if header is None:
-            if isinstance(fields, Bad) or not any(name.strip() for name in fields):
+            if isinstance(fields, BadRecord) or not any(name.strip() for name in fields):
                 raise UsageError(f"{path}: line 1 is not a header row", "put the column names in the first line")
             header = [name.strip() for name in fields]
-        elif isinstance(fields, Bad):
+        elif isinstance(fields, BadRecord):
             yield line, fields
         elif len(fields) != len(header):
-            yield line, Bad(f"{len(fields)} fields where the header has {len(header)}")
+            yield line, BadRecord(f"{len(fields)} fields where the header has {len(header)}")
         else:
             yield line, _csv_checked(header, list(map(formulas.plain, fields)) if unescape else fields)
     if header is None:
         raise UsageError(f"{path} has no header row", "put the column names in the first line")
 
 
-def _csv_checked(header: list[str], fields: list[str]) -> dict[str, Any] | Bad:
+def _csv_checked(header: list[str], fields: list[str]) -> dict[str, Any] | BadRecord:
     text = "".join(fields)
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError:
-            return Bad("not UTF-8")
+            return BadRecord("not UTF-8")
     if "\0" in text:
-        return Bad("contains NUL bytes")
+        return BadRecord("contains NUL bytes")
     return dict(zip(header, fields, strict=True))
 
 
-def _csv_records(feed: _Feed, delimiter: str) -> Iterator[list[str] | Bad]:
+def _csv_records(feed: _Feed, delimiter: str) -> Iterator[list[str] | BadRecord]:
     width = 0
     while True:
         reader = csv.reader(feed, delimiter=delimiter, strict=True)
         try:
             for fields in reader:
-                if len(feed.taken) > 2 and _swallowed(feed.taken, delimiter, width):
-                    feed.give_back(1)
-                    yield Bad("unclosed quote")
+                if len(feed.taken) > 2 and _quote_runs_on(feed.taken, delimiter, width):
+                    feed.push_back(1)
+                    yield BadRecord("unclosed quote")
                     break
                 width = width or len(fields)
                 yield fields
@@ -407,11 +411,11 @@ def _csv_records(feed: _Feed, delimiter: str) -> Iterator[list[str] | Bad]:
                 return
         except csv.Error as error:
             stray = len(feed.taken) > 1 or "unexpected end" in str(error)
-            feed.give_back(1)
-            yield Bad("unclosed quote" if stray else f"not CSV: {error}")
+            feed.push_back(1)
+            yield BadRecord("unclosed quote" if stray else f"not CSV: {error}")
 
 
-def _swallowed(lines: list[str], delimiter: str, width: int) -> bool:
+def _quote_runs_on(lines: list[str], delimiter: str, width: int) -> bool:
     """Whether a multi-line record consists of rows joined by two stray quotes: all its inner lines, at least two, are
     rows of the right width by themselves."""
     inner = lines[1:-1]
@@ -440,29 +444,29 @@ def _parquet(path: str, stream: BinaryIO) -> Iterator[Record]:
         raise UsageError(f"{path} has no rows", "remove it, or add rows to it")
 
 
-def plain_rows(batch: Any) -> list[dict[str, Any] | Bad]:
+def plain_rows(batch: Any) -> list[dict[str, Any] | BadRecord]:
     """The rows of an Arrow batch as Python values. A value without a Python equivalent, such as a timestamp in
-    nanoseconds or beyond the year 9999, becomes its text; a row that cannot be converted is `Bad`."""
+    nanoseconds or beyond the year 9999, becomes its text; a row that cannot be converted is `BadRecord`."""
     try:
-        rows: list[dict[str, Any] | Bad] = batch.to_pylist()
-    except _UNTOLD:
+        rows: list[dict[str, Any] | BadRecord] = batch.to_pylist()
+    except _UNREADABLE_CELL:
         return [_plain_row(batch, i) for i in range(batch.num_rows)]
     return rows
 
 
-_UNTOLD = (ValueError, OverflowError, TypeError, LookupError, ImportError, NotImplementedError)
+_UNREADABLE_CELL = (ValueError, OverflowError, TypeError, LookupError, ImportError, NotImplementedError)
 """What Arrow raises for a value without a Python equivalent."""
 
 
-def _plain_row(batch: Any, index: int) -> dict[str, Any] | Bad:
+def _plain_row(batch: Any, index: int) -> dict[str, Any] | BadRecord:
     row: dict[str, Any] = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         try:
             row[name] = _plain_value(column[index])
         except UnicodeDecodeError:
-            return Bad("not UTF-8")
-        except _UNTOLD as error:
-            return Bad(f"column {name} cannot be read: {error}".splitlines()[0])
+            return BadRecord("not UTF-8")
+        except _UNREADABLE_CELL as error:
+            return BadRecord(f"column {name} cannot be read: {error}".splitlines()[0])
     return row
 
 
@@ -474,7 +478,7 @@ def _plain_value(cell: Any) -> Any:
         return cell.as_py()
     except UnicodeDecodeError:
         raise
-    except _UNTOLD:
+    except _UNREADABLE_CELL:
         if pyarrow.types.is_struct(cell.type):
             return {name: _plain_value(part) for name, part in cell.items()}
         if pyarrow.types.is_nested(cell.type):

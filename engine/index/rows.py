@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from ..errors import UsageError
 from ..pool.prompts import letter_of
 from ..pool.records import Split
-from .readers import Bad, listed
+from .readers import BadRecord, listed
 
 NAMES: Mapping[str, tuple[str, ...]] = {
     "input": ("input", "question", "query", "prompt", "text", "instruction", "problem", "sentence", "utterance"),
@@ -101,14 +101,14 @@ class Mapper:
         self._columns = columns
         self._layouts: dict[tuple[str, ...], _Layout] = {}
 
-    def rows(self, record: Mapping[str, Any]) -> list[Row] | list[Bad]:
+    def rows(self, record: Mapping[str, Any]) -> list[Row] | list[BadRecord]:
         """The record's demonstrations (one, unless it is a conversation), or why there is none."""
         try:
             return self._rows(record)
         except _BadRow as error:
-            return [Bad(str(error))]
+            return [BadRecord(str(error))]
         except RecursionError:
-            return [Bad("nested too deeply")]
+            return [BadRecord("nested too deeply")]
 
     def _rows(self, record: Mapping[str, Any]) -> list[Row]:
         layout = self._layout(tuple(record))

@@ -296,7 +296,7 @@ def update(
     workspace: Workspace, threshold: float, report: Report = silent, cancel: CancelToken | None = None
 ) -> list[Repeat]:
     """Rewrite the table ``duplicates`` over all rows that are not retired."""
-    hashes = kept_hashes(workspace, report, cancel, reread=True)
+    hashes = stored_hashes(workspace, report, cancel, reread=True)
     with workspace.read() as con:
         found = con.execute(
             f"""
@@ -324,21 +324,21 @@ def update(
     return repeats
 
 
-class KeptHashes(NamedTuple):
+class StoredHashes(NamedTuple):
     """`MinHashes` of every row at its number, the ``keys`` by band: (16, rows), ``low`` (rows, 128)."""
 
     keys: _U64
     low: NDArray[np.uint8]
 
 
-def kept_hashes(
+def stored_hashes(
     workspace: Workspace,
     report: Report = silent,
     cancel: CancelToken | None = None,
     *,
     content: _U64 | None = None,
     reread: bool = False,
-) -> KeptHashes:
+) -> StoredHashes:
     """Hashes of every row: stored ones for rows with unchanged content, the others computed now.
 
     ``content`` is the result of `content_keys`, if it was computed already; ``reread`` reads the whole file, even if it
@@ -348,7 +348,7 @@ def kept_hashes(
     path = workspace.path / FILE
     try:
         found, _ = map_sealed(path, reread=reread)
-        kept, of = KeptHashes(found["keys"], found["low"]), found["content"]
+        kept, of = StoredHashes(found["keys"], found["low"]), found["content"]
         if kept.keys.shape != (BANDS, len(of)) or kept.low.shape != (len(of), BANDS * BAND):
             raise ValueError("not the hashes of these rows")
     except (OSError, ValueError, KeyError):
@@ -376,14 +376,14 @@ def kept_hashes(
     return grown
 
 
-def _no_hashes(rows: int) -> KeptHashes:
-    return KeptHashes(np.zeros((BANDS, rows), np.uint64), np.zeros((rows, BANDS * BAND), np.uint8))
+def _no_hashes(rows: int) -> StoredHashes:
+    return StoredHashes(np.zeros((BANDS, rows), np.uint64), np.zeros((rows, BANDS * BAND), np.uint8))
 
 
 class Repeats:
     """Finds the rows that a text outside the pool duplicates; built once, used for every query."""
 
-    def __init__(self, workspace: Workspace, hashes: KeptHashes, threshold: float) -> None:
+    def __init__(self, workspace: Workspace, hashes: StoredHashes, threshold: float) -> None:
         self._workspace, self._hashes, self._threshold = workspace, hashes, threshold
 
     @classmethod
@@ -396,8 +396,8 @@ class Repeats:
         content: _U64 | None = None,
     ) -> Repeats:
         """From the hashes of the last index run; rows without hashes are hashed now. ``content`` as in
-        `kept_hashes`."""
-        return cls(workspace, kept_hashes(workspace, report, cancel, content=content), threshold)
+        `stored_hashes`."""
+        return cls(workspace, stored_hashes(workspace, report, cancel, content=content), threshold)
 
     def of_text(self, text: str) -> Int64s:
         """Rows whose input is an exact or near duplicate of the text, ascending."""

@@ -24,7 +24,7 @@ from ..errors import UsageError, WorkspaceError
 from ..files import replace_file
 from ..progress import CancelToken, Report, silent, within
 from ..store.locks import exclusive
-from .checked import remembered
+from .checked import cached_check
 from .encoder import Encoder
 
 BLOCK = 2048
@@ -145,7 +145,7 @@ class Vectors:
                     looked.append(self._disagreeing())
                     return str(len(looked[-1]))
 
-                count = remembered([self.folder / MATRIX, self.folder / ROWS], look, reread=reread)
+                count = cached_check([self.folder / MATRIX, self.folder / ROWS], look, reread=reread)
                 if count != "0":
                     self._damaged = looked[-1] if looked else self._disagreeing()
         return self._damaged

@@ -21,7 +21,7 @@ import pytest
 from icl_curate.engine.errors import UsageError
 from icl_curate.engine.index import build
 from icl_curate.engine.index.build import IndexPlan, index_pool
-from icl_curate.engine.index.readers import Bad, expand, opened, records
+from icl_curate.engine.index.readers import BadRecord, expand, opened, records
 from icl_curate.engine.settings import resolve
 from icl_curate.engine.sources.audit import read_log
 from icl_curate.engine.store.demonstrations import active_rows, fetch
@@ -224,8 +224,8 @@ def test_columns_of_every_type_in_every_place_are_used_or_skipped_with_a_reason(
     mapper = build.Mapper({})
     with opened(str(path)) as stream:
         for _, record in records(str(path), stream):
-            for row in (record,) if isinstance(record, Bad) else mapper.rows(record):
-                if isinstance(row, Bad):
+            for row in (record,) if isinstance(record, BadRecord) else mapper.rows(record):
+                if isinstance(row, BadRecord):
                     assert row.reason and "\n" not in row.reason
                 else:
                     assert row.input
@@ -236,7 +236,7 @@ def test_text_that_is_none_costs_its_own_row_alone(tmp_path: Path) -> None:
     pq.write_table(pa.table({"input": texts, "output": ["x"] * 3}), tmp_path / "p.parquet")
     with opened(str(tmp_path / "p.parquet")) as stream:
         found = [record for _, record in records(str(tmp_path / "p.parquet"), stream)]
-    assert [isinstance(record, Bad) for record in found] == [False, True, False]
+    assert [isinstance(record, BadRecord) for record in found] == [False, True, False]
     lists = {name: [["x"]] * 3 for name in ("correct_answers", "retrieved_answers", "retrieved_sources")}
     pq.write_table(pa.table({"question": texts, **lists}), tmp_path / "log.parquet")
     with pytest.raises(UsageError, match="row 2"):
@@ -265,4 +265,4 @@ def test_a_value_nested_deeply_costs_its_own_row_alone(depth: int) -> None:
         deep = [deep]
     for field in ("extra", "output", "options", "context", "messages"):
         for row in build.Mapper({}).rows({"input": "a", "output": "b", field: deep}):
-            assert not isinstance(row, Bad) or row.reason
+            assert not isinstance(row, BadRecord) or row.reason

@@ -27,7 +27,7 @@ from ...widgets.detail import Detail
 from ...widgets.field import Field
 from ...widgets.table import LineTable
 from ...workers import later
-from .model import DemosModel, Search, as_copied
+from .model import DemosModel, Search, copied_json
 from .rows import asked_line, columns_for, row_line
 from .suspects_list import SuspectsList
 
@@ -155,7 +155,7 @@ class DemosTab(Tab):
 
         def found(rows: FoundRows) -> None:
             self._loaded(rows)
-            if rest := self.model.go_on(search, rows, round(self.table.scroll_y)):
+            if rest := self.model.rest_of(search, rows, round(self.table.scroll_y)):
                 self._find(rest)
 
         self.in_thread("load", lambda: search.find(self.review.opened()), found)
@@ -167,7 +167,7 @@ class DemosTab(Tab):
         status.remove_class("-busy")
 
     def copied(self) -> str:
-        return as_copied(self.suspects.model.seen if self.suspects else self.model.seen)
+        return copied_json(self.suspects.model.seen if self.suspects else self.model.seen)
 
     # Pages and details.
 

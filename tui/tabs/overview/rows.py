@@ -12,8 +12,8 @@ from rich.text import Text
 from ....engine.llm.spec import is_stand_in, recorded
 from ....engine.pool.display import display_line
 from ....engine.settings import Settings
-from ....engine.store.overview import LLMAccount, Overview
-from ....engine.store.runs import Latest
+from ....engine.store.overview import LLMTotals, Overview
+from ....engine.store.runs import LatestRun
 from ....engine.store.trials import SourceSummary
 from ...widgets.lines import stroke
 
@@ -59,7 +59,7 @@ def pool_facts(state: Overview) -> list[Fact]:
     return facts
 
 
-def learnt_facts(learnt: Sequence[Latest]) -> list[Fact]:
+def learnt_facts(learnt: Sequence[LatestRun]) -> list[Fact]:
     """What was trained, when, and what has changed since."""
     seen = {last.run.kind: last for last in learnt}
     facts: list[Fact] = []
@@ -72,7 +72,7 @@ def learnt_facts(learnt: Sequence[Latest]) -> list[Fact]:
     return facts + [(kind, _age(last)) for kind, last in seen.items()]
 
 
-def _age(last: Latest) -> Text:
+def _age(last: LatestRun) -> Text:
     told = Text(
         f"{ago(last.run.finished_at or last.run.started_at)}, run {last.run.run}, {display_line(last.run.llm, 30)}"
     )
@@ -117,7 +117,7 @@ def llm_facts(state: Overview, settings: Settings) -> list[Fact]:
     return [*facts, ("encoder", state.encoder or Text("not encoded", "warn")), ("shots", f"{settings.k} in a prompt")]
 
 
-def _cost(llm: str, used: LLMAccount, settings: Settings) -> Text:
+def _cost(llm: str, used: LLMTotals, settings: Settings) -> Text:
     named = recorded(llm)
     if named is not None and named.local:
         return Text("free: it runs locally", "muted")
