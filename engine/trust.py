@@ -132,11 +132,11 @@ def _signature(secret: str, what: object) -> str:
 
 def _read() -> _TrustFile:
     try:
-        told = json.loads(place().read_text(encoding="utf-8"))
-        bytes.fromhex(told["secret"])
-        if not all(isinstance(urls, list) for urls in told["confirmed"].values()):
+        stored = json.loads(place().read_text(encoding="utf-8"))
+        bytes.fromhex(stored["secret"])
+        if not all(isinstance(urls, list) for urls in stored["confirmed"].values()):
             raise TypeError
-        return _TrustFile(told["confirmed"], told["secret"])
+        return _TrustFile(stored["confirmed"], stored["secret"])
     except FileNotFoundError:
         return _TrustFile()
     except OSError as error:

@@ -96,9 +96,9 @@ class EvaluationReport:
         return {"schema_version": SUMMARY_VERSION, **self.as_json()}
 
     @classmethod
-    def from_json(cls, told: object) -> EvaluationReport:
+    def from_json(cls, data: object) -> EvaluationReport:
         """From the output of `as_json` or `summary`. Raises `ValueError` for anything else."""
-        return contract.from_json(cls, told)
+        return contract.from_json(cls, data)
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,11 +130,13 @@ def index_pool(
     artefacts.lexical_index(workspace, report, cancel, reread=True)
     encoded = artefacts.encode(workspace, plan.encoder, plan.device, report, cancel) if plan.encoder else 0
     with workspace.read() as con:
-        told = _report(con, files, len(files) - len(changed), counts)
+        index_report = _report(con, files, len(files) - len(changed), counts)
         found = dict(con.execute("SELECT kind, count(*) FROM duplicates GROUP BY kind").fetchall())
         leaking = tuple(name for (name,) in con.execute(LEAKS).fetchall())
-    skips = (*passed, *told.skipped)
-    return replace(told, skipped=skips, duplicates=found, leaking=leaking, encoded=encoded, encoder=plan.encoder)
+    skips = (*passed, *index_report.skipped)
+    return replace(
+        index_report, skipped=skips, duplicates=found, leaking=leaking, encoded=encoded, encoder=plan.encoder
+    )
 
 
 def dry_run_index(
@@ -159,13 +161,15 @@ def dry_run_index(
             try:
                 with workspace.write() as con:
                     counts = _merge(con, workspace, changed, staging, skipped, plan.strict)
-                    told = _report(con, files, len(files) - len(changed), counts)
+                    index_report = _report(con, files, len(files) - len(changed), counts)
                     live, keys = live_keys(con)
                     raise _DryRunEndsError
             except _DryRunEndsError:
                 pass
         missing = artefacts.missing(workspace, plan.encoder, live, keys).size if plan.encoder else 0
-    return replace(told, skipped=(*passed, *told.skipped), encoded=missing, encoder=plan.encoder, dry_run=True)
+    return replace(
+        index_report, skipped=(*passed, *index_report.skipped), encoded=missing, encoder=plan.encoder, dry_run=True
+    )
 
 
 class _DryRunEndsError(Exception):

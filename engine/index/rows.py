@@ -323,17 +323,17 @@ def _turns(record: Mapping[str, Any], fields: Mapping[str, str]) -> list[Any] | 
 def _conversation(
     name: str | None, turns: list[Any], source: str | None, split: Split | None, extra: dict[str, Any]
 ) -> list[Row]:
-    said: list[tuple[str, str]] = []
+    texts: list[tuple[str, str]] = []
     for turn in turns:
         if not isinstance(turn, Mapping):
             raise _BadRow("a message is not an object")
         role = str(turn.get("role", turn.get("from", ""))).lower()
-        said.append((_ROLES.get(role, role), _content(turn.get("content", turn.get("value")))))
-    system = "\n\n".join(text for role, text in said if role in ("system", "developer") and text)
-    spoken = [(role, text) for role, text in said if role not in ("system", "developer")]
+        texts.append((_ROLES.get(role, role), _content(turn.get("content", turn.get("value")))))
+    system = "\n\n".join(text for role, text in texts if role in ("system", "developer") and text)
+    dialogue = [(role, text) for role, text in texts if role not in ("system", "developer")]
     pairs = [
         (asked, answered)
-        for (role, asked), (next_role, answered) in pairwise(spoken)
+        for (role, asked), (next_role, answered) in pairwise(dialogue)
         if role == "user" and next_role == "assistant" and asked.strip() and answered.strip()
     ]
     if not pairs:

@@ -151,7 +151,7 @@ class _Run:
         self.silence = ServerSilence()
         self.uncommitted = 0
         self.error: BaseException | None = None
-        self.told: set[str] = set()
+        self.reported_troubles: set[str] = set()
         self.retries = Retries(self.settings, self.llm, self.notes)
         self.stopping = False
         self.wake = asyncio.Event()
@@ -187,8 +187,8 @@ class _Run:
         return Event(TASK, self.cached + len(self.results), self.cached + len(self.jobs), fields=fields)
 
     def send_events(self, report: Report) -> None:
-        if self.writer.trouble and self.writer.trouble not in self.told:
-            self.told.add(self.writer.trouble)
+        if self.writer.trouble and self.writer.trouble not in self.reported_troubles:
+            self.reported_troubles.add(self.writer.trouble)
             self.notes.append(f"cannot save answers, so no more requests are sent: {self.writer.trouble}")
         while self.notes:
             report(replace(self.event(), note=self.notes.popleft()))

@@ -370,8 +370,8 @@ class TokenVectors:
 
 
 def _salt(encoder: str, dimension: int) -> np.uint64:
-    said = f"{dimension} {encoder}".encode("utf-8", "surrogatepass")
-    return np.uint64(int.from_bytes(hashlib.blake2b(said, digest_size=8).digest()))
+    text = f"{dimension} {encoder}".encode("utf-8", "surrogatepass")
+    return np.uint64(int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()))
 
 
 def _checksums(vectors: Float32s, rows: Iterable[int]) -> NDArray[np.uint64]:

@@ -343,10 +343,10 @@ def _explained(database: Path) -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
-        told = _explain(database, error)
-        if told is None:
+        fault = _explain(database, error)
+        if fault is None:
             raise
-        raise told from error
+        raise fault from error
 
 
 def _explain(database: Path, error: duckdb.Error) -> CurateError | None:
@@ -358,14 +358,14 @@ def _explain(database: Path, error: duckdb.Error) -> CurateError | None:
         return DiskError(f"no space left on the disk of {folder}", disk.ROOM)
     if isinstance(error, duckdb.OutOfMemoryException):
         return DiskError(f"not enough memory: {message}", "close other programs and run the same command again")
-    told = disk.fault(error)
-    if told and disk.denied(error):
+    fault = disk.fault(error)
+    if fault and disk.denied(error):
         return WorkspaceError(
-            f"no access to the workspace {folder}: {told.what}{disk.owner(database)}",
+            f"no access to the workspace {folder}: {fault.what}{disk.owner(database)}",
             f"ask for access, or work on a copy: cp -r '{folder}' COPY, then add --workspace COPY",
         )
-    if told:
-        return DiskError(f"{told.what}: {folder}", told.fix)
+    if fault:
+        return DiskError(f"{fault.what}: {folder}", fault.fix)
     if "WAL" in message.replace(str(database), ""):
         return WorkspaceError(
             f"the workspace's write-ahead log is damaged: {message}",

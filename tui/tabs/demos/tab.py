@@ -139,7 +139,7 @@ class DemosTab(Tab):
         table.cursor = cursor or 0
         if cursor is None:
             table.scroll_home(animate=False)
-        self._tell()
+        self._show_status()
         self._look_soon()
 
     def search(self) -> None:
@@ -160,7 +160,7 @@ class DemosTab(Tab):
 
         self.in_thread("load", lambda: search.find(self.review.opened()), found)
 
-    def _tell(self) -> None:
+    def _show_status(self) -> None:
         """Show the search and the number of rows."""
         status = self.query_one("#asked", Static)
         status.update(asked_line(self.model))
@@ -200,7 +200,7 @@ class DemosTab(Tab):
 
     def _looked(self, seen: RowDetails | None) -> None:
         self.model.seen = seen
-        self.query_one(Detail).tell(seen)
+        self.query_one(Detail).show_row(seen)
 
     @on(LineTable.Chosen)
     def action_read(self) -> None:
@@ -284,7 +284,7 @@ class DemosTab(Tab):
         self._changed()
 
     def _changed(self) -> None:
-        self._tell()
+        self._show_status()
         self.search()
 
     def action_filter(self) -> None:
@@ -348,7 +348,7 @@ class DemosTab(Tab):
 
     def _show_marks(self) -> None:
         self.table.redraw()
-        self._tell()
+        self._show_status()
 
     def action_prune(self) -> None:
         self._decide("prune")

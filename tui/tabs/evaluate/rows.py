@@ -141,10 +141,10 @@ def against(model: EvaluateModel) -> Text:
     method, other = model.pair
     lost = sum(outcome.gain < 0 for outcome in model.asked)
     won = sum(outcome.gain > 0 for outcome in model.asked)
-    told = Text.assemble((display_line(method), "title"))
+    text = Text.assemble((display_line(method), "title"))
     if other:
-        told.append_text(
+        text.append_text(
             Text.assemble((" against ", "muted"), display_line(other), ": ", (f"{won:,} won", "good"), ", ",
                           (f"{lost:,} lost", "bad"))
         )  # fmt: skip
-    return told.append(f"   shown: {model.filter}, {len(model.shown):,} of {len(model.asked):,}", "muted")
+    return text.append(f"   shown: {model.filter}, {len(model.shown):,} of {len(model.asked):,}", "muted")

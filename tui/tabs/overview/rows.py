@@ -73,13 +73,13 @@ def learnt_facts(learnt: Sequence[LatestRun]) -> list[Fact]:
 
 
 def _age(last: LatestRun) -> Text:
-    told = Text(
+    text = Text(
         f"{ago(last.run.finished_at or last.run.started_at)}, run {last.run.run}, {display_line(last.run.llm, 30)}"
     )
     since = [f"{last.rows:,} rows" if last.rows else "", f"{last.decisions:,} decisions" if last.decisions else ""]
     if changes := " and ".join(filter(None, since)):
-        told.append(f"\n{changes} changed since", "warn")
-    return told
+        text.append(f"\n{changes} changed since", "warn")
+    return text
 
 
 def source_lines(sources: Sequence[SourceSummary]) -> Text:
@@ -109,10 +109,10 @@ def llm_facts(state: Overview, settings: Settings) -> list[Fact]:
     facts: list[Fact] = [("LLM", settings.llm + ("  (not an LLM)" if is_stand_in(settings.llm) else ""))]
     for llm, used in state.calls.items():
         tokens = f"{_tokens(used.tokens_in)} tokens in, {_tokens(used.tokens_out)} out"
-        told = Text(f"{used.calls:,} answers, {tokens}")
+        text = Text(f"{used.calls:,} answers, {tokens}")
         if used.failures:
-            told.append(f", {used.failures:,} failed", "warn")
-        facts.append((display_line(llm, 20), told))
+            text.append(f", {used.failures:,} failed", "warn")
+        facts.append((display_line(llm, 20), text))
         facts.append(("cost", _cost(llm, used, settings)))
     return [*facts, ("encoder", state.encoder or Text("not encoded", "warn")), ("shots", f"{settings.k} in a prompt")]
 
