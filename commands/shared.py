@@ -66,7 +66,7 @@ def query_split_of(name: str) -> Any:
 
 def text_of(query: str) -> str:
     """The query as typed, or read from stdin if it is ``-``."""
-    from ..engine.index.readers import STDIN, read_stdin
+    from ..engine.index.readers.files import STDIN, read_stdin
 
     if query != STDIN:
         return query

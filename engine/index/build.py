@@ -31,7 +31,9 @@ from ..retrieval import artefacts, duplicates
 from ..store.demonstrations import LEAKS, live_keys, next_row, retire, revive
 from ..store.locks import exclusive
 from ..store.workspace import Workspace
-from .readers import STDIN, BadRecord, expand, opened, records
+from .readers.files import STDIN, expand, open_input
+from .readers.formats import records
+from .readers.records import BadRecord
 from .results import IndexReport, Skipped
 from .rows import Mapper, Row, check_mapping
 
@@ -237,7 +239,7 @@ def _known_files(workspace: Workspace) -> list[_File]:
 def _file(workspace: Workspace, path: str, reading: _Reading) -> _File:
     if path == STDIN:
         return _File(STDIN, STDIN, reading, "", ())
-    with opened(path) as stream:
+    with open_input(path) as stream:
         stamp = _stamp(stream)
         digest = hashlib.file_digest(stream, _digest)  # type: ignore[arg-type]  # BinaryIO has readinto, its stub not
     full = Path(path).resolve()
@@ -274,7 +276,7 @@ def _stage(files: list[_File], staging: Path, strict: bool, report: Report, canc
         pq.ParquetWriter(sink, STAGED, compression="lz4") as writer,
     ):
         for file in files:
-            with opened(file.path) as stream:
+            with open_input(file.path) as stream:
                 for batch in _batches(file, stream, skipped):
                     cancel.check()
                     batch = [(done + i, *row) for i, row in enumerate(batch)]

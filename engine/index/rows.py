@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from ..errors import UsageError
 from ..pool.prompts import letter_of
 from ..pool.records import Split
-from .readers import BadRecord, listed
+from .readers.records import BadRecord, parse_list
 
 NAMES: Mapping[str, tuple[str, ...]] = {
     "input": ("input", "question", "query", "prompt", "text", "instruction", "problem", "sentence", "utterance"),
@@ -199,7 +199,7 @@ def _accepted(value: object) -> list[str]:
     if isinstance(value, Mapping):
         value = value.get("text", value.get("value", value.get("aliases")))
     if isinstance(value, str):
-        value = listed(value) if value.strip().startswith("[") else [value]
+        value = parse_list(value) if value.strip().startswith("[") else [value]
     if not isinstance(value, Sequence):
         value = [] if value is None else [value]
     found: list[str] = []
@@ -222,7 +222,7 @@ def _options(record: Mapping[str, Any], layout: _Layout) -> tuple[list[str], lis
         return [], []
     marks: list[str] = []
     if isinstance(value, str):
-        value = listed(value)
+        value = parse_list(value)
     if value is None:
         return [], []
     if isinstance(value, Mapping):
@@ -309,7 +309,7 @@ def _turns(record: Mapping[str, Any], fields: Mapping[str, str]) -> list[Any] | 
     if (column := fields.get("messages")) is not None and record[column] is not None:
         value = record[column]
         if isinstance(value, str):
-            value = listed(value)
+            value = parse_list(value)
         if not isinstance(value, list):
             raise _BadRow(f"messages are {_kind(record[column])}, not a list")
         return value

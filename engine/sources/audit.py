@@ -20,7 +20,8 @@ import numpy as np
 from ..arrays import Float64s
 from ..disk import open_regular
 from ..errors import UsageError
-from ..index.readers import BadRecord, plain_rows
+from ..index.readers.parquet_format import plain_rows
+from ..index.readers.records import BadRecord
 from ..pool.answers import normalise
 from ..progress import CancelToken, Report, silent
 from .domains import registered_domain

@@ -21,7 +21,9 @@ import pytest
 from icl_curate.engine.errors import UsageError
 from icl_curate.engine.index import build
 from icl_curate.engine.index.build import IndexPlan, index_pool
-from icl_curate.engine.index.readers import BadRecord, expand, opened, records
+from icl_curate.engine.index.readers.files import expand, open_input
+from icl_curate.engine.index.readers.formats import records
+from icl_curate.engine.index.readers.records import BadRecord
 from icl_curate.engine.settings import resolve
 from icl_curate.engine.sources.audit import read_log
 from icl_curate.engine.store.demonstrations import active_rows, fetch
@@ -169,7 +171,7 @@ def test_a_path_that_no_system_takes_is_one_line(tmp_path: Path) -> None:
     for path in ("x" * 5000, f"{tmp_path}/{'y' * 300}.jsonl", "nul\0.jsonl", f"{tmp_path}/*" + "z" * 5000):
         with pytest.raises(UsageError):
             for one in expand([path])[0]:
-                with opened(one):
+                with open_input(one):
                     pass
 
 
@@ -222,7 +224,7 @@ def test_columns_of_every_type_in_every_place_are_used_or_skipped_with_a_reason(
     plain = {"input": pa.array(["a", "b"]), "output": pa.array(["x", "y"])}
     pq.write_table(pa.table(plain | {field: EXOTIC[kind]}), path)
     mapper = build.Mapper({})
-    with opened(str(path)) as stream:
+    with open_input(str(path)) as stream:
         for _, record in records(str(path), stream):
             for row in (record,) if isinstance(record, BadRecord) else mapper.rows(record):
                 if isinstance(row, BadRecord):
@@ -234,7 +236,7 @@ def test_columns_of_every_type_in_every_place_are_used_or_skipped_with_a_reason(
 def test_text_that_is_none_costs_its_own_row_alone(tmp_path: Path) -> None:
     texts = pa.array([b"a", b"\xff\xfe", b"c"]).view(pa.string())
     pq.write_table(pa.table({"input": texts, "output": ["x"] * 3}), tmp_path / "p.parquet")
-    with opened(str(tmp_path / "p.parquet")) as stream:
+    with open_input(str(tmp_path / "p.parquet")) as stream:
         found = [record for _, record in records(str(tmp_path / "p.parquet"), stream)]
     assert [isinstance(record, BadRecord) for record in found] == [False, True, False]
     lists = {name: [["x"]] * 3 for name in ("correct_answers", "retrieved_answers", "retrieved_sources")}

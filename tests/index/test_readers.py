@@ -15,14 +15,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from icl_curate.engine.errors import UsageError
-from icl_curate.engine.index.readers import BadRecord, expand, listed, opened, records
+from icl_curate.engine.index.readers.files import expand, open_input
+from icl_curate.engine.index.readers.formats import records
+from icl_curate.engine.index.readers.records import BadRecord, parse_list
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), max_size=30)
 ROWS = st.lists(st.fixed_dictionaries({"input": TEXT, "output": TEXT, "note": TEXT}), min_size=1, max_size=12)
 
 
 def read(path: Path) -> list[tuple[int, Any]]:
-    with opened(str(path)) as stream:
+    with open_input(str(path)) as stream:
         return list(records(str(path), stream))
 
 
@@ -172,11 +174,11 @@ def test_globs_are_sorted_and_each_file_comes_once(tmp_path: Path) -> None:
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=6))
 def test_a_list_in_a_text_is_found_in_either_notation(parts: list[str]) -> None:
-    assert listed(json.dumps(parts)) == parts
-    assert listed(repr(parts)) == parts
+    assert parse_list(json.dumps(parts)) == parts
+    assert parse_list(repr(parts)) == parts
 
 
 def test_a_list_in_a_text_between_bars_or_lines() -> None:
-    assert listed("yes | no |maybe") == ["yes", "no", "maybe"]
-    assert listed("yes\nno|or\n") == ["yes", "no|or"]
-    assert listed("  ") is None
+    assert parse_list("yes | no |maybe") == ["yes", "no", "maybe"]
+    assert parse_list("yes\nno|or\n") == ["yes", "no|or"]
+    assert parse_list("  ") is None
