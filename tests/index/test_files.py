@@ -19,11 +19,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from icl_curate.engine.errors import UsageError
-from icl_curate.engine.index import build
+from icl_curate.engine.index import staging
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.index.readers.files import expand, open_input
 from icl_curate.engine.index.readers.formats import records
 from icl_curate.engine.index.readers.records import BadRecord
+from icl_curate.engine.index.rows import Mapper
 from icl_curate.engine.settings import resolve
 from icl_curate.engine.sources.audit import read_log
 from icl_curate.engine.store.demonstrations import active_rows, fetch
@@ -153,14 +154,14 @@ def test_a_file_that_changes_while_it_is_read_is_read_again_later(
 ) -> None:
     (path := tmp_path / "p.jsonl").write_text(ROW)
     store = Workspace.create(tmp_path / "w")
-    real = build._batches
+    real = staging._row_batches
 
     def meanwhile(*arguments: Any) -> Iterator[list[tuple[Any, ...]]]:
         yield from real(*arguments)
         with path.open("a") as file:
             file.write(ROW.replace("a", "another"))
 
-    monkeypatch.setattr(build, "_batches", meanwhile)
+    monkeypatch.setattr(staging, "_row_batches", meanwhile)
     with pytest.raises(UsageError, match="changed while being read"):
         index_pool(store, IndexPlan((str(path),), encoder=None))
     monkeypatch.undo()
@@ -223,7 +224,7 @@ def test_columns_of_every_type_in_every_place_are_used_or_skipped_with_a_reason(
     path = tmp_path / "p.parquet"
     plain = {"input": pa.array(["a", "b"]), "output": pa.array(["x", "y"])}
     pq.write_table(pa.table(plain | {field: EXOTIC[kind]}), path)
-    mapper = build.Mapper({})
+    mapper = Mapper({})
     with open_input(str(path)) as stream:
         for _, record in records(str(path), stream):
             for row in (record,) if isinstance(record, BadRecord) else mapper.rows(record):
@@ -266,5 +267,5 @@ def test_a_value_nested_deeply_costs_its_own_row_alone(depth: int) -> None:
     for _ in range(depth):
         deep = [deep]
     for field in ("extra", "output", "options", "context", "messages"):
-        for row in build.Mapper({}).rows({"input": "a", "output": "b", field: deep}):
+        for row in Mapper({}).rows({"input": "a", "output": "b", field: deep}):
             assert not isinstance(row, BadRecord) or row.reason
