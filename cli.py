@@ -23,7 +23,7 @@ from .commands.audit import audit
 from .commands.calibrate import calibrate
 from .commands.check import check
 from .commands.config import config
-from .commands.decide import history, prune, restore
+from .commands.decide import history, prune, relabel, restore
 from .commands.demo import demo
 from .commands.evaluate import evaluate
 from .commands.export import export
@@ -32,11 +32,11 @@ from .commands.llm import llm_check, llm_record, llm_trust
 from .commands.pool import demos, index, sources, status
 from .commands.preview import preview
 from .commands.review import review
-from .commands.shared import show_waiting, state
+from .commands.shared import state, tell_waiting
 from .commands.topics import topics
 from .commands.train import train_all, train_ranker, train_rows, train_sources, train_topics
 from .engine.errors import Cancelled, CurateError
-from .render.terminal import end, guard, narrate, print_error, say
+from .render.terminal import complain, end, guard, narrate, say
 
 TRACEBACK = "ICL_CURATE_TRACEBACK"
 
@@ -78,8 +78,8 @@ app.add_typer(jobs_app, name="jobs")
 
 # in the order of a typical session
 for command in (
-    index, status, check, sources, demos, prune, restore, history, preview, evaluate, calibrate, export, config, demo,
-    topics, review, audit,
+    index, status, check, sources, demos, prune, relabel, restore, history, preview, evaluate, calibrate, export,
+    config, demo, topics, review, audit,
 ):  # fmt: skip
     app.command()(command)
 for command in (llm_check, llm_record, llm_trust):
@@ -110,7 +110,7 @@ def _root(
     from .engine.store import locks
 
     state.quiet = quiet
-    locks.on_wait = show_waiting
+    locks.on_wait = tell_waiting
     if no_color:
         os.environ["NO_COLOR"] = "1"
 
@@ -140,7 +140,7 @@ def _run() -> NoReturn:
                 narrate(format_exc())
             what, code = f"unexpected: {type(error).__name__}: {error}", 1
             fix = f"run it with {TRACEBACK}=1 and report the traceback"
-    print_error(what, fix, code, as_json)
+    complain(what, fix, code, as_json)
     sys.exit(code)
 
 

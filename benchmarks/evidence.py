@@ -112,6 +112,7 @@ def curated(
     ways: dict[str, tuple[object, ...]] = {
         "as it came": (),
         "`check --accept label`": ("check", "--accept", "label"),
+        "`check --relabel`": ("check", "--relabel"),
         "`prune --tune --by vote`": ("prune", "--tune", "--by", "vote", "-k", k),
         "`prune --suspects`": ("prune", "--suspects"),
         **{f"`prune --tune -n {limit}`": (*tune, "-n", limit) for limit in limits},

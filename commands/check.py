@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,8 @@ from .shared import narrated, open_workspace, settings_of
 
 if TYPE_CHECKING:
     from ..engine.checks.results import Kind
+    from ..engine.store.decisions import Change
+    from ..engine.store.workspace import Workspace
 
 
 def check(
@@ -29,6 +32,12 @@ def check(
     accept: Annotated[
         str | None, typer.Option(help="Prune the rows found of these kinds, separated by commas.")
     ] = None,
+    relabel: Annotated[
+        bool, typer.Option("--relabel", help="Give rows with a suspected label the suggested one, if it is likely.")
+    ] = False,
+    sure: Annotated[
+        float, typer.Option(help="Minimum probability of the suggested label for --relabel.", min=0.0, max=1.0)
+    ] = 0.5,
     row: Annotated[
         str | None, typer.Option(help="Show all evidence about the demonstration with this id, and nothing else.")
     ] = None,
@@ -47,6 +56,8 @@ def check(
     from ..engine.checks.check import check_pool
     from ..engine.checks.results import KINDS
 
+    if relabel and accept is not None:
+        raise UsageError("choose --accept or --relabel", "icl-curate check --help")
     accepted = _kinds(accept) if accept is not None else ()
     wanted = _kinds(kind) if kind is not None else KINDS
     if set(accepted) - set(wanted):
@@ -54,18 +65,16 @@ def check(
     store = open_workspace(workspace)
     with narrated() as (report, cancel):
         found = check_pool(ActivePool(store, settings_of(workspace, k=k), report, cancel), wanted, also_kept)
-    reasons = found.accepted(accepted)
-    change = None
-    if reasons:
-        from ..engine.store.decisions import decide
-
-        change = decide(store, "prune", "demonstration", list(reasons), list(reasons.values()), dry_run=dry_run)
+    pruned = found.accepted(accepted)
+    relabelled = found.relabelled(sure) if relabel else {}
+    change = _carry_out(store, pruned, relabelled, dry_run)
     if as_json:
         print_json(
             found.as_json()
             | {
                 "dry_run": dry_run,
-                "pruned": list(reasons),
+                "pruned": list(pruned),
+                "relabelled": {name: output for name, (output, _) in relabelled.items()},
                 "batch": change.batch if change else None,
                 "active_after": change.active_after if change else found.checked,
             }
@@ -74,13 +83,32 @@ def check(
     from ..render.checks import show_checks
 
     show_checks(found, limit)
-    if accepted and change is None:
-        say("nothing to prune of these kinds")
-    elif change:
-        verb = "would leave" if dry_run else "leaves"
-        say(f"prune {len(reasons):,} demonstrations: {verb} {change.active_after:,} of {change.active_before:,} active")
-        if not dry_run:
-            say("undo with: icl-curate prune --undo")
+    if change is None:
+        if relabel or accepted:
+            say("nothing to relabel" if relabel else "nothing to prune of these kinds")
+        return
+    verb = "would leave" if dry_run else "leaves"
+    say(
+        f"{change.action} {len(change.targets):,} demonstrations: {verb} {change.active_after:,} of "
+        f"{change.active_before:,} active"
+    )
+    if not dry_run:
+        say("undo with: icl-curate prune --undo")
+
+
+def _carry_out(
+    store: Workspace, pruned: Mapping[str, str], relabelled: Mapping[str, tuple[str, str]], dry_run: bool
+) -> Change | None:
+    """Prune rows (id → reason) or relabel them (id → output and reason); None if there are none."""
+    from ..engine.store.decisions import decide
+    from ..engine.store.decisions import relabel as correct
+
+    if pruned:
+        return decide(store, "prune", "demonstration", list(pruned), list(pruned.values()), dry_run=dry_run)
+    if relabelled:
+        outputs = {name: output for name, (output, _) in relabelled.items()}
+        return correct(store, outputs, [reason for _, reason in relabelled.values()], dry_run=dry_run)
+    return None
 
 
 def _show_row(workspace: Path, name: str, as_json: bool) -> None:

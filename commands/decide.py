@@ -1,4 +1,4 @@
-"""Decisions about the active pool: `prune`, `restore`, `history`."""
+"""Decisions about the active pool: `prune`, `relabel`, `restore`, `history`."""
 
 from __future__ import annotations
 
@@ -98,6 +98,33 @@ def prune(
         _decide("prune", workspace, source, demo, reason, dry_run, as_json)
 
 
+def relabel(
+    name: Annotated[str, typer.Argument(metavar="[ID", help="Id of the demonstration.", show_default=False)] = "",
+    output: Annotated[str, typer.Argument(metavar="OUTPUT]", help="Its correct output.", show_default=False)] = "",
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    corrections: Annotated[
+        str | None, typer.Option("--from", help="File with the columns id and output, instead of ID and OUTPUT.")
+    ] = None,
+    new_label: Annotated[bool, typer.Option("--new-label", help="Allow labels that no row or query has yet.")] = False,
+    reason: ReasonOption = "",
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Correct the output of demonstrations. The files stay as they are; prune --undo reverts it."""
+    from ..engine.store.decisions import relabel as correct
+
+    if bool(name and output) == bool(corrections) or bool(name) != bool(output):
+        raise UsageError("give an id and its correct output, or --from FILE", "icl-curate relabel ID OUTPUT")
+    if corrections is None:
+        outputs = {name: output}
+    else:
+        from ..engine.index.corrections import read_corrections
+
+        outputs = read_corrections(corrections)
+    change = correct(open_workspace(workspace), outputs, reason, new=new_label, dry_run=dry_run)
+    _show_change(change, as_json)
+
+
 def restore(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     source: Annotated[list[str] | None, typer.Option("--source", help="Restore this source; repeatable.")] = None,
@@ -150,11 +177,13 @@ def _prune_suspects(
 ) -> None:
     from ..engine.checks.active import ActivePool
     from ..engine.checks.evidence import row_evidence
-    from ..engine.store.decisions import decide
+    from ..engine.store.decisions import decide, settled_rows
 
     store = open_workspace(workspace)
+    settled = set(settled_rows(store).tolist())
     with narrated() as (report, cancel):
-        found = row_evidence(ActivePool(store, settings, report, cancel)).suspects(sure)
+        known = row_evidence(ActivePool(store, settings, report, cancel))
+    found = [row for row in known.suspects(sure) if row.row not in settled]
     if not found:
         raise UsageError(f"no demonstration is likely to hurt from {sure:g} on", "icl-curate demos --suspects")
     reasons = [reason or row.reason for row in found]
@@ -168,8 +197,8 @@ def _show_change(change: Change, as_json: bool) -> None:
     from ..render.pool import names_of
 
     verb = "would leave" if change.dry_run else "leaves"
-    what = "undo of decision" if change.action == "undo" else f"{change.action} {change.scope}"
     names = names_of(change.targets, 5)
+    what = {"undo": "undo of decision", "relabel": "relabel"}.get(change.action, f"{change.action} {change.scope}")
     say(f"{what} {names}: {verb} {change.active_after:,} active of {change.active_before:,} before")
     if not change.dry_run and change.action != "undo":
         say("undo with: icl-curate prune --undo")

@@ -47,7 +47,7 @@ class UnconfirmedServer(LLMError):
 
 
 @dataclass
-class _TrustFile:
+class _Kept:
     confirmed: dict[str, list[str]] = field(default_factory=dict)
     """Confirmed base URLs, by workspace folder."""
     secret: str = ""
@@ -130,15 +130,15 @@ def _signature(secret: str, what: object) -> str:
     return hmac.new(bytes.fromhex(secret), json.dumps(what, sort_keys=True).encode(), hashlib.sha256).hexdigest()
 
 
-def _read() -> _TrustFile:
+def _read() -> _Kept:
     try:
-        stored = json.loads(place().read_text(encoding="utf-8"))
-        bytes.fromhex(stored["secret"])
-        if not all(isinstance(urls, list) for urls in stored["confirmed"].values()):
+        told = json.loads(place().read_text(encoding="utf-8"))
+        bytes.fromhex(told["secret"])
+        if not all(isinstance(urls, list) for urls in told["confirmed"].values()):
             raise TypeError
-        return _TrustFile(stored["confirmed"], stored["secret"])
+        return _Kept(told["confirmed"], told["secret"])
     except FileNotFoundError:
-        return _TrustFile()
+        return _Kept()
     except OSError as error:
         raise CurateError(f"cannot read {place()}: {error.strerror}", f"ls -l {shlex.quote(str(place()))}") from error
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -148,7 +148,7 @@ def _read() -> _TrustFile:
 
 
 @contextmanager
-def _writing() -> Iterator[_TrustFile]:
+def _writing() -> Iterator[_Kept]:
     """The stored data, to be changed: written atomically when the block ends, by one process at a time."""
     path = place()
     try:

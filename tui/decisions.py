@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from textual.app import App
@@ -44,14 +44,34 @@ class DecisionQueue(BackgroundWork):
     ) -> None:
         """See `tab.ReviewSession.decide`."""
 
-        def work(workspace: Workspace, sure: bool) -> tuple[Change, bool]:
-            """The change, and whether it was made; a large one waits until the user is ``sure``."""
+        def carry_out(workspace: Workspace, dry_run: bool) -> Change:
             from ..engine.store.decisions import decide
 
             names = targets(workspace) if callable(targets) else targets
-            change = decide(workspace, verb, scope, names, reason, dry_run=not sure)
-            if not sure and abs(change.active_before - change.active_after) <= SMALL_CHANGE:
-                return decide(workspace, verb, scope, names, reason), True
+            return decide(workspace, verb, scope, names, reason, dry_run=dry_run)
+
+        self._confirmed(carry_out, then)
+
+    def relabel(
+        self, outputs: Mapping[str, str], reason: Sequence[str], then: Callable[[], None] | None = None
+    ) -> None:
+        """See `tab.ReviewSession.relabel`."""
+
+        def carry_out(workspace: Workspace, dry_run: bool) -> Change:
+            from ..engine.store.decisions import relabel
+
+            return relabel(workspace, outputs, reason, dry_run=dry_run)
+
+        self._confirmed(carry_out, then)
+
+    def _confirmed(self, carry_out: Callable[[Workspace, bool], Change], then: Callable[[], None] | None) -> None:
+        """Carry out a decision (the argument says whether as a dry run), a large one if the user confirms it."""
+
+        def work(workspace: Workspace, sure: bool) -> tuple[Change, bool]:
+            """The change, and whether it was made; a large one waits until the user is ``sure``."""
+            change = carry_out(workspace, not sure)
+            if not sure and _size(change) <= SMALL_CHANGE:
+                return carry_out(workspace, False), True
             return change, sure
 
         def made(change: Change, done: bool) -> None:
@@ -68,7 +88,7 @@ class DecisionQueue(BackgroundWork):
 
         self._decide(lambda workspace: work(workspace, False), made)
 
-    def undo(self, then: Callable[[], None] | None = None) -> None:
+    def take_back(self, then: Callable[[], None] | None = None) -> None:
         """Undo the latest decision, then call ``then``."""
 
         def work(workspace: Workspace) -> tuple[Change, bool]:
@@ -89,6 +109,11 @@ class DecisionQueue(BackgroundWork):
 
 def counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _size(change: Change) -> int:
+    """How many demonstrations it affects."""
+    return len(change.targets) if change.action == "relabel" else abs(change.active_before - change.active_after)
 
 
 def _question(change: Change) -> Confirm:

@@ -19,7 +19,7 @@ Other work in threads uses `in_thread`; decisions on the pool use ``self.review.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
@@ -78,7 +78,12 @@ class ReviewSession(Protocol):
         after it was made. ``targets`` that must be looked up first are a function, called in a thread when it is the
         decision's turn: so decisions keep the order of the keys. ``reason`` is one for all of them, or one for each."""
 
-    def undo(self, then: Callable[[], None] | None = None) -> None:
+    def relabel(
+        self, outputs: Mapping[str, str], reason: Sequence[str], then: Callable[[], None] | None = None
+    ) -> None:
+        """Correct outputs, by id of the demonstration, like `decide`; ``reason`` has one for each."""
+
+    def take_back(self, then: Callable[[], None] | None = None) -> None:
         """Undo the latest decision of any user."""
 
     def permit(self, words: Sequence[str]) -> None:
@@ -180,8 +185,8 @@ class Tab(Part, BackgroundWork):
         if kind != "load" and not again:
             super().failed(kind, error)
             return
-        text = f"{error.what}: {error.fix}" if error.fix else error.what
-        self._trouble(text + (" (trying again)" if again else ""))
+        told = f"{error.what}: {error.fix}" if error.fix else error.what
+        self._trouble(told + (" (trying again)" if again else ""))
         if again:
             self.set_timer(RETRY, self.reload)
 
@@ -191,16 +196,16 @@ class Tab(Part, BackgroundWork):
         was, self.nothing = self.nothing, found if isinstance(found, Empty) else None
         self.set_class(self.nothing is not None, "-empty")
         if self.nothing:
-            self.query_one(Nothing).show_row(self.nothing)
+            self.query_one(Nothing).tell(self.nothing)
         else:
             self.show(found)
         if had_focus and ((was is None) != (self.nothing is None) or self.screen.focused is None):
             self.call_after_refresh(self.take_focus)
 
-    def _trouble(self, text: str) -> None:
+    def _trouble(self, told: str) -> None:
         banner = self.query_one("#trouble", Static)
-        banner.update(Text(display_text(text)))
-        banner.display = bool(text)
+        banner.update(Text(display_text(told)))
+        banner.display = bool(told)
 
 
 class Nothing(Static, can_focus=True):
@@ -210,9 +215,9 @@ class Nothing(Static, can_focus=True):
         super().__init__(classes="nothing", markup=False)
 
     def on_mount(self) -> None:
-        self.show_row(READING)
+        self.tell(READING)
 
-    def show_row(self, empty: Empty) -> None:
+    def tell(self, empty: Empty) -> None:
         if not empty.command:
             self.update(Text(display_line(empty.what), "muted"))
             return

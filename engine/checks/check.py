@@ -10,21 +10,21 @@ import numpy as np
 from ..arrays import Float32s, Int64s
 from ..pool.records import Demonstration
 from ..progress import CancelToken, Report, silent
-from ..store.decisions import kept_rows
+from ..store.decisions import kept_rows, relabelled
 from ..store.demonstrations import leaks, similarities
 from ..store.workspace import Workspace
 from .active import ActivePool
 from .labels import FOLDS, LabelPredictions
 from .outliers import far_rows
 from .repeats import leak_findings, repeat_findings
-from .results import KINDS, REVIEW, CheckReport, Finding, Kind, finding
+from .results import KINDS, RELABEL, REVIEW, CheckReport, Finding, Kind, finding
 from .texts import text_findings
 
 
 def check_pool(pool: ActivePool, kinds: Collection[Kind] = KINDS, also_kept: bool = False) -> CheckReport:
     """Check the active pool for the given ``kinds``; no LLM is called and nothing is encoded. Rows that the curator
-    decided to keep are left out, unless ``also_kept``. Raises `UsageError` if the pool is empty, `Cancelled` between
-    steps."""
+    decided to keep are left out, and the labels of those that the curator relabelled, unless ``also_kept``. Raises
+    `UsageError` if the pool is empty, `Cancelled` between steps."""
     workspace = pool.workspace
     view, rows, repeated = pool.view, pool.rows, pool.repeated
     notes: list[str] = []
@@ -48,16 +48,21 @@ def check_pool(pool: ActivePool, kinds: Collection[Kind] = KINDS, also_kept: boo
         found += text_findings(rows, view.task)
     found = [one for one in found if one.kind in kinds]
     if not also_kept:
-        found = _without_kept(workspace, found, notes)
+        found = _without_settled(workspace, found, notes)
     return CheckReport.of(len(rows), found, kinds, notes)
 
 
-def _without_kept(workspace: Workspace, found: list[Finding], notes: list[str]) -> list[Finding]:
+def _without_settled(workspace: Workspace, found: list[Finding], notes: list[str]) -> list[Finding]:
     kept = set(kept_rows(workspace).tolist())
-    left = [one for one in found if one.row not in kept]
-    if hidden := len({one.row for one in found} & kept):
-        notes.append(f"{hidden:,} row(s) with findings left out: you kept them; icl-curate check --all shows them")
-    return left
+    corrected = {each.row for each in relabelled(workspace)}
+
+    def settled(one: Finding) -> bool:
+        return one.row in kept or (one.row in corrected and one.kind in ("label", "conflict"))
+
+    if rows := {one.row for one in found if settled(one)}:
+        told = f"{len(rows):,} row(s) with findings left out: you kept or relabelled them"
+        notes.append(f"{told}; icl-curate check --all shows them")
+    return [one for one in found if not settled(one)]
 
 
 def _label_predictions(pool: ActivePool, kinds: Collection[Kind], notes: list[str]) -> LabelPredictions | None:
@@ -85,9 +90,7 @@ def label_findings(rows: Sequence[Demonstration], label_predictions: LabelPredic
         p, quality = float(label_predictions.probabilities[place, other]), float(label_predictions.quality[place])
         name = label_predictions.names[other]
         evidence = f"suggested {name} at {_decimals(p)}, given {row.output} at {_decimals(own)}"
-        yield finding(
-            row, "label", 1.0 - quality, evidence, f"relabel: {name}", given=own, suggested=p, quality=quality
-        )
+        yield finding(row, "label", 1.0 - quality, evidence, RELABEL + name, given=own, suggested=p, quality=quality)
 
 
 def outlier_findings(

@@ -14,6 +14,9 @@ from ..pool.records import Demonstration
 Kind = Literal["label", "conflict", "duplicate", "leak", "outlier", "class", "empty", "cut", "mojibake", "refusal"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
+RELABEL = "relabel: "
+"""The suggestion of another label, which follows."""
+
 REVIEW = "review"
 """The suggestion if the evidence does not favour a decision."""
 
@@ -34,6 +37,11 @@ class Finding:
     evidence: str
     suggestion: str
     numbers: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def suggested(self) -> str:
+        """The label to give the row instead of its own, if one is suggested."""
+        return self.suggestion.removeprefix(RELABEL) if self.suggestion.startswith(RELABEL) else ""
 
     @property
     def prunes(self) -> bool:
@@ -81,6 +89,15 @@ class CheckReport:
             if one.kind in kinds and one.prunes:
                 found.setdefault(one.id, one.reason)
         return found
+
+    def relabelled(self, least: float) -> dict[str, tuple[str, str]]:
+        """Ids of the rows whose suggested label has a probability of ``least`` or more, each with that label and the
+        reason."""
+        return {
+            one.id: (one.suggested, one.reason)
+            for one in self.rows
+            if one.suggested and one.numbers["suggested"] >= least
+        }
 
     def as_json(self) -> dict[str, Any]:
         """The ``check --json`` contract."""

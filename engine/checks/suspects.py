@@ -13,7 +13,7 @@ from ..arrays import Int64s
 from ..progress import CancelToken, Report, silent
 from ..settings import Settings
 from ..store.browse import pruned_rows
-from ..store.decisions import kept_rows
+from ..store.decisions import settled_rows
 from ..store.demonstrations import active_labels, active_rows, workspace_fingerprint
 from ..store.workspace import Workspace
 from .active import ActivePool
@@ -41,6 +41,11 @@ class Suspect:
         return tuple(dict.fromkeys(one.kind for one in self.findings)) or ("evidence",)
 
     @property
+    def suggested(self) -> str:
+        """The label to give it, if one is suggested: by the check, or by all evidence."""
+        return next((one.suggested for one in self.findings if one.suggested), self.evidence.suggested)
+
+    @property
     def weight(self) -> float:
         """How bad the row is, from 0 to 1: its posterior, or the severity of a fault that the posterior does not know
         of. The posterior judges the label too, by more than its finding does."""
@@ -65,8 +70,8 @@ class PoolSuspects:
 
 @dataclass(frozen=True, slots=True)
 class PoolState:
-    """What decides which suspects are still to be shown. ``gone``: numbers of rows that are pruned or kept by the
-    curator; ``active``: those of the active pool, ascending; ``labels``: active rows by output; ``key`` as in
+    """What decides which suspects are still to be shown. ``gone``: numbers of rows that are pruned, kept or
+    relabelled; ``active``: those of the active pool, ascending; ``labels``: active rows by output; ``key`` as in
     `PoolSuspects`."""
 
     gone: frozenset[int]
@@ -111,7 +116,7 @@ def state_key(workspace: Workspace, settings: Settings) -> tuple[object, ...]:
 def pool_state(workspace: Workspace, settings: Settings) -> PoolState:
     """The current state of the workspace."""
     key = state_key(workspace, settings)
-    gone = frozenset((*pruned_rows(workspace).tolist(), *kept_rows(workspace).tolist()))
+    gone = frozenset((*pruned_rows(workspace).tolist(), *settled_rows(workspace).tolist()))
     return PoolState(gone, active_rows(workspace), active_labels(workspace), key)
 
 

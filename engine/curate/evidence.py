@@ -15,6 +15,7 @@ from ..progress import CancelToken, Report, silent
 from ..settings import Settings
 from ..sources.train import sources_voted_out
 from ..store import trials
+from ..store.decisions import settled_rows
 from ..store.demonstrations import active_sources
 from ..store.workspace import Workspace
 from .candidates import PruningEvidence, unsuspected_shares
@@ -40,7 +41,8 @@ def gather(
     if not reliability:
         reliability, ranked_by = unsuspected_shares(rows, sources, suspected), "share of rows that are not suspected"
     known = row_evidence(pool)
-    posterior = {row.row: row.posterior for row in known.rows} if known.kinds else None
+    settled = set(settled_rows(workspace).tolist())
+    posterior = {row.row: row.posterior for row in known.rows if row.row not in settled} if known.kinds else None
     voted_out: tuple[str, ...] = ()
     with suppress(UsageError):  # no trials, or those of fewer queries than folds
         voted_out = sources_voted_out(workspace, settings, report, cancel)

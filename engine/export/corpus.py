@@ -259,10 +259,15 @@ def _manifest(
             """
         ).fetchall()
         content = one(
-            "SELECT sha256(string_agg(hex(hash), '' ORDER BY row)) FROM demonstrations WHERE row IN (FROM chosen)"
+            """
+            SELECT sha256(string_agg(hex(hash) || CASE WHEN r.output <> d.output THEN d.output ELSE '' END, ''
+                                     ORDER BY row))
+              FROM demonstrations d LEFT JOIN outputs_as_read r USING (row) WHERE row IN (FROM chosen)
+            """
         )
         files = con.execute("SELECT path, digest, rows FROM files ORDER BY path").fetchall()
         meta = dict(con.execute("SELECT key, value FROM meta").fetchall())
+    exported_rows = set(_all(chosen).tolist())
     filters = {"split": plan.split, "sources": list(plan.sources), "deduplicate": plan.deduplicate}
     return {
         "schema_version": MANIFEST_VERSION,
@@ -286,6 +291,7 @@ def _manifest(
             | {"targets": list(entry.targets), "decided_at": entry.decided_at.isoformat(timespec="seconds")}
             for entry in reversed(decisions.history(workspace))
         ],
+        "relabelled": [each.as_json() for each in decisions.relabelled(workspace) if each.row in exported_rows],
         "indexed_files": [{"path": path, "digest": digest, "rows": rows} for path, digest, rows in files],
         "workspace": {key: meta[key] for key in sorted(meta) if key in {"schema_version", "encoder", "task"}},
     }

@@ -30,22 +30,22 @@ class ExportReport:
         return {"out": self.out, "manifest": self.manifest, **known}
 
     @classmethod
-    def from_json(cls, data: Any) -> ExportReport:
+    def from_json(cls, told: Any) -> ExportReport:
         """From the output of `as_json`. Raises `ValueError` for anything else."""
-        found = contract.from_json(_ExportJson, data)
-        written = None if found.dry_run else {key: data[key] for key in data if key not in ("out", "manifest")}
+        found = contract.from_json(_Told, told)
+        written = None if found.dry_run else {key: told[key] for key in told if key not in ("out", "manifest")}
         return cls(found.out, found.manifest, found.format, found.counts.exported, written)
 
 
 @dataclass(frozen=True, slots=True)
-class _ExportCounts:
+class _Counts:
     exported: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class _ExportJson:
+class _Told:
     out: str
     manifest: str
     format: str
-    counts: _ExportCounts
+    counts: _Counts
     dry_run: bool = False

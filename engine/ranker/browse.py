@@ -42,7 +42,7 @@ class DemosQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerState:
+class Known:
     """State that does not depend on the query. ``numbers``: every row number is below it."""
 
     pruned: Rows
@@ -56,19 +56,19 @@ class FoundRows:
     follow."""
 
     asked: DemosQuery
-    known: LedgerState
+    known: Known
     rows: Rows
     first: int
     page: Sequence[Listed]
     whole: bool
 
 
-def ledger_state(workspace: Workspace) -> LedgerState:
+def known_now(workspace: Workspace) -> Known:
     """The current state of the workspace."""
-    return LedgerState(pruned_rows(workspace), {s.row: s for s in ledger(workspace)}, row_numbers(workspace))
+    return Known(pruned_rows(workspace), {s.row: s for s in ledger(workspace)}, row_numbers(workspace))
 
 
-def shows_parts(asked: DemosQuery, known: LedgerState) -> bool:
+def in_parts(asked: DemosQuery, known: Known) -> bool:
     """Whether a search takes so long that its first matches should be shown before the others."""
     plain = asked.sort == "row" and not asked.descending and not asked.only
     return bool(asked.filter.search) and plain and known.numbers > 2 * PART
@@ -77,7 +77,7 @@ def shows_parts(asked: DemosQuery, known: LedgerState) -> bool:
 def find_rows(
     workspace: Workspace,
     asked: DemosQuery,
-    known: LedgerState,
+    known: Known,
     before: FoundRows | None,
     top: int,
     stop: Stop,

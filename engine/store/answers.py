@@ -50,12 +50,12 @@ def save(workspace: Workspace, run: int, found: RowAnswers) -> None:
 
 def latest(workspace: Workspace, zero_shot: bool) -> RowAnswers:
     """The latest answer of each row, zero-shot or with shots, with the LLM of the latest such run; empty before the
-    first."""
+    first. Not of rows that were relabelled since."""
     with workspace.read() as con:
         rows = con.execute(
             """
             WITH asked AS (
-                SELECT a.*, r.llm FROM row_answers a JOIN runs r USING (run)
+                SELECT a.*, r.llm FROM row_answers a JOIN runs r USING (run) ANTI JOIN outdated USING (run, row)
                  WHERE (len(a.shown) = 0) = ?
             ), own AS (
                 SELECT * FROM asked WHERE llm = (SELECT llm FROM asked ORDER BY run DESC LIMIT 1)

@@ -1,14 +1,15 @@
 """Decisions of the curator: an append-only list; the latest decision applies, and an undo is a row.
 
 A demonstration is pruned if the latest decision that is not undone, on itself or on its source, is to prune; the view
-``active`` of the schema implements this rule.
+``active`` of the schema implements this rule. Its output is that of the latest decision to relabel it that is not
+undone, or the one of its file; the table ``demonstrations`` holds the result, ``outputs_as_read`` what the file has.
 """
 
 from __future__ import annotations
 
 import difflib
 import getpass
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -22,7 +23,12 @@ from ..errors import UsageError
 from .workspace import Workspace
 
 Action = Literal["prune", "restore", "keep"]
+"""Of `decide`; `relabel` and `undo` are decisions of their own."""
+
 Scope = Literal["source", "demonstration"]
+OUTPUT = "output"
+"""The scope of decisions to relabel; their targets are ids of demonstrations."""
+
 _Append = Callable[[duckdb.DuckDBPyConnection, int], tuple[str, ...]]
 
 
@@ -127,6 +133,81 @@ def prune_together(
     return _apply(workspace, append, "prune", " and ".join(named), dry_run)
 
 
+def relabel(
+    workspace: Workspace,
+    outputs: Mapping[str, str],
+    reason: str | Sequence[str] = "",
+    who: str = "",
+    *,
+    new: bool = False,
+    dry_run: bool = False,
+) -> Change:
+    """Correct the outputs of demonstrations (by id), as one batch; ``reason`` as in `decide`. Rows that have the
+    output already are left out.
+
+    Raises `UsageError` for an id that does not exist, if every row has its output already, for an output that is not
+    among the row's options, and if the answers of the pool are labels, for a label that no row or query uses, unless
+    ``new`` ones are allowed.
+    """
+
+    def append(con: duckdb.DuckDBPyConnection, batch: int) -> tuple[str, ...]:
+        _check_targets(con, "demonstration", list(outputs))
+        changed = _changed(con, outputs)
+        _check_outputs(con, {name: outputs[name] for name in changed}, new)
+        targets = list(changed)
+        reasons = (
+            reason if isinstance(reason, str) else [one for n, one in zip(outputs, reason, strict=True) if n in changed]
+        )
+        seq = _next(con, "seq")
+        _append(con, batch, "relabel", OUTPUT, targets, reasons, who)
+        con.execute(
+            "INSERT INTO new_outputs SELECT ? + generate_subscripts(texts, 1) - 1, unnest(texts)"
+            " FROM (SELECT CAST(? AS VARCHAR[]) AS texts)",
+            [seq, [outputs[name] for name in targets]],
+        )
+        _set_outputs(con, targets)
+        return tuple(targets)
+
+    return _apply(workspace, append, "relabel", OUTPUT, dry_run)
+
+
+@dataclass(frozen=True, slots=True)
+class Relabelled:
+    """A row whose output was corrected: what its file ``has``, and what applies, ``output``."""
+
+    row: int
+    id: str
+    has: str
+    output: str
+
+    def as_json(self) -> dict[str, Any]:
+        """One of ``relabelled`` in the manifest of an export."""
+        return {"id": self.id, "from": self.has, "to": self.output}
+
+
+def relabelled(workspace: Workspace) -> list[Relabelled]:
+    """Rows of the pool whose output differs from that of their file, by row number."""
+    with workspace.read() as con:
+        found = con.execute(
+            """
+            SELECT p.row, p.id, r.output, p.output FROM outputs_as_read r JOIN pool p USING (row)
+             WHERE p.output <> r.output ORDER BY row
+            """
+        ).fetchall()
+    return [Relabelled(*each) for each in found]
+
+
+def as_read(workspace: Workspace, row: int) -> str:
+    """The output that the file of a row has, if another one applies; else empty."""
+    with workspace.read() as con:
+        found = con.execute(
+            "SELECT r.output FROM outputs_as_read r JOIN demonstrations d USING (row)"
+            " WHERE row = ? AND d.output <> r.output",
+            [row],
+        ).fetchone()
+    return str(found[0]) if found else ""
+
+
 def undo(workspace: Workspace, who: str = "", *, dry_run: bool = False) -> Change:
     """Undo the latest batch that is not undone yet; call it again to undo earlier ones. Raises `UsageError` if nothing
     is left to undo."""
@@ -138,6 +219,8 @@ def undo(workspace: Workspace, who: str = "", *, dry_run: bool = False) -> Chang
         if last is None or last[0] is None:
             raise UsageError("no decision left to undo", "icl-curate history")
         _append(con, batch, "undo", "batch", [str(last[0])], "", who)
+        corrected = con.execute("SELECT target FROM decisions WHERE batch = ? AND scope = ?", [last[0], OUTPUT])
+        _set_outputs(con, [target for (target,) in corrected.fetchall()])
         return (str(last[0]),)
 
     return _apply(workspace, append, "undo", "batch", dry_run)
@@ -195,6 +278,12 @@ def kept_rows(workspace: Workspace) -> Int64s:
     return np.asarray(found, np.int64)
 
 
+def settled_rows(workspace: Workspace) -> Int64s:
+    """Numbers of the pool's rows that the curator has judged: kept or relabelled, ascending, (n,)."""
+    corrected = np.array([each.row for each in relabelled(workspace)], np.int64)
+    return np.union1d(kept_rows(workspace), corrected).astype(np.int64)
+
+
 def _apply(workspace: Workspace, append: _Append, action: str, scope: str, dry_run: bool) -> Change:
     change: Change | None = None
     try:
@@ -232,6 +321,88 @@ def _append(
         """,
         [_next(con, "seq"), batch, _now(), who or me(), action, scope, list(targets), reasons],
     )
+
+
+def _set_outputs(con: duckdb.DuckDBPyConnection, targets: Sequence[str]) -> None:
+    """Make the outputs of rows, by id, those that the decisions now say. A row read after a decision, because its file
+    has changed, is not meant by it."""
+    if not targets:
+        return
+    con.execute(
+        """
+        CREATE TEMP TABLE corrected AS
+        SELECT p.row, arg_max(n.output, d.seq) AS output FROM pool p
+          LEFT JOIN (decisions d JOIN new_outputs n USING (seq))
+            ON d.target = p.id AND d.decided_at >= p.indexed_at AND d.batch NOT IN (FROM undone)
+         WHERE p.id IN (SELECT unnest(CAST(? AS VARCHAR[]))) GROUP BY p.row
+        """,
+        [list(targets)],
+    )
+    con.execute(
+        """
+        INSERT INTO outputs_as_read
+        SELECT p.row, p.output, ? FROM pool p JOIN corrected USING (row)
+         WHERE row NOT IN (SELECT row FROM outputs_as_read)
+        """,
+        [_now()],
+    )
+    con.execute("UPDATE outputs_as_read SET changed_at = ? WHERE row IN (SELECT row FROM corrected)", [_now()])
+    con.execute(
+        """
+        UPDATE demonstrations AS d SET output = coalesce(c.output, r.output)
+          FROM corrected c JOIN outputs_as_read r USING (row) WHERE d.row = c.row
+        """
+    )
+    # rows with the same input repeat each other or contradict each other
+    con.execute(
+        r"""
+        UPDATE duplicates AS u SET kind = CASE WHEN EXISTS (
+            SELECT 1 FROM demonstrations a, demonstrations b LEFT JOIN duplicates o ON o.row = b.row
+             WHERE a.row = u.row AND b.row < a.row AND coalesce(o.of, b.row) = u.of AND b.retired_at IS NULL
+               AND a.output = b.output
+               AND lower(regexp_replace(trim(a.input), '\s+', ' ', 'g'))
+                 = lower(regexp_replace(trim(b.input), '\s+', ' ', 'g'))
+        ) THEN 'exact' ELSE 'conflict' END
+         WHERE u.kind <> 'near'
+           AND u.of IN (SELECT coalesce(o.of, c.row) FROM corrected c LEFT JOIN duplicates o USING (row))
+        """
+    )
+    con.execute("DROP TABLE corrected")
+
+
+def _changed(con: duckdb.DuckDBPyConnection, outputs: Mapping[str, str]) -> dict[str, None]:
+    """Ids of the rows that have another output, in the given order."""
+    known = con.execute(
+        "SELECT id, output, options FROM pool WHERE id IN (SELECT unnest(CAST(? AS VARCHAR[])))", [list(outputs)]
+    ).fetchall()
+    same = set()
+    for name, output, options in known:
+        if not outputs[name].strip():
+            raise UsageError(f"the new output of '{name}' is empty", f"icl-curate prune --demo {name}")
+        if options and outputs[name] not in options:
+            raise UsageError(f"'{outputs[name]}' is not an option of '{name}'", f"use one of: {', '.join(options)}")
+        if outputs[name] == output:
+            same.add(name)
+    changed = dict.fromkeys(name for name in outputs if name not in same)
+    if not changed:
+        told = f"the output of '{next(iter(outputs))}' is" if len(outputs) == 1 else "every output is"
+        raise UsageError(f"{told} so already", "icl-curate history")
+    return changed
+
+
+def _check_outputs(con: duckdb.DuckDBPyConnection, outputs: Mapping[str, str], new: bool) -> None:
+    task = con.execute("SELECT value FROM meta WHERE key = 'task'").fetchone()
+    if new or task is None or task[0] != "labels":
+        return
+    labels = [
+        label
+        for (label,) in con.execute("SELECT DISTINCT output FROM demonstrations WHERE retired_at IS NULL").fetchall()
+    ]
+    for output in outputs.values():
+        if output not in labels:
+            near = difflib.get_close_matches(output, labels, 1)
+            hint = f"; did you mean '{near[0]}'?" if near else ""
+            raise UsageError(f"no row or query has the label '{output}'{hint}", "add --new-label to use a new one")
 
 
 def _check_targets(con: duckdb.DuckDBPyConnection, scope: Scope, targets: Sequence[str]) -> None:

@@ -37,7 +37,7 @@ _SEEN = """
         )
     ), seen AS (                      -- a prompt met again, in a later epoch or run, says nothing new
         SELECT query, shown, row, place, before, after, answer_before, answer_after, max(run) AS run
-          FROM ranker_steps SEMI JOIN chosen USING (run)
+          FROM ranker_steps SEMI JOIN chosen USING (run) ANTI JOIN outdated USING (run, row)
          GROUP BY query, shown, row, place, before, after, answer_before, answer_after
     )
 """

@@ -56,8 +56,8 @@ def process(pid: int | None) -> str:
     except OSError:
         return f"PID {pid}"
     ours = [i for i in range(len(words)) if _is_ours(words, i)]
-    command = ["icl-curate", *words[ours[0] + 1 :]] if ours else [Path(words[0]).name]
-    shown = display_line(" ".join(filter(None, command)), SHOWN)
+    told = ["icl-curate", *words[ours[0] + 1 :]] if ours else [Path(words[0]).name]
+    shown = display_line(" ".join(filter(None, told)), SHOWN)
     return f"PID {pid} ({shown})" if shown else f"PID {pid}"
 
 

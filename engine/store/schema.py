@@ -51,8 +51,8 @@ MIGRATIONS: tuple[str, ...] = (
         batch BIGINT NOT NULL,        -- decisions taken together are undone together
         decided_at TIMESTAMP NOT NULL,
         who VARCHAR NOT NULL,
-        action VARCHAR NOT NULL,      -- prune, restore, keep or undo
-        scope VARCHAR NOT NULL,       -- source, demonstration or batch
+        action VARCHAR NOT NULL,      -- prune, restore, keep, relabel or undo
+        scope VARCHAR NOT NULL,       -- source, demonstration, output or batch
         target VARCHAR NOT NULL,
         reason VARCHAR NOT NULL
     );
@@ -93,7 +93,7 @@ MIGRATIONS: tuple[str, ...] = (
         run BIGINT NOT NULL, method VARCHAR NOT NULL, seed BIGINT NOT NULL, row BIGINT NOT NULL,
         demonstrations BIGINT[] NOT NULL,   -- rows, best first
         dropped INTEGER NOT NULL,           -- shots that did not fit the context
-        answer VARCHAR,                     -- NULL: no answer, see failure
+        answer VARCHAR,                     -- NULL: no answer was had, see failure
         failure VARCHAR NOT NULL,
         correct BOOLEAN, f1 DOUBLE,         -- correct: exact match where the question is open
         uncertainty DOUBLE,
@@ -101,7 +101,7 @@ MIGRATIONS: tuple[str, ...] = (
     );
     CREATE VIEW undone AS SELECT CAST(target AS BIGINT) AS batch FROM decisions WHERE action = 'undo';
     CREATE VIEW pool AS SELECT * FROM demonstrations WHERE split = 'pool' AND retired_at IS NULL;
-    -- A row is pruned if the latest decision on it or on its source, leaving out undone ones, is to prune.
+    -- The last word wins: a row is pruned when the latest decision not undone, on the row or on its source, says so.
     CREATE VIEW pruned AS
         WITH said AS (
             SELECT p.row, d.seq, d.action FROM pool p JOIN decisions d ON d.scope = 'source' AND d.target = p.source
@@ -170,7 +170,7 @@ MIGRATIONS: tuple[str, ...] = (
         query BIGINT,                 -- its row; NULL for a query that is not indexed
         input VARCHAR NOT NULL,
         over VARCHAR NOT NULL,        -- documents or demonstrations
-        final INTEGER,                -- round of the final answer; NULL: no answer
+        final INTEGER,                -- round of the final answer; NULL: no answer was had
         failure VARCHAR NOT NULL
     );
     CREATE TABLE calibration_documents (
@@ -182,7 +182,7 @@ MIGRATIONS: tuple[str, ...] = (
         text VARCHAR NOT NULL,        -- as it was shown
         relevant BOOLEAN,             -- where that is known
         prompt VARCHAR NOT NULL,      -- JSON messages: the query with this document alone
-        answer VARCHAR,               -- NULL: none
+        answer VARCHAR,               -- NULL: none was had
         uncertainty DOUBLE,
         score DOUBLE                  -- 0 … 100 within the query
     );
@@ -238,6 +238,20 @@ MIGRATIONS: tuple[str, ...] = (
         correct BOOLEAN NOT NULL,     -- is it what the row's own output says
         score DOUBLE                  -- of the row's own output by the LLM, higher is better; NULL: not known
     );
+    """,
+    # version 9: corrected outputs; demonstrations.output is the one that applies
+    """
+    CREATE TABLE new_outputs (
+        seq BIGINT NOT NULL,          -- of the decision to relabel
+        output VARCHAR NOT NULL
+    );
+    CREATE TABLE outputs_as_read (    -- rows whose output a decision has ever changed
+        row BIGINT NOT NULL,
+        output VARCHAR NOT NULL,      -- as the file has it
+        changed_at TIMESTAMP NOT NULL -- latest change
+    );
+    -- What a run learnt about a row is about an output that the row no longer has.
+    CREATE VIEW outdated AS SELECT r.run, o.row FROM runs r JOIN outputs_as_read o ON o.changed_at > r.started_at;
     """,
 )
 

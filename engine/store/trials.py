@@ -61,13 +61,15 @@ def save(workspace: Workspace, trials: Trials, scores: Mapping[str, Mapping[str,
 
 
 def latest(workspace: Workspace) -> Trials | None:
-    """Trials of the latest finished run, None before the first."""
+    """Trials of the latest finished run, None before the first; without those of rows that were relabelled since."""
     with workspace.read() as con:
         run = _latest_run(con)
         if run is None:
             return None
         found = con.execute(
-            "SELECT query, row, source, answer, correct FROM source_trials WHERE run = ? ORDER BY place", [run]
+            "SELECT query, row, source, answer, correct FROM source_trials ANTI JOIN outdated USING (run, row)"
+            " WHERE run = ? ORDER BY place",
+            [run],
         ).fetchnumpy()
     return Trials(
         run,

@@ -39,6 +39,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "index --dry-run": ("index", "--dry-run"),
     "check": ("check",),
     "check --accept": ("check", "--accept", "duplicate", "--dry-run"),
+    "check --relabel": ("check", "--relabel", "--dry-run"),
+    "relabel": ("relabel", "ar-0001", "device_offline"),
     "sources, untrained": ("sources",),
     "evaluate --dry-run": ("evaluate", "--dry-run"),
     "train all --dry-run": ("train", "all", "--dry-run"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from icl_curate.engine.checks.suspects import find_suspects
 from icl_curate.engine.progress import CancelToken, Event, Report
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.store.browse import pruned_rows
-from icl_curate.engine.store.decisions import decide, history, kept_rows
+from icl_curate.engine.store.decisions import decide, history, kept_rows, relabelled
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
+from icl_curate.tui.dialogs.choose import Choose
 from icl_curate.tui.dialogs.confirm import Confirm
 from icl_curate.tui.dialogs.help import Help
 from icl_curate.tui.tabs.demos import suspects as model_module
@@ -101,6 +103,51 @@ def test_many_suspects_are_accepted_after_a_question_each_with_its_own_reason(
     with made.read() as con:
         reasons = {reason for (reason,) in con.execute("SELECT reason FROM decisions").fetchall()}
     assert len(reasons) == len(SUSPECTS)
+
+
+def test_a_suspect_is_relabelled_by_choice_and_several_as_suggested(
+    faulty: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Workspace.open(faulty)
+    given = {"e1": "b", "m1": "a", "c1": "a", "d2": "a", "c3": "b", "r1": "rare"}
+
+    def suggesting(*given: Any, **more: Any) -> Any:
+        found = find_suspects(*given, **more)
+        rows = [
+            replace(one, evidence=replace(one.evidence, suggested="b" if one.evidence.output == "a" else ""))
+            for one in found.rows
+        ]
+        return replace(found, rows=tuple(rows))
+
+    monkeypatch.setattr(model_module, "find_suspects", suggesting)
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        part = await opened(app, pilot)
+        at = ids(part).index("c1")
+        await pilot.press("g", *["j"] * at, "e")
+        await until(pilot, lambda: isinstance(app.screen, Choose))
+        assert "Correct label of c1" in text_of(app)
+        assert "suggested" in text_of(app)
+        await pilot.press(*"rar", "enter")
+        await until(pilot, lambda: "c1" not in ids(part))
+        assert {each.id: each.output for each in relabelled(made)} == {"c1": "rare"}
+        assert history(made)[0].reason == "in review: conflict"
+        await settled(pilot)
+        await pilot.press("u")
+        await until(pilot, lambda: "c1" in ids(part))
+        await settled(pilot)
+        await pilot.press("a", "e")
+        await until(pilot, lambda: isinstance(app.screen, Choose))
+        assert "the label suggested for each" in text_of(app) and "3 of 6" in text_of(app)
+        await pilot.press("enter")
+        await until(pilot, lambda: sorted(ids(part)) == ["c3", "e1", "r1"])
+        await pilot.press("e", "escape")
+        await settled(pilot)
+
+    session(faulty, script, (120, 40))
+    assert {each.id: (each.has, each.output) for each in relabelled(made)} == {
+        name: ("a", "b") for name, output in given.items() if output == "a"
+    }
 
 
 def test_labels_that_would_vanish_are_marked(faulty: Path) -> None:

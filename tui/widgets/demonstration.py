@@ -11,7 +11,7 @@ from ...engine.pool.display import display_line, display_text
 from ...engine.pool.records import Demonstration
 from ...engine.ranker.ledger import LedgerEntry, flips_of
 from ...engine.store.browse import first_of_group
-from ...engine.store.decisions import Entry, latest_decision
+from ...engine.store.decisions import Entry, as_read, latest_decision
 from ...engine.store.demonstrations import fetch
 from ...engine.store.ledger import Flip
 from ...engine.store.workspace import Workspace
@@ -32,6 +32,8 @@ class RowDetails:
     repeats: str
     entry: LedgerEntry | None
     flips: Sequence[Flip]
+    as_read: str = ""
+    """The output that its file has, if it was relabelled."""
 
 
 def read_details(workspace: Workspace, row: int, entry: LedgerEntry | None) -> RowDetails | None:
@@ -46,30 +48,33 @@ def read_details(workspace: Workspace, row: int, entry: LedgerEntry | None) -> R
         fetch(workspace, [first])[0].id if first != row else "",
         entry,
         flips_of(workspace, row) if entry else (),
+        as_read(workspace, row),
     )
 
 
 def in_full(seen: RowDetails) -> Text:
     """Everything known about the row, formatted for reading."""
     d = seen.demonstration
-    text = Text.assemble((display_line(d.id, 60), "title"), ("  from ", "muted"), display_line(d.source, 60))
+    told = Text.assemble((display_line(d.id, 60), "title"), ("  from ", "muted"), display_line(d.source, 60))
     if seen.decision is not None:
-        text.append_text(_decision(seen.decision))
+        told.append_text(_decision(seen.decision))
     if seen.repeats:
-        text.append("\nrepeats ", "warn").append(display_line(seen.repeats, 60))
-    _field(text, "input", d.input)
-    _field(text, "output", d.output)
+        told.append("\nrepeats ", "warn").append(display_line(seen.repeats, 60))
+    _field(told, "input", d.input)
+    _field(told, "output", d.output)
+    if seen.as_read:
+        _field(told, "output in its file", seen.as_read)
     if d.options:
-        _field(text, "options", "\n".join(d.options))
+        _field(told, "options", "\n".join(d.options))
     if d.answers:
-        _field(text, "further answers", "\n".join(d.answers))
+        _field(told, "further answers", "\n".join(d.answers))
     if d.context:
-        _field(text, "context", d.context)
+        _field(told, "context", d.context)
     if d.metadata:
-        _field(text, "metadata", "\n".join(f"{name}: {value}" for name, value in d.metadata.items()))
+        _field(told, "metadata", "\n".join(f"{name}: {value}" for name, value in d.metadata.items()))
     if seen.entry is not None:
-        _ledger(text, seen.entry, seen.flips)
-    return text
+        _ledger(told, seen.entry, seen.flips)
+    return told
 
 
 def _decision(entry: Entry) -> Text:
@@ -82,28 +87,28 @@ def _decision(entry: Entry) -> Text:
     )  # fmt: skip
 
 
-def _field(text: Text, name: str, value: str) -> None:
-    text.append(f"\n\n{name}\n", "primary")
-    text.append(display_text(value[:MOST]))
+def _field(told: Text, name: str, value: str) -> None:
+    told.append(f"\n\n{name}\n", "primary")
+    told.append(display_text(value[:MOST]))
     if len(value) > MOST:
-        text.append(f"\n… {len(value) - MOST:,} more characters", "warn")
+        told.append(f"\n… {len(value) - MOST:,} more characters", "warn")
 
 
-def _ledger(text: Text, s: LedgerEntry, flips: Sequence[Flip]) -> None:
-    text.append("\n\nledger\n", "primary")
+def _ledger(told: Text, s: LedgerEntry, flips: Sequence[Flip]) -> None:
+    told.append("\n\nledger\n", "primary")
     style = "bad" if s.high < 0 else "good" if s.low > 0 else ""
-    text.append(f"{s.estimate:+.3f}", style)
-    text.append(f"  (95 %: {s.low:+.3f} to {s.high:+.3f})", "muted")
-    text.append(f"\nshown {s.shown:,} times, ")
-    text.append(f"helped {s.helped:,}", "good" if s.helped else "")
-    text.append(", ")
-    text.append(f"hurt {s.hurt:,}", "bad" if s.hurt else "")
+    told.append(f"{s.estimate:+.3f}", style)
+    told.append(f"  (95 %: {s.low:+.3f} to {s.high:+.3f})", "muted")
+    told.append(f"\nshown {s.shown:,} times, ")
+    told.append(f"helped {s.helped:,}", "good" if s.helped else "")
+    told.append(", ")
+    told.append(f"hurt {s.hurt:,}", "bad" if s.hurt else "")
     for flip in flips[:MOST_FLIPS]:
-        text.append("\n\n")
-        text.append("▲ " if flip.helped else "▼ ", "good" if flip.helped else "bad")
-        text.append(display_line(flip.query_input, 300))
-        text.append(f"\n  {display_line(flip.answer_before, 80)} → ", "muted")
-        text.append(display_line(flip.answer_after, 80), "good" if flip.helped else "bad")
-        text.append(f"   {len(flip.shown)} shots, run {flip.run}", "muted")
+        told.append("\n\n")
+        told.append("▲ " if flip.helped else "▼ ", "good" if flip.helped else "bad")
+        told.append(display_line(flip.query_input, 300))
+        told.append(f"\n  {display_line(flip.answer_before, 80)} → ", "muted")
+        told.append(display_line(flip.answer_after, 80), "good" if flip.helped else "bad")
+        told.append(f"   {len(flip.shown)} shots, run {flip.run}", "muted")
     if len(flips) > MOST_FLIPS:
-        text.append(f"\n\nand {len(flips) - MOST_FLIPS:,} more flips", "muted")
+        told.append(f"\n\nand {len(flips) - MOST_FLIPS:,} more flips", "muted")

@@ -14,7 +14,7 @@ class Detail(Reader):
 
     TITLE = "Demonstration"
 
-    def show_row(self, seen: RowDetails | None, first: RenderableType | None = None) -> None:
+    def tell(self, seen: RowDetails | None, first: RenderableType | None = None) -> None:
         """Show the demonstration, after what is to be read ``first``."""
-        text = in_full(seen) if seen else Text()
-        self.read(text if first is None else Group(first, "", text))
+        told = in_full(seen) if seen else Text()
+        self.read(told if first is None else Group(first, "", told))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -124,6 +124,31 @@ class SuspectsModel:
     def targets(self, line: int) -> list[Suspect]:
         """The suspects of a decision: the marked ones, or that in this line."""
         return self.marked() or self.shown[line : line + 1]
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """New outputs, by id, as one option to choose: its name and a note."""
+
+    name: str
+    note: str
+    outputs: Mapping[str, str]
+
+
+def corrections(targets: Sequence[Suspect], labels: Mapping[str, int]) -> list[Correction]:
+    """The corrections of the targets that can be chosen: what is suggested for each, then every label, with the number
+    of its active rows."""
+    suggested = {one.id: one.suggested for one in targets if one.suggested}
+    first = []
+    if len(targets) == 1 and suggested:
+        first = [Correction(targets[0].suggested, "suggested", suggested)]
+    elif suggested:
+        first = [Correction("the label suggested for each", f"{len(suggested):,} of {len(targets):,}", suggested)]
+    others = [
+        Correction(label, f"{count:,}", {one.id: label for one in targets if one.evidence.output != label})
+        for label, count in labels.items()
+    ]
+    return first + [each for each in others if each.outputs and each.outputs not in [one.outputs for one in first]]
 
 
 def reasons(verb: Verb, targets: Sequence[Suspect]) -> list[str]:

@@ -29,7 +29,7 @@ from ...widgets.detail import Detail
 from ...widgets.table import MOST_KEPT, LineTable
 from ...workers import BackgroundWork, later
 from .rows import LABELS, SUSPECTS, evidence_table, label_line, suspect_line, suspects_line
-from .suspects import Check, SuspectsModel, reasons
+from .suspects import Check, SuspectsModel, corrections, reasons
 
 PAGE = 180
 """Lines drawn again at once after a decision: three tall screens."""
@@ -49,6 +49,13 @@ class SuspectsList(Part, BackgroundWork):
         Action("suspects.mark_all", "a", "Mark all", "Mark all suspects shown, or none", footer=False),
         Action("suspects.prune", "x", "Prune", "Accept: prune the marked suspects, or this one", "icl-curate check"),
         Action("suspects.keep", "r", "Keep", "Reject: keep the marked suspects, or this one, for good"),
+        Action(
+            "suspects.relabel",
+            "e",
+            "Relabel",
+            "Correct the label of the marked suspects, or of this one",
+            "icl-curate relabel",
+        ),
         Action("suspects.kind", "f", "Kind", "Show suspects of one kind", "icl-curate check --kind KIND"),
         Action("suspects.labels", "l", "Labels", "Show what would be left of each label, or the evidence"),
         Action("suspects.read", "enter", "Read", "Read the evidence and the whole demonstration", footer=False),
@@ -144,7 +151,7 @@ class SuspectsList(Part, BackgroundWork):
     def on_suspects_list_progressed(self, message: Progressed) -> None:
         if message.check is self.model.check:
             self.model.progress = message.event
-            self._show_status()
+            self._tell()
 
     def failed(self, kind: str, error: CurateError) -> None:
         if kind not in {"pool-state", "check"}:
@@ -167,10 +174,10 @@ class SuspectsList(Part, BackgroundWork):
         known = takewhile(lambda one: one.row in self._listed, model.shown[first : first + PAGE])
         table.put(first, [suspect_line(self._listed[one.row], one) for one in known])
         self.labels.fill([label_line(count) for count in model.labels()])
-        self._show_status()
+        self._tell()
         self._look_soon()
 
-    def _show_status(self) -> None:
+    def _tell(self) -> None:
         self.query_one("#suspected", Static).update(suspects_line(self.model))
 
     @on(LineTable.Wanted, "#suspect-table")
@@ -204,7 +211,7 @@ class SuspectsList(Part, BackgroundWork):
     def _looked(self, seen: RowDetails | None) -> None:
         one = self.model.at(self.table.cursor)
         self.model.seen = seen
-        self.query_one(Detail).show_row(seen, evidence_table(one) if one and seen else None)
+        self.query_one(Detail).tell(seen, evidence_table(one) if one and seen else None)
 
     # Actions.
 
@@ -257,7 +264,7 @@ class SuspectsList(Part, BackgroundWork):
 
     def _show_marks(self) -> None:
         self.table.redraw()
-        self._show_status()
+        self._tell()
 
     def action_prune(self) -> None:
         self._decide("prune")
@@ -265,13 +272,31 @@ class SuspectsList(Part, BackgroundWork):
     def action_keep(self) -> None:
         self._decide("keep")
 
+    def action_relabel(self) -> None:
+        targets, state = self.model.targets(self.table.cursor), self.model.pool_state
+        if not targets or state is None:
+            return
+        options = corrections(targets, state.labels)
+        if not options:
+            self.app.notify("the answers of this pool are not labels: icl-curate relabel ID OUTPUT", markup=False)
+            return
+        by_id = {one.id: one for one in targets}
+
+        def taken(at: int | None) -> None:
+            if at is not None:
+                outputs = options[at].outputs
+                self.review.relabel(outputs, [f"in review: {', '.join(by_id[n].kinds)}" for n in outputs], self._clear)
+
+        name = targets[0].id if len(targets) == 1 else f"{len(targets):,} demonstrations"
+        self.app.push_screen(Choose(f"Correct label of {name}", [(o.name, o.note) for o in options]), taken)
+
     def _decide(self, verb: Verb) -> None:
         targets = self.model.targets(self.table.cursor)
         if not targets:
             return
 
-        def clear() -> None:
-            self.model.marks.clear()
-            self._show_marks()
+        self.review.decide(verb, "demonstration", [one.id for one in targets], reasons(verb, targets), self._clear)
 
-        self.review.decide(verb, "demonstration", [one.id for one in targets], reasons(verb, targets), clear)
+    def _clear(self) -> None:
+        self.model.marks.clear()
+        self._show_marks()

@@ -1,0 +1,34 @@
+"""Corrected outputs from a file: a row for each demonstration, with its id and its new output."""
+
+from __future__ import annotations
+
+from ..errors import UsageError
+from .readers import Bad, opened, records
+from .rows import NAMES
+
+_SHAPE = 'give each row an id and an output, such as {"id": "a-17", "output": "refund"}'
+
+
+def read_corrections(path: str) -> dict[str, str]:
+    """New outputs by id, from any format that `index` reads. Raises `UsageError` with the line of the first row that
+    has no id or no output, or contradicts an earlier one."""
+    found: dict[str, str] = {}
+    with opened(path) as stream:
+        for line, record in records(path, stream):
+            if isinstance(record, Bad):
+                raise UsageError(f"{path}, line {line}: {record.reason}", _SHAPE)
+            fields = {str(name).strip().lower().replace(" ", "_").replace("-", "_"): v for name, v in record.items()}
+            name, output = (_first(fields, NAMES[field]) for field in ("id", "output"))
+            if name is None or output is None:
+                raise UsageError(f"{path}, line {line}: no {'id' if name is None else 'output'}", _SHAPE)
+            if found.setdefault(name, output) != output:
+                raise UsageError(f"{path}, line {line}: a second output for '{name}'", "keep one of them")
+    return found
+
+
+def _first(fields: dict[str, object], names: tuple[str, ...]) -> str | None:
+    for name in names:
+        value = fields.get(name)
+        if value is not None and str(value).strip():
+            return str(value)
+    return None

@@ -1,0 +1,263 @@
+"""Corrected outputs: what applies, what undo brings back, what earlier evidence is worth, and what leaves the tool."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from factories.commands import Run
+from factories.suspects_world import FAULTY, SOUND, make_pool
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from icl_curate.engine.checks.active import ActivePool
+from icl_curate.engine.checks.check import check_pool
+from icl_curate.engine.errors import UsageError
+from icl_curate.engine.index.build import IndexPlan, index_pool
+from icl_curate.engine.settings import Settings
+from icl_curate.engine.store import answers, ledger, runs, trials
+from icl_curate.engine.store.answers import RowAnswers
+from icl_curate.engine.store.decisions import as_read, decide, history, relabel, relabelled, settled_rows, undo
+from icl_curate.engine.store.demonstrations import active_labels, active_rows, fetch, task_of, workspace_fingerprint
+from icl_curate.engine.store.workspace import Workspace
+
+FILE = {row["id"]: row["output"] for row in (*SOUND, *FAULTY)}
+NAMES = ["f0", "f1", "c1", "d2"]
+
+
+def _outputs(workspace: Workspace) -> dict[str, str]:
+    return {row.id: row.output for row in fetch(workspace, active_rows(workspace))}
+
+
+def _kinds(workspace: Workspace) -> dict[str, str]:
+    with workspace.read() as con:
+        return dict(con.execute("SELECT id, kind FROM duplicates JOIN pool USING (row)").fetchall())
+
+
+def test_a_corrected_output_applies_everywhere_and_undo_brings_the_files_back(tmp_path: Path) -> None:
+    workspace = make_pool(tmp_path / "w")
+    before = workspace_fingerprint(workspace)
+    change = relabel(workspace, {"f0": "b", "r1": "a"}, ["looked up", "rare"], "ada")
+    assert (change.action, change.targets, change.active_after) == ("relabel", ("f0", "r1"), len(FILE))
+    assert _outputs(workspace) == FILE | {"f0": "b", "r1": "a"} and workspace_fingerprint(workspace) != before
+    assert task_of(workspace).labels == ("a", "b") and "rare" not in active_labels(workspace)
+    assert [each.as_json() for each in relabelled(workspace)] == [
+        {"id": "f0", "from": "a", "to": "b"},
+        {"id": "r1", "from": "rare", "to": "a"},
+    ]
+    assert as_read(workspace, relabelled(workspace)[0].row) == "a" and not as_read(workspace, 1)
+    entry = history(workspace)[0]
+    assert (entry.action, entry.scope, entry.who, entry.targets) == ("relabel", "output", "ada", ("f0", "r1"))
+    undo(workspace)
+    assert _outputs(workspace) == FILE and not relabelled(workspace) and "rare" in active_labels(workspace)
+
+
+STEP = st.one_of(
+    st.dictionaries(st.sampled_from(NAMES), st.sampled_from(["a", "b", "rare"]), min_size=1), st.just("undo")
+)
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(STEP, max_size=6))
+def test_the_latest_correction_that_is_not_undone_applies(
+    steps: list[dict[str, str] | str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    workspace = make_pool(tmp_path_factory.mktemp("w") / "w")
+    states = [dict(FILE)]
+    for step in steps:
+        if isinstance(step, str):
+            if len(states) > 1:
+                states.pop()
+                undo(workspace)
+            continue
+        after = states[-1] | step
+        if after == states[-1]:
+            with pytest.raises(UsageError, match="already"):
+                relabel(workspace, step)
+            continue
+        relabel(workspace, step)
+        states.append(after)
+        assert _outputs(workspace) == after
+    assert _outputs(workspace) == states[-1]
+    assert {each.id: each.has for each in relabelled(workspace)} == {
+        name: FILE[name] for name, output in states[-1].items() if output != FILE[name]
+    }
+
+
+def test_a_dry_run_changes_nothing_and_pruning_and_correcting_do_not_touch_each_other(tmp_path: Path) -> None:
+    workspace = make_pool(tmp_path / "w")
+    decide(workspace, "prune", "demonstration", ["f0"])
+    assert relabel(workspace, {"f0": "b"}, dry_run=True).dry_run and not relabelled(workspace)
+    relabel(workspace, {"f0": "b"})
+    assert "f0" not in _outputs(workspace)
+    undo(workspace)
+    undo(workspace)
+    assert _outputs(workspace) == FILE
+
+
+def test_what_cannot_be_meant_is_refused(tmp_path: Path) -> None:
+    workspace = make_pool(tmp_path / "w")
+    for outputs, told in (
+        ({"nobody": "a"}, "no demonstration with id 'nobody'"),
+        ({"f0": "a"}, "the output of 'f0' is so already"),
+        ({"f0": "rar"}, "no row or query has the label 'rar'; did you mean 'rare'"),
+        ({"f0": " "}, "the new output of 'f0' is empty"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            relabel(workspace, outputs)
+    assert not history(workspace)
+    relabel(workspace, {"f0": "new one", "f1": "b"}, new=True)
+    assert _outputs(workspace)["f0"] == "new one" and history(workspace)[0].targets == ("f0",)
+
+
+def test_an_output_must_be_an_option_of_its_row(tmp_path: Path) -> None:
+    path = tmp_path / "options.jsonl"
+    rows = [{"id": f"o{i}", "input": f"which {i}", "output": "x", "options": ["x", "y"]} for i in range(4)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    workspace = Workspace.create(tmp_path / "w")
+    index_pool(workspace, IndexPlan((str(path),)))
+    with pytest.raises(UsageError, match="'z' is not an option of 'o1'"):
+        relabel(workspace, {"o1": "z"})
+    relabel(workspace, {"o1": "y"})
+    assert _outputs(workspace)["o1"] == "y"
+
+
+def test_rows_that_agree_after_a_correction_repeat_each_other(tmp_path: Path) -> None:
+    workspace = make_pool(tmp_path / "w")
+    assert _kinds(workspace) == {"d2": "exact", "c2": "conflict", "c3": "exact"}
+    relabel(workspace, {"c1": "b"})
+    assert _kinds(workspace) == {"d2": "exact", "c2": "exact", "c3": "exact"}
+    relabel(workspace, {"d2": "b"})
+    assert _kinds(workspace)["d2"] == "conflict"
+    kinds = _kinds(workspace)
+    index_pool(workspace, IndexPlan((str(tmp_path / "faulty.jsonl"),), near_duplicate=0.8))
+    assert _kinds(workspace) == kinds, "the index says the same"
+    undo(workspace)
+    undo(workspace)
+    assert _kinds(workspace) == {"d2": "exact", "c2": "conflict", "c3": "exact"}
+
+
+def test_indexing_again_keeps_a_correction_until_the_file_itself_says_something_else(tmp_path: Path) -> None:
+    workspace = make_pool(tmp_path / "w")
+    relabel(workspace, {"f0": "b", "f2": "b"})
+    path = tmp_path / "faulty.jsonl"
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows[:2] + rows[3:]), encoding="utf-8")
+    index_pool(workspace, IndexPlan((str(path),)))
+    assert _outputs(workspace)["f0"] == "b" and "f2" not in _outputs(workspace)
+    rows[0]["output"] = "rare"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    index_pool(workspace, IndexPlan((str(path),)))
+    found = _outputs(workspace)
+    assert (found["f0"], found["f2"]) == ("rare", "b"), "a row that comes back is as it was"
+    relabel(workspace, {"f0": "a"})
+    undo(workspace)
+    assert _outputs(workspace)["f0"] == "rare", "a correction of the row before says nothing about this one"
+
+
+def test_evidence_from_before_a_correction_is_not_counted(tmp_path: Path) -> None:
+    workspace = make_pool(tmp_path / "w")
+    rows = {row.id: row.row for row in fetch(workspace, active_rows(workspace))}
+    pair = [rows["f0"], rows["f1"]]
+    with runs.recorded(workspace, trials.KIND, "llm", {}) as record:
+        found = trials.Trials(
+            record.run, np.array([99, 99]), np.array(pair), ["s", "s"], ["a", "b"], np.array([0, 1]) > 0
+        )
+        trials.save(workspace, found, {"reliability": {"s": 0.5}})
+        answered = RowAnswers(np.array(pair), ["a", "b"], np.array([True, True]), np.full(2, np.nan), [[], []])
+        answers.save(workspace, record.run, answered)
+    step = {"batch": 0, "query": 99, "place": 1, "score": 0.5, "before": True, "after": False}
+    with runs.recorded(workspace, "train-ranker", "llm", {}) as record:
+        steps = [
+            {"run": record.run, "row": row, "shown": [row], "answer_before": "a", "answer_after": "b", **step}
+            for row in pair
+        ]
+        with workspace.write() as con:
+            for each in steps:
+                columns = ", ".join(each)
+                con.execute(
+                    f"INSERT INTO ranker_steps ({columns}) VALUES ({', '.join('?' * len(each))})", [*each.values()]
+                )
+    relabel(workspace, {"f0": "b"})
+    left = trials.latest(workspace)
+    assert left is not None and left.rows.tolist() == [rows["f1"]]
+    assert answers.latest(workspace, zero_shot=True).rows.tolist() == [rows["f1"]]
+    assert [each.id for each in ledger.effects(workspace)] == ["f1"]
+    with runs.recorded(workspace, trials.KIND, "llm", {}) as record:
+        trials.save(workspace, replace(found, run=record.run), {"reliability": {"s": 0.5}})
+    again = trials.latest(workspace)
+    assert again is not None and again.rows.tolist() == pair, "what is asked later is about the new output"
+
+
+def test_a_corrected_row_is_settled_and_check_leaves_its_label_alone(tmp_path: Path) -> None:
+    workspace = make_pool(tmp_path / "w")
+    relabel(workspace, {"c2": "a"})
+    decide(workspace, "keep", "demonstration", ["m1"])
+    rows = {row.id: row.row for row in fetch(workspace, active_rows(workspace))}
+    assert settled_rows(workspace).tolist() == sorted([rows["c2"], rows["m1"]])
+    pool = ActivePool(workspace, Settings())
+    found = check_pool(pool, ["conflict", "duplicate", "mojibake"])
+    assert {(one.id, one.kind) for one in found.rows} == {("c2", "duplicate"), ("c3", "conflict"), ("d2", "duplicate")}
+    assert {one.id for one in check_pool(pool, ["mojibake"], also_kept=True).rows} == {"m1"}
+
+
+def test_the_command_corrects_one_row_or_a_file_and_exports_say_so(support: Path, tmp_path: Path, run: Run) -> None:
+    place = ("-w", str(support))
+    assert run("relabel", "hd-0001", "refund_reques", *place).code == 2
+    done = run("relabel", "ar-0043", "pause_subscription", "--reason", "old scheme", "--json", *place)
+    assert done.code == 0 and json.loads(done.out)["targets"] == ["ar-0043"]
+    path = tmp_path / "mended.csv"
+    path.write_text("id,label\nar-0055,delivery_address_change\nar-0043,pause_subscription\n", encoding="utf-8")
+    told = run("relabel", "--from", str(path), *place)
+    assert told.code == 0 and "relabel ar-0055: leaves 1,200 active" in told.out
+    out = tmp_path / "out.jsonl"
+    assert run("export", str(out), *place).code == 0
+    exported = {row["id"]: row["output"] for row in map(json.loads, out.read_text(encoding="utf-8").splitlines())}
+    assert exported["ar-0043"] == "pause_subscription" and exported["ar-0055"] == "delivery_address_change"
+    manifest = json.loads(Path(f"{out}.manifest.json").read_text(encoding="utf-8"))
+    assert [each["id"] for each in manifest["relabelled"]] == ["ar-0043", "ar-0055"]
+    assert manifest["relabelled"][0]["from"] == "club_membership"
+    before = manifest["content_hash"]
+    for _ in range(2):
+        assert run("prune", "--undo", *place).code == 0
+    assert run("export", str(out), "--force", *place).code == 0
+    again = json.loads(Path(f"{out}.manifest.json").read_text(encoding="utf-8"))
+    assert again["content_hash"] != before and again["relabelled"] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("id,label\nar-0043,\n", "line 2: no output"),
+        ("id,label\n,refund_request\n", "line 2: no id"),
+        ("id,label\nar-0043,a\nar-0043,b\n", "line 3: a second output"),
+    ],
+)
+def test_a_file_of_corrections_is_refused_by_its_first_bad_line(
+    text: str, told: str, support: Path, tmp_path: Path, run: Run
+) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_text(text, encoding="utf-8")
+    failed = run("relabel", "--from", str(path), "-w", str(support))
+    assert failed.code == 2 and told in failed.err
+    assert not history(Workspace.open(support))
+
+
+def test_check_relabels_what_is_likely_and_suggestions_are_right(support: Path, run: Run) -> None:
+    from factories.truth import true_outputs
+
+    done = run("check", "--relabel", "--json", "-w", str(support))
+    assert done.code == 0
+    told = json.loads(done.out)
+    suggested = {
+        one["id"]: one["suggestion"].removeprefix("relabel: ")
+        for one in told["rows"]
+        if one["kind"] == "label" and one["numbers"]["suggested"] >= 0.5
+    }
+    assert told["relabelled"] == suggested and told["pruned"] == [] and told["active_after"] == 1200
+    right = [true_outputs()[name] == output for name, output in suggested.items()]
+    assert len(right) > 150 and np.mean(right) > 0.9
+    assert {each.id: each.output for each in relabelled(Workspace.open(support))} == suggested
+    assert run("check", "--relabel", "--accept", "label", "-w", str(support)).code == 2
