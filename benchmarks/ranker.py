@@ -68,7 +68,7 @@ def _report(method: str, seed: int, trained: RankerRun) -> int:
     metrics = trained.metrics
     own = (metrics.seconds - metrics.seconds_asking) / trained.usage.calls * 1000
     epoch = sum(batch.shots for batch in metrics.batches if batch.epoch == 0)
-    held_out = " ".join(f"{judged.judged.accuracy:.3f}" for judged in metrics.epochs)
+    held_out = " ".join(f"{judged.measured.accuracy:.3f}" for judged in metrics.epochs)
     print(
         f"{method} seed {seed}: {trained.usage.calls} prompts ({trained.usage.cached_calls} cached), "
         f"{metrics.shots} shots, first epoch {epoch}; held out {held_out}, kept epoch {metrics.best.epoch}; "

@@ -192,7 +192,7 @@ def test_a_probe_that_is_told_to_wait_long_says_so_at_once(tmp_path: Path) -> No
 
 
 def test_a_wait_that_is_worth_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retries, "WORTH_SAYING", 0.2)
+    monkeypatch.setattr(retries, "LONG_PAUSE", 0.2)
     notes: list[str] = []
 
     def fault(server: Server, call: Call, seen: int) -> Any:
