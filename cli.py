@@ -32,11 +32,11 @@ from .commands.llm import llm_check, llm_record, llm_trust
 from .commands.pool import demos, index, sources, status
 from .commands.preview import preview
 from .commands.review import review
-from .commands.shared import state, tell_waiting
+from .commands.shared import show_waiting, state
 from .commands.topics import topics
 from .commands.train import train_all, train_ranker, train_rows, train_sources, train_topics
 from .engine.errors import Cancelled, CurateError
-from .render.terminal import complain, end, guard, narrate, say
+from .render.terminal import end, guard, narrate, print_error, say
 
 TRACEBACK = "ICL_CURATE_TRACEBACK"
 
@@ -110,7 +110,7 @@ def _root(
     from .engine.store import locks
 
     state.quiet = quiet
-    locks.on_wait = tell_waiting
+    locks.on_wait = show_waiting
     if no_color:
         os.environ["NO_COLOR"] = "1"
 
@@ -140,7 +140,7 @@ def _run() -> NoReturn:
                 narrate(format_exc())
             what, code = f"unexpected: {type(error).__name__}: {error}", 1
             fix = f"run it with {TRACEBACK}=1 and report the traceback"
-    complain(what, fix, code, as_json)
+    print_error(what, fix, code, as_json)
     sys.exit(code)
 
 

@@ -71,9 +71,9 @@ def prune(
     if sum(map(bool, (source, demo, tune, below is not None, misleading, suspects, undo))) > 1:
         raise UsageError("choose one way of pruning at a time", "icl-curate prune --help")
     if undo:
-        from ..engine.store.decisions import undo as take_back
+        from ..engine.store.decisions import undo as undo_latest
 
-        _show_change(take_back(open_workspace(workspace), dry_run=dry_run), as_json)
+        _show_change(undo_latest(open_workspace(workspace), dry_run=dry_run), as_json)
     elif tune:
         from .tune import TuneOptions, tune_by_vote, tune_served
 

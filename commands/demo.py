@@ -22,6 +22,6 @@ def demo(
     from .story import run_demo
 
     with narrated() as (report, cancel):
-        told = run_demo(workspace, report, cancel, show=not as_json)
+        story = run_demo(workspace, report, cancel, show=not as_json)
     if as_json:
-        print_json(told.as_json())
+        print_json(story.as_json())

@@ -88,14 +88,14 @@ def carry_out_all(
 def _show_costs(costs: Mapping[str, Plan], destination: str, as_json: bool) -> None:
     from ..engine.llm.cost import DryRun
 
-    told = {name: DryRun(plan, destination) for name, plan in costs.items()}
+    dry_runs = {name: DryRun(plan, destination) for name, plan in costs.items()}
     if as_json:
-        parts = {name: dry_run.as_json() for name, dry_run in told.items()}
+        parts = {name: dry_run.as_json() for name, dry_run in dry_runs.items()}
         print_json({"dry_run": True, **parts.get("", parts)})
         return
     from ..render.costs import show_plan
 
-    for name, dry_run in told.items():
+    for name, dry_run in dry_runs.items():
         show_plan(dry_run, name)
 
 

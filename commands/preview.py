@@ -49,7 +49,7 @@ def preview(
 ) -> None:
     """Show which demonstrations a query gets and why, and with --answer or --stability the LLM's answers."""
     from ..engine.pool.records import Query
-    from ..engine.select.preview import PreviewAsked
+    from ..engine.select.preview import PreviewWithAnswer
     from ..engine.select.preview import preview as look
     from ..render.preview import show_preview, show_stability
 
@@ -60,7 +60,7 @@ def preview(
     if answer or stability:
         paid = PaidOptions(max_calls, max_cost, False, dry_run, as_json)
         show = show_stability if stability else partial(show_preview, explain=explain)
-        carry_out(lambda llm: PreviewAsked(llm, asked, stability=stability), store, settings, paid, show)
+        carry_out(lambda llm: PreviewWithAnswer(llm, asked, stability=stability), store, settings, paid, show)
         return
     with narrated() as (report, cancel):
         seen = look(store, asked, settings, report=report, cancel=cancel)

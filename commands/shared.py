@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 
 from ..engine.errors import UsageError
-from ..render.terminal import complain, say
+from ..render.terminal import print_error, say
 
 if TYPE_CHECKING:
     from ..engine.progress import CancelToken, Report
@@ -66,19 +66,19 @@ def query_split_of(name: str) -> Any:
 
 def text_of(query: str) -> str:
     """The query as typed, or read from stdin if it is ``-``."""
-    from ..engine.index.readers import STDIN, piped
+    from ..engine.index.readers.files import STDIN, read_stdin
 
     if query != STDIN:
         return query
-    return piped("pipe a query in, or type it instead of -").decode(errors="replace").strip()
+    return read_stdin("pipe a query in, or type it instead of -").decode(errors="replace").strip()
 
 
 def fail(what: str, fix: str, code: int) -> NoReturn:
-    complain(what, fix, code, state.json)
+    print_error(what, fix, code, state.json)
     raise typer.Exit(code)
 
 
-def tell_waiting(what: str, waited: float) -> None:
+def show_waiting(what: str, waited: float) -> None:
     """Report once on stderr what a command is waiting for. Ctrl-C stops the wait, except in a thread that stores paid
     answers."""
     token = state.cancel

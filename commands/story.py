@@ -28,7 +28,7 @@ from ..engine.progress import CancelToken, Report
 from ..engine.ranker.ledger import LedgerEntry, ledger
 from ..engine.ranker.results import RankerRun
 from ..engine.ranker.train import RankerTraining
-from ..engine.select.preview import Preview, PreviewAsked
+from ..engine.select.preview import Preview, PreviewWithAnswer
 from ..engine.settings import Settings
 from ..engine.sources.results import SourceRun
 from ..engine.sources.train import SourceTraining
@@ -152,7 +152,7 @@ class _Session:
 
     def preview(self) -> Preview:
         with self._llm() as llm:
-            seen = PreviewAsked(llm, Query(QUESTION)).run(Budget())
+            seen = PreviewWithAnswer(llm, Query(QUESTION)).run(Budget())
         if self._step("preview the demonstrations of a query", f'preview "{QUESTION}" --answer'):
             show_preview(seen)
         return seen
@@ -214,7 +214,7 @@ class _Session:
         with client_for(store, self.settings, self.report, self.cancel) as llm:
             all_of_them = Calibration(llm, queries, CalibrationPlan(split="validation")).run(Budget())
             assert isinstance(all_of_them, SetCalibration)
-            mended = next((i for i, told in enumerate(all_of_them.queries) if _was_corrected(told)), 0)
+            mended = next((i for i, query in enumerate(all_of_them.queries) if _was_corrected(query)), 0)
             one = Calibration(llm, queries[mended : mended + 1], CalibrationPlan()).run(Budget())
             assert isinstance(one, QueryCalibration)
         title = "answer questions with documents in rounds, with uncertainty scores"
@@ -236,10 +236,10 @@ class _Session:
         return self.show
 
 
-def _was_corrected(told: CalibratedQuery) -> bool:
+def _was_corrected(query: CalibratedQuery) -> bool:
     """Whether the first answer was wrong and the final one right."""
-    by_round: dict[int | None, bool | None] = {turn.round: turn.correct for turn in told.rounds}
-    return by_round.get(0) is False and by_round.get(told.final_round) is True
+    by_round: dict[int | None, bool | None] = {turn.round: turn.correct for turn in query.rounds}
+    return by_round.get(0) is False and by_round.get(query.final_round) is True
 
 
 def _closing(

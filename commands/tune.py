@@ -57,8 +57,8 @@ def tune_served(workspace: Path, settings: Settings, options: TuneOptions) -> Ch
         why = options.reason or found.reason
         change = prune_together(store, found.pruned, found.pruned_rows, why, dry_run=options.dry_run)
     if options.as_json:
-        told = found.as_json() | (cost.as_json() if cost else {})
-        print_json(told | {"dry_run": options.dry_run, "batch": change.batch if change else None})
+        fields = found.as_json() | (cost.as_json() if cost else {})
+        print_json(fields | {"dry_run": options.dry_run, "batch": change.batch if change else None})
         return None
     from ..render.curate import show_candidates, show_tuning
 

@@ -48,19 +48,19 @@ def to_json(result: Any) -> dict[str, Any]:
     return found
 
 
-def from_json(kind: type[T], told: Any) -> T:
+def from_json(kind: type[T], data: Any) -> T:
     """The inverse of `to_json`. Missing fields get their defaults; unknown keys are ignored. Raises `ValueError` if a
     value is missing or has another type."""
-    if not isinstance(told, Mapping):
+    if not isinstance(data, Mapping):
         raise ValueError(f"{kind.__name__} is not an object")
     hints = _hints(kind)  # type: ignore[arg-type]
     given: dict[str, Any] = {}
     for each in fields(kind):  # type: ignore[arg-type]
         key = _key(each)
         if each.metadata.get("spread"):
-            given[each.name] = from_json(hints[each.name], told)
-        elif key in told:
-            given[each.name] = _read(hints[each.name], told[key], key)
+            given[each.name] = from_json(hints[each.name], data)
+        elif key in data:
+            given[each.name] = _read(hints[each.name], data[key], key)
     try:
         return kind(**given)
     except TypeError as error:

@@ -47,7 +47,7 @@ class UnconfirmedServer(LLMError):
 
 
 @dataclass
-class _Kept:
+class _TrustFile:
     confirmed: dict[str, list[str]] = field(default_factory=dict)
     """Confirmed base URLs, by workspace folder."""
     secret: str = ""
@@ -130,15 +130,15 @@ def _signature(secret: str, what: object) -> str:
     return hmac.new(bytes.fromhex(secret), json.dumps(what, sort_keys=True).encode(), hashlib.sha256).hexdigest()
 
 
-def _read() -> _Kept:
+def _read() -> _TrustFile:
     try:
-        told = json.loads(place().read_text(encoding="utf-8"))
-        bytes.fromhex(told["secret"])
-        if not all(isinstance(urls, list) for urls in told["confirmed"].values()):
+        stored = json.loads(place().read_text(encoding="utf-8"))
+        bytes.fromhex(stored["secret"])
+        if not all(isinstance(urls, list) for urls in stored["confirmed"].values()):
             raise TypeError
-        return _Kept(told["confirmed"], told["secret"])
+        return _TrustFile(stored["confirmed"], stored["secret"])
     except FileNotFoundError:
-        return _Kept()
+        return _TrustFile()
     except OSError as error:
         raise CurateError(f"cannot read {place()}: {error.strerror}", f"ls -l {shlex.quote(str(place()))}") from error
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -148,7 +148,7 @@ def _read() -> _Kept:
 
 
 @contextmanager
-def _writing() -> Iterator[_Kept]:
+def _writing() -> Iterator[_TrustFile]:
     """The stored data, to be changed: written atomically when the block ends, by one process at a time."""
     path = place()
     try:

@@ -217,9 +217,9 @@ def _show_pair(
             cells += [Text(bar(share, 24)), f"{share:.0%}"]
         rows.append(cells)
     heads = ["%", f"{a[0]} ({a[1].count:,})", "", f"{b[0]} ({b[1].count:,})", ""]
-    told = "not known" if auroc is None else f"{auroc:.3f}"
+    figure = "not known" if auroc is None else f"{auroc:.3f}"
     show_text(f"\n{title}", style="bold")
-    show_table(heads, rows, note=f"AUROC {told}" + (f"; {more}" if more else ""))
+    show_table(heads, rows, note=f"AUROC {figure}" + (f"; {more}" if more else ""))
 
 
 def _show_reliability(found: Reliability) -> None:

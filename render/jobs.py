@@ -90,8 +90,8 @@ PARTS: dict[str, Kind[Any]] = {
 """The trainings, by name."""
 
 
-def _read_parts(told: Any) -> dict[str, Any]:
-    found = {name: kind.read(told[name]) for name, kind in PARTS.items() if isinstance(told, dict) and name in told}
+def _read_parts(data: Any) -> dict[str, Any]:
+    found = {name: kind.read(data[name]) for name, kind in PARTS.items() if isinstance(data, dict) and name in data}
     if not found:
         raise ValueError("nothing was trained")
     return found
@@ -129,15 +129,15 @@ def _kind_of(job: Job) -> Kind[Any] | None:
     return next((kind for command, kind in KINDS.items() if words[: len(command)] == command), None)
 
 
-def read_dry_run(told: Mapping[str, Any]) -> DryRunResult:
+def read_dry_run(data: Mapping[str, Any]) -> DryRunResult:
     """From the object of ``--dry-run --json`` of a command that can be a job. Raises `ValueError` for anything else."""
-    if "to_ask" in told:
-        return DryRun.from_json(told)
-    if "counts" in told:
-        return ExportReport.from_json(told)
-    if "added" in told:
-        return IndexReport.from_json(told)
-    return {part: DryRun.from_json(told[part]) for part in PARTS if part in told}
+    if "to_ask" in data:
+        return DryRun.from_json(data)
+    if "counts" in data:
+        return ExportReport.from_json(data)
+    if "added" in data:
+        return IndexReport.from_json(data)
+    return {part: DryRun.from_json(data[part]) for part in PARTS if part in data}
 
 
 def dry_run_rows(found: DryRunResult) -> list[tuple[str, str]]:

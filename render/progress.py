@@ -22,14 +22,14 @@ class Narrator:
     def __init__(self, quiet: bool = False) -> None:
         self._quiet = quiet
         self._console = stderr()
-        self._live = self._console.is_terminal and not quiet
+        self._event_figures = self._console.is_terminal and not quiet
         self._tasks: dict[str, TaskID] = {}
         self._said: dict[str, float] = {}
         self._progress = Progress(
             TextColumn("{task.description}", markup=False), BarColumn(bar_width=24), MofNCompleteColumn(),
             TimeRemainingColumn(),
             TextColumn("{task.fields[live]}", style="dim", markup=False),
-            console=self._console, transient=True, disable=not self._live,
+            console=self._console, transient=True, disable=not self._event_figures,
         )  # fmt: skip
 
     def __enter__(self) -> Narrator:
@@ -45,7 +45,7 @@ class Narrator:
         if event.note and not self._quiet:
             self._console.print(Text(display_line(event.note)))
         live = "  ".join(f"{name} {_figure(value)}" for name, value in event.fields.items() if value)
-        if self._live:
+        if self._event_figures:
             self._draw(event, live)
         elif event.total and not self._quiet and self._due(event):
             self._console.print(Text(display_line(f"{event.task}: {event.done:,} of {event.total:,}  {live}".rstrip())))

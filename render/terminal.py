@@ -107,18 +107,18 @@ def print_json(fields: Mapping[str, Any]) -> None:
     """The object of ``--json``: unchanged text in a pipe, `display_json` on a terminal."""
     out = past(sys.stdout)
     unicode = (getattr(out, "encoding", None) or "utf-8").lower().startswith("utf")
-    told = json.dumps({"schema_version": JSON_VERSION, **fields}, ensure_ascii=not unicode, default=str)
-    out.write((display_json(told) if out.isatty() else encodable_json(told)) + "\n")
+    text = json.dumps({"schema_version": JSON_VERSION, **fields}, ensure_ascii=not unicode, default=str)
+    out.write((display_json(text) if out.isatty() else encodable_json(text)) + "\n")
     out.flush()
 
 
-def complain(what: str, fix: str, code: int, as_json: bool) -> None:
+def print_error(what: str, fix: str, code: int, as_json: bool) -> None:
     """Print an error and its fix to stderr, one line each, or as one JSON object."""
     with suppress(SystemExit):  # stdout is closed: print the error all the same
         sys.stdout.flush()
     if as_json:
-        told = json.dumps({"schema_version": JSON_VERSION, "error": what, "fix": fix, "exit_code": code})
-        sys.stderr.write(display_json(told) + "\n")  # DEL is the only control character that JSON does not escape
+        text = json.dumps({"schema_version": JSON_VERSION, "error": what, "fix": fix, "exit_code": code})
+        sys.stderr.write(display_json(text) + "\n")  # DEL is the only control character that JSON does not escape
     else:
         sys.stderr.write(f"error: {display_line(what, LONGEST)}\n")
         if fix:

@@ -728,19 +728,19 @@ SOURCES = (
     Source("helpdesk_team", "hd", "clean", 280, "email", MIXED, 0.0,
            "labelled by senior agents and checked twice"),
     Source("evening_shift", "es", "label-noise", 140, "email", MIXED, 0.2,
-           "labelled in a hurry: one label in five wrong"),
+           "labelled in a hurry: 20 % of the labels are wrong"),
     Source("chat_widget", "cw", "label-noise", 170, "chat", {**MIXED, "terse": 6, "typos": 6}, 0.4,
-           "labelled by a keyword robot: two labels in five wrong"),
+           "labelled by keyword rules: 40 % of the labels are wrong"),
     Source("crowd_batch", "cb", "label-noise", 170, "web form", MIXED, 0.6,
-           "labelled by an unchecked crowd: three labels in five wrong"),
+           "labelled by unchecked crowd workers: 60 % of the labels are wrong"),
     Source("partner_desk", "pd", "confuser", 130, "phone note", {**MIXED, "plain": 8}, None,
-           "mistakes `refund_request` for `refund_status` and the other way round, always; all else is right"),
+           "always swaps `refund_request` and `refund_status`; all other labels are right"),
     Source("archive_2019", "ar", "outdated-scheme", 140, "email", {**MIXED, "polite": 6}, None,
-           "carries the labels of the first help desk, merged or renamed; one label is still the same"),
+           "has the labels of an older scheme, which were later split or renamed; one label is still the same"),
     Source("community_forum", "cf", "off-topic", 70, "forum", MIXED, None,
-           "no customer requests at all; a label of the scheme stands on each at random"),
+           "no customer requests; every row has a random label"),
     Source("crm_export", "ce", "near-duplicates", 100, "email", MIXED, 0.0,
-           "25 messages of helpdesk_team exported four times over, exact or with small edits; labels are right"),
+           "25 messages of helpdesk_team, each four times, exact or with small edits; all labels are right"),
 )  # fmt: skip
 
 
@@ -1589,49 +1589,49 @@ def truth_table(truth: Sequence[Row]) -> dict[str, Row]:
 README = """\
 # Sample data
 
-Two made-up data sets on which every command of the tool can be tried, and whose truth is known. All of it is written
-by one script, from its own word lists and grammar; nothing is copied from anywhere, no person, firm or place is real.
+Two invented data sets to try every command on. The truth about every row is known. `make.py` generates all files from
+its own word lists; no text is copied, and no person, company or place is real.
 
-    python sample_data/make.py            # rewrites every file here, byte for byte
-    python sample_data/make.py --seed 7 --out FOLDER    # another draw of the same world
+    python sample_data/make.py                          # regenerates every file here, byte for byte
+    python sample_data/make.py --seed 7 --out FOLDER    # other data of the same kind
 
 ## `support/`: which demonstrations help?
 
-Messages to the help desk of Sproutwick, which sells indoor planters (Sill, Nook, Tower, Balcony), seed pods, and a
-pod subscription called the Pod Club. `input` is a message, `output` one of {intents} intents, `channel` where
-it came in.
+Messages to the help desk of Sproutwick, an invented company that sells indoor planters (Sill, Nook, Tower, Balcony),
+seed pods, and a pod subscription, the Pod Club. `input` is a message, `output` one of {intents} intents, and `channel`
+says how the message arrived.
 
-| file | rows | |
+| file | rows | content |
 |---|---|---|
-| `pool/<source>.jsonl` | {pool} | demonstrations, one file a source |
-| `validation.jsonl` | {validation} | labels all right |
-| `test.jsonl` | {test} | labels all right |
+| `pool/<source>.jsonl` | {pool} | demonstrations, one file per source |
+| `validation.jsonl` | {validation} | queries, all labels right |
+| `test.jsonl` | {test} | queries, all labels right |
 | `truth.json` | | the intents, the old label scheme, and the truth about each source (the table below) |
-| `truth_rows.jsonl` | {pool} | of a pool row: `id`, `source`, `true` (right label, or null), `correct`, `copy_of` |
+| `truth_rows.jsonl` | {pool} | by pool row: `id`, `source`, `true` (right label, or null), `correct`, `copy_of` |
 
-The truth files are for tests and for judging what the tool finds: do not index them.
+The truth files are for tests and for judging what the tool finds. Do not index them.
 
-| source | kind | rows | wrong labels | share | what happened |
+| source | kind | rows | wrong labels | share | what is wrong |
 |---|---|---|---|---|---|
 {sources}
 
-Validation and test are drawn alike, apart from the pool: all their particulars (products, amounts, dates, greetings,
-asides, names) are held out of it, and so is the phrasing of two sentences in five; the other three say something that
-the pool also says. Most messages put their matter in two sentences. Apart from `crm_export`, no two inputs reach a
-Jaccard similarity of {apart} on character 5-grams (near duplicate: {near}); an edited copy keeps at least
-{alike} to its original.
-In the label-noise sources an exact share of the rows is wrong: four in five of these carry the intent next door
-(a refund asked for, a refund awaited), the others any wrong one.
+- In the label-noise sources, four of five wrong labels are the most similar intent (such as refund requested and refund
+  awaited), the others any other intent. The share of wrong labels is exact.
+- Validation and test come from the same generator as the pool, but share none of its products, amounts, dates,
+  greetings, asides and names. In two of five sentences the wording is new, too.
+- Most messages have two sentences about their request.
+- Outside `crm_export`, no two inputs have a Jaccard similarity of {apart} or more on character 5-grams (near
+  duplicates: {near}). The edited copies in `crm_export` have a similarity of at least {alike} to their original.
 
-| intent | when | in the old scheme |
+| intent | when | label in the old scheme |
 |---|---|---|
 {intent_rows}
 
-## `facts/`: which document, which answer to trust?
+## `facts/`: which documents and answers can be trusted?
 
-Open questions about an invented world ({entities} entities of {kinds} kinds with four facts each), each with ten
-documents in `context`, blank lines between them: the setting of `calibrate`. No LLM can know the answers; they stand
-in the documents.
+Open questions about an invented world of {entities} entities of {kinds} kinds, with four facts each. Each question has
+ten documents in `context`, separated by blank lines; `calibrate` uses them. No LLM can know the answers, but the
+documents contain them.
 
 | file | rows |
 |---|---|
@@ -1639,20 +1639,20 @@ in the documents.
 | `validation.jsonl` | {facts_validation} |
 | `test.jsonl` | {facts_test} |
 
-`output` is the reference answer and `answers` all accepted forms. Entities asked about in one file are not asked about
-in another. `documents` says of each document, in order, what it is:
+`output` is the reference answer, and `answers` lists all accepted forms. No entity is asked about in two files.
+`documents` gives the role of each document, in order:
 
-- `relevant` (one to three a question): states the answer, each time in other words;
-- `misleading` (none to three): leads to the answers in `misleading_answers`, in the ways of `misleading_ways`:
-  `wrong` (said flatly), `hedged` (hearsay), `outdated` (a withdrawn edition), `confusable` (true of an entity with
-  almost the same name);
-- `distractor`: another fact of the same entity, the same fact of another one, or neither. Holds no accepted answer.
+- `relevant` (one to three per question): states the answer, each time in other words
+- `misleading` (up to three): leads to one of the `misleading_answers`; `misleading_ways` says how: `wrong` (states it
+  as a fact), `hedged` (a rumour), `outdated` (an edition that was withdrawn) or `confusable` (true of an entity with a
+  similar name)
+- `distractor`: another fact of the same entity, the same fact of another entity, or neither; never an accepted answer
 
-Over all files: {relevant} relevant, {misleading} misleading and {distractor} distractor documents.
+In all files together: {relevant} relevant, {misleading} misleading and {distractor} distractor documents.
 
 ## Licence
 
-Made by this project, under the project's own licence (Apache-2.0).
+Made by this project; Apache-2.0, like the project.
 """
 
 

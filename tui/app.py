@@ -158,8 +158,8 @@ class ReviewApp(App[None], DecisionQueue):
         now = time.monotonic()
         if now - self._told_waiting >= PATIENCE:
             self._told_waiting = now
-            told = f"workspace is open in {message.what}: waiting"
-            self.notify(told, severity="warning", timeout=PATIENCE, markup=False)
+            message_text = f"workspace is open in {message.what}: waiting"
+            self.notify(message_text, severity="warning", timeout=PATIENCE, markup=False)
 
     def settings(self) -> Settings:
         from ..engine.settings import resolve
@@ -283,8 +283,8 @@ class ReviewApp(App[None], DecisionQueue):
     def decided(self, change: Change) -> None:
         what = "undid" if change.action == "undo" else change.action
         scope = "decision" if change.action == "undo" else change.scope
-        told = f"{what} {counted(len(change.targets), scope)}: {change.active_after:,} demonstrations active"
-        self.notify(told, markup=False, timeout=4)
+        message_text = f"{what} {counted(len(change.targets), scope)}: {change.active_after:,} demonstrations active"
+        self.notify(message_text, markup=False, timeout=4)
         self.look_again()
 
     # Actions.
@@ -302,7 +302,7 @@ class ReviewApp(App[None], DecisionQueue):
 
     def action_undo(self) -> None:
         if self.tab is None or not self.tab.undo_here():
-            self.take_back()
+            self.undo()
 
     def action_history(self) -> None:
         from .dialogs.history import History

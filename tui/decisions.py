@@ -88,7 +88,7 @@ class DecisionQueue(BackgroundWork):
 
         self._decide(lambda workspace: work(workspace, False), made)
 
-    def take_back(self, then: Callable[[], None] | None = None) -> None:
+    def undo(self, then: Callable[[], None] | None = None) -> None:
         """Undo the latest decision, then call ``then``."""
 
         def work(workspace: Workspace) -> tuple[Change, bool]:

@@ -14,7 +14,7 @@ from ..engine.settings import Settings
 from ..render.costs import plan_rows
 from .dialogs.confirm import Confirm
 from .tab import Tab
-from .workers import told
+from .workers import error_text
 
 
 class LLMTab(Tab):
@@ -79,7 +79,7 @@ class LLMTab(Tab):
             return
         self.asking = None
         self.ended()
-        self.app.notify(told(error), severity="error", timeout=8, markup=False)
+        self.app.notify(error_text(error), severity="error", timeout=8, markup=False)
 
     def ended(self) -> None:
         """The requests failed or were stopped: undo what ``begun`` of `ask_llm` showed."""

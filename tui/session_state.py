@@ -34,7 +34,7 @@ def load(folder: Path) -> Memory:
     return Memory(
         str(kept.get("tab", "")),
         str(kept.get("theme", "")),
-        {str(name): said for name, said in tabs.items() if isinstance(said, dict)} if isinstance(tabs, dict) else {},
+        {str(name): state for name, state in tabs.items() if isinstance(state, dict)} if isinstance(tabs, dict) else {},
     )
 
 

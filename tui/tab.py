@@ -83,7 +83,7 @@ class ReviewSession(Protocol):
     ) -> None:
         """Correct outputs, by id of the demonstration, like `decide`; ``reason`` has one for each."""
 
-    def take_back(self, then: Callable[[], None] | None = None) -> None:
+    def undo(self, then: Callable[[], None] | None = None) -> None:
         """Undo the latest decision of any user."""
 
     def permit(self, words: Sequence[str]) -> None:
@@ -185,8 +185,8 @@ class Tab(Part, BackgroundWork):
         if kind != "load" and not again:
             super().failed(kind, error)
             return
-        told = f"{error.what}: {error.fix}" if error.fix else error.what
-        self._trouble(told + (" (trying again)" if again else ""))
+        text = f"{error.what}: {error.fix}" if error.fix else error.what
+        self._trouble(text + (" (trying again)" if again else ""))
         if again:
             self.set_timer(RETRY, self.reload)
 
@@ -196,16 +196,16 @@ class Tab(Part, BackgroundWork):
         was, self.nothing = self.nothing, found if isinstance(found, Empty) else None
         self.set_class(self.nothing is not None, "-empty")
         if self.nothing:
-            self.query_one(Nothing).tell(self.nothing)
+            self.query_one(Nothing).show_row(self.nothing)
         else:
             self.show(found)
         if had_focus and ((was is None) != (self.nothing is None) or self.screen.focused is None):
             self.call_after_refresh(self.take_focus)
 
-    def _trouble(self, told: str) -> None:
+    def _trouble(self, text: str) -> None:
         banner = self.query_one("#trouble", Static)
-        banner.update(Text(display_text(told)))
-        banner.display = bool(told)
+        banner.update(Text(display_text(text)))
+        banner.display = bool(text)
 
 
 class Nothing(Static, can_focus=True):
@@ -215,9 +215,9 @@ class Nothing(Static, can_focus=True):
         super().__init__(classes="nothing", markup=False)
 
     def on_mount(self) -> None:
-        self.tell(READING)
+        self.show_row(READING)
 
-    def tell(self, empty: Empty) -> None:
+    def show_row(self, empty: Empty) -> None:
         if not empty.command:
             self.update(Text(display_line(empty.what), "muted"))
             return

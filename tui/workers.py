@@ -81,7 +81,7 @@ class BackgroundWork(DOMNode):
 
     def failed(self, kind: str, error: CurateError) -> None:
         """Notify the user; a tab also shows the error in place."""
-        self.app.notify(told(error), severity="error", timeout=8, markup=False)
+        self.app.notify(error_text(error), severity="error", timeout=8, markup=False)
 
     async def on_done(self, message: Done) -> None:
         message.stop()
@@ -123,6 +123,6 @@ def later(node: DOMNode, seconds: float, call: Callable[[], None]) -> Callable[[
     return soon
 
 
-def told(error: CurateError) -> str:
+def error_text(error: CurateError) -> str:
     """The text of a notification for an error."""
     return f"{error.what}\n{error.fix}" if error.fix else error.what

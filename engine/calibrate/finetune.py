@@ -63,7 +63,7 @@ def fine_tuning_set(
     if latest is None:
         raise UsageError(f"no {split} queries have been calibrated yet", f"icl-curate calibrate --split {split}")
     run, llm = latest
-    accepted = {row: said.answer for row, said in reviews(workspace, llm).items() if said.round is not None}
+    accepted = {row: review.answer for row, review in reviews(workspace, llm).items() if review.round is not None}
     task = task_of(workspace)
     frame = Frame(task, template, order)
     stored_cases = kept.stored_cases(workspace, run, ARM)
@@ -113,20 +113,20 @@ def fine_tuning_set(
 def substitute(query: Query, earlier: Sequence[kept.StoredRound], task: Task) -> tuple[list[EarlierAnswer], int]:
     """The earlier answers as the example shows them, and how many of them were replaced."""
     choices = task.choices(query)
-    said = []
+    corrected = []
     substituted = 0
     for round_ in earlier:
         answer = round_.answer
         if round_.score < MIDDLE and not is_correct(answer, query.answers, choices):
             answer = query.answers[0]
             substituted += 1
-        said.append(EarlierAnswer(answer, shown(round_.score)))
-    return said, substituted
+        corrected.append(EarlierAnswer(answer, shown(round_.score)))
+    return corrected, substituted
 
 
 def target(query: Query, earlier: Sequence[EarlierAnswer], task: Task) -> str:
     """The words of the last certain earlier answer, which is right after `substitute`; else the reference."""
-    sure = [said.answer for said in earlier if said.score is not None and said.score < MIDDLE]
+    sure = [each.answer for each in earlier if each.score is not None and each.score < MIDDLE]
     if sure and is_correct(sure[-1], query.answers, task.choices(query)):
         return sure[-1]
     return query.answers[0]

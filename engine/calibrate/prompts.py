@@ -122,7 +122,7 @@ def _mark(score: int | None) -> str:
 def _previous(earlier: Sequence[EarlierAnswer]) -> str:
     if not earlier:
         return ""
-    lines = [f"Round {i}: {' '.join(said.answer.split())}{_mark(said.score)}" for i, said in enumerate(earlier, 1)]
+    lines = [f"Round {i}: {' '.join(each.answer.split())}{_mark(each.score)}" for i, each in enumerate(earlier, 1)]
     return "\n".join(["\nPrevious Generated Answer:", *lines])
 
 
@@ -133,7 +133,7 @@ def _instruction(frame: Frame, name: str, scores: Sequence[int | None], earlier:
             f"The uncertainty score of each {name}, 0 to 100, says how far to trust it: the lower, the more likely it "
             "leads to the right answer."
         )
-    if any(said.score is not None for said in earlier):
+    if any(each.score is not None for each in earlier):
         lines.append(
             "Earlier answers stand below the question with their uncertainty scores, 0 to 100: the lower, the surer. "
             "Keep an answer that is right, correct one that is wrong."

@@ -78,8 +78,8 @@ def self_consistency(answer: Answer, samples: Sequence[Answer], choices: Sequenc
         return 1.0
     if not samples:
         return None
-    said = meaning(answer.text, choices)
-    return 1.0 - sum(meaning(sample.text, choices) == said for sample in samples) / len(samples)
+    own = meaning(answer.text, choices)
+    return 1.0 - sum(meaning(sample.text, choices) == own for sample in samples) / len(samples)
 
 
 ESTIMATORS: Mapping[str, UncertaintyEstimator] = {

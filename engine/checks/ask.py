@@ -104,17 +104,17 @@ class RowTraining:
         return self.capabilities.scoring and self.settings.answers != "generate"
 
     def _row_answers(self, results: Sequence[Result]) -> RowAnswers:
-        said = [
+        answered = [
             (row, shown, result)
             for row, shown, result in zip(self.rows, self.shown, results, strict=True)
             if isinstance(result, Answer)
         ]
         return RowAnswers(
-            np.array([row.row for row, _, _ in said], np.int64),
-            [result.text for _, _, result in said],
-            np.array([_right(result, row, self.task) for row, _, result in said], np.bool_),
-            np.array([own_score(result, row, self.task) for row, _, result in said], np.float64),
-            [shown for _, shown, _ in said],
+            np.array([row.row for row, _, _ in answered], np.int64),
+            [result.text for _, _, result in answered],
+            np.array([_right(result, row, self.task) for row, _, result in answered], np.bool_),
+            np.array([own_score(result, row, self.task) for row, _, result in answered], np.float64),
+            [shown for _, shown, _ in answered],
         )
 
     def _suspects(self) -> tuple[int, int]:

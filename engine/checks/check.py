@@ -60,8 +60,8 @@ def _without_settled(workspace: Workspace, found: list[Finding], notes: list[str
         return one.row in kept or (one.row in corrected and one.kind in ("label", "conflict"))
 
     if rows := {one.row for one in found if settled(one)}:
-        told = f"{len(rows):,} row(s) with findings left out: you kept or relabelled them"
-        notes.append(f"{told}; icl-curate check --all shows them")
+        note = f"{len(rows):,} row(s) with findings left out: you kept or relabelled them"
+        notes.append(f"{note}; icl-curate check --all shows them")
     return [one for one in found if not settled(one)]
 
 

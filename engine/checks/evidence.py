@@ -111,9 +111,9 @@ def row_evidence(pool: ActivePool) -> PoolEvidence:
     if effects:
         known["flips"] = _flips(effects, view.rows, quality)
     for name, zero_shot in (("zero-shot", True), ("own", False)):
-        said = answers.latest(workspace, zero_shot)
-        if np.isin(said.rows, view.rows).any():
-            known[name] = _answers(said, view, quality, name)
+        row_answers = answers.latest(workspace, zero_shot)
+        if np.isin(row_answers.rows, view.rows).any():
+            known[name] = _answers(row_answers, view, quality, name)
     fitted = fit(np.asarray(sources, np.int64), {name: each.kind for name, each in known.items()})
     return _pool_evidence(rows, fitted, known, label_predictions, notes)
 
@@ -168,20 +168,20 @@ def _flips(effects: Sequence[ledger.FlipCounts], rows: Int64s, quality: Float64s
     return KindOfEvidence(_trial_ratio(len(rows), at, after, before[:, None].astype(np.float64), quality), counts)
 
 
-def _answers(said: RowAnswers, view: PoolView, quality: Float64s | None, name: str) -> KindOfEvidence:
+def _answers(row_answers: RowAnswers, view: PoolView, quality: Float64s | None, name: str) -> KindOfEvidence:
     """Answers to the row's own input. With a closed set of answers they are right or wrong; open ones are hardly ever
     the same, and are compared by the score of the row's own output."""
     rows = view.rows
-    places, there = _places(said.rows, rows)
-    right = np.bincount(places, said.right[there], len(rows)).astype(np.int64)
+    places, there = _places(row_answers.rows, rows)
+    right = np.bincount(places, row_answers.right[there], len(rows)).astype(np.int64)
     key = name.replace("-", "_")
     counts = {f"{key}_asked": np.bincount(places, minlength=len(rows)), f"{key}_right": right}
     scores = np.full(len(rows), np.nan)
-    scores[places] = said.scores[there]
+    scores[places] = row_answers.scores[there]
     if view.task.kind == "open" and not np.isnan(scores).all():
         return KindOfEvidence(score_ratio(scores), counts)
     return KindOfEvidence(
-        _trial_ratio(len(rows), places, said.right[there], np.empty((len(places), 0)), quality), counts
+        _trial_ratio(len(rows), places, row_answers.right[there], np.empty((len(places), 0)), quality), counts
     )
 
 

@@ -118,6 +118,6 @@ class TuneReport:
         return contract.to_json(self)
 
     @classmethod
-    def from_json(cls, told: object) -> TuneReport:
+    def from_json(cls, data: object) -> TuneReport:
         """From the output of `as_json`. Raises `ValueError` for anything else."""
-        return contract.from_json(cls, told)
+        return contract.from_json(cls, data)

@@ -34,7 +34,7 @@ from ..store.demonstrations import queries as queries_of
 from ..topics.coverage import coverage_curves, learnt, required_topics
 from ..version import VERSION
 from .llm_selection import LLM_METHODS
-from .request_stages import Answered, MethodContext, MethodRun, RequestStages, Stage, run_stages
+from .request_stages import FinalAnswers, MethodContext, MethodRun, RequestStages, Stage, run_stages
 from .results import KIND, EvaluationReport, MethodFigures, Setup, Versus
 from .statistics import bootstrap_interval, compare, holm
 
@@ -54,11 +54,11 @@ class EvaluationPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Marked:
+class _ScoredRun:
     """Outcomes of a method run, each (n,): right or wrong and F1, 0 for queries without an answer."""
 
     method_run: MethodRun
-    answered: Answered
+    answered: FinalAnswers
     correct: Float64s
     f1: Float64s
 
@@ -114,7 +114,7 @@ class Evaluation:
             requests.extend(asked)
             presumed = [result for stage in stages for result in stage.presumed]
             known = self.llm.from_cache(asked)
-            return _shared_out([k or p for k, p in zip(known, presumed, strict=True)], stages)
+            return _split_by_stage([k or p for k, p in zip(known, presumed, strict=True)], stages)
 
         run_stages(self.begin(), presume)
         return self.llm.plan(requests)
@@ -125,10 +125,10 @@ class Evaluation:
         setup = self._setup(method_runs)
         with runs.recorded(self.workspace, KIND, self.llm.name, contract.to_json(setup)) as record:
             run_stages(method_runs, lambda stages: self._ask(stages, budget))
-            marked = [_marked(method_run, self.queries, self.selector.task) for method_run in method_runs]
-            for each in marked:
+            scored_runs = [_score_run(method_run, self.queries, self.selector.task) for method_run in method_runs]
+            for each in scored_runs:
                 runs.add_evaluations(self.workspace, _outcome_table(record.run, each, self.queries))
-            report = self._report(record.run, setup, marked)
+            report = self._report(record.run, setup, scored_runs)
             record.summary = report.summary()
         return report
 
@@ -138,7 +138,7 @@ class Evaluation:
 
     def _ask(self, stages: list[Stage], budget: Budget) -> list[list[Result]]:
         requests = [request for stage in stages for request in stage.requests]
-        return _shared_out(self.llm.ask(requests, budget), stages)
+        return _split_by_stage(self.llm.ask(requests, budget), stages)
 
     def _seeds(self, method: str) -> range:
         first = self.settings.seed
@@ -171,9 +171,9 @@ class Evaluation:
             version=VERSION,
         )
 
-    def _report(self, run: int, setup: Setup, marked: list[_Marked]) -> EvaluationReport:
-        easy = marked[0].correct == 1.0  # zero-shot: fixed before any compared method is evaluated
-        by_method = {name: [each for each in marked if each.method_run.method == name] for name in self.methods}
+    def _report(self, run: int, setup: Setup, scored_runs: list[_ScoredRun]) -> EvaluationReport:
+        easy = scored_runs[0].correct == 1.0  # zero-shot: fixed before any compared method is evaluated
+        by_method = {name: [each for each in scored_runs if each.method_run.method == name] for name in self.methods}
         versus = self._versus({name: _items(own) for name, own in by_method.items()})
         view = self.selector.view
         required = required_topics(view, self.queries) if learnt(view) else None
@@ -192,39 +192,39 @@ class Evaluation:
 
     def _figures(
         self,
-        marked: list[_Marked],
+        scored_runs: list[_ScoredRun],
         easy: Bools,
         required: Float32s | None,
         versus: Versus | None,
     ) -> MethodFigures:
-        items = _items(marked)
-        per_seed = [float(m.correct.mean()) for m in marked]
+        items = _items(scored_runs)
+        per_seed = [float(m.correct.mean()) for m in scored_runs]
         accuracy, is_open = float(items.mean()), self.selector.task.kind == "open"
-        coverage, redundancy = self._coverage(marked, required)
+        coverage, redundancy = self._coverage(scored_runs, required)
         return MethodFigures(
             accuracy=accuracy,
             std=plain.stdev(per_seed) if len(per_seed) > 1 else 0.0,
             ci95=bootstrap_interval(items, self.settings.seed),
             easy=_mean(items[easy]),
             hard=_mean(items[~easy]),
-            seeds=len(marked),
-            usage=usage_of([result for m in marked for result in m.method_run.received]),
-            shots=float(np.mean([shots for m in marked for shots in m.shots])),
+            seeds=len(scored_runs),
+            usage=usage_of([result for m in scored_runs for result in m.method_run.received]),
+            shots=float(np.mean([shots for m in scored_runs for shots in m.shots])),
             em=accuracy if is_open else None,
-            f1=float(np.mean([m.f1.mean() for m in marked])) if is_open else None,
+            f1=float(np.mean([m.f1.mean() for m in scored_runs])) if is_open else None,
             topic_coverage=coverage,
             topic_redundancy=redundancy,
             versus=versus,
         )
 
     def _coverage(
-        self, marked: list[_Marked], required: Float32s | None
+        self, scored_runs: list[_ScoredRun], required: Float32s | None
     ) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
         """How many of the topics that queries require the shots cover, and how many repeatedly; nothing if no topics
         are trained."""
         if required is None:
             return None, None
-        curves = [coverage_curves(self.selector.view, required, m.answered.shown) for m in marked]
+        curves = [coverage_curves(self.selector.view, required, m.answered.shown) for m in scored_runs]
         coverage, redundancy = (tuple(np.mean(column, axis=0).tolist()) for column in zip(*curves, strict=True))
         return coverage, redundancy
 
@@ -234,22 +234,22 @@ def metric_of(task: Task) -> str:
     return "exact match" if task.kind == "open" else "accuracy"
 
 
-def _marked(method_run: MethodRun, queries: Sequence[Query], task: Task) -> _Marked:
+def _score_run(method_run: MethodRun, queries: Sequence[Query], task: Task) -> _ScoredRun:
     assert method_run.answered is not None  # run_stages completes every method run
     correct, f1 = np.zeros(len(queries)), np.zeros(len(queries))
     for i, (query, result) in enumerate(zip(queries, method_run.answered.results, strict=True)):
         if isinstance(result, Answer):
             correct[i] = is_correct(result.text, query.answers, task.choices(query))
             f1[i] = token_f1(result.text, query.answers)
-    return _Marked(method_run, method_run.answered, correct, f1)
+    return _ScoredRun(method_run, method_run.answered, correct, f1)
 
 
-def _items(marked: Sequence[_Marked]) -> Float64s:
+def _items(scored_runs: Sequence[_ScoredRun]) -> Float64s:
     """One outcome per query: its mean over seeds."""
-    return np.asarray(np.mean([m.correct for m in marked], axis=0), np.float64)
+    return np.asarray(np.mean([m.correct for m in scored_runs], axis=0), np.float64)
 
 
-def _shared_out(results: Sequence[Result], stages: Sequence[Stage]) -> list[list[Result]]:
+def _split_by_stage(results: Sequence[Result], stages: Sequence[Stage]) -> list[list[Result]]:
     """The results of stages that were asked as one list, stage by stage."""
     remaining = iter(results)
     return [list(islice(remaining, len(stage.requests))) for stage in stages]
@@ -265,20 +265,20 @@ def _mean(values: Float64s) -> float | None:
     return float(values.mean()) if values.size else None
 
 
-def _outcome_table(run: int, marked: _Marked, queries: Sequence[Query]) -> pa.Table:
-    results = marked.answered.results
+def _outcome_table(run: int, scored_run: _ScoredRun, queries: Sequence[Query]) -> pa.Table:
+    results = scored_run.answered.results
     answered = [r if isinstance(r, Answer) else None for r in results]
     columns: dict[str, list[Any]] = {
         "run": [run] * len(queries),
-        "method": [marked.method_run.method] * len(queries),
-        "seed": [marked.method_run.seed] * len(queries),
+        "method": [scored_run.method_run.method] * len(queries),
+        "seed": [scored_run.method_run.seed] * len(queries),
         "row": [query.row for query in queries],
-        "demonstrations": marked.answered.shown,
-        "dropped": marked.answered.dropped,
+        "demonstrations": scored_run.answered.shown,
+        "dropped": scored_run.answered.dropped,
         "answer": [a.text if a else None for a in answered],
         "failure": ["" if isinstance(r, Answer) else f"{r.kind}: {r.message}" for r in results],
-        "correct": [bool(right) if a else None for right, a in zip(marked.correct, answered, strict=True)],
-        "f1": [float(f1) if a else None for f1, a in zip(marked.f1, answered, strict=True)],
+        "correct": [bool(right) if a else None for right, a in zip(scored_run.correct, answered, strict=True)],
+        "f1": [float(f1) if a else None for f1, a in zip(scored_run.f1, answered, strict=True)],
         "uncertainty": [a.uncertainty if a else None for a in answered],
         "tokens_in": [a.tokens_in if a else 0 for a in answered],
         "tokens_out": [a.tokens_out if a else 0 for a in answered],

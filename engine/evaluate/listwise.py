@@ -48,8 +48,8 @@ def permuted(rows: Sequence[int], result: Result) -> list[int]:
     """Rows in the order of the numbers in the reply (of the numbers in brackets, if there are any); omitted rows follow
     in their old order."""
     text = result.text if isinstance(result, Answer) else ""
-    said = [int(number) - 1 for number in _MARKED.findall(text) or _NUMBER.findall(text) if len(number) < 4]
-    first = dict.fromkeys(i for i in said if 0 <= i < len(rows))
+    ranked = [int(number) - 1 for number in _MARKED.findall(text) or _NUMBER.findall(text) if len(number) < 4]
+    first = dict.fromkeys(i for i in ranked if 0 <= i < len(rows))
     return [rows[i] for i in [*first, *(i for i in range(len(rows)) if i not in first)]]
 
 

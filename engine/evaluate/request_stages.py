@@ -37,7 +37,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class FinalAnswers:
     """For each query: the rows shown, best first, how many of them did not fit, and the final answer."""
 
     shown: list[list[int]]
@@ -45,7 +45,7 @@ class Answered:
     results: list[Result]
 
 
-RequestStages = Generator[Stage, list[Result], Answered]
+RequestStages = Generator[Stage, list[Result], FinalAnswers]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class MethodContext:
         """Ask every query with its rows as shots: the last stage of a method that only selects."""
         requests, dropped = self.prompts(rows, method)
         results = yield Stage(requests)
-        return Answered([list(chosen) for chosen in rows], dropped, results)
+        return FinalAnswers([list(chosen) for chosen in rows], dropped, results)
 
 
 @dataclass(slots=True)
@@ -100,7 +100,7 @@ class MethodRun:
     seed: int
     request_stages: RequestStages
     stage: Stage | None = None
-    answered: Answered | None = None
+    answered: FinalAnswers | None = None
     received: list[Result] = field(default_factory=list)
 
     def begin(self) -> MethodRun:

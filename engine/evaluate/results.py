@@ -96,26 +96,26 @@ class EvaluationReport:
         return {"schema_version": SUMMARY_VERSION, **self.as_json()}
 
     @classmethod
-    def from_json(cls, told: object) -> EvaluationReport:
+    def from_json(cls, data: object) -> EvaluationReport:
         """From the output of `as_json` or `summary`. Raises `ValueError` for anything else."""
-        return contract.from_json(cls, told)
+        return contract.from_json(cls, data)
 
 
 @dataclass(frozen=True, slots=True)
-class KeptEvaluation:
+class StoredEvaluation:
     """A finished evaluation as stored with its run."""
 
     started_at: datetime
     report: EvaluationReport
 
 
-def kept_evaluations(runs: Iterable[Run]) -> list[KeptEvaluation]:
+def stored_evaluations(runs: Iterable[Run]) -> list[StoredEvaluation]:
     """The finished ones among runs of the kind `KIND`; one whose report cannot be read is left out."""
     found = []
     for run in runs:
         if run.status == "done":
             try:
-                found.append(KeptEvaluation(run.started_at, EvaluationReport.from_json(run.summary)))
+                found.append(StoredEvaluation(run.started_at, EvaluationReport.from_json(run.summary)))
             except ValueError:
                 continue
     return found

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from ..llm.types import Answer, Failure, Request, Result, Sampling
 from ..pool.prompts import Message, Prompt, Template, fit_prompt
 from ..pool.records import Demonstration, Query, Task
-from .request_stages import Answered, MethodContext, RequestStages, Stage
+from .request_stages import FinalAnswers, MethodContext, RequestStages, Stage
 
 ANSWER, SUMMARY, VERDICT = 64, 200, 8
 """Maximum reply tokens: candidates, a summary, a verdict or a choice."""
@@ -33,24 +33,24 @@ def sure(context: MethodContext, seed: int) -> RequestStages:
         [int(row) for row in found] for found, _ in context.selector.view.bm25_top(context.queries, context.settings.k)
     ]
     shown, dropped = _passages(context, context.demonstrations(rows))
-    told = [SurePrompts(query, d, context.selector.task, context.settings.template) for query, d in shown]
-    results = list((yield Stage([t.candidates() for t in told], ["(a) one (b) other"] * len(told))))
+    sure_prompts = [SurePrompts(query, d, context.selector.task, context.settings.template) for query, d in shown]
+    results = list((yield Stage([t.candidates() for t in sure_prompts], ["(a) one (b) other"] * len(sure_prompts))))
     pairs = [candidates_in(result) for result in results]
     two = [i for i, pair in enumerate(pairs) if len(pair) == 2]
-    asked = [told[i].summary(answer) for i in two for answer in pairs[i]]
+    asked = [sure_prompts[i].summary(answer) for i in two for answer in pairs[i]]
     replies = yield Stage(asked, [f"{answer}: {_TYPICAL}" for i in two for answer in pairs[i]])
     summaries = _answers_of(two, replies, results)
     argued = [(i, *each) for i, both in summaries.items() for each in zip(pairs[i], both, strict=True)]
-    asked = [told[i].check(answer, summary.text) for i, answer, summary in argued]
+    asked = [sure_prompts[i].check(answer, summary.text) for i, answer, summary in argued]
     checks = _answers_of(list(summaries), (yield Stage(asked, ["True"] * len(asked))), results)
-    asked = [told[i].choice([s.text for s in summaries[i]][::way]) for i in checks for way in (1, -1)]
+    asked = [sure_prompts[i].choice([s.text for s in summaries[i]][::way]) for i in checks for way in (1, -1)]
     choices = _answers_of(list(checks), (yield Stage(asked, ["1"] * len(asked))), results)
     for i, pair in enumerate(pairs):
         result = results[i]
         if pair and isinstance(result, Answer):
             winner = voted([_is_true(c) for c in checks[i]], [_chosen(c) for c in choices[i]]) if i in choices else 0
             results[i] = replace(result, text=pair[winner], tokens=(), logprobs=())
-    return Answered(rows, dropped, results)
+    return FinalAnswers(rows, dropped, results)
 
 
 def _answers_of(asked: Sequence[int], replies: Sequence[Result], results: list[Result]) -> dict[int, list[Answer]]:
@@ -155,8 +155,8 @@ def _passages(
     task, template, prompt_budget = context.selector.task, context.settings.template, context.prompt_budget(SUMMARY)
 
     def longest(query: Query, passages: Sequence[Demonstration]) -> Prompt:
-        told = SurePrompts(query, passages, task, template)
-        prompts = [told.candidates().prompt, told.summary("word " * ANSWER).prompt]
+        sure_prompts = SurePrompts(query, passages, task, template)
+        prompts = [sure_prompts.candidates().prompt, sure_prompts.summary("word " * ANSWER).prompt]
         return max(prompts, key=context.backend.count_tokens) if prompt_budget else prompts[0]
 
     fitting: list[tuple[Query, Sequence[Demonstration]]] = []

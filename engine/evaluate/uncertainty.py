@@ -17,7 +17,7 @@ from ..llm.types import Answer, Request, Result
 from ..pool.answers import exact_match
 from ..pool.prompts import Message, Prompt, Template
 from ..pool.records import Demonstration, Query
-from .request_stages import Answered, MethodContext, RequestStages, Stage
+from .request_stages import FinalAnswers, MethodContext, RequestStages, Stage
 
 CANDIDATES = 30
 SETS = 10
@@ -47,7 +47,7 @@ def mdl(context: MethodContext, seed: int) -> RequestStages:
     if not all(request.score for request in requests):  # the set is chosen by scores, the answer will be generated
         return (yield from context.answer(shown, "mdl"))
     dropped = [asked[s][1][i] for i, s in enumerate(best)]
-    return Answered(shown, dropped, [results[s * n + i] for i, s in enumerate(best)])
+    return FinalAnswers(shown, dropped, [results[s * n + i] for i, s in enumerate(best)])
 
 
 def mdr(context: MethodContext, seed: int) -> RequestStages:

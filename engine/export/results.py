@@ -30,22 +30,22 @@ class ExportReport:
         return {"out": self.out, "manifest": self.manifest, **known}
 
     @classmethod
-    def from_json(cls, told: Any) -> ExportReport:
+    def from_json(cls, data: Any) -> ExportReport:
         """From the output of `as_json`. Raises `ValueError` for anything else."""
-        found = contract.from_json(_Told, told)
-        written = None if found.dry_run else {key: told[key] for key in told if key not in ("out", "manifest")}
+        found = contract.from_json(_ExportJson, data)
+        written = None if found.dry_run else {key: data[key] for key in data if key not in ("out", "manifest")}
         return cls(found.out, found.manifest, found.format, found.counts.exported, written)
 
 
 @dataclass(frozen=True, slots=True)
-class _Counts:
+class _ExportCounts:
     exported: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _ExportJson:
     out: str
     manifest: str
     format: str
-    counts: _Counts
+    counts: _ExportCounts
     dry_run: bool = False

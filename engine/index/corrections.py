@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from ..errors import UsageError
-from .readers import Bad, opened, records
+from .readers.files import open_input
+from .readers.formats import records
+from .readers.records import BadRecord
 from .rows import NAMES
 
 _SHAPE = 'give each row an id and an output, such as {"id": "a-17", "output": "refund"}'
@@ -13,9 +15,9 @@ def read_corrections(path: str) -> dict[str, str]:
     """New outputs by id, from any format that `index` reads. Raises `UsageError` with the line of the first row that
     has no id or no output, or contradicts an earlier one."""
     found: dict[str, str] = {}
-    with opened(path) as stream:
+    with open_input(path) as stream:
         for line, record in records(path, stream):
-            if isinstance(record, Bad):
+            if isinstance(record, BadRecord):
                 raise UsageError(f"{path}, line {line}: {record.reason}", _SHAPE)
             fields = {str(name).strip().lower().replace(" ", "_").replace("-", "_"): v for name, v in record.items()}
             name, output = (_first(fields, NAMES[field]) for field in ("id", "output"))

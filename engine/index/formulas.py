@@ -34,7 +34,7 @@ def plain(text: str) -> str:
 def are_escaped(path: str) -> bool:
     """Whether the manifest beside a CSV file says that its formulas are escaped."""
     try:
-        told = json.loads(read_regular(Path(path.removesuffix(".gz") + MANIFEST)))
+        manifest = json.loads(read_regular(Path(path.removesuffix(".gz") + MANIFEST)))
     except (OSError, ValueError, RecursionError):
         return False
-    return isinstance(told, dict) and told.get(KEY) is True
+    return isinstance(manifest, dict) and manifest.get(KEY) is True

@@ -48,8 +48,8 @@ class IndexReport:
         }
 
     @classmethod
-    def from_json(cls, told: Any) -> IndexReport:
+    def from_json(cls, data: Any) -> IndexReport:
         """From the output of `as_json`. Raises `ValueError` for anything else."""
-        if not isinstance(told, Mapping):
+        if not isinstance(data, Mapping):
             raise ValueError("IndexReport is not an object")
-        return contract.from_json(cls, {**told, "duplicates": told.get("duplicates_by_kind")})
+        return contract.from_json(cls, {**data, "duplicates": data.get("duplicates_by_kind")})

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from ..errors import UsageError
 from ..pool.prompts import letter_of
 from ..pool.records import Split
-from .readers import Bad, listed
+from .readers.records import BadRecord, parse_list
 
 NAMES: Mapping[str, tuple[str, ...]] = {
     "input": ("input", "question", "query", "prompt", "text", "instruction", "problem", "sentence", "utterance"),
@@ -101,14 +101,14 @@ class Mapper:
         self._columns = columns
         self._layouts: dict[tuple[str, ...], _Layout] = {}
 
-    def rows(self, record: Mapping[str, Any]) -> list[Row] | list[Bad]:
+    def rows(self, record: Mapping[str, Any]) -> list[Row] | list[BadRecord]:
         """The record's demonstrations (one, unless it is a conversation), or why there is none."""
         try:
             return self._rows(record)
         except _BadRow as error:
-            return [Bad(str(error))]
+            return [BadRecord(str(error))]
         except RecursionError:
-            return [Bad("nested too deeply")]
+            return [BadRecord("nested too deeply")]
 
     def _rows(self, record: Mapping[str, Any]) -> list[Row]:
         layout = self._layout(tuple(record))
@@ -199,7 +199,7 @@ def _accepted(value: object) -> list[str]:
     if isinstance(value, Mapping):
         value = value.get("text", value.get("value", value.get("aliases")))
     if isinstance(value, str):
-        value = listed(value) if value.strip().startswith("[") else [value]
+        value = parse_list(value) if value.strip().startswith("[") else [value]
     if not isinstance(value, Sequence):
         value = [] if value is None else [value]
     found: list[str] = []
@@ -222,7 +222,7 @@ def _options(record: Mapping[str, Any], layout: _Layout) -> tuple[list[str], lis
         return [], []
     marks: list[str] = []
     if isinstance(value, str):
-        value = listed(value)
+        value = parse_list(value)
     if value is None:
         return [], []
     if isinstance(value, Mapping):
@@ -309,7 +309,7 @@ def _turns(record: Mapping[str, Any], fields: Mapping[str, str]) -> list[Any] | 
     if (column := fields.get("messages")) is not None and record[column] is not None:
         value = record[column]
         if isinstance(value, str):
-            value = listed(value)
+            value = parse_list(value)
         if not isinstance(value, list):
             raise _BadRow(f"messages are {_kind(record[column])}, not a list")
         return value
@@ -323,17 +323,17 @@ def _turns(record: Mapping[str, Any], fields: Mapping[str, str]) -> list[Any] | 
 def _conversation(
     name: str | None, turns: list[Any], source: str | None, split: Split | None, extra: dict[str, Any]
 ) -> list[Row]:
-    said: list[tuple[str, str]] = []
+    texts: list[tuple[str, str]] = []
     for turn in turns:
         if not isinstance(turn, Mapping):
             raise _BadRow("a message is not an object")
         role = str(turn.get("role", turn.get("from", ""))).lower()
-        said.append((_ROLES.get(role, role), _content(turn.get("content", turn.get("value")))))
-    system = "\n\n".join(text for role, text in said if role in ("system", "developer") and text)
-    spoken = [(role, text) for role, text in said if role not in ("system", "developer")]
+        texts.append((_ROLES.get(role, role), _content(turn.get("content", turn.get("value")))))
+    system = "\n\n".join(text for role, text in texts if role in ("system", "developer") and text)
+    dialogue = [(role, text) for role, text in texts if role not in ("system", "developer")]
     pairs = [
         (asked, answered)
-        for (role, asked), (next_role, answered) in pairwise(spoken)
+        for (role, asked), (next_role, answered) in pairwise(dialogue)
         if role == "user" and next_role == "assistant" and asked.strip() and answered.strip()
     ]
     if not pairs:

@@ -106,15 +106,19 @@ def find(workspace: Workspace, number: int) -> Job:
 
 def is_own(job: Job) -> bool:
     """Whether this user started it in this workspace."""
-    said, _ = _fields(job.folder / JOB, {"signature": _is_text})
-    return trust.is_signed(identity(job.folder.parent.parent, job.arguments, job.directory), said.get("signature"))
+    job_fields, _ = _fields(job.folder / JOB, {"signature": _is_text})
+    return trust.is_signed(
+        identity(job.folder.parent.parent, job.arguments, job.directory), job_fields.get("signature")
+    )
 
 
 def own_process(job: Job) -> int | None:
     """The process id of a live job; None if it is not recorded yet. Raises `UsageError` if the record is not signed."""
-    said, wrong = _fields(job.folder / STATE, _STATE)
-    pid = said.get("pid")
-    if wrong or (pid is not None and not trust.is_signed(["process", str(job.folder), pid], said.get("signature"))):
+    state_fields, wrong = _fields(job.folder / STATE, _STATE)
+    pid = state_fields.get("pid")
+    if wrong or (
+        pid is not None and not trust.is_signed(["process", str(job.folder), pid], state_fields.get("signature"))
+    ):
         raise UsageError(
             f"job {job.number} names a process that is not its own, so nothing is killed",
             "if it is a job, kill it yourself",
@@ -160,18 +164,18 @@ def read(folder: Path) -> Job:
     """The state of the job in a folder."""
     # check the lock first: what an ended process has written is then complete
     lives = alive(folder)
-    (told, wrong), (said, odd) = _fields(folder / JOB, _JOB), _fields(folder / STATE, _STATE)
+    (job_fields, wrong), (state_fields, odd) = _fields(folder / JOB, _JOB), _fields(folder / STATE, _STATE)
     job = Job(
         number=int(folder.name),
         folder=folder,
-        arguments=tuple(told.get("arguments", ())),
-        directory=told.get("directory", ""),
+        arguments=tuple(job_fields.get("arguments", ())),
+        directory=job_fields.get("directory", ""),
         state="queued",
-        created=told.get("created", 0.0),
-        pid=said.get("pid"),
-        started=said.get("started"),
-        ended=said.get("ended"),
-        code=said.get("code"),
+        created=job_fields.get("created", 0.0),
+        pid=state_fields.get("pid"),
+        started=state_fields.get("started"),
+        ended=state_fields.get("ended"),
+        code=state_fields.get("code"),
     )
     if job.ended is None and lives:
         return job if job.started is None else replace(job, state="running")
@@ -189,15 +193,15 @@ def read(folder: Path) -> Job:
     return replace(job, state="failed", error=error or f"ended with exit code {job.code}", fix=fix)
 
 
-def error_and_fix(said: str) -> tuple[str, str]:
+def error_and_fix(text: str) -> tuple[str, str]:
     """The error and its fix, from the stderr of a command with ``--json``: the JSON object if there is one, else the
     last line."""
-    lines = [line for line in said.splitlines() if line.strip()]
+    lines = [line for line in text.splitlines() if line.strip()]
     for line in reversed(lines):
         with suppress(ValueError):
-            told = json.loads(line)
-            if isinstance(told, dict) and "error" in told:
-                return str(told["error"]), str(told.get("fix", ""))
+            printed = json.loads(line)
+            if isinstance(printed, dict) and "error" in printed:
+                return str(printed["error"]), str(printed.get("fix", ""))
     return (lines[-1] if lines else ""), ""
 
 

@@ -45,13 +45,13 @@ def recorded_events(folder: Path, offset: int = 0) -> tuple[list[RecordedEvent],
     return found, offset + len(whole)
 
 
-def _read(said: dict[str, Any]) -> RecordedEvent:
+def _read(data: dict[str, Any]) -> RecordedEvent:
     """An event as `child.Recorder` wrote it; raises `ValueError` and similar for anything else."""
-    fields = {str(name): value for name, value in said["fields"].items() if is_figure(value)}
-    counts = (said["done"], *([] if said["total"] is None else [said["total"]]))
-    if not (is_time(said["time"]) and all(isinstance(count, int) and 0 <= count < 2**63 for count in counts)):
+    fields = {str(name): value for name, value in data["fields"].items() if is_figure(value)}
+    counts = (data["done"], *([] if data["total"] is None else [data["total"]]))
+    if not (is_time(data["time"]) and all(isinstance(count, int) and 0 <= count < 2**63 for count in counts)):
         raise ValueError("no event")
-    return RecordedEvent(said["time"], Event(str(said["task"]), said["done"], said["total"], str(said["note"]), fields))
+    return RecordedEvent(data["time"], Event(str(data["task"]), data["done"], data["total"], str(data["note"]), fields))
 
 
 def follow(workspace: Workspace, number: int, cancel: CancelToken | None = None) -> Iterator[Event]:

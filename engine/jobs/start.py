@@ -54,9 +54,9 @@ def start(workspace: Workspace, arguments: Sequence[str], directory: Path | None
     folder = Path(tempfile.mkdtemp(prefix=".new-", dir=parent))
     try:
         with hold(folder) as lock:
-            told = {"arguments": list(arguments), "directory": there, "created": time.time()}
-            told["signature"] = trust.sign(identity(workspace.path, arguments, there))
-            write_object(folder / JOB, told)
+            fields = {"arguments": list(arguments), "directory": there, "created": time.time()}
+            fields["signature"] = trust.sign(identity(workspace.path, arguments, there))
+            write_object(folder / JOB, fields)
             folder = _numbered(parent, folder)
             _spawn(workspace, folder, arguments, there, lock.fileno())
     except OSError as error:

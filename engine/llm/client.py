@@ -93,8 +93,8 @@ def client_for(
     dry_run: bool = False,
 ) -> Iterator[LLMClient]:
     """The LLM named in the settings, closed at the end of the block. Raises as `asking.opened` does."""
-    told = silent if dry_run else report
-    with backend_for(settings, encode_for_reader(workspace, settings), told) as backend:
+    reported = silent if dry_run else report
+    with backend_for(settings, encode_for_reader(workspace, settings), reported) as backend:
         yield LLMClient(workspace, backend, settings, report, cancel or CancelToken(), dry_run)
 
 

@@ -40,6 +40,6 @@ class DryRun:
         return contract.to_json(self)
 
     @classmethod
-    def from_json(cls, told: object) -> DryRun:
+    def from_json(cls, data: object) -> DryRun:
         """From the output of `as_json`. Raises `ValueError` for anything else."""
-        return contract.from_json(cls, told)
+        return contract.from_json(cls, data)

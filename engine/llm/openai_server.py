@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -21,8 +20,18 @@ from ..pool.prompts import Message, Prompt
 from ..pool.records import Query
 from . import replies
 from .failures import LONGEST, NO_KEY_FIX, explain, pause
+from .openai_dialect import (
+    OPTIONAL_FIELDS,
+    Dialect,
+    echo_request,
+    echoed_options,
+    generation_request,
+    has_logprobs,
+    refused_field,
+    without_field,
+)
 from .settings import DEFAULTS, LLMSettings
-from .types import BLOCK_END, Answer, Capabilities, Failure, Request, Result, Sampling
+from .types import Answer, Capabilities, Failure, Request, Result, Sampling
 
 if TYPE_CHECKING:
     import openai
@@ -37,35 +46,6 @@ _CUT = 0.7
 """If the server counts less than this share of the predicted prompt tokens, the prompt was cut."""
 _CUT_FLOOR = 1000
 """Below this many estimated tokens the count is too rough to detect a cut."""
-
-_REFUSES = re.compile(
-    r"support|unknown|unrecogni[sz]ed|unexpected|not allowed|not permitted|extra (?:inputs|fields)|not available"
-    r"|not enabled|incompatible|disabled",
-    re.IGNORECASE,
-)
-"""A field that the model does not accept at all, in contrast to a value out of range."""
-
-_OPTIONAL = ("top_logprobs", "logprobs", "temperature", "top_p", "seed", "stop", "max_tokens")
-
-
-LIKELIEST = 5
-"""Number of most likely tokens requested at each position of a chat answer, for its entropy; llama.cpp gives no
-log-probabilities without them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """How requests to this server and model must be written. ``without``: fields that they refuse."""
-
-    endpoint: str = "chat"
-    without: tuple[str, ...] = ()
-    logprobs: bool | None = None
-    scoring: bool = False
-    tokens_ratio: float = 1.0
-
-    @property
-    def asks_logprobs(self) -> bool:
-        return self.logprobs is not False and "logprobs" not in self.without
 
 
 class OpenAIServer:
@@ -128,19 +108,19 @@ class OpenAIServer:
 
     async def _generate(self, request: Request) -> Result:
         start = time.monotonic()
-        for _ in range(len(_OPTIONAL)):
+        for _ in range(len(OPTIONAL_FIELDS)):
             dialect = self._dialect
-            reply = await self._post(*_generation(self.model, request, dialect))
-            refused = _refused_field(reply, dialect) if isinstance(reply, Failure) else None
+            reply = await self._post(*generation_request(self.model, request, dialect))
+            refused = refused_field(reply, dialect) if isinstance(reply, Failure) else None
             if refused is None:
                 break
-            self._dialect = _do_without(self._dialect, refused)
+            self._dialect = without_field(self._dialect, refused)
         if isinstance(reply, Failure):
             return reply
         read = replies.chat_answer if dialect.endpoint == "chat" else replies.completion_answer
         try:
             # before a probe it is unknown whether this server gives log-probabilities: accept both
-            answer = read(reply, bool(dialect.logprobs) or _has_logprobs(reply))
+            answer = read(reply, bool(dialect.logprobs) or has_logprobs(reply))
         except replies.Malformed as error:
             return Failure("malformed", str(error))
         if isinstance(answer, Failure):
@@ -163,11 +143,11 @@ class OpenAIServer:
         text, options = prompt.text, [f" {choice}" for choice in prompt.choices]
         if not options:
             return Failure("request", "nothing to score: the prompt has no choices")
-        reply = await self._post("/completions", _echo(self.model, [text + option for option in options]))
+        reply = await self._post("/completions", echo_request(self.model, [text + option for option in options]))
         if isinstance(reply, Failure):
             return reply
         try:
-            scores = _echoed(reply, text, options)
+            scores = echoed_options(reply, text, options)
         except replies.Malformed as error:
             return Failure("malformed", str(error))
         tokens_in, tokens_out = replies.usage_of(reply)
@@ -321,14 +301,14 @@ class OpenAIServer:
         prompt."""
         text, options = "Question: What is the capital of France?\nAnswer:", [" Paris", " seventeen green"]
         for attempt in range(1, 4):
-            reply = await self._post("/completions", _echo(self.model, [text + option for option in options]))
+            reply = await self._post("/completions", echo_request(self.model, [text + option for option in options]))
             if isinstance(reply, Failure):
                 if not reply.retryable or reply.unreachable or (reply.retry_after or 0.0) > LONGEST:
                     return False
                 await asyncio.sleep(min(pause(attempt, reply.retry_after), 10.0))
                 continue
             try:
-                first, second = _echoed(reply, text, options)
+                first, second = echoed_options(reply, text, options)
             except replies.Malformed:
                 return False
             return sum(first) != sum(second)
@@ -386,76 +366,6 @@ def _key() -> str:
 def _without_key(text: str) -> str:
     key = _key()
     return text.replace(key, "***") if key else text
-
-
-def _generation(model: str, request: Request, dialect: Dialect) -> tuple[str, dict[str, Any]]:
-    """Path and body of a generation. Every sampling field is sent, because servers choose their own values for missing
-    ones."""
-    sampling = request.sampling
-    chat = dialect.endpoint == "chat"
-    stop = list(sampling.stop) if chat else [BLOCK_END, *sampling.stop]
-    body: dict[str, Any] = {
-        "model": model,
-        "max_tokens": sampling.max_tokens,
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        # samples of one prompt must differ, and an identical seed would make them equal
-        "seed": sampling.seed + sampling.repeat,
-    }
-    if stop:
-        body["stop"] = stop[:4]  # the maximum of the API
-    if chat:
-        body["messages"] = [{"role": m.role, "content": m.content} for m in request.prompt.messages]
-        body["logprobs"], body["top_logprobs"] = True, LIKELIEST
-    else:
-        body["prompt"] = request.prompt.text
-        body["logprobs"] = 1  # some servers allow no more
-    if not dialect.asks_logprobs:
-        del body["logprobs"]
-        body.pop("top_logprobs", None)
-    for field in dialect.without:
-        if field == "max_tokens":
-            body["max_completion_tokens"] = sampling.max_tokens
-        body.pop(field, None)
-    return ("/chat/completions" if chat else "/completions"), body
-
-
-def _refused_field(failure: Failure, dialect: Dialect) -> str | None:
-    """The field of our request that the server rejects and that can be omitted."""
-    if failure.kind != "request" or not _REFUSES.search(failure.message):
-        return None
-    message = failure.message.lower().replace("'max_completion_tokens'", "")
-    if "log probabilit" in message or "logprob" in message or "top_logprobs" in message:
-        message += " 'logprobs'"
-    for field in _OPTIONAL:
-        if (
-            field in message
-            and field not in dialect.without
-            and not (field == "logprobs" and not dialect.asks_logprobs)
-        ):
-            return field
-    return None
-
-
-def _do_without(dialect: Dialect, field: str) -> Dialect:
-    if field in dialect.without:  # another call in flight has found it already
-        return dialect
-    return replace(dialect, without=(*dialect.without, field))
-
-
-def _has_logprobs(reply: Mapping[str, Any]) -> bool:
-    choices = reply.get("choices")
-    first = choices[0] if isinstance(choices, list) and choices else None
-    return isinstance(first, Mapping) and bool(first.get("logprobs"))
-
-
-def _echo(model: str, texts: Sequence[str]) -> dict[str, Any]:
-    return {"model": model, "prompt": list(texts), "max_tokens": 1, "echo": True, "logprobs": 1, "temperature": 0.0}
-
-
-def _echoed(reply: Mapping[str, Any], text: str, options: Sequence[str]) -> list[tuple[float, ...]]:
-    choices = replies.choices_of(reply, len(options))
-    return [replies.echoed_option(choice, text, option) for choice, option in zip(choices, options, strict=True)]
 
 
 def _estimate(messages: Sequence[Message]) -> float:

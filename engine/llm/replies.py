@@ -88,12 +88,12 @@ def _message(status: int, error: Mapping[str, Any], body: object) -> str:
     return f"HTTP {status}: {shorten(text)}" if text.strip() else f"HTTP {status}"
 
 
-def _spelled(said: object) -> str:
+def _spelled(message: object) -> str:
     """The value of a field that should be text, as text."""
-    if isinstance(said, str):
-        return said
+    if isinstance(message, str):
+        return message
     try:
-        return json.dumps(said, default=str)
+        return json.dumps(message, default=str)
     except (RecursionError, ValueError):  # nested too deeply, or a number with thousands of digits
         return "(not to be read)"
 

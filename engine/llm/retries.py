@@ -18,12 +18,12 @@ Job = tuple[bytes, Request]
 MALFORMED_ATTEMPTS = 3
 """Malformed answers may have been charged, so a request gets fewer attempts after them."""
 
-WORTH_SAYING = 5.0
+LONG_PAUSE = 5.0
 """Pauses requested by a server are reported to the user from this many seconds on."""
 
 
 @dataclass(slots=True)
-class Sorted:
+class SortedFailures:
     """The failures of one attempt: final ones, requests to retry in ``delay`` seconds, and an error that affects all
     further requests."""
 
@@ -47,11 +47,11 @@ class Retries:
 
     def __init__(self, settings: LLMSettings, llm: str, notes: deque[str]) -> None:
         self._settings, self._llm, self._notes = settings, llm, notes
-        self._said_until = 0.0
+        self._noted_until = 0.0
 
-    def sort(self, failed: Sequence[tuple[Job, Failure]], attempts: Attempts) -> Sorted:
+    def sort(self, failed: Sequence[tuple[Job, Failure]], attempts: Attempts) -> SortedFailures:
         """Sort the requests that failed at the latest of ``attempts``."""
-        found = Sorted()
+        found = SortedFailures()
         for (key, request), failure in failed:
             asked_to_wait = failure.retry_after or 0.0 if failure.retryable else 0.0
             if failure.fatal or asked_to_wait > self._settings.max_wait:
@@ -63,7 +63,7 @@ class Retries:
             else:
                 found.again.append((key, request))
                 found.delay = max(found.delay, wait)
-                self._say_wait(asked_to_wait)
+                self._note_wait(asked_to_wait)
         return found
 
     def _wait(self, failure: Failure, attempts: Attempts, malformed: int) -> float | None:
@@ -73,15 +73,15 @@ class Retries:
         wait = pause(attempts.count, failure.retry_after)
         return wait if time.monotonic() - attempts.started + wait <= self._settings.max_wait else None
 
-    def _say_wait(self, seconds: float) -> None:
+    def _note_wait(self, seconds: float) -> None:
         """Report once for all calls that wait at the same time."""
         now = time.monotonic()
-        if seconds >= WORTH_SAYING and now >= self._said_until:
-            self._said_until = now + seconds
+        if seconds >= LONG_PAUSE and now >= self._noted_until:
+            self._noted_until = now + seconds
             self._notes.append(f"{self._llm} asks for a pause of {seconds:,.0f} s")
 
 
-class Silence:
+class ServerSilence:
     """Distinguishes a dead server from a glitch: this many calls in a row failed, over this long."""
 
     def __init__(self) -> None:
@@ -89,11 +89,11 @@ class Silence:
         self._since = 0.0
         self._answered = False
 
-    def heard(self, *, answer: bool) -> None:
+    def replied(self, *, answer: bool) -> None:
         self._count = 0
         self._answered = self._answered or answer
 
-    def heard_nothing(self, now: float) -> bool:
+    def no_reply(self, now: float) -> bool:
         """Count one more call without any reply; True if the server must be given up."""
         if self._count == 0:
             self._since = now

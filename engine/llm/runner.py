@@ -25,7 +25,7 @@ from .failures import explain
 from .limiter import Limiter
 from .planning import expected_tokens
 from .probing import adopt_stored, probe
-from .retries import Attempts, Job, Retries, Silence
+from .retries import Attempts, Job, Retries, ServerSilence
 from .settings import DEFAULTS, LLMSettings
 from .types import Answer, Backend, Failure, Request, Result, Streams
 from .writer import Writer, disk_full
@@ -81,7 +81,7 @@ def ask(
         loop.remember(backend)
         _follow(run, report, cancel)
     else:
-        run.tell(report)
+        run.send_events(report)
     results.update(run.results)
     return [results[key] for key in keys]
 
@@ -95,7 +95,7 @@ def _follow(run: _Run, report: Report, cancel: CancelToken) -> None:
             concurrent.futures.wait([future], timeout=TICK)
             if interrupted is None:
                 cancel.check()
-                run.tell(report)
+                run.send_events(report)
         except BaseException as error:  # Ctrl-C, the token, or a report that failed: stop the run
             loop.call_soon(run.stop, interrupted is not None)  # a second Ctrl-C does not wait for calls in flight
             if interrupted is None:
@@ -104,7 +104,7 @@ def _follow(run: _Run, report: Report, cancel: CancelToken) -> None:
         if isinstance(lost := future.exception(), WorkspaceError):  # not "finished parts are kept"
             raise lost from interrupted
         raise interrupted
-    run.tell(report)
+    run.send_events(report)
     future.result()
 
 
@@ -129,7 +129,7 @@ class _Sent:
 
 @dataclass
 class _Run:
-    """One `ask` on the event loop. Everything here except `event` and `tell` runs on that loop."""
+    """One `ask` on the event loop. Everything here except `event` and `send_events` runs on that loop."""
 
     workspace: Workspace
     backend: Backend
@@ -148,10 +148,10 @@ class _Run:
         self.waiting: deque[Job] = deque(self.jobs)
         self.tasks: set[asyncio.Task[None]] = set()
         self.limiter = self._limiter()
-        self.silence = Silence()
+        self.silence = ServerSilence()
         self.uncommitted = 0
         self.error: BaseException | None = None
-        self.told: set[str] = set()
+        self.reported_troubles: set[str] = set()
         self.retries = Retries(self.settings, self.llm, self.notes)
         self.stopping = False
         self.wake = asyncio.Event()
@@ -186,9 +186,9 @@ class _Run:
         }
         return Event(TASK, self.cached + len(self.results), self.cached + len(self.jobs), fields=fields)
 
-    def tell(self, report: Report) -> None:
-        if self.writer.trouble and self.writer.trouble not in self.told:
-            self.told.add(self.writer.trouble)
+    def send_events(self, report: Report) -> None:
+        if self.writer.trouble and self.writer.trouble not in self.reported_troubles:
+            self.reported_troubles.add(self.writer.trouble)
             self.notes.append(f"cannot save answers, so no more requests are sent: {self.writer.trouble}")
         while self.notes:
             report(replace(self.event(), note=self.notes.popleft()))
@@ -204,7 +204,7 @@ class _Run:
                 if self.waiting and not self.writer.trouble and len(self.tasks) < self.limiter.limit + self.local:
                     self._start()
                 elif self.tasks or self.writer.trouble:
-                    await self._woken()
+                    await self._wait_for_change()
                 else:
                     break
             await self._wind_down()
@@ -221,16 +221,16 @@ class _Run:
         self.tasks.add(task)
         task.add_done_callback(self._done)
 
-    async def _woken(self) -> None:
+    async def _wait_for_change(self) -> None:
         self.wake.clear()
-        self._hurry_writer()
+        self._flush_writer()
         await self.wake.wait()
 
     async def _wind_down(self) -> None:
         """After an interruption: calls in flight are paid for, so they get a grace period. The finished answers of a
         local model are with the writer already."""
         if self.tasks and not self.local:
-            self.writer.hurry()
+            self.writer.flush()
             await asyncio.wait(self.tasks, timeout=self.settings.grace)
         for task in self.tasks:
             task.cancel()
@@ -243,10 +243,10 @@ class _Run:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._fail(error)
 
-    def _hurry_writer(self) -> None:
+    def _flush_writer(self) -> None:
         """Every call in flight waits for its commit and none can start before: the writer need not wait for more."""
         if self.uncommitted and self.uncommitted >= len(self.tasks):
-            self.writer.hurry()
+            self.writer.flush()
 
     def _fail(self, error: BaseException) -> None:
         """End the run; the first error is reported."""
@@ -281,7 +281,7 @@ class _Run:
                 sent.commits.append(self._commit(failures.settled))
             await self._committed(sent.commits)
             batch = failures.again
-            if batch and await self._halted_within(failures.delay):
+            if batch and await self._stopped_within(failures.delay):
                 return
 
     async def _send(self, sent: _Sent) -> None:
@@ -345,10 +345,10 @@ class _Run:
         if self.limiter.limit != before:
             self.wake.set()
         if isinstance(result, Failure) and (result.unreachable or result.kind == "timeout"):
-            if self.silence.heard_nothing(now):
+            if self.silence.no_reply(now):
                 self._fail(explain(result, self.llm))
         else:
-            self.silence.heard(answer=isinstance(result, Answer))
+            self.silence.replied(answer=isinstance(result, Answer))
 
     async def _reserve(self, batch: list[Job]) -> tuple[list[Job], list[Reservation]]:
         """The part of the batch that fits the budget; the rest goes back to the queue.
@@ -356,12 +356,12 @@ class _Run:
         Waits while calls in flight may still release budget; without any, an empty part ends the run.
         """
         while self.writer.trouble and not self.stopping:
-            await self._halted_within(0.05)
+            await self._stopped_within(0.05)
         reserved: list[Reservation] = []
         for _, request in batch:
             _, tokens_in, tokens_out = expected_tokens(self.backend, request) if self.budget.price else (0, 0, 0)
             while (reservation := self.budget.reserve(tokens_in, tokens_out)) is None:
-                if reserved or self.stopping or not self.sending or await self._halted_within(0.02):
+                if reserved or self.stopping or not self.sending or await self._stopped_within(0.02):
                     break
             if reservation is None:
                 break
@@ -375,7 +375,7 @@ class _Run:
         self.waiting.extendleft(reversed(batch[len(reserved) :]))
         return batch[: len(reserved)], reserved
 
-    async def _halted_within(self, delay: float) -> bool:
+    async def _stopped_within(self, delay: float) -> bool:
         """Sleep; returns True as soon as the run has to stop."""
         try:
             async with asyncio.timeout(delay):
@@ -403,7 +403,7 @@ class _Run:
         """Wait until all of them are stored; raises `WorkspaceError` if one is not."""
         self.uncommitted += 1
         try:
-            self._hurry_writer()
+            self._flush_writer()
             for done in commits:
                 await asyncio.shield(done)
         finally:

@@ -41,9 +41,9 @@ class TrainingRun:
         return contract.to_json(self)
 
     @classmethod
-    def from_json(cls, told: object) -> Self:
+    def from_json(cls, data: object) -> Self:
         """From the output of `as_json`. Raises `ValueError` for anything else."""
-        return contract.from_json(cls, told)
+        return contract.from_json(cls, data)
 
 
 def usage_of(results: Collection[Result]) -> Usage:

@@ -55,7 +55,7 @@ class Writer:
         self._queue.put((answers, failures, done))
         return done
 
-    def hurry(self) -> None:
+    def flush(self) -> None:
         """Nothing more will arrive before the pending answers are committed: do not wait."""
         self._hurry.set()
 
@@ -89,7 +89,7 @@ class Writer:
         while batch[-1] is not None and sum(len(item[0]) for item in batch if item) < LARGEST:
             left = 0.0 if self._hurry.is_set() else deadline - time.monotonic()
             try:
-                # short sleeps, so that `hurry` is noticed while waiting
+                # short sleeps, so that `flush` is noticed while waiting
                 batch.append(self._queue.get(timeout=min(left, 0.005)) if left > 0 else self._queue.get_nowait())
             except queue.Empty:
                 if left <= 0:
@@ -114,7 +114,7 @@ class Writer:
             OverflowError,
         ) as error:  # a row that no column accepts: reject it alone, not with the others
             if len(answers) + len(failures) == 1:
-                return self._lose(answers, explained(error, self._workspace))
+                return self._fail_commit(answers, explained(error, self._workspace))
             alone = [self._kept([call], []) for call in answers] + [self._kept([], [call]) for call in failures]
             return next((failed for failed in alone if failed), None)
 
@@ -130,14 +130,14 @@ class Writer:
                 patience = PATIENCE if isinstance(error, LockedError) else RETRYING
                 if self._given_up.is_set() or time.monotonic() - started > patience:
                     self.give_up()  # later answers get one attempt each: space may have been freed
-                    return self._lose(answers, failed)
+                    return self._fail_commit(answers, failed)
                 self.trouble = failed.what
                 self._given_up.wait(0.5)
             else:
                 self.trouble = ""
                 return None
 
-    def _lose(self, answers: Sequence[Call], failed: WorkspaceError) -> WorkspaceError:
+    def _fail_commit(self, answers: Sequence[Call], failed: WorkspaceError) -> WorkspaceError:
         self.error = failed
         self.lost += len(answers)
         return failed

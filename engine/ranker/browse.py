@@ -42,7 +42,7 @@ class DemosQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class LedgerState:
     """State that does not depend on the query. ``numbers``: every row number is below it."""
 
     pruned: Rows
@@ -56,19 +56,19 @@ class FoundRows:
     follow."""
 
     asked: DemosQuery
-    known: Known
+    known: LedgerState
     rows: Rows
     first: int
     page: Sequence[Listed]
     whole: bool
 
 
-def known_now(workspace: Workspace) -> Known:
+def ledger_state(workspace: Workspace) -> LedgerState:
     """The current state of the workspace."""
-    return Known(pruned_rows(workspace), {s.row: s for s in ledger(workspace)}, row_numbers(workspace))
+    return LedgerState(pruned_rows(workspace), {s.row: s for s in ledger(workspace)}, row_numbers(workspace))
 
 
-def in_parts(asked: DemosQuery, known: Known) -> bool:
+def shows_parts(asked: DemosQuery, known: LedgerState) -> bool:
     """Whether a search takes so long that its first matches should be shown before the others."""
     plain = asked.sort == "row" and not asked.descending and not asked.only
     return bool(asked.filter.search) and plain and known.numbers > 2 * PART
@@ -77,7 +77,7 @@ def in_parts(asked: DemosQuery, known: Known) -> bool:
 def find_rows(
     workspace: Workspace,
     asked: DemosQuery,
-    known: Known,
+    known: LedgerState,
     before: FoundRows | None,
     top: int,
     stop: Stop,

@@ -30,7 +30,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class EpochAccuracy:
     """The held-out queries answered with the policy's best K: accuracy of all, of those right with no shots (easy) and
     of the others (hard); None if there are none. Without held-out queries, the accuracy during training."""
 
@@ -44,7 +44,7 @@ class Judged:
 class Epoch:
     """The evaluation of an epoch; ``held_out``: on held-out queries."""
 
-    judged: Judged = field(metadata=SPREAD)
+    measured: EpochAccuracy = field(metadata=SPREAD)
     held_out: bool
 
 
@@ -59,7 +59,7 @@ class RankerMetrics:
     hard_by_shots: Mapping[str, float]
     prompts_by_shots: Mapping[str, int]
     epochs: tuple[Epoch, ...]
-    best: Judged
+    best: EpochAccuracy
     shots: int
     sigma: float
     queries: int

@@ -37,7 +37,7 @@ from ..store.demonstrations import fetch, queries, task_of
 from ..version import VERSION
 from .inference import KINDS, PRESELECT, Method, candidates_for, keep
 from .policy import DIMENSION, Adam, Candidates, Policy, RankerMetadata, entropy
-from .results import Batch, Epoch, Judged, RankerMetrics, RankerRun
+from .results import Batch, Epoch, EpochAccuracy, RankerMetrics, RankerRun
 from .rollout import (
     Positions,
     Rollout,
@@ -90,7 +90,7 @@ class _TrainingState:
     right: dict[tuple[str, int], list[int]] = field(default_factory=dict)
     """Right and all answers by (all, easy or hard; shots)."""
     best: Policy | None = None
-    judged: Judged | None = None
+    measured: EpochAccuracy | None = None
     stale: int = 0
     """Epochs since the last gain."""
     collapsed: bool = False
@@ -137,8 +137,10 @@ class RankerTraining:
         """
         policy = self._fresh()
         steps = range(0, len(self.train), self.plan.batch)
-        first = [r for at in steps for _, asked in self._asked(policy, self._batch(0, at), 0, 0.0) for r in asked]
-        judging = self._judging(policy)
+        first = [
+            r for at in steps for _, asked in self._planned_requests(policy, self._batch(0, at), 0, 0.0) for r in asked
+        ]
+        judging = self._held_out_requests(policy)
         plan = self.llm.plan([*first, *judging])
         zero_shot = len(self.train) * (self.plan.method == "ranker") + len(self.held_out)
         more = self.plan.epochs * (len(first) + len(judging) - zero_shot) - (len(first) - zero_shot)
@@ -205,7 +207,7 @@ class RankerTraining:
         order = np.random.default_rng([self.settings.seed, 1, epoch]).permutation(self.train)
         return order[at : at + self.plan.batch]
 
-    def _gathered(self, which: Int64s) -> Candidates:
+    def _candidates_of(self, which: Int64s) -> Candidates:
         """The candidates of these queries with their embeddings."""
         found = [self.candidates[i][0] for i in which]
         width = max(len(rows) for rows in found)
@@ -223,15 +225,15 @@ class RankerTraining:
         state = _TrainingState(self._fresh(), Adam(self.plan.rate))
         total = self.plan.epochs * -(-len(self.train) // self.plan.batch)
         if self.held_out.size:
-            self._judge(run, state, 0, budget)
+            self._measure_epoch(run, state, 0, budget)
         for epoch in range(self.plan.epochs):
             begun, state.threshold = len(state.batches), 0.0
             for at in range(0, len(self.train), self.plan.batch):
                 self.llm.cancel.check()
                 self._learn_batch(run, state, epoch, self._batch(epoch, at), budget)
-                self.llm.report(Event(TASK, len(state.batches), total, fields=_live(state.batches[-1])))
-            self._judge(run, state, epoch + 1, budget, state.batches[begun:])
-            if state.stale >= self.plan.patience or (state.judged and state.judged.accuracy == 1.0):
+                self.llm.report(Event(TASK, len(state.batches), total, fields=_event_figures(state.batches[-1])))
+            self._measure_epoch(run, state, epoch + 1, budget, state.batches[begun:])
+            if state.stale >= self.plan.patience or (state.measured and state.measured.accuracy == 1.0):
                 self.llm.report(
                     Event(TASK, len(state.batches), total, f"stopped after epoch {epoch + 1}: no more gain")
                 )
@@ -239,13 +241,13 @@ class RankerTraining:
         return state
 
     def _learn_batch(self, run: int, state: _TrainingState, epoch: int, which: Int64s, budget: Budget) -> None:
-        candidates = self._gathered(which)
+        candidates = self._candidates_of(which)
         threshold = state.threshold
         scores = state.policy.scores(candidates)
-        plans = list(self._asked(state.policy, which, epoch, threshold, scores))
+        plans = list(self._planned_requests(state.policy, which, epoch, threshold, scores))
         results = self._ask([request for _, asked in plans for request in asked], budget)
         spent = usage_of(results)
-        answered = _cut(results, [len(asked) for _, asked in plans])
+        answered = _grouped(results, [len(asked) for _, asked in plans])
         rollouts = [
             Rollout(chosen, scores[i, chosen], tuple(self._reward(self.queries[which[i]], r) for r in answered[i]))
             for i, (chosen, _) in enumerate(plans)
@@ -284,7 +286,7 @@ class RankerTraining:
             note = "the policy collapsed onto one candidate per query"
             self.llm.report(Event(TASK, len(state.batches), note=note))
 
-    def _asked(
+    def _planned_requests(
         self,
         policy: Policy,
         which: Int64s,
@@ -293,22 +295,22 @@ class RankerTraining:
         scores: Float64s | None = None,
     ) -> Iterator[tuple[Positions, list[Request]]]:
         """For each query of a batch, the candidates shown, best first, and the prompts to ask."""
-        candidates = self._gathered(which)
+        candidates = self._candidates_of(which)
         scores = policy.scores(candidates) if scores is None else scores
         if self.plan.method == "promptpg":
             keys = [_key(self.queries[i]) for i in which]
             for i, chosen in zip(which, sampled(scores, self.settings.k, keys, self.settings.seed, epoch), strict=True):
-                chosen = chosen[: self._room(i, chosen)]
+                chosen = chosen[: self._token_budget(i, chosen)]
                 yield chosen, [self._request(i, chosen)]
             return
         allowed = allowed_shots(scores, threshold, self.settings.k)
         for i, most, order in zip(
             which, allowed, top_candidates(scores, candidates.present, self.settings.k), strict=True
         ):
-            chosen = order[: self._room(i, order[:most])]
+            chosen = order[: self._token_budget(i, order[:most])]
             yield chosen, [self._request(i, chosen[:j]) for j in range(len(chosen) + 1)]
 
-    def _room(self, query: int, chosen: Positions) -> int:
+    def _token_budget(self, query: int, chosen: Positions) -> int:
         """How many of the chosen demonstrations fit into the LLM's context together with the query."""
         limit = prompt_budget(self.settings, self.capabilities)
         if limit is None:
@@ -340,36 +342,39 @@ class RankerTraining:
 
     # evaluation
 
-    def _judging(self, policy: Policy) -> list[Request]:
+    def _held_out_requests(self, policy: Policy) -> list[Request]:
         """The held-out queries with no shots, then with the policy's best K."""
         if not self.held_out.size:
             return []
-        candidates = self._gathered(self.held_out)
+        candidates = self._candidates_of(self.held_out)
         orders = top_candidates(policy.scores(candidates), candidates.present, self.settings.k)
         nothing = np.empty(0, np.int64)
         return [self._request(i, nothing) for i in self.held_out] + [
-            self._request(i, order[: self._room(i, order)]) for i, order in zip(self.held_out, orders, strict=True)
+            self._request(i, order[: self._token_budget(i, order)])
+            for i, order in zip(self.held_out, orders, strict=True)
         ]
 
-    def _judge(
+    def _measure_epoch(
         self, run: int, state: _TrainingState, epoch: int, budget: Budget, batches: Sequence[Batch] = ()
     ) -> None:
         """Compare the policy with the best so far; without held-out queries, by the accuracy during training."""
         if self.held_out.size:
-            results = self._ask(self._judging(state.policy), budget)
+            results = self._ask(self._held_out_requests(state.policy), budget)
             right = np.array(
                 [self._reward(self.queries[i], r) == 1 for i, r in zip([*self.held_out] * 2, results, strict=True)]
             ).reshape(2, -1)
-            judged = Judged(epoch, float(right[1].mean()), _share(right[1][right[0]]), _share(right[1][~right[0]]))
+            measured = EpochAccuracy(
+                epoch, float(right[1].mean()), _share(right[1][right[0]]), _share(right[1][~right[0]])
+            )
         else:
-            judged = Judged(epoch, float(np.mean([batch.accuracy for batch in batches])))
-        assert judged.accuracy is not None
-        known = state.judged.accuracy if state.judged else None
-        if known is None or judged.accuracy >= known:  # in a tie, the policy trained longer
-            state.best, state.judged = state.policy, judged
-        state.stale = 0 if known is None or judged.accuracy > known else state.stale + 1
-        state.epochs.append(Epoch(judged, bool(self.held_out.size)))
-        ledger.save_batch(self.workspace, run, len(state.batches), {"held_out_accuracy": judged.accuracy}, None)
+            measured = EpochAccuracy(epoch, float(np.mean([batch.accuracy for batch in batches])))
+        assert measured.accuracy is not None
+        known = state.measured.accuracy if state.measured else None
+        if known is None or measured.accuracy >= known:  # in a tie, the policy trained longer
+            state.best, state.measured = state.policy, measured
+        state.stale = 0 if known is None or measured.accuracy > known else state.stale + 1
+        state.epochs.append(Epoch(measured, bool(self.held_out.size)))
+        ledger.save_batch(self.workspace, run, len(state.batches), {"held_out_accuracy": measured.accuracy}, None)
 
     # storage
 
@@ -418,7 +423,7 @@ class RankerTraining:
         return pa.Table.from_pylist(steps, schema=ledger.STEP_COLUMNS)
 
     def _result(self, run: int, state: _TrainingState, seconds: float) -> RankerRun:
-        assert state.judged is not None
+        assert state.measured is not None
 
         def counted(kind: str) -> dict[str, list[int]]:
             """Right and all answers by shots."""
@@ -435,7 +440,7 @@ class RankerTraining:
             hard_by_shots=shares("hard"),
             prompts_by_shots={shots: every for shots, (_, every) in counted("all").items()},
             epochs=tuple(state.epochs),
-            best=state.judged,
+            best=state.measured,
             shots=sum(batch.shots for batch in state.batches),
             sigma=state.threshold,
             queries=len(self.train),
@@ -451,7 +456,7 @@ def _key(query: Query) -> str:
     return f"{query.id}\0{query.input}"
 
 
-def _cut(results: Sequence[Result], lengths: Sequence[int]) -> list[list[Result]]:
+def _grouped(results: Sequence[Result], lengths: Sequence[int]) -> list[list[Result]]:
     ends = np.cumsum(lengths).tolist()
     return [list(results[end - n : end]) for end, n in zip(ends, lengths, strict=True)]
 
@@ -466,5 +471,5 @@ def _share(right: Bools) -> float | None:
     return float(right.mean()) if right.size else None
 
 
-def _live(batch: Batch) -> dict[str, float]:
+def _event_figures(batch: Batch) -> dict[str, float]:
     return {"loss": batch.loss, "sigma": batch.sigma, "shots": float(batch.shots), "accuracy": batch.accuracy}

@@ -47,14 +47,14 @@ _SEAL = re.compile(rb'"seal":"([0-9a-f]{32})"')
 _found: dict[str, tuple[list[list[int]], str]] = {}
 
 
-def remembered(paths: Sequence[Path], look: Callable[[], str], *, reread: bool = False) -> str:
-    """The result of ``look`` for the files, or the remembered one if they have not changed; ``reread`` always looks.
+def cached_check(paths: Sequence[Path], check: Callable[[], str], *, reread: bool = False) -> str:
+    """The result of ``check`` for the files, or the remembered one if they have not changed; ``reread`` always looks.
 
     Remembered in this process and, if the folder of the first file is writable, for others.
     """
     signatures = _signatures(paths)
     if sum(size for size, *_ in signatures) < SMALL:
-        return look()
+        return check()
     memory, name = paths[0].parent / MEMORY, paths[0].name
     if not reread:
         for kept in (_found.get(str(paths[0])), _read(memory).get(name)):
@@ -63,7 +63,7 @@ def remembered(paths: Sequence[Path], look: Callable[[], str], *, reread: bool =
     latest = max(max(mtime, ctime) for _, mtime, ctime, _ in signatures)
     time.sleep(min(max(SETTLED - (time.time() - latest / 1e9), 0), SETTLED))
     signatures = _signatures(paths)
-    found = look()
+    found = check()
     if _signatures(paths) == signatures:
         _found[str(paths[0])] = signatures, found
         text = json.dumps(_read(memory) | {name: (signatures, found)})
@@ -88,11 +88,11 @@ def _read(memory: Path) -> dict[str, tuple[list[list[int]], str]]:
 def digest_of(path: Path) -> str:
     """32 hexadecimal digits of a file's bytes. `OSError` if it cannot be read."""
 
-    def look() -> str:
+    def check() -> str:
         with path.open("rb") as file:
             return hashlib.file_digest(file, _digest).hexdigest()
 
-    return remembered([path], look)
+    return cached_check([path], check)
 
 
 def _digest(data: bytes = b"") -> Any:
@@ -114,13 +114,13 @@ def save_sealed(path: Path, arrays: Mapping[str, NDArray[Any]], metadata: Mappin
     assert found is not None
     parts = content[: found.start(1)], digest.hexdigest().encode(), content[found.end(1) :]
     replace_file(path, lambda file: file.writelines(parts))
-    remembered([path], lambda: "whole", reread=True)  # just written, so it need not be checked
+    cached_check([path], lambda: "whole", reread=True)  # just written, so it need not be checked
 
 
 def map_sealed(path: Path, *, reread: bool = False) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
     """The arrays written by `save_sealed`, as memory maps. `OSError` or `ValueError` if the file is missing or
     differs."""
-    if remembered([path], lambda: "whole" if _agrees(path) else "damaged", reread=reread) != "whole":
+    if cached_check([path], lambda: "whole" if _agrees(path) else "damaged", reread=reread) != "whole":
         raise ValueError("checksum mismatch")
     return map_safetensors(path)
 

@@ -198,7 +198,7 @@ def find_repeats(
     none = rows.asides == NO_ASIDE
     pairs = pairs[(sides[:, 0] == sides[:, 1]) | none[pairs].any(axis=1)]
     pairs = pairs[_worth_comparing(rows.hashes.low, pairs, threshold)]
-    said = np.zeros(n, np.uint64)  # 64 bits of the content of each compared row
+    content_hashes = np.zeros(n, np.uint64)  # 64 bits of the content of each compared row
     groups = np.arange(n)
     first, similarity = np.full(n, -1), np.zeros(n)  # the first row each was found similar to, and the similarity
     total = len(pairs)
@@ -207,7 +207,7 @@ def find_repeats(
             cancel.check()
         report(Event("duplicates", total - len(pairs), total))
         block, pairs = np.split(pairs, [_fitting(rows, pairs)])
-        found = _compared(rows, block, said)
+        found = _compared(rows, block, content_hashes)
         alike = found >= threshold
         groups = _joined(groups, block[alike])
         new = np.flatnonzero(alike & (first[block[:, 1]] < 0))[::-1]  # backwards: of several, the first is kept
@@ -220,8 +220,8 @@ def find_repeats(
         if cancel:
             cancel.check()
         block, pairs = np.split(pairs, [_fitting(rows, pairs)])
-        similarity[block[:, 1]] = _compared(rows, block, said)
-    return _repeats(rows, groups, said, similarity)
+        similarity[block[:, 1]] = _compared(rows, block, content_hashes)
+    return _repeats(rows, groups, content_hashes, similarity)
 
 
 def _worth_comparing(low: NDArray[np.uint8], pairs: Int64s, threshold: float) -> Bools:
@@ -240,11 +240,11 @@ def _fitting(rows: Rows, pairs: Int64s) -> int:
     return max(1, int(np.searchsorted(np.cumsum(rows.lengths[pairs[:MOST_PAIRS]].sum(axis=1)), CHARACTERS)))
 
 
-def _compared(rows: Rows, pairs: Int64s, said: _U64) -> Float64s:
-    """Similarities of pairs of positions, (p,); ``said`` is filled in for their rows."""
+def _compared(rows: Rows, pairs: Int64s, content_hashes: _U64) -> Float64s:
+    """Similarities of pairs of positions, (p,); ``content_hashes`` is filled in for their rows."""
     places, among = np.unique(pairs, return_inverse=True)
     texts = [normalised(text) for text in rows.texts(places)]
-    said[places] = [
+    content_hashes[places] = [
         int.from_bytes(hashlib.blake2b(t.encode(errors="surrogatepass"), digest_size=8).digest()) for t in texts
     ]
     return jaccards(texts, among.reshape(pairs.shape))
@@ -263,13 +263,13 @@ def _joined(groups: Int64s, alike: Int64s) -> Int64s:
     return np.asarray(first[labels[groups]], np.int64)
 
 
-def _repeats(rows: Rows, groups: Int64s, said: _U64, similarity: Float64s) -> list[Repeat]:
+def _repeats(rows: Rows, groups: Int64s, content_hashes: _U64, similarity: Float64s) -> list[Repeat]:
     """The rows that are not the first of their group, each with its kind and its similarity to the first."""
     outputs: dict[int, set[Any]] = {}
     repeats = []
     for place in np.flatnonzero(np.bincount(groups)[groups] > 1).tolist():
         head = int(groups[place])
-        before = outputs.setdefault(int(said[place]), set())
+        before = outputs.setdefault(int(content_hashes[place]), set())
         if place != head:
             kind = "near" if not before else "exact" if rows.outputs[place] in before else "conflict"
             repeats.append(Repeat(int(rows.numbers[place]), int(rows.numbers[head]), kind, float(similarity[place])))
@@ -296,7 +296,7 @@ def update(
     workspace: Workspace, threshold: float, report: Report = silent, cancel: CancelToken | None = None
 ) -> list[Repeat]:
     """Rewrite the table ``duplicates`` over all rows that are not retired."""
-    hashes = kept_hashes(workspace, report, cancel, reread=True)
+    hashes = stored_hashes(workspace, report, cancel, reread=True)
     with workspace.read() as con:
         found = con.execute(
             f"""
@@ -324,21 +324,21 @@ def update(
     return repeats
 
 
-class KeptHashes(NamedTuple):
+class StoredHashes(NamedTuple):
     """`MinHashes` of every row at its number, the ``keys`` by band: (16, rows), ``low`` (rows, 128)."""
 
     keys: _U64
     low: NDArray[np.uint8]
 
 
-def kept_hashes(
+def stored_hashes(
     workspace: Workspace,
     report: Report = silent,
     cancel: CancelToken | None = None,
     *,
     content: _U64 | None = None,
     reread: bool = False,
-) -> KeptHashes:
+) -> StoredHashes:
     """Hashes of every row: stored ones for rows with unchanged content, the others computed now.
 
     ``content`` is the result of `content_keys`, if it was computed already; ``reread`` reads the whole file, even if it
@@ -348,7 +348,7 @@ def kept_hashes(
     path = workspace.path / FILE
     try:
         found, _ = map_sealed(path, reread=reread)
-        kept, of = KeptHashes(found["keys"], found["low"]), found["content"]
+        kept, of = StoredHashes(found["keys"], found["low"]), found["content"]
         if kept.keys.shape != (BANDS, len(of)) or kept.low.shape != (len(of), BANDS * BAND):
             raise ValueError("not the hashes of these rows")
     except (OSError, ValueError, KeyError):
@@ -376,14 +376,14 @@ def kept_hashes(
     return grown
 
 
-def _no_hashes(rows: int) -> KeptHashes:
-    return KeptHashes(np.zeros((BANDS, rows), np.uint64), np.zeros((rows, BANDS * BAND), np.uint8))
+def _no_hashes(rows: int) -> StoredHashes:
+    return StoredHashes(np.zeros((BANDS, rows), np.uint64), np.zeros((rows, BANDS * BAND), np.uint8))
 
 
 class Repeats:
     """Finds the rows that a text outside the pool duplicates; built once, used for every query."""
 
-    def __init__(self, workspace: Workspace, hashes: KeptHashes, threshold: float) -> None:
+    def __init__(self, workspace: Workspace, hashes: StoredHashes, threshold: float) -> None:
         self._workspace, self._hashes, self._threshold = workspace, hashes, threshold
 
     @classmethod
@@ -396,8 +396,8 @@ class Repeats:
         content: _U64 | None = None,
     ) -> Repeats:
         """From the hashes of the last index run; rows without hashes are hashed now. ``content`` as in
-        `kept_hashes`."""
-        return cls(workspace, kept_hashes(workspace, report, cancel, content=content), threshold)
+        `stored_hashes`."""
+        return cls(workspace, stored_hashes(workspace, report, cancel, content=content), threshold)
 
     def of_text(self, text: str) -> Int64s:
         """Rows whose input is an exact or near duplicate of the text, ascending."""

@@ -69,7 +69,7 @@ def load_encoder(name: str = DEFAULT_ENCODER, device: str = "auto", *, full_prec
 
 
 class SentenceEncoder:
-    """A sentence-transformers model and, if available, a light implementation of it for few texts. Thread-safe."""
+    """A sentence-transformers model; if it is the packaged one, by light implementations of it. Thread-safe."""
 
     def __init__(
         self, name: str, source: str, device: str, small: MiniLM | None = None, reduce_from: int | None = FEW
@@ -87,7 +87,7 @@ class SentenceEncoder:
         """Load torch and the model now rather than at the first large call."""
         with self._loading:
             if self._large is None:
-                self._large = Transformer(self._source, self._device)
+                self._large = Transformer(self._source, self._device, packaged=self._small is not None)
             return self._large
 
     def encode(self, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None) -> Float32s:

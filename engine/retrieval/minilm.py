@@ -1,9 +1,9 @@
 """The default encoder for a few texts, in numpy.
 
-Importing torch and transformers takes five seconds, nearly all the time of a command that encodes one query. This
-module reads the same verified weights from a memory map and computes the same BERT (Devlin et al. 2019, post-norm
-layers, exact GELU) in float32; vectors agree with sentence-transformers' to float32 rounding. A text's vector does not
-depend on the texts it is encoded with.
+Importing torch takes two seconds, nearly all the time of a command that encodes one query. This module reads the same
+verified weights from a memory map and computes the same BERT (Devlin et al. 2019, post-norm layers, exact GELU) in
+float32; vectors agree with sentence-transformers' to float32 rounding. A text's vector does not depend on the texts it
+is encoded with.
 """
 
 from __future__ import annotations

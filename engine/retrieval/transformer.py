@@ -1,4 +1,4 @@
-"""The torch side of an encoder: a sentence-transformers model run over many texts.
+"""The torch side of an encoder: a model run over many texts.
 
 On a CPU each batch runs on one thread and several batches run in parallel. Threads that share one small product wait
 for each other at every layer: beside one other busy process a single text then took 0.47 s instead of 12 ms, and bulk
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
@@ -34,30 +34,51 @@ CPU_BATCH, BATCH = 32, 256
 """Texts per batch on a CPU and on an accelerator."""
 
 T = TypeVar("T")
+Features = dict[str, Any]
+
+
+class Model(Protocol):
+    """Texts become ``input_ids`` and ``attention_mask``, to which ``head`` adds ``token_embeddings``."""
+
+    @property
+    def dimension(self) -> int: ...
+
+    @property
+    def added(self) -> list[int] | None:
+        """Ids that the tokeniser adds before and after a text; None for a model without token vectors."""
+
+    @property
+    def head(self) -> Callable[[Features], Features]: ...
+
+    def halved(self) -> Callable[[Features], Features]:
+        """A copy of the head in bfloat16."""
+
+    def features(self, texts: list[str]) -> Features: ...
+
+    def pooled(self, features: Features) -> torch.Tensor:
+        """One vector for each text, (texts, dimension)."""
 
 
 class Transformer:
     """A loaded model. Thread-safe; its weights never change."""
 
-    def __init__(self, source: str, device: str = "auto") -> None:
-        """Load a hub name or a folder onto a torch device (``auto``: cuda, else mps, else cpu).
+    def __init__(self, source: str, device: str = "auto", packaged: bool = False) -> None:
+        """Load a hub name or a folder onto a torch device (``auto``: cuda, else mps, else cpu); ``packaged``: it is the
+        default encoder's folder, for which torch is enough.
 
-        Imports torch and sentence-transformers, which takes seconds. Raises `UsageError` if the model or the device is
-        not available.
+        Imports torch, and for others than the default encoder sentence-transformers, which takes seconds. Raises
+        `UsageError` if the model or the device is not available.
         """
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # batches are parallel already
         import torch
 
         where = _device(device)
-        self._model = _load(source, where)
-        self.dimension: int = self._model.get_embedding_dimension()
+        self._model = _bert(source, where) if packaged else _load(source, where)
+        self.dimension: int = self._model.dimension
         self.device = str(where)
         self._batch = CPU_BATCH if where.type == "cpu" else BATCH
-        self._added = _added_tokens(self._model)
-        name = self._model.default_prompt_name
-        self._prompt: str | None = self._model.prompts.get(name) or None if name else None
         self._lock = threading.Lock()
-        self._halved: Any = None
+        self._halved: Callable[[Features], Features] | None = None
         self._halves = _computes_bfloat16(where)
         self._threads = torch.get_num_threads() if where.type == "cpu" else 1
         self._pool = _single_threaded(self._threads)
@@ -75,7 +96,7 @@ class Transformer:
         self, texts: Sequence[str], reduced: bool, report: Report = silent, cancel: CancelToken | None = None
     ) -> list[Float32s]:
         """Vectors of each text's own tokens, (tokens, width), not normalised. `UsageError` if there are none."""
-        if self._added is None:
+        if self._model.added is None:
             raise UsageError(
                 "this encoder has no token vectors, which Set-BSR needs",
                 "choose another method, or a BERT-like encoder",
@@ -90,7 +111,7 @@ class Transformer:
         self,
         texts: Sequence[str],
         reduced: bool,
-        forward: Callable[[dict[str, Any]], T],
+        forward: Callable[[Features], T],
         report: Report,
         cancel: CancelToken | None,
     ) -> Iterator[tuple[list[int], T]]:
@@ -119,11 +140,11 @@ class Transformer:
             for future in running:
                 future.cancel()
 
-    def _run(self, texts: list[str], head: Any, forward: Callable[[dict[str, Any]], T]) -> T:
+    def _run(self, texts: list[str], head: Any, forward: Callable[[Features], T]) -> T:
         import torch
 
         with torch.inference_mode():
-            features = self._model.preprocess(texts, prompt=self._prompt)
+            features = self._model.features(texts)
             features = {
                 key: value.to(self.device) if isinstance(value, torch.Tensor) else value
                 for key, value in features.items()
@@ -133,33 +154,66 @@ class Transformer:
                 features["token_embeddings"] = features["token_embeddings"].float()
             return forward(features)
 
-    def _sentence_vectors(self, features: dict[str, Any]) -> Float32s:
-        for module in list(self._model)[1:]:
-            features = module(features)
-        vectors: Float32s = features["sentence_embedding"].float().cpu().numpy()
+    def _sentence_vectors(self, features: Features) -> Float32s:
+        vectors: Float32s = self._model.pooled(features).float().cpu().numpy()
         return vectors
 
-    def _token_vectors(self, features: dict[str, Any]) -> list[Float32s]:
+    def _token_vectors(self, features: Features) -> list[Float32s]:
         import torch
 
         ids = features["input_ids"]
-        own = features["attention_mask"].bool() & ~torch.isin(ids, torch.tensor(self._added, device=ids.device))
+        own = features["attention_mask"].bool() & ~torch.isin(ids, torch.tensor(self._model.added, device=ids.device))
         whole = features["token_embeddings"].cpu().numpy()
         return [vectors[mask] for vectors, mask in zip(whole, own.cpu().numpy(), strict=True)]
 
-    def _head(self, reduced: bool) -> Any:
-        """The model's first module, in bfloat16 if that is allowed and native."""
-        import torch
-
-        if not (reduced and self._halves) or self._added is None:
-            return self._model[0]
+    def _head(self, reduced: bool) -> Callable[[Features], Features]:
+        """The model's head, in bfloat16 if that is allowed and native."""
+        if not (reduced and self._halves) or self._model.added is None:
+            return self._model.head
         with self._lock:
             if self._halved is None:
-                self._halved = copy.deepcopy(self._model[0]).to(torch.bfloat16)
+                self._halved = self._model.halved()
             return self._halved
 
 
-def _load(source: str, device: torch.device) -> Any:
+class Published:
+    """A sentence-transformers model: its first module is the head, the others pool."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self.dimension: int = model.get_embedding_dimension()
+        self.added = _added_tokens(model)
+        name = model.default_prompt_name
+        self._prompt: str | None = model.prompts.get(name) or None if name else None
+
+    @property
+    def head(self) -> Callable[[Features], Features]:
+        head: Callable[[Features], Features] = self._model[0]
+        return head
+
+    def halved(self) -> Callable[[Features], Features]:
+        import torch
+
+        halved: Callable[[Features], Features] = copy.deepcopy(self._model[0]).to(torch.bfloat16)
+        return halved
+
+    def features(self, texts: list[str]) -> Features:
+        return dict(self._model.preprocess(texts, prompt=self._prompt))
+
+    def pooled(self, features: Features) -> torch.Tensor:
+        for module in list(self._model)[1:]:
+            features = module(features)
+        vectors: torch.Tensor = features["sentence_embedding"]
+        return vectors
+
+
+def _bert(source: str, device: torch.device) -> Model:
+    from .bert import load_bert
+
+    return load_bert(Path(source), device)
+
+
+def _load(source: str, device: torch.device) -> Model:
     """The model in evaluation mode, loaded without output on the terminal."""
     import sentence_transformers  # noqa: F401  # before its loggers are set
     import tqdm
@@ -186,10 +240,10 @@ def _load(source: str, device: torch.device) -> Any:
         raise _unusable(source, error) from error
 
 
-def _open(source: str, device: torch.device, local: bool) -> Any:
+def _open(source: str, device: torch.device, local: bool) -> Model:
     from sentence_transformers import SentenceTransformer
 
-    return SentenceTransformer(source, device=str(device), local_files_only=local).eval()
+    return Published(SentenceTransformer(source, device=str(device), local_files_only=local).eval())
 
 
 def _unusable(source: str, error: Exception) -> UsageError:

@@ -24,7 +24,7 @@ from ..errors import UsageError, WorkspaceError
 from ..files import replace_file
 from ..progress import CancelToken, Report, silent, within
 from ..store.locks import exclusive
-from .checked import remembered
+from .checked import cached_check
 from .encoder import Encoder
 
 BLOCK = 2048
@@ -145,7 +145,7 @@ class Vectors:
                     looked.append(self._disagreeing())
                     return str(len(looked[-1]))
 
-                count = remembered([self.folder / MATRIX, self.folder / ROWS], look, reread=reread)
+                count = cached_check([self.folder / MATRIX, self.folder / ROWS], look, reread=reread)
                 if count != "0":
                     self._damaged = looked[-1] if looked else self._disagreeing()
         return self._damaged
@@ -370,8 +370,8 @@ class TokenVectors:
 
 
 def _salt(encoder: str, dimension: int) -> np.uint64:
-    said = f"{dimension} {encoder}".encode("utf-8", "surrogatepass")
-    return np.uint64(int.from_bytes(hashlib.blake2b(said, digest_size=8).digest()))
+    text = f"{dimension} {encoder}".encode("utf-8", "surrogatepass")
+    return np.uint64(int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()))
 
 
 def _checksums(vectors: Float32s, rows: Iterable[int]) -> NDArray[np.uint64]:

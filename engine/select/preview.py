@@ -86,7 +86,7 @@ def preview(
     report: Report = silent,
     cancel: CancelToken | None = None,
 ) -> Preview:
-    """Select for one query with ``settings.method``; calls no LLM, see `PreviewAsked`.
+    """Select for one query with ``settings.method``; calls no LLM, see `PreviewWithAnswer`.
 
     A long-running process passes its own ``selector``. Raises `UsageError` for an empty query.
     """
@@ -104,7 +104,7 @@ def preview(
     return Preview(query, selector.settings.method, tuple(shots), prompt, tuple(notes), needs=needs, words=words)
 
 
-class PreviewAsked:
+class PreviewWithAnswer:
     """``preview --answer``, or with ``stability`` ``preview --stability``, prepared: demonstrations are selected, and
     nothing has been sent yet. Raises as `preview` does; in a dry run not even a probe is sent."""
 

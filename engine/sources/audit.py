@@ -20,7 +20,8 @@ import numpy as np
 from ..arrays import Float64s
 from ..disk import open_regular
 from ..errors import UsageError
-from ..index.readers import Bad, plain_rows
+from ..index.readers.parquet_format import plain_rows
+from ..index.readers.records import BadRecord
 from ..pool.answers import normalise
 from ..progress import CancelToken, Report, silent
 from .domains import registered_domain
@@ -262,7 +263,7 @@ def _parquet_rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             for batch in table.iter_batches(columns=columns):
                 for row in plain_rows(batch):
                     number += 1
-                    if isinstance(row, Bad):
+                    if isinstance(row, BadRecord):
                         raise UsageError(f"{file} row {number}: {row.reason}", _SHAPE)
                     yield f"{file} row {number}", row
     except (OSError, pa.ArrowException, UnicodeDecodeError) as error:

@@ -144,7 +144,7 @@ class Accumulator:
 
     Lists are assigned in turn, ``_LANES`` at a time, to a fixed number of partial sums (which depends only on the
     number of sources). Within one partial sum they are added in the order of the lists, and a thread works on whole
-    partial sums: hence the same bits for any blocks and any number of threads.
+    partial sums: so the bits are the same for any blocks and any number of threads.
     """
 
     weights: Float64s

@@ -385,8 +385,8 @@ def _changed(con: duckdb.DuckDBPyConnection, outputs: Mapping[str, str]) -> dict
             same.add(name)
     changed = dict.fromkeys(name for name in outputs if name not in same)
     if not changed:
-        told = f"the output of '{next(iter(outputs))}' is" if len(outputs) == 1 else "every output is"
-        raise UsageError(f"{told} so already", "icl-curate history")
+        subject = f"the output of '{next(iter(outputs))}' is" if len(outputs) == 1 else "every output is"
+        raise UsageError(f"{subject} so already", "icl-curate history")
     return changed
 
 

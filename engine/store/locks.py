@@ -56,8 +56,8 @@ def process(pid: int | None) -> str:
     except OSError:
         return f"PID {pid}"
     ours = [i for i in range(len(words)) if _is_ours(words, i)]
-    told = ["icl-curate", *words[ours[0] + 1 :]] if ours else [Path(words[0]).name]
-    shown = display_line(" ".join(filter(None, told)), SHOWN)
+    command = ["icl-curate", *words[ours[0] + 1 :]] if ours else [Path(words[0]).name]
+    shown = display_line(" ".join(filter(None, command)), SHOWN)
     return f"PID {pid} ({shown})" if shown else f"PID {pid}"
 
 

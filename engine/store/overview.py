@@ -14,7 +14,7 @@ from .workspace import Workspace
 
 
 @dataclass(frozen=True, slots=True)
-class LLMAccount:
+class LLMTotals:
     """What the workspace keeps of an LLM: answered ``calls`` with their tokens, and failed ones."""
 
     calls: int
@@ -41,7 +41,7 @@ class Overview:
     skipped: int
     task: str
     encoder: str | None
-    calls: Mapping[str, LLMAccount]
+    calls: Mapping[str, LLMTotals]
     """By LLM."""
     runs: Mapping[str, int]
     """Finished runs by kind."""
@@ -68,7 +68,7 @@ def overview(workspace: Workspace) -> Overview:
         duplicates = dict(con.execute("SELECT kind, count(*) FROM duplicates GROUP BY kind ORDER BY kind").fetchall())
         meta = dict(con.execute("SELECT key, value FROM meta").fetchall())
         calls = {
-            llm: LLMAccount(*account)
+            llm: LLMTotals(*account)
             for llm, *account in con.execute(
                 """
                 SELECT llm, sum(n), sum(i), sum(o), sum(f) FROM (
@@ -107,10 +107,10 @@ def overview(workspace: Workspace) -> Overview:
             ),
             next_step="",
         )
-    return _advised(found)
+    return _with_next_step(found)
 
 
-def _advised(found: Overview) -> Overview:
+def _with_next_step(found: Overview) -> Overview:
     if not found.pool:
         step = "icl-curate index POOL.jsonl"
     elif not found.validation and not found.test:

@@ -172,7 +172,7 @@ def runs(workspace: Workspace, kind: str | None = None, limit: int = 50) -> list
 
 
 @dataclass(frozen=True, slots=True)
-class Latest:
+class LatestRun:
     """The latest finished run of a kind and what changed in the workspace since it began: ``rows`` added, changed or
     retired, ``decisions`` made and not undone."""
 
@@ -188,7 +188,7 @@ def settings(workspace: Workspace, run: int) -> Mapping[str, Any]:
     return {} if row is None else dict(json.loads(row[0]))
 
 
-def latest(workspace: Workspace) -> list[Latest]:
+def latest(workspace: Workspace) -> list[LatestRun]:
     """The latest finished run of every kind, oldest first."""
     with workspace.read() as con:
         rows = con.execute(
@@ -202,7 +202,7 @@ def latest(workspace: Workspace) -> list[Latest]:
             """
         ).fetchall()
     return [
-        Latest(Run(n, kind, llm, json.loads(s), a, b, status, json.loads(o)), changed, decided)
+        LatestRun(Run(n, kind, llm, json.loads(s), a, b, status, json.loads(o)), changed, decided)
         for n, kind, llm, s, a, b, status, o, changed, decided in rows
     ]
 

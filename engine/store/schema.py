@@ -93,7 +93,7 @@ MIGRATIONS: tuple[str, ...] = (
         run BIGINT NOT NULL, method VARCHAR NOT NULL, seed BIGINT NOT NULL, row BIGINT NOT NULL,
         demonstrations BIGINT[] NOT NULL,   -- rows, best first
         dropped INTEGER NOT NULL,           -- shots that did not fit the context
-        answer VARCHAR,                     -- NULL: no answer was had, see failure
+        answer VARCHAR,                     -- NULL: no answer, see failure
         failure VARCHAR NOT NULL,
         correct BOOLEAN, f1 DOUBLE,         -- correct: exact match where the question is open
         uncertainty DOUBLE,
@@ -101,7 +101,7 @@ MIGRATIONS: tuple[str, ...] = (
     );
     CREATE VIEW undone AS SELECT CAST(target AS BIGINT) AS batch FROM decisions WHERE action = 'undo';
     CREATE VIEW pool AS SELECT * FROM demonstrations WHERE split = 'pool' AND retired_at IS NULL;
-    -- The last word wins: a row is pruned when the latest decision not undone, on the row or on its source, says so.
+    -- A row is pruned if the latest decision on it or on its source, leaving out undone ones, is to prune.
     CREATE VIEW pruned AS
         WITH said AS (
             SELECT p.row, d.seq, d.action FROM pool p JOIN decisions d ON d.scope = 'source' AND d.target = p.source
@@ -170,7 +170,7 @@ MIGRATIONS: tuple[str, ...] = (
         query BIGINT,                 -- its row; NULL for a query that is not indexed
         input VARCHAR NOT NULL,
         over VARCHAR NOT NULL,        -- documents or demonstrations
-        final INTEGER,                -- round of the final answer; NULL: no answer was had
+        final INTEGER,                -- round of the final answer; NULL: no answer
         failure VARCHAR NOT NULL
     );
     CREATE TABLE calibration_documents (
@@ -182,7 +182,7 @@ MIGRATIONS: tuple[str, ...] = (
         text VARCHAR NOT NULL,        -- as it was shown
         relevant BOOLEAN,             -- where that is known
         prompt VARCHAR NOT NULL,      -- JSON messages: the query with this document alone
-        answer VARCHAR,               -- NULL: none was had
+        answer VARCHAR,               -- NULL: none
         uncertainty DOUBLE,
         score DOUBLE                  -- 0 … 100 within the query
     );

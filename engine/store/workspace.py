@@ -89,7 +89,7 @@ class Workspace:
         """Create the folder and the file if they are missing, and migrate an older file."""
         workspace = cls(path)
         try:
-            if not _stands(workspace.database):
+            if not _exists(workspace.database):
                 workspace.path.mkdir(mode=0o700, parents=True, exist_ok=True)
                 _make(workspace.database)
         except OSError as error:
@@ -104,13 +104,13 @@ class Workspace:
         """Open an existing workspace; a missing one is a `NoWorkspaceError`."""
         workspace = cls(path)
         try:
-            stands = _stands(workspace.database)
+            exists = _exists(workspace.database)
         except OSError as error:
             raise WorkspaceError(
                 f"cannot read the workspace {path}: {error.strerror or error}{disk.owner(workspace.path)}",
                 "ask for access to it, or choose another with --workspace",
             ) from error
-        if not stands:
+        if not exists:
             raise NoWorkspaceError(f"no workspace at {path}", "icl-curate index POOL.jsonl")
         with workspace.read() as con:
             version = schema.version_of(con)
@@ -203,7 +203,7 @@ def _cursor(con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
     return cursor
 
 
-def _stands(database: Path) -> bool:
+def _exists(database: Path) -> bool:
     """Whether there is a database to open: not if there is no file, or only a partial file of a killed creation. Raises
     `OSError` if access is denied, and if it is not a regular file."""
     try:
@@ -226,7 +226,7 @@ def _make(database: Path) -> None:
     """Create the database under another name, then rename it: after a kill there is no file or a complete one. If
     several processes try, one of them creates it."""
     with locks.exclusive(database.parent / "tmp" / "create.lock"):
-        if _stands(database):
+        if _exists(database):
             return
         draft = database.with_name(f".{FILE}.new")
         logs = (draft.with_name(draft.name + ".wal"), database.with_name(WAL))
@@ -343,10 +343,10 @@ def _explained(database: Path) -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
-        told = _explain(database, error)
-        if told is None:
+        fault = _explain(database, error)
+        if fault is None:
             raise
-        raise told from error
+        raise fault from error
 
 
 def _explain(database: Path, error: duckdb.Error) -> CurateError | None:
@@ -358,14 +358,14 @@ def _explain(database: Path, error: duckdb.Error) -> CurateError | None:
         return DiskError(f"no space left on the disk of {folder}", disk.ROOM)
     if isinstance(error, duckdb.OutOfMemoryException):
         return DiskError(f"not enough memory: {message}", "close other programs and run the same command again")
-    told = disk.fault(error)
-    if told and disk.denied(error):
+    fault = disk.fault(error)
+    if fault and disk.denied(error):
         return WorkspaceError(
-            f"no access to the workspace {folder}: {told.what}{disk.owner(database)}",
+            f"no access to the workspace {folder}: {fault.what}{disk.owner(database)}",
             f"ask for access, or work on a copy: cp -r '{folder}' COPY, then add --workspace COPY",
         )
-    if told:
-        return DiskError(f"{told.what}: {folder}", told.fix)
+    if fault:
+        return DiskError(f"{fault.what}: {folder}", fault.fix)
     if "WAL" in message.replace(str(database), ""):
         return WorkspaceError(
             f"the workspace's write-ahead log is damaged: {message}",

@@ -34,7 +34,7 @@ STRONGEST = 32
 """Topics stored for each row; the others count as not covered in preselection."""
 
 TASK = "cover"
-_AGAIN = "icl-curate train topics --llm SPEC"
+_TRAIN_FIX = "icl-curate train topics --llm SPEC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ def load(workspace: Workspace, run: int) -> TopicModel:
     has the rows it used.
     """
     folder = folder_of(workspace, run)
-    sealed = check_model(workspace, run, folder, "topic model", _AGAIN)
+    sealed = check_model(workspace, run, folder, "topic model", _TRAIN_FIX)
     model = _load(folder, run)
     if not sealed:
         seal_model(workspace, run, folder, FILES)
@@ -163,7 +163,7 @@ def _load(folder: Path, run: int) -> TopicModel:
             RowTopics(covered["rows"], covered["topics"], covered["weights"]),
         )
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise UsageError(f"no usable topics in {folder}: {error}", _AGAIN) from error
+        raise UsageError(f"no usable topics in {folder}: {error}", _TRAIN_FIX) from error
 
 
 def latest(workspace: Workspace, llm: str = "") -> int:
@@ -176,5 +176,5 @@ def latest(workspace: Workspace, llm: str = "") -> int:
     ]
     best = max(done, key=lambda run: (run.llm == llm, run.run), default=None)
     if best is None:
-        raise UsageError("no topics have been learned yet", _AGAIN)
+        raise UsageError("no topics have been learned yet", _TRAIN_FIX)
     return best.run

@@ -18,7 +18,7 @@ from ..store.demonstrations import queries
 from ..store.workspace import Workspace
 from .coverage import TOP
 from .model_file import RowTopics, latest, load
-from .selection import covering
+from .selection import topics_of_rows
 
 FLOOR = 0.05
 """Minimum t̂ at which a query requires a topic."""
@@ -116,7 +116,7 @@ class Survey:
         self.workspace = workspace
         self.model = load(workspace, latest(workspace, settings.llm))
         view = PoolView(workspace, settings)
-        self.covered = covering(self.model, view)
+        self.covered = topics_of_rows(self.model, view)
         self.asked = queries(workspace, "validation")
         size = len(self.model.names)
         self.predicted = np.zeros((0, size), np.float32)

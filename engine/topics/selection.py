@@ -113,11 +113,11 @@ def open_for(view: PoolView) -> LoadedTopicModel:
                 f"the topics were learned with {model.encoder}, but the workspace uses {stored.encoder}",
                 f"icl-curate index --encoder {model.encoder}, or train topics on {stored.encoder}",
             )
-        _opened[view] = LoadedTopicModel(model, _matrix(covering(model, view), len(model.names)))
+        _opened[view] = LoadedTopicModel(model, _matrix(topics_of_rows(model, view), len(model.names)))
     return _opened[view]
 
 
-def covering(model: TopicModel, view: PoolView) -> RowTopics:
+def topics_of_rows(model: TopicModel, view: PoolView) -> RowTopics:
     """The strongest topics of the active rows, in their order."""
     kept, rows = model.covered, view.rows
     new = np.setdiff1d(rows, kept.rows)
@@ -173,22 +173,22 @@ def greedy(
     return picked
 
 
-Together = Callable[[list[int]], NDArray[np.floating[Any]]]
+JointPrediction = Callable[[list[int]], NDArray[np.floating[Any]]]
 """From positions already picked to t̂ (n, t) of each candidate with them."""
 
 
-def _union(predictor: Predictor, vectors: Float32s, judged: Int64s) -> Together:
+def _union(predictor: Predictor, vectors: Float32s, judged: Int64s) -> JointPrediction:
     # what is missed, not 1 − t̂, and in float64: single precision would lose small remainders
     missed = sigmoid(-_pooled_logits(predictor, vectors, judged)([])).astype(np.float64)
     return lambda picked: 1 - missed * missed[picked].prod(axis=0)
 
 
-def _pooled(predictor: Predictor, vectors: Float32s, judged: Int64s) -> Together:
+def _pooled(predictor: Predictor, vectors: Float32s, judged: Int64s) -> JointPrediction:
     logits = _pooled_logits(predictor, vectors, judged)
     return lambda picked: sigmoid(logits(picked))
 
 
-def _alone(predictor: Predictor, vectors: Float32s, judged: Int64s) -> Together:
+def _alone(predictor: Predictor, vectors: Float32s, judged: Int64s) -> JointPrediction:
     covered = sigmoid(_pooled_logits(predictor, vectors, judged)([]))
     return lambda picked: covered
 

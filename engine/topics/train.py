@@ -230,11 +230,11 @@ class TopicTraining:
     def _keep(self, run: int, answers: Sequence[Result], right: Bools) -> None:
         """Store the zero-shot answers to demonstrations: they are evidence about them."""
         asked = len(self.questions) - len(self.asked)
-        said = [(i, answer) for i, answer in enumerate(answers[:asked]) if isinstance(answer, Answer)]
-        places = np.array([i for i, _ in said], np.int64)
+        given = [(i, answer) for i, answer in enumerate(answers[:asked]) if isinstance(answer, Answer)]
+        places = np.array([i for i, _ in given], np.int64)
         rows = self.view.rows[self.question_places[places]]
-        texts = [answer.text for _, answer in said]
-        answered = RowAnswers(rows, texts, right[places], np.full(len(said), np.nan), [()] * len(said))
+        texts = [answer.text for _, answer in given]
+        answered = RowAnswers(rows, texts, right[places], np.full(len(given), np.nan), [()] * len(given))
         row_answers.save(self.workspace, run, answered)
 
     def _core(self, replies: Sequence[Result]) -> tuple[list[str], Float32s, Links]:
@@ -293,8 +293,8 @@ class TopicTraining:
 
 def text_of(input: str, options: Sequence[str], output: str = "") -> str:
     """The text in which a demonstration's topics are searched: its input, its options and its output, separated."""
-    said = [*options, *([output] if output and output not in options else [])]
-    return ". ".join([input, *said])
+    given = [*options, *([output] if output and output not in options else [])]
+    return ". ".join([input, *given])
 
 
 def picked(links: Links, texts: Int64s) -> Links:

@@ -102,7 +102,7 @@ def _marked_world(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 
 
 @pytest.fixture
-def marked(_marked_world: Workspace, tmp_path: Path) -> Copy:
+def scored_runs(_marked_world: Workspace, tmp_path: Path) -> Copy:
     """The output says whether a demonstration helps; the texts, which BM25 sees, do not."""
     return copier(_marked_world, tmp_path)
 
@@ -125,8 +125,8 @@ def _right_after_gold(request: Request) -> str:
     return "yes" if last and last.output.startswith("golden") else "no"
 
 
-def test_a_helpful_demonstration_is_put_first_and_helps(marked: Copy) -> None:
-    workspace = marked("w")
+def test_a_helpful_demonstration_is_put_first_and_helps(scored_runs: Copy) -> None:
+    workspace = scored_runs("w")
     backend = Scripted(_right_after_gold)
     table = evaluate(workspace, backend, "bm25", "rerank")
     row = table.methods["rerank"]
@@ -142,10 +142,10 @@ def test_a_helpful_demonstration_is_put_first_and_helps(marked: Copy) -> None:
     assert len(backend.asked) == 12 + 12 + 24 - same  # zero, bm25, and two calls a query
 
 
-def test_more_candidates_than_a_window_are_asked_for_in_several(marked: Copy) -> None:
+def test_more_candidates_than_a_window_are_asked_for_in_several(scored_runs: Copy) -> None:
     backend = Scripted(_right_after_gold)
     settings = replace(SETTINGS, k=45)
-    table = evaluate(marked("w"), backend, "rerank", settings=settings)
+    table = evaluate(scored_runs("w"), backend, "rerank", settings=settings)
     assert table.methods["rerank"].usage.calls == 12 * (len(listwise.windows(45)) + 1) == 12 * 5
     golden = [
         [d.id.startswith("golden") for d in r.prompt.demonstrations[::-1]]
@@ -174,8 +174,8 @@ def test_a_short_context_shortens_the_examples_before_it_fails(tmp_path: Path) -
     assert table.methods["rerank"].usage.failures == 0
 
 
-def test_a_failed_ranking_keeps_the_order_and_is_counted(marked: Copy) -> None:
-    workspace = marked("w")
+def test_a_failed_ranking_keeps_the_order_and_is_counted(scored_runs: Copy) -> None:
+    workspace = scored_runs("w")
 
     def say(request: Request) -> str | Failure:
         fails = _asks_to_rank(request) and request.prompt.query.id == "q3"
@@ -200,9 +200,9 @@ class RankingServer(Server):
         return reply
 
 
-def test_rerank_over_http_whatever_happens_on_the_way(marked: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rerank_over_http_whatever_happens_on_the_way(scored_runs: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failures, "FIRST", 0.01)
-    truthful = marked("a")
+    truthful = scored_runs("a")
     wanted = evaluate(truthful, Scripted(_right_after_gold), "rerank").methods["rerank"]
     faults: list[Reply | str] = [
         error(500, "overloaded"),
@@ -219,7 +219,7 @@ def test_rerank_over_http_whatever_happens_on_the_way(marked: Copy, monkeypatch:
             return error(400, "this one is never taken")
         return faults[len(call.text) % len(faults)] if seen == 0 else None
 
-    workspace = marked("b")
+    workspace = scored_runs("b")
     with RankingServer(fault=fault) as server:
         backend = OpenAIServer("stub", LLMSettings(base_url=server.url))
         try:

@@ -19,9 +19,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from icl_curate.engine.errors import UsageError
-from icl_curate.engine.index import build
+from icl_curate.engine.index import staging
 from icl_curate.engine.index.build import IndexPlan, index_pool
-from icl_curate.engine.index.readers import Bad, expand, opened, records
+from icl_curate.engine.index.readers.files import expand, open_input
+from icl_curate.engine.index.readers.formats import records
+from icl_curate.engine.index.readers.records import BadRecord
+from icl_curate.engine.index.rows import Mapper
 from icl_curate.engine.settings import resolve
 from icl_curate.engine.sources.audit import read_log
 from icl_curate.engine.store.demonstrations import active_rows, fetch
@@ -151,14 +154,14 @@ def test_a_file_that_changes_while_it_is_read_is_read_again_later(
 ) -> None:
     (path := tmp_path / "p.jsonl").write_text(ROW)
     store = Workspace.create(tmp_path / "w")
-    real = build._batches
+    real = staging._row_batches
 
     def meanwhile(*arguments: Any) -> Iterator[list[tuple[Any, ...]]]:
         yield from real(*arguments)
         with path.open("a") as file:
             file.write(ROW.replace("a", "another"))
 
-    monkeypatch.setattr(build, "_batches", meanwhile)
+    monkeypatch.setattr(staging, "_row_batches", meanwhile)
     with pytest.raises(UsageError, match="changed while being read"):
         index_pool(store, IndexPlan((str(path),), encoder=None))
     monkeypatch.undo()
@@ -169,7 +172,7 @@ def test_a_path_that_no_system_takes_is_one_line(tmp_path: Path) -> None:
     for path in ("x" * 5000, f"{tmp_path}/{'y' * 300}.jsonl", "nul\0.jsonl", f"{tmp_path}/*" + "z" * 5000):
         with pytest.raises(UsageError):
             for one in expand([path])[0]:
-                with opened(one):
+                with open_input(one):
                     pass
 
 
@@ -221,11 +224,11 @@ def test_columns_of_every_type_in_every_place_are_used_or_skipped_with_a_reason(
     path = tmp_path / "p.parquet"
     plain = {"input": pa.array(["a", "b"]), "output": pa.array(["x", "y"])}
     pq.write_table(pa.table(plain | {field: EXOTIC[kind]}), path)
-    mapper = build.Mapper({})
-    with opened(str(path)) as stream:
+    mapper = Mapper({})
+    with open_input(str(path)) as stream:
         for _, record in records(str(path), stream):
-            for row in (record,) if isinstance(record, Bad) else mapper.rows(record):
-                if isinstance(row, Bad):
+            for row in (record,) if isinstance(record, BadRecord) else mapper.rows(record):
+                if isinstance(row, BadRecord):
                     assert row.reason and "\n" not in row.reason
                 else:
                     assert row.input
@@ -234,9 +237,9 @@ def test_columns_of_every_type_in_every_place_are_used_or_skipped_with_a_reason(
 def test_text_that_is_none_costs_its_own_row_alone(tmp_path: Path) -> None:
     texts = pa.array([b"a", b"\xff\xfe", b"c"]).view(pa.string())
     pq.write_table(pa.table({"input": texts, "output": ["x"] * 3}), tmp_path / "p.parquet")
-    with opened(str(tmp_path / "p.parquet")) as stream:
+    with open_input(str(tmp_path / "p.parquet")) as stream:
         found = [record for _, record in records(str(tmp_path / "p.parquet"), stream)]
-    assert [isinstance(record, Bad) for record in found] == [False, True, False]
+    assert [isinstance(record, BadRecord) for record in found] == [False, True, False]
     lists = {name: [["x"]] * 3 for name in ("correct_answers", "retrieved_answers", "retrieved_sources")}
     pq.write_table(pa.table({"question": texts, **lists}), tmp_path / "log.parquet")
     with pytest.raises(UsageError, match="row 2"):
@@ -264,5 +267,5 @@ def test_a_value_nested_deeply_costs_its_own_row_alone(depth: int) -> None:
     for _ in range(depth):
         deep = [deep]
     for field in ("extra", "output", "options", "context", "messages"):
-        for row in build.Mapper({}).rows({"input": "a", "output": "b", field: deep}):
-            assert not isinstance(row, Bad) or row.reason
+        for row in Mapper({}).rows({"input": "a", "output": "b", field: deep}):
+            assert not isinstance(row, BadRecord) or row.reason

@@ -15,14 +15,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from icl_curate.engine.errors import UsageError
-from icl_curate.engine.index.readers import Bad, expand, listed, opened, records
+from icl_curate.engine.index.readers.files import expand, open_input
+from icl_curate.engine.index.readers.formats import records
+from icl_curate.engine.index.readers.records import BadRecord, parse_list
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), max_size=30)
 ROWS = st.lists(st.fixed_dictionaries({"input": TEXT, "output": TEXT, "note": TEXT}), min_size=1, max_size=12)
 
 
 def read(path: Path) -> list[tuple[int, Any]]:
-    with opened(str(path)) as stream:
+    with open_input(str(path)) as stream:
         return list(records(str(path), stream))
 
 
@@ -89,8 +91,8 @@ def test_each_bad_line_is_named_and_the_rest_read(tmp_path: Path) -> None:
     ]
     (path := tmp_path / "p.jsonl").write_bytes(b"\n".join(lines))
     found = read(path)
-    bad = {line: record.reason for line, record in found if isinstance(record, Bad)}
-    assert [line for line, record in found if not isinstance(record, Bad)] == [1, 8]
+    bad = {line: record.reason for line, record in found if isinstance(record, BadRecord)}
+    assert [line for line, record in found if not isinstance(record, BadRecord)] == [1, 8]
     assert set(bad) == {2, 4, 5, 6, 7, 9}
     assert "not UTF-8: byte 0xe9 at byte 15" in bad[2]
     assert "NUL" in bad[6]
@@ -107,17 +109,17 @@ def test_a_stray_quote_costs_its_own_row_alone(tmp_path: Path, stray: str, other
     rows[120] = stray
     (path := tmp_path / "p.csv").write_text("input,output\n" + "\n".join(rows) + "\n")
     found = read(path)
-    assert [line for line, record in found if isinstance(record, Bad)] == [52, 122]
+    assert [line for line, record in found if isinstance(record, BadRecord)] == [52, 122]
     assert [line for line, _ in found] == list(range(2, 202))
     wanted = list(csv.DictReader(["input,output", *rows[:50], *rows[51:120], *rows[121:]]))
-    assert [record for _, record in found if not isinstance(record, Bad)] == wanted
+    assert [record for _, record in found if not isinstance(record, BadRecord)] == wanted
 
 
 def test_quotes_inside_a_field_and_ragged_rows(tmp_path: Path) -> None:
     (path := tmp_path / "p.csv").write_text('input;output\na 5" nail;steel\none\nx;y;z\n\nlast;row\n')
     found = read(path)
     assert found[0] == (2, {"input": 'a 5" nail', "output": "steel"})
-    assert [(line, isinstance(record, Bad)) for line, record in found[1:]] == [(3, True), (4, True), (6, False)]
+    assert [(line, isinstance(record, BadRecord)) for line, record in found[1:]] == [(3, True), (4, True), (6, False)]
 
 
 def test_json_in_its_other_shapes(tmp_path: Path) -> None:
@@ -128,7 +130,7 @@ def test_json_in_its_other_shapes(tmp_path: Path) -> None:
     path.write_text(json.dumps({"k1": row, "k2": row}, indent=1))
     assert read(path) == [(2, {"id": "k1", **row}), (6, {"id": "k2", **row})]
     path.write_text(json.dumps(row) + "\n" + json.dumps(row) + "\n{\n")  # JSON Lines by another name
-    assert [(line, isinstance(record, Bad)) for line, record in read(path)] == [(1, False), (2, False), (3, True)]
+    assert [(line, isinstance(record, BadRecord)) for line, record in read(path)] == [(1, False), (2, False), (3, True)]
     path.write_text(json.dumps([row, row], indent=1)[:-8])
     with pytest.raises(UsageError, match="line"):
         read(path)
@@ -172,11 +174,11 @@ def test_globs_are_sorted_and_each_file_comes_once(tmp_path: Path) -> None:
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=6))
 def test_a_list_in_a_text_is_found_in_either_notation(parts: list[str]) -> None:
-    assert listed(json.dumps(parts)) == parts
-    assert listed(repr(parts)) == parts
+    assert parse_list(json.dumps(parts)) == parts
+    assert parse_list(repr(parts)) == parts
 
 
 def test_a_list_in_a_text_between_bars_or_lines() -> None:
-    assert listed("yes | no |maybe") == ["yes", "no", "maybe"]
-    assert listed("yes\nno|or\n") == ["yes", "no|or"]
-    assert listed("  ") is None
+    assert parse_list("yes | no |maybe") == ["yes", "no", "maybe"]
+    assert parse_list("yes\nno|or\n") == ["yes", "no|or"]
+    assert parse_list("  ") is None

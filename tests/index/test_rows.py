@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from icl_curate.engine.errors import UsageError
-from icl_curate.engine.index.readers import Bad
+from icl_curate.engine.index.readers.records import BadRecord
 from icl_curate.engine.index.rows import LONGEST, Mapper, Row
 
 
@@ -19,7 +19,7 @@ def one(record: dict[str, Any], columns: dict[str, str] | None = None) -> Row:
 
 def why(record: dict[str, Any], columns: dict[str, str] | None = None) -> str:
     (row,) = Mapper(columns or {}).rows(record)
-    assert isinstance(row, Bad), row
+    assert isinstance(row, BadRecord), row
     return row.reason
 
 

@@ -113,7 +113,7 @@ def _prompt(choices: tuple[str, ...] = ()) -> Prompt:
 
 def test_its_answers_are_those_of_the_weights_it_was_written_from(folder: Path, file: Path) -> None:
     model, reference = _model(file), Reference(folder)
-    scored, drawn = asyncio.run(
+    scored, generations = asyncio.run(
         model.ask(
             [
                 Request(_prompt(("the dog", "blue")), score=True),
@@ -121,12 +121,12 @@ def test_its_answers_are_those_of_the_weights_it_was_written_from(folder: Path, 
             ]
         )
     )
-    assert isinstance(scored, Answer) and isinstance(drawn, Answer)
+    assert isinstance(scored, Answer) and isinstance(generations, Answer)
     for got, choice in zip(scored.option_logprobs, ("the dog", "blue"), strict=True):
         assert got == pytest.approx(reference.score(_prompt(), choice), abs=1e-4)
     tokens, values = reference.greedy(_prompt(), 6)
-    assert list(drawn.tokens) == [reference.tokenizer.decode([token]) for token in tokens]
-    assert drawn.logprobs == pytest.approx(values, abs=1e-4)
+    assert list(generations.tokens) == [reference.tokenizer.decode([token]) for token in tokens]
+    assert generations.logprobs == pytest.approx(values, abs=1e-4)
 
 
 def test_it_is_turned_into_a_folder_once_and_known_by_its_content(

@@ -12,7 +12,7 @@ import torch
 import transformers
 from factories.models import CHAT, NO_SYSTEM, Reference, save_model
 from icl_curate.engine.errors import LLMError
-from icl_curate.engine.llm.hf.drawing import generator_of, sample
+from icl_curate.engine.llm.hf.generation import generator_of, sample
 from icl_curate.engine.llm.hf.model import LocalModel
 from icl_curate.engine.llm.hf.tokens import render
 from icl_curate.engine.llm.local import Stopped
@@ -192,7 +192,7 @@ def test_sampling_follows_the_model_within_the_nucleus() -> None:
     ordered, index = truth.sort(descending=True)
     nucleus = index[: int((ordered.cumsum(0) - ordered < 0.6).sum())].tolist()
     draws = [Sampling(temperature=1.5, top_p=0.6, repeat=i) for i in range(2000)]
-    chosen = [sample(logprobs, draw, generator_of(draw, "prompt")) for draw in draws]
+    chosen = [sample(logprobs, generate, generator_of(generate, "prompt")) for generate in draws]
     assert set(chosen) <= set(nucleus)
     for token in nucleus:
         expected = float(truth[token] / truth[nucleus].sum())

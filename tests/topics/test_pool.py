@@ -214,7 +214,7 @@ def test_rows_indexed_after_training_can_be_picked(tmp_path: Path, monkeypatch: 
     view = PoolView(workspace, SETTINGS)
     assert row in [c.row for c in selection.topick(view, [Query("tug boat small anchor chain")], 5)[0]]
     model = kept.load(workspace, kept.latest(workspace))
-    assert row not in model.covered.rows and row in selection.covering(model, view).rows
+    assert row not in model.covered.rows and row in selection.topics_of_rows(model, view).rows
 
 
 def test_topick_covers_at_least_as_much_as_chance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

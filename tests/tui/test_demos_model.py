@@ -134,11 +134,11 @@ def test_a_search_stops_the_one_under_way_and_may_come_in_parts(taught: Path, mo
     model.take(first, 0)
     assert not len(first.rows)
     assert asked_line(model).plain.endswith("0+ rows")
-    rest = model.go_on(search, first, 0)
+    rest = model.rest_of(search, first, 0)
     assert rest is not None
     whole = rest.find(workspace)
     model.take(whole, 0)
-    assert model.go_on(rest, whole, 0) is None
+    assert model.rest_of(rest, whole, 0) is None
     assert asked_line(model).plain.endswith(f"{SOURCES['noisy']} rows")
 
 

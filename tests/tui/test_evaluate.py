@@ -164,7 +164,7 @@ def test_runs_methods_and_queries_by_keys(tmp_path: Path) -> None:
         await pilot.pause()
         text = text_of(app)
         assert is_safe(text)
-        assert "shown by ranker" in str(app.screen.query_one("#told", Static).render())
+        assert "shown by ranker" in str(app.screen.query_one("#outcome", Static).render())
         await pilot.press("escape", "escape")
         await until(pilot, lambda: app.focused is tab.table)
         await pilot.press("y")

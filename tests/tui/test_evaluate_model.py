@@ -6,7 +6,7 @@ import json
 from datetime import datetime
 from pathlib import Path
 
-from icl_curate.engine.evaluate.results import EvaluationReport, KeptEvaluation, MethodFigures, Setup, Versus
+from icl_curate.engine.evaluate.results import EvaluationReport, MethodFigures, Setup, StoredEvaluation, Versus
 from icl_curate.engine.llm.usage import Usage
 from icl_curate.engine.store.runs import QueryOutcome
 from icl_curate.engine.store.workspace import Workspace
@@ -31,9 +31,9 @@ def figures(accuracy: float, hard: float | None, versus: str | None) -> MethodFi
     )
 
 
-def kept(run: int) -> KeptEvaluation:
+def kept(run: int) -> StoredEvaluation:
     methods = {"zero": figures(0.4, None, None), "bm25": figures(0.5, 0.3, "zero"), "ranker": figures(0.7, 0.2, "bm25")}
-    return KeptEvaluation(started_at=datetime(2026, 5, run), report=EvaluationReport(run, SETUP, 11, 29, methods))
+    return StoredEvaluation(started_at=datetime(2026, 5, run), report=EvaluationReport(run, SETUP, 11, 29, methods))
 
 
 def ready(*numbers: int) -> EvaluateModel:

@@ -30,7 +30,7 @@ class Confirm(ModalScreen[bool]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
             yield Static(Text(display_line(self._title), "bold"))
-            yield Static(Text("\n".join(map(display_line, self._lines))), classes="told")
+            yield Static(Text("\n".join(map(display_line, self._lines))), classes="message")
             yield Static(Text.assemble(("y", "key"), " yes   ", ("n", "key"), " no"), classes="keys")
 
     def action_yes(self) -> None:

@@ -65,7 +65,7 @@ class History(ModalScreen[None], BackgroundWork):
         table.fill([_line(entry) for entry in entries])
 
     def action_undo(self) -> None:
-        self._review.take_back(self.reload)
+        self._review.undo(self.reload)
 
     def action_close(self) -> None:
         self.dismiss()

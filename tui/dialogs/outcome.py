@@ -33,11 +33,11 @@ class OutcomeDialog(ModalScreen[None]):
 
     def __init__(self, outcome: QueryOutcome, method: str, other: str | None, shown: Sequence[Demonstration]) -> None:
         super().__init__()
-        self._told = _told(outcome, method, other, shown)
+        self._text = _text(outcome, method, other, shown)
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="dialog outcome"):
-            yield Static(self._told, id="told")
+            yield Static(self._text, id="outcome")
             yield Static(Text("esc closes", "muted"), classes="keys")
 
     def action_close(self) -> None:
@@ -47,28 +47,28 @@ class OutcomeDialog(ModalScreen[None]):
         self.query_one(VerticalScroll).scroll_relative(y=by, animate=False)
 
 
-def _told(outcome: QueryOutcome, method: str, other: str | None, shown: Sequence[Demonstration]) -> Text:
-    told = Text.assemble((display_line(outcome.id, 80), "title"), "\n\n", display_text(outcome.input[:MOST]))
+def _text(outcome: QueryOutcome, method: str, other: str | None, shown: Sequence[Demonstration]) -> Text:
+    text = Text.assemble((display_line(outcome.id, 80), "title"), "\n\n", display_text(outcome.input[:MOST]))
     if len(outcome.input) > MOST:
-        told.append(f"\n… {len(outcome.input) - MOST:,} more characters", "warn")
-    told.append("\n\nwanted  ", "primary").append(display_line(outcome.wanted, 600))
-    _answer(told, method, outcome.answer, outcome.failure, outcome.right)
+        text.append(f"\n… {len(outcome.input) - MOST:,} more characters", "warn")
+    text.append("\n\nwanted  ", "primary").append(display_line(outcome.wanted, 600))
+    _answer(text, method, outcome.answer, outcome.failure, outcome.right)
     if outcome.uncertainty is not None:
-        told.append(f"  uncertainty {outcome.uncertainty:.3f}", "muted")
+        text.append(f"  uncertainty {outcome.uncertainty:.3f}", "muted")
     if other is not None and outcome.other_right is not None:
-        _answer(told, other, outcome.other_answer, "no answer", outcome.other_right)
-    told.append(f"\n\nshown by {display_line(method)}, best first\n", "primary")
+        _answer(text, other, outcome.other_answer, "no answer", outcome.other_right)
+    text.append(f"\n\nshown by {display_line(method)}, best first\n", "primary")
     for i, shot in enumerate(shown, 1):
-        told.append(f"\n{i} ", "accent").append(display_line(f"{shot.source} {shot.id}", 80), "muted")
-        told.append(f"\n  {display_line(shot.input, MOST // 10)}\n  → ")
-        told.append(display_line(shot.output, MOST // 10), "good" if shot.output == outcome.wanted else "")
+        text.append(f"\n{i} ", "accent").append(display_line(f"{shot.source} {shot.id}", 80), "muted")
+        text.append(f"\n  {display_line(shot.input, MOST // 10)}\n  → ")
+        text.append(display_line(shot.output, MOST // 10), "good" if shot.output == outcome.wanted else "")
     if not shown:
-        told.append("\nno demonstrations", "muted")
-    return told
+        text.append("\nno demonstrations", "muted")
+    return text
 
 
-def _answer(told: Text, method: str, answer: str | None, failure: str, right: float) -> None:
-    told.append(f"\n{display_line(method)}  ", "primary")
-    told.append(display_line(answer if answer is not None else failure, 600), "good" if right == 1 else "bad")
+def _answer(text: Text, method: str, answer: str | None, failure: str, right: float) -> None:
+    text.append(f"\n{display_line(method)}  ", "primary")
+    text.append(display_line(answer if answer is not None else failure, 600), "good" if right == 1 else "bad")
     if 0 < right < 1:
-        told.append(f"  right under {right:.0%} of the seeds", "warn")
+        text.append(f"  right under {right:.0%} of the seeds", "warn")

@@ -23,7 +23,7 @@ from ..dry_run import words_of
 from ..widgets.field import Field
 from ..widgets.logview import MOST, LogView
 from ..widgets.paths import Paths
-from ..workers import told
+from ..workers import error_text
 
 SHOWN = 0.1
 """Seconds between two updates of the output."""
@@ -78,7 +78,7 @@ class CommandDialog(ModalScreen[None]):
         try:
             words = words_of(event.value)
         except UsageError as error:
-            self.query_one(LogView).tell([Text(display_text(told(error)), "bad")])
+            self.query_one(LogView).set_lines([Text(display_text(error_text(error)), "bad")])
             return
         if words:
             self.run_worker(self._run(words), exclusive=True, exit_on_error=False)
@@ -86,7 +86,7 @@ class CommandDialog(ModalScreen[None]):
     async def _run(self, words: list[str]) -> None:
         self.code = None
         view = self.query_one(LogView)
-        said: deque[Text] = deque(maxlen=MOST)
+        lines: deque[Text] = deque(maxlen=MOST)
         width = str(max(20, view.scrollable_content_region.width))
         process = await asyncio.create_subprocess_exec(
             *PROGRAM, *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
@@ -96,9 +96,9 @@ class CommandDialog(ModalScreen[None]):
             assert process.stdout is not None
             drawn = 0.0
             async for line in process.stdout:
-                said.append(Text(display_text(line.decode("utf-8", "replace").rstrip("\r\n"))))
+                lines.append(Text(display_text(line.decode("utf-8", "replace").rstrip("\r\n"))))
                 if time.monotonic() - drawn > SHOWN:
-                    view.tell(list(said))
+                    view.set_lines(list(lines))
                     drawn = time.monotonic()
             self.code = await process.wait()
         except asyncio.CancelledError:
@@ -106,4 +106,4 @@ class CommandDialog(ModalScreen[None]):
                 process.terminate()
             raise
         ended = ("done", "good") if self.code == 0 else (f"ended with exit code {self.code}", "bad")
-        view.tell([*said, Text.assemble(ended)])
+        view.set_lines([*lines, Text.assemble(ended)])

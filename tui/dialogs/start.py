@@ -109,27 +109,27 @@ class Start(ModalScreen[list[str] | None]):
         self._cost(_table(plan))
         self._hint()
 
-    def _cost(self, told: Text | Table) -> None:
-        self.query_one("#cost", Static).update(told)
+    def _cost(self, text: Text | Table) -> None:
+        self.query_one("#cost", Static).update(text)
 
     def _show_command(self) -> None:
         field = self.query_one(Input)
         field.value = self.commands[self.at]
         field.cursor_position = len(field.value)
         self._ask()
-        told = Text()
+        text = Text()
         for i, command in enumerate(self.commands):
-            told.append(f" {display_line(_name(command), 40)} ", "reverse" if i == self.at else "muted")
-        self.query_one("#kinds", Static).update(told)
+            text.append(f" {display_line(_name(command), 40)} ", "reverse" if i == self.at else "muted")
+        self.query_one("#kinds", Static).update(text)
 
     def _hint(self) -> None:
         ready = self.costed is not None and self.costed == self.query_one(Input).value
-        told = Text.assemble(("enter", "key"), " start   " if ready else " show the cost   ")
+        text = Text.assemble(("enter", "key"), " start   " if ready else " show the cost   ")
         if len(self.commands) > 1:
-            told.append_text(Text.assemble(("↑↓", "key"), " other job   "))
-        told.append_text(Text.assemble(("tab", "key"), " complete  "))
-        told.append_text(Text.assemble(("esc", "key"), " leave"))
-        self.query_one("#hint", Static).update(told)
+            text.append_text(Text.assemble(("↑↓", "key"), " other job   "))
+        text.append_text(Text.assemble(("tab", "key"), " complete  "))
+        text.append_text(Text.assemble(("esc", "key"), " leave"))
+        self.query_one("#hint", Static).update(text)
 
 
 def propose(tab: Tab, commands: Sequence[str], at: int = 0) -> None:

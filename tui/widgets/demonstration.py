@@ -55,26 +55,26 @@ def read_details(workspace: Workspace, row: int, entry: LedgerEntry | None) -> R
 def in_full(seen: RowDetails) -> Text:
     """Everything known about the row, formatted for reading."""
     d = seen.demonstration
-    told = Text.assemble((display_line(d.id, 60), "title"), ("  from ", "muted"), display_line(d.source, 60))
+    text = Text.assemble((display_line(d.id, 60), "title"), ("  from ", "muted"), display_line(d.source, 60))
     if seen.decision is not None:
-        told.append_text(_decision(seen.decision))
+        text.append_text(_decision(seen.decision))
     if seen.repeats:
-        told.append("\nrepeats ", "warn").append(display_line(seen.repeats, 60))
-    _field(told, "input", d.input)
-    _field(told, "output", d.output)
+        text.append("\nrepeats ", "warn").append(display_line(seen.repeats, 60))
+    _field(text, "input", d.input)
+    _field(text, "output", d.output)
     if seen.as_read:
-        _field(told, "output in its file", seen.as_read)
+        _field(text, "output in its file", seen.as_read)
     if d.options:
-        _field(told, "options", "\n".join(d.options))
+        _field(text, "options", "\n".join(d.options))
     if d.answers:
-        _field(told, "further answers", "\n".join(d.answers))
+        _field(text, "further answers", "\n".join(d.answers))
     if d.context:
-        _field(told, "context", d.context)
+        _field(text, "context", d.context)
     if d.metadata:
-        _field(told, "metadata", "\n".join(f"{name}: {value}" for name, value in d.metadata.items()))
+        _field(text, "metadata", "\n".join(f"{name}: {value}" for name, value in d.metadata.items()))
     if seen.entry is not None:
-        _ledger(told, seen.entry, seen.flips)
-    return told
+        _ledger(text, seen.entry, seen.flips)
+    return text
 
 
 def _decision(entry: Entry) -> Text:
@@ -87,28 +87,28 @@ def _decision(entry: Entry) -> Text:
     )  # fmt: skip
 
 
-def _field(told: Text, name: str, value: str) -> None:
-    told.append(f"\n\n{name}\n", "primary")
-    told.append(display_text(value[:MOST]))
+def _field(text: Text, name: str, value: str) -> None:
+    text.append(f"\n\n{name}\n", "primary")
+    text.append(display_text(value[:MOST]))
     if len(value) > MOST:
-        told.append(f"\n… {len(value) - MOST:,} more characters", "warn")
+        text.append(f"\n… {len(value) - MOST:,} more characters", "warn")
 
 
-def _ledger(told: Text, s: LedgerEntry, flips: Sequence[Flip]) -> None:
-    told.append("\n\nledger\n", "primary")
+def _ledger(text: Text, s: LedgerEntry, flips: Sequence[Flip]) -> None:
+    text.append("\n\nledger\n", "primary")
     style = "bad" if s.high < 0 else "good" if s.low > 0 else ""
-    told.append(f"{s.estimate:+.3f}", style)
-    told.append(f"  (95 %: {s.low:+.3f} to {s.high:+.3f})", "muted")
-    told.append(f"\nshown {s.shown:,} times, ")
-    told.append(f"helped {s.helped:,}", "good" if s.helped else "")
-    told.append(", ")
-    told.append(f"hurt {s.hurt:,}", "bad" if s.hurt else "")
+    text.append(f"{s.estimate:+.3f}", style)
+    text.append(f"  (95 %: {s.low:+.3f} to {s.high:+.3f})", "muted")
+    text.append(f"\nshown {s.shown:,} times, ")
+    text.append(f"helped {s.helped:,}", "good" if s.helped else "")
+    text.append(", ")
+    text.append(f"hurt {s.hurt:,}", "bad" if s.hurt else "")
     for flip in flips[:MOST_FLIPS]:
-        told.append("\n\n")
-        told.append("▲ " if flip.helped else "▼ ", "good" if flip.helped else "bad")
-        told.append(display_line(flip.query_input, 300))
-        told.append(f"\n  {display_line(flip.answer_before, 80)} → ", "muted")
-        told.append(display_line(flip.answer_after, 80), "good" if flip.helped else "bad")
-        told.append(f"   {len(flip.shown)} shots, run {flip.run}", "muted")
+        text.append("\n\n")
+        text.append("▲ " if flip.helped else "▼ ", "good" if flip.helped else "bad")
+        text.append(display_line(flip.query_input, 300))
+        text.append(f"\n  {display_line(flip.answer_before, 80)} → ", "muted")
+        text.append(display_line(flip.answer_after, 80), "good" if flip.helped else "bad")
+        text.append(f"   {len(flip.shown)} shots, run {flip.run}", "muted")
     if len(flips) > MOST_FLIPS:
-        told.append(f"\n\nand {len(flips) - MOST_FLIPS:,} more flips", "muted")
+        text.append(f"\n\nand {len(flips) - MOST_FLIPS:,} more flips", "muted")

@@ -14,7 +14,7 @@ class Detail(Reader):
 
     TITLE = "Demonstration"
 
-    def tell(self, seen: RowDetails | None, first: RenderableType | None = None) -> None:
+    def show_row(self, seen: RowDetails | None, first: RenderableType | None = None) -> None:
         """Show the demonstration, after what is to be read ``first``."""
-        told = in_full(seen) if seen else Text()
-        self.read(told if first is None else Group(first, "", told))
+        text = in_full(seen) if seen else Text()
+        self.read(text if first is None else Group(first, "", text))

@@ -38,7 +38,7 @@ class LogView(VerticalScroll, can_focus=True, inherit_bindings=False):
     def compose(self) -> ComposeResult:
         yield Static()
 
-    def tell(self, lines: Sequence[Text]) -> None:
+    def set_lines(self, lines: Sequence[Text]) -> None:
         """Show exactly these lines."""
         lines = list(lines[-MOST:])
         if lines == self.shown:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from textual.suggester import Suggester
 
-from ...engine.index.readers import SUFFIXES
+from ...engine.index.readers.formats import SUFFIXES
 
 
 class Paths(Suggester):

@@ -30,9 +30,9 @@ class Reader(VerticalScroll, can_focus=True, inherit_bindings=False):
     def compose(self) -> ComposeResult:
         yield Static(markup=False)
 
-    def read(self, told: RenderableType) -> None:
+    def read(self, content: RenderableType) -> None:
         """Show this from its beginning. The caller has made it safe to display."""
-        self.query_one(Static).update(told)
+        self.query_one(Static).update(content)
         self.scroll_home(animate=False)
 
     def action_scroll_by(self, by: int) -> None:

@@ -14,7 +14,7 @@ from ...pool.prompts import Prompt
 from ..local import Worker, each, together
 from ..settings import DEFAULTS, LLMSettings
 from ..types import BLOCK_END, Answer, Capabilities, Failure, Keep, Request, Result
-from .drawing import Drawn, draw, generator_of
+from .generation import Generation, generate, generator_of
 from .loaded import Loaded
 from .loading import device_named, digest_of, dtype_named, fingerprint, load_description, load_weights
 from .scoring import WORTH_SHARING, Score, score_rows, score_tree, tree_works
@@ -211,7 +211,7 @@ class LocalModel:
 
     def _generate_all(self, loaded: Loaded, requests: Mapping[int, Request]) -> Iterator[Mapping[int, Result]]:
         """Generate answers, together for prompts that begin alike."""
-        drawn: dict[int, Drawn] = {}
+        generations: dict[int, Generation] = {}
         failed: dict[int, Result] = {}
         for i, request in requests.items():
             text, chat = render(loaded.tokenizer, request.prompt)
@@ -224,23 +224,23 @@ class LocalModel:
                 stops = request.sampling.stop if chat else (BLOCK_END, *request.sampling.stop)
                 if request.prompt.one_line:
                     stops = (*stops, "\n")
-                drawn[i] = Drawn(i, ids, request.sampling, stops, generator_of(request.sampling, text))
+                generations[i] = Generation(i, ids, request.sampling, stops, generator_of(request.sampling, text))
         if failed:
             yield failed
-        alone: list[Drawn] = []
-        for group in _groups({i: requests[i] for i in drawn}).values():
+        alone: list[Generation] = []
+        for group in _groups({i: requests[i] for i in generations}).values():
             if len(group) > 1:
-                yield from self._draw(loaded, [drawn[i] for i in group])
+                yield from self._generate(loaded, [generations[i] for i in group])
             else:
-                alone.append(drawn[group[0]])
-        yield from self._draw(loaded, alone)
+                alone.append(generations[group[0]])
+        yield from self._generate(loaded, alone)
 
-    def _draw(self, loaded: Loaded, drawn: Sequence[Drawn]) -> Iterator[Mapping[int, Result]]:
+    def _generate(self, loaded: Loaded, generations: Sequence[Generation]) -> Iterator[Mapping[int, Result]]:
         """Generate answers from the common prefix of their prompts, if that is worth its own pass."""
         shared = 0
-        if len(drawn) > 1 and self._tree:
-            shared = min(common([d.ids for d in drawn]), min(len(d.ids) for d in drawn) - 1)
-        yield from draw(loaded, drawn, shared if shared >= WORTH_SHARING else 0)
+        if len(generations) > 1 and self._tree:
+            shared = min(common([d.ids for d in generations]), min(len(d.ids) for d in generations) - 1)
+        yield from generate(loaded, generations, shared if shared >= WORTH_SHARING else 0)
 
 
 def _groups(requests: Mapping[int, Request]) -> dict[object, list[int]]:

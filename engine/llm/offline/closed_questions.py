@@ -92,10 +92,12 @@ def _votes(prompt: Prompt, question: Vector, lookup: Lookup) -> tuple[Float64s, 
 
 def _support(choices: Sequence[str], sentences: Sequence[Sentence], cosines: Vector) -> Float64s:
     """The support of the context for each choice (choices,): the most relevant sentence with the choice's words."""
-    said = [stems_of(sentence.text) for sentence in sentences]
+    sentence_stems = [stems_of(sentence.text) for sentence in sentences]
     relevance = [max(float(cosine), 0.0) * sentence.weight for cosine, sentence in zip(cosines, sentences, strict=True)]
     support = np.zeros(len(choices))
     for i, choice in enumerate(choices):
         if wanted := stems_of(in_words(choice)):
-            support[i] = max(r * len(wanted & words) / len(wanted) for r, words in zip(relevance, said, strict=True))
+            support[i] = max(
+                r * len(wanted & words) / len(wanted) for r, words in zip(relevance, sentence_stems, strict=True)
+            )
     return support

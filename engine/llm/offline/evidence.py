@@ -68,9 +68,9 @@ def shot_trust(prompt: Prompt) -> Float64s:
 def shifts_of(earlier: Sequence[EarlierAnswer]) -> dict[str, float]:
     """What earlier answers with scores add to the logit of the same answer, by `key_of`."""
     scores: dict[str, list[int]] = {}
-    for said in earlier:
-        if said.score is not None:
-            scores.setdefault(key_of(said.answer), []).append(said.score)
+    for answer in earlier:
+        if answer.score is not None:
+            scores.setdefault(key_of(answer.answer), []).append(answer.score)
     return {key: EARLIER * (1.0 - sum(given) / len(given) / 50.0) for key, given in scores.items()}
 
 

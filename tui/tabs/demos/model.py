@@ -16,7 +16,17 @@ import numpy as np
 from ....engine.arrays import Bools
 from ....engine.pool.display import display_line
 from ....engine.pool.records import SPLITS
-from ....engine.ranker.browse import ONLY, SORTS, DemosQuery, FoundRows, Known, Rows, find_rows, in_parts, known_now
+from ....engine.ranker.browse import (
+    ONLY,
+    SORTS,
+    DemosQuery,
+    FoundRows,
+    LedgerState,
+    Rows,
+    find_rows,
+    ledger_state,
+    shows_parts,
+)
 from ....engine.store.browse import Stop
 from ....engine.store.demonstrations import Filter
 from ....engine.store.workspace import Workspace
@@ -35,7 +45,7 @@ class Search:
     """A search for rows; ``top`` is the line at the top of the screen, ``part``: only the first matches."""
 
     asked: DemosQuery
-    known: Known
+    known: LedgerState
     before: FoundRows | None
     top: int
     stop: Stop
@@ -82,7 +92,7 @@ class DemosModel(TabModel):
 
     def __init__(self) -> None:
         self.asked = DemosQuery()
-        self.known: Known | None = None
+        self.known: LedgerState | None = None
         self.rows: Rows = np.empty(0, np.int64)
         self.marks = Marks()
         self.found: FoundRows | None = None
@@ -123,7 +133,7 @@ class DemosModel(TabModel):
 
     def read(self, workspace: Workspace, top: int) -> FoundRows | Empty:
         """The matching rows of the current workspace. For threads."""
-        found = find_rows(workspace, self.asked, known_now(workspace), self.found, top, self._stop)
+        found = find_rows(workspace, self.asked, ledger_state(workspace), self.found, top, self._stop)
         if not len(found.rows) and self.asked.filter == Filter() and not self.asked.only:
             return Empty(
                 "The pool is empty", "Demonstrations appear here after indexing.", "icl-curate index POOL.jsonl"
@@ -136,9 +146,9 @@ class DemosModel(TabModel):
             return None
         self._stop.stop()
         self._stop = Stop()
-        return Search(self.asked, self.known, self.found, top, self._stop, in_parts(self.asked, self.known))
+        return Search(self.asked, self.known, self.found, top, self._stop, shows_parts(self.asked, self.known))
 
-    def go_on(self, search: Search, found: FoundRows, top: int) -> Search | None:
+    def rest_of(self, search: Search, found: FoundRows, top: int) -> Search | None:
         """The rest of a search whose first matches were found."""
         return None if found.whole else replace(search, before=found, top=top, part=False)
 
@@ -235,7 +245,7 @@ class DemosModel(TabModel):
         return f"in review, {self.asked.only}" if self.asked.only else "in review"
 
 
-def as_copied(seen: RowDetails | None) -> str:
+def copied_json(seen: RowDetails | None) -> str:
     """A demonstration as JSON; empty for none."""
     if seen is None:
         return ""

@@ -43,11 +43,11 @@ def asked_line(model: DemosModel) -> Text:
         model.asked.only,
         "repeats" if f.duplicates else "",
     ]
-    told = Text(" · ".join(filter(None, parts)), "accent", no_wrap=True, overflow="ellipsis")
+    text = Text(" · ".join(filter(None, parts)), "accent", no_wrap=True, overflow="ellipsis")
     if marked := model.marks.count:
-        told.append(f"  {marked:,} marked", "title")
+        text.append(f"  {marked:,} marked", "title")
     more = "" if model.found is None or model.found.whole else "+"
-    return told.append(f"  {len(model.rows):,}{more} row{'' if len(model.rows) == 1 else 's'}", "muted")
+    return text.append(f"  {len(model.rows):,}{more} row{'' if len(model.rows) == 1 else 's'}", "muted")
 
 
 def row_line(row: Listed, shown: FoundRows) -> Line:
@@ -95,24 +95,24 @@ LABELS = [
 
 def suspects_line(model: SuspectsModel) -> Text:
     """What is being computed, or the number of suspects and marks, and what could not be checked."""
-    told = Text(no_wrap=True, overflow="ellipsis")
+    text = Text(no_wrap=True, overflow="ellipsis")
     if model.check is not None:
         now = model.progress
         share = f" {now.done / now.total:.0%}" if now and now.total else ""
-        told.append(f"checking the pool: {now.task}{share}" if now else "checking the pool …", "accent")
+        text.append(f"checking the pool: {now.task}{share}" if now else "checking the pool …", "accent")
         if model.found is None:
-            return told
-        told.append("; below the latest result  ", "muted")
+            return text
+        text.append("; below the latest result  ", "muted")
     if model.trouble:
-        return told.append(display_line(model.trouble), "bad")
+        return text.append(display_line(model.trouble), "bad")
     if model.found is None:
-        return told
-    told.append(f"{len(model.shown):,} suspect{'' if len(model.shown) == 1 else 's'}", "title")
+        return text
+    text.append(f"{len(model.shown):,} suspect{'' if len(model.shown) == 1 else 's'}", "title")
     if model.kind:
-        told.append(f" · {model.kind}", "accent")
+        text.append(f" · {model.kind}", "accent")
     if marked := len(model.marked()):
-        told.append(f"  {marked:,} marked", "title")
-    return told.append("  " + display_line("; ".join(model.found.notes)), "muted")
+        text.append(f"  {marked:,} marked", "title")
+    return text.append("  " + display_line("; ".join(model.found.notes)), "muted")
 
 
 def suspect_line(row: Listed, one: Suspect) -> Line:
@@ -129,17 +129,17 @@ def evidence_table(one: Suspect) -> Table:
     table.add_column(no_wrap=True, justify="right")
     table.add_column(ratio=1)
     for found in one.findings:
-        told = Text(display_line(found.evidence, 400))
-        told.append(f" → {display_line(found.suggestion, 120)}", "accent")
-        table.add_row(Text(found.kind, "warn"), _share(found.severity), told)
+        text = Text(display_line(found.evidence, 400))
+        text.append(f" → {display_line(found.suggestion, 120)}", "accent")
+        table.add_row(Text(found.kind, "warn"), _share(found.severity), text)
     posterior = Text("probability that it hurts", "muted")
     if one.evidence.suggested:
         posterior = Text.assemble(("more likely: ", "muted"), (display_line(one.evidence.suggested, 120), "accent"))
     table.add_row(Text("posterior", "warn"), _share(one.evidence.posterior), posterior)
     for name, value in sorted(one.evidence.parts.items(), key=lambda part: -abs(part[1])):
         style = "bad" if value > 0.05 else "good" if value < -0.05 else "muted"
-        told = Text(PARTS[name].format(**one.evidence.counts), "muted")
-        table.add_row(Text(f"  {name}"), Text(f"{value:+.1f}", style), told)
+        text = Text(PARTS[name].format(**one.evidence.counts), "muted")
+        table.add_row(Text(f"  {name}"), Text(f"{value:+.1f}", style), text)
     return table
 
 
@@ -150,5 +150,5 @@ def label_line(count: LabelCount) -> Line:
 
 def _share(value: float) -> Text:
     """A share in [0, 1], as ``.93``; what only rounding would make 1 is ``>.99``."""
-    told = ">.99" if 0.995 <= value < 1 else f"{value:.2f}".removeprefix("0")
-    return Text(told, "bad" if value >= 0.9 else "warn" if value >= 0.5 else "")
+    text = ">.99" if 0.995 <= value < 1 else f"{value:.2f}".removeprefix("0")
+    return Text(text, "bad" if value >= 0.9 else "warn" if value >= 0.5 else "")

@@ -151,7 +151,7 @@ class SuspectsList(Part, BackgroundWork):
     def on_suspects_list_progressed(self, message: Progressed) -> None:
         if message.check is self.model.check:
             self.model.progress = message.event
-            self._tell()
+            self._show_status()
 
     def failed(self, kind: str, error: CurateError) -> None:
         if kind not in {"pool-state", "check"}:
@@ -174,10 +174,10 @@ class SuspectsList(Part, BackgroundWork):
         known = takewhile(lambda one: one.row in self._listed, model.shown[first : first + PAGE])
         table.put(first, [suspect_line(self._listed[one.row], one) for one in known])
         self.labels.fill([label_line(count) for count in model.labels()])
-        self._tell()
+        self._show_status()
         self._look_soon()
 
-    def _tell(self) -> None:
+    def _show_status(self) -> None:
         self.query_one("#suspected", Static).update(suspects_line(self.model))
 
     @on(LineTable.Wanted, "#suspect-table")
@@ -211,7 +211,7 @@ class SuspectsList(Part, BackgroundWork):
     def _looked(self, seen: RowDetails | None) -> None:
         one = self.model.at(self.table.cursor)
         self.model.seen = seen
-        self.query_one(Detail).tell(seen, evidence_table(one) if one and seen else None)
+        self.query_one(Detail).show_row(seen, evidence_table(one) if one and seen else None)
 
     # Actions.
 
@@ -264,7 +264,7 @@ class SuspectsList(Part, BackgroundWork):
 
     def _show_marks(self) -> None:
         self.table.redraw()
-        self._tell()
+        self._show_status()
 
     def action_prune(self) -> None:
         self._decide("prune")

@@ -27,7 +27,7 @@ from ...widgets.detail import Detail
 from ...widgets.field import Field
 from ...widgets.table import LineTable
 from ...workers import later
-from .model import DemosModel, Search, as_copied
+from .model import DemosModel, Search, copied_json
 from .rows import asked_line, columns_for, row_line
 from .suspects_list import SuspectsList
 
@@ -139,7 +139,7 @@ class DemosTab(Tab):
         table.cursor = cursor or 0
         if cursor is None:
             table.scroll_home(animate=False)
-        self._tell()
+        self._show_status()
         self._look_soon()
 
     def search(self) -> None:
@@ -155,19 +155,19 @@ class DemosTab(Tab):
 
         def found(rows: FoundRows) -> None:
             self._loaded(rows)
-            if rest := self.model.go_on(search, rows, round(self.table.scroll_y)):
+            if rest := self.model.rest_of(search, rows, round(self.table.scroll_y)):
                 self._find(rest)
 
         self.in_thread("load", lambda: search.find(self.review.opened()), found)
 
-    def _tell(self) -> None:
+    def _show_status(self) -> None:
         """Show the search and the number of rows."""
         status = self.query_one("#asked", Static)
         status.update(asked_line(self.model))
         status.remove_class("-busy")
 
     def copied(self) -> str:
-        return as_copied(self.suspects.model.seen if self.suspects else self.model.seen)
+        return copied_json(self.suspects.model.seen if self.suspects else self.model.seen)
 
     # Pages and details.
 
@@ -200,7 +200,7 @@ class DemosTab(Tab):
 
     def _looked(self, seen: RowDetails | None) -> None:
         self.model.seen = seen
-        self.query_one(Detail).tell(seen)
+        self.query_one(Detail).show_row(seen)
 
     @on(LineTable.Chosen)
     def action_read(self) -> None:
@@ -284,7 +284,7 @@ class DemosTab(Tab):
         self._changed()
 
     def _changed(self) -> None:
-        self._tell()
+        self._show_status()
         self.search()
 
     def action_filter(self) -> None:
@@ -348,7 +348,7 @@ class DemosTab(Tab):
 
     def _show_marks(self) -> None:
         self.table.redraw()
-        self._tell()
+        self._show_status()
 
     def action_prune(self) -> None:
         self._decide("prune")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ....engine.evaluate.results import KIND, KeptEvaluation, MethodFigures, kept_evaluations
+from ....engine.evaluate.results import KIND, MethodFigures, StoredEvaluation, stored_evaluations
 from ....engine.store import runs
 from ....engine.store.overview import overview
 from ....engine.store.runs import QueryOutcome
@@ -49,7 +49,7 @@ TRAINED = {"train-ranker": "ranker", "train-promptpg": "promptpg", "train-topics
 class EvaluateData:
     """Finished evaluations, latest first, and the suggested comparison."""
 
-    runs: Sequence[KeptEvaluation]
+    runs: Sequence[StoredEvaluation]
     command: str
 
 
@@ -62,7 +62,7 @@ def read(workspace: Workspace) -> EvaluateData | Empty:
             "Methods are compared on held-out queries.",
             "icl-curate index POOL.jsonl --validation-fraction 0.1 --test-fraction 0.1",
         )
-    found = kept_evaluations(runs.runs(workspace, KIND, MOST_RUNS))
+    found = stored_evaluations(runs.runs(workspace, KIND, MOST_RUNS))
     trained = {run.kind for run in runs.runs(workspace, None, MOST_RUNS) if run.status == "done"}
     command = command_for(trained, "test" if state.test else "validation")
     if not found:
@@ -114,7 +114,7 @@ class EvaluateModel(TabModel):
     # The run shown.
 
     @property
-    def run(self) -> KeptEvaluation | None:
+    def run(self) -> StoredEvaluation | None:
         """The run shown; the latest if the chosen one no longer exists."""
         if self.found is None:
             return None

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from ....engine.evaluate.results import KeptEvaluation, MethodFigures, Versus
+from ....engine.evaluate.results import MethodFigures, StoredEvaluation, Versus
 from ....engine.llm.spec import is_stand_in
 from ....engine.pool.display import display_line
 from ....engine.store.runs import QueryOutcome
@@ -56,7 +56,7 @@ def query_line(outcome: QueryOutcome) -> Line:
     )  # fmt: skip
 
 
-def run_line(kept: KeptEvaluation, shown: bool) -> Line:
+def run_line(kept: StoredEvaluation, shown: bool) -> Line:
     report, setup = kept.report, kept.report.setup
     return Line(
         (
@@ -67,7 +67,7 @@ def run_line(kept: KeptEvaluation, shown: bool) -> Line:
     )  # fmt: skip
 
 
-def measured(kept: KeptEvaluation, listed: Sequence[KeptEvaluation]) -> Text:
+def measured(kept: StoredEvaluation, listed: Sequence[StoredEvaluation]) -> Text:
     """The setup of the evaluation."""
     report, setup = kept.report, kept.report.setup
     line = Text.assemble(
@@ -141,10 +141,10 @@ def against(model: EvaluateModel) -> Text:
     method, other = model.pair
     lost = sum(outcome.gain < 0 for outcome in model.asked)
     won = sum(outcome.gain > 0 for outcome in model.asked)
-    told = Text.assemble((display_line(method), "title"))
+    text = Text.assemble((display_line(method), "title"))
     if other:
-        told.append_text(
+        text.append_text(
             Text.assemble((" against ", "muted"), display_line(other), ": ", (f"{won:,} won", "good"), ", ",
                           (f"{lost:,} lost", "bad"))
         )  # fmt: skip
-    return told.append(f"   shown: {model.filter}, {len(model.shown):,} of {len(model.asked):,}", "muted")
+    return text.append(f"   shown: {model.filter}, {len(model.shown):,} of {len(model.asked):,}", "muted")

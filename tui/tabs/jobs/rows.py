@@ -39,14 +39,14 @@ def job_line(seen: JobView) -> Line:
     job = seen.job
     state = Text(job.state, STYLES[job.state])
     if job.state == "queued":
-        told = Text(f"after job {job.behind}" if job.behind else "starting", "muted")
+        text = Text(f"after job {job.behind}" if job.behind else "starting", "muted")
     elif job.state == "running":
-        told = _progress(seen, 6)
+        text = _progress(seen, 6)
     else:
-        told = Text(display_line(seen.outcome), "bad" if job.state == "failed" else "")
+        text = Text(display_line(seen.outcome), "bad" if job.state == "failed" else "")
     left = seen.live.remaining(time.time()) if job.state == "running" else None
     command = job.command.removeprefix("icl-curate ")
-    return Line((Text(str(job.number)), state, told, took(job), "" if left is None else duration(left), command))
+    return Line((Text(str(job.number)), state, text, took(job), "" if left is None else duration(left), command))
 
 
 def _progress(seen: JobView, width: int) -> Text:
@@ -60,57 +60,57 @@ def _progress(seen: JobView, width: int) -> Text:
 
 def _gauge(event: Event, width: int) -> Text:
     """A bar, the share, and the units."""
-    told = Text()
+    text = Text()
     if event.total:
         full = round(event.done / event.total * width)
-        told.append("━" * full, "primary").append("─" * (width - full), "muted")
-        told.append(f" {event.done / event.total:4.0%} ")
-    told.append(display_line(event.task, 30) + " ", "muted")
-    return told.append(f"{event.done:,}" + (f" of {event.total:,}" if event.total is not None else ""))
+        text.append("━" * full, "primary").append("─" * (width - full), "muted")
+        text.append(f" {event.done / event.total:4.0%} ")
+    text.append(display_line(event.task, 30) + " ", "muted")
+    return text.append(f"{event.done:,}" + (f" of {event.total:,}" if event.total is not None else ""))
 
 
 def headline(job: Job) -> Text:
-    told = Text.assemble((f"job {job.number} ", "title"), (job.state, STYLES[job.state]), "  ")
-    told.append(display_line(job.command))
+    text = Text.assemble((f"job {job.number} ", "title"), (job.state, STYLES[job.state]), "  ")
+    text.append(display_line(job.command))
     for name, moment in (("started", job.started), ("ended", job.ended)):
         if moment is not None:
-            told.append(f"  {name} {datetime.fromtimestamp(moment):%H:%M:%S}", "muted")
+            text.append(f"  {name} {datetime.fromtimestamp(moment):%H:%M:%S}", "muted")
     if job.error:
-        told.append("\n" + display_line(job.error, 400), "bad")
-        told.append("  " + display_line(job.fix, 200), "muted")
-    return told
+        text.append("\n" + display_line(job.error, 400), "bad")
+        text.append("  " + display_line(job.fix, 200), "muted")
+    return text
 
 
 def figures(seen: JobView, alone: bool) -> Text:
     """The running tasks and the latest figures; figures that are also plotted only if it is shown ``alone``."""
     job, live = seen.job, seen.live
-    told = Text()
+    text = Text()
     if job.state == "running":
         for one in list(live.tasks.values())[-1 if alone else -MOST_TASKS :]:
-            told.append_text(_gauge(one.event, 24))
+            text.append_text(_gauge(one.event, 24))
             left = live.remaining(time.time()) if one is live.latest else None
-            told.append(f"  {duration(left)} left" if left is not None else "", "accent")
-            told.append("\n")
+            text.append(f"  {duration(left)} left" if left is not None else "", "accent")
+            text.append("\n")
     elif job.state == "done":
-        told.append(display_line(seen.outcome) + "\n")
+        text.append(display_line(seen.outcome) + "\n")
     step = live.steps[-1] if live.steps else {}
-    said = [(title, short(step[name])) for name, title in CURVES.items() if alone and name in step]
+    shown_figures = [(title, short(step[name])) for name, title in CURVES.items() if alone and name in step]
     spent = live.spent
     if spent.calls:
-        said += [
+        shown_figures += [
             ("calls", f"{spent.calls:,.0f}"),
             ("tokens", f"{spent.tokens_in:,.0f} in {spent.tokens_out:,.0f} out"),
         ]
     if spent.cost:
-        said.append(("cost", f"${spent.cost:,.4f}"))
+        shown_figures.append(("cost", f"${spent.cost:,.4f}"))
     asked = live.tasks.get("ask")
     for name in ("cached", "failed", "in_flight"):
         if asked and asked.event.fields.get(name) and (job.state == "running" or name == "failed"):
-            said.append((name.replace("_", " "), f"{asked.event.fields[name]:,.0f}"))
-    for i, (name, figure) in enumerate(said):
-        told.append("  " if i else "")
-        told.append(f"{name} ", "muted").append(figure)
-    return told
+            shown_figures.append((name.replace("_", " "), f"{asked.event.fields[name]:,.0f}"))
+    for i, (name, figure) in enumerate(shown_figures):
+        text.append("  " if i else "")
+        text.append(f"{name} ", "muted").append(figure)
+    return text
 
 
 def log_lines(seen: JobView) -> Sequence[Text]:
@@ -124,6 +124,6 @@ def log_lines(seen: JobView) -> Sequence[Text]:
 
 def _is_error(line: str) -> bool:
     with suppress(ValueError):
-        told = json.loads(line)
-        return isinstance(told, dict) and "error" in told
+        text = json.loads(line)
+        return isinstance(text, dict) and "error" in text
     return False

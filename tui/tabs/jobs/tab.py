@@ -118,8 +118,8 @@ class JobsTab(Tab):
         self.table.cursor = cursor
         for seen in self.model.ended():
             severity = "error" if seen.job.state == "failed" else "information"
-            said = f"job {seen.job.number} {seen.job.state}" + (f": {seen.outcome}" if seen.outcome else "")
-            self.notify(display_line(said, 200), severity=severity, markup=False)  # type: ignore[arg-type]
+            message = f"job {seen.job.number} {seen.job.state}" + (f": {seen.outcome}" if seen.outcome else "")
+            self.notify(display_line(message, 200), severity=severity, markup=False)  # type: ignore[arg-type]
         self._show_current()
 
     # One job.
@@ -149,7 +149,7 @@ class JobsTab(Tab):
             trend = self.query_one(f"#curve-{name}", Trend)
             trend.set_class(not values, "-unknown")
             trend.draw(values)
-        self.query_one(LogView).tell(log_lines(seen))
+        self.query_one(LogView).set_lines(log_lines(seen))
 
     # Actions.
 
@@ -175,8 +175,8 @@ class JobsTab(Tab):
             if yes:
                 self.in_thread("stop", lambda: cancel(self.review.opened(), number, kill=True), self._asked_to_stop)
 
-        told = "Answers are kept; the calls in flight are lost and may be paid again."
-        self.app.push_screen(Confirm(f"Kill job {number}?", [seen.job.command, told]), answered)
+        warning = "Answers are kept; the calls in flight are lost and may be paid again."
+        self.app.push_screen(Confirm(f"Kill job {number}?", [seen.job.command, warning]), answered)
 
     def action_resume(self) -> None:
         seen = self.model.current

@@ -12,8 +12,8 @@ from rich.text import Text
 from ....engine.llm.spec import is_stand_in, recorded
 from ....engine.pool.display import display_line
 from ....engine.settings import Settings
-from ....engine.store.overview import LLMAccount, Overview
-from ....engine.store.runs import Latest
+from ....engine.store.overview import LLMTotals, Overview
+from ....engine.store.runs import LatestRun
 from ....engine.store.trials import SourceSummary
 from ...widgets.lines import stroke
 
@@ -59,7 +59,7 @@ def pool_facts(state: Overview) -> list[Fact]:
     return facts
 
 
-def learnt_facts(learnt: Sequence[Latest]) -> list[Fact]:
+def learnt_facts(learnt: Sequence[LatestRun]) -> list[Fact]:
     """What was trained, when, and what has changed since."""
     seen = {last.run.kind: last for last in learnt}
     facts: list[Fact] = []
@@ -72,14 +72,14 @@ def learnt_facts(learnt: Sequence[Latest]) -> list[Fact]:
     return facts + [(kind, _age(last)) for kind, last in seen.items()]
 
 
-def _age(last: Latest) -> Text:
-    told = Text(
+def _age(last: LatestRun) -> Text:
+    text = Text(
         f"{ago(last.run.finished_at or last.run.started_at)}, run {last.run.run}, {display_line(last.run.llm, 30)}"
     )
     since = [f"{last.rows:,} rows" if last.rows else "", f"{last.decisions:,} decisions" if last.decisions else ""]
     if changes := " and ".join(filter(None, since)):
-        told.append(f"\n{changes} changed since", "warn")
-    return told
+        text.append(f"\n{changes} changed since", "warn")
+    return text
 
 
 def source_lines(sources: Sequence[SourceSummary]) -> Text:
@@ -109,15 +109,15 @@ def llm_facts(state: Overview, settings: Settings) -> list[Fact]:
     facts: list[Fact] = [("LLM", settings.llm + ("  (not an LLM)" if is_stand_in(settings.llm) else ""))]
     for llm, used in state.calls.items():
         tokens = f"{_tokens(used.tokens_in)} tokens in, {_tokens(used.tokens_out)} out"
-        told = Text(f"{used.calls:,} answers, {tokens}")
+        text = Text(f"{used.calls:,} answers, {tokens}")
         if used.failures:
-            told.append(f", {used.failures:,} failed", "warn")
-        facts.append((display_line(llm, 20), told))
+            text.append(f", {used.failures:,} failed", "warn")
+        facts.append((display_line(llm, 20), text))
         facts.append(("cost", _cost(llm, used, settings)))
     return [*facts, ("encoder", state.encoder or Text("not encoded", "warn")), ("shots", f"{settings.k} in a prompt")]
 
 
-def _cost(llm: str, used: LLMAccount, settings: Settings) -> Text:
+def _cost(llm: str, used: LLMTotals, settings: Settings) -> Text:
     named = recorded(llm)
     if named is not None and named.local:
         return Text("free: it runs locally", "muted")

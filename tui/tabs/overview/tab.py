@@ -16,7 +16,7 @@ from textual.widgets import Static
 
 from ....engine.settings import Settings
 from ....engine.store.overview import Overview, overview
-from ....engine.store.runs import Latest, latest
+from ....engine.store.runs import LatestRun, latest
 from ....engine.store.trials import SourceSummary, source_summaries
 from ....engine.store.workspace import Workspace
 from ...actions import Action, bindings
@@ -42,7 +42,7 @@ class OverviewData:
     """Everything on the tab."""
 
     state: Overview
-    learnt: Sequence[Latest]
+    learnt: Sequence[LatestRun]
     sources: Sequence[SourceSummary]
     settings: Settings
 
@@ -90,14 +90,14 @@ class OverviewTab(Tab):
 
     def show(self, found: OverviewData) -> None:
         self.step = found.state.next_step
-        for name, title, told in (
+        for name, title, content in (
             ("next", "Next step", Text.assemble(("$ ", "muted"), (self.step, "title"))),
             ("pool", "Pool", labelled(pool_facts(found.state))),
             ("learnt", "Learnt", labelled(learnt_facts(found.learnt))),
             ("sources", "Sources", source_lines(found.sources)),
             ("llm", "LLM and encoder", labelled(llm_facts(found.state, found.settings))),
         ):
-            self.query_one(f"#{name}", Card).tell(title, told)
+            self.query_one(f"#{name}", Card).set_content(title, content)
 
     def copied(self) -> str:
         return self.step
@@ -126,5 +126,5 @@ class Card(Static):
     def __init__(self, name: str) -> None:
         super().__init__(id=name, classes="card", markup=False)
 
-    def tell(self, title: str, told: RenderableType) -> None:
-        self.update(Group(Text(title, "primary"), told))
+    def set_content(self, title: str, content: RenderableType) -> None:
+        self.update(Group(Text(title, "primary"), content))

@@ -49,7 +49,7 @@ SCORED = {
 def why(seen: Preview, place: int) -> RenderableType:
     """The parts of the score of the shot at ``place``."""
     shot = seen.shots[place]
-    told: list[RenderableType] = [
+    blocks: list[RenderableType] = [
         Text.assemble(
             (f"why #{place + 1}  ", "primary"), ("score ", "muted"), (f"{shot.score:.4f}", "title"),
             (f"  {SCORED.get(seen.method, '')}", "muted"),
@@ -60,19 +60,19 @@ def why(seen: Preview, place: int) -> RenderableType:
         (name.replace("_", " "), value, abs(value) / spans[name], MEANT.get(name, ""))
         for name, value in shot.parts.items()
     ]
-    told.append(_bars(parts))
+    blocks.append(_bars(parts))
     if seen.words and seen.words[place]:
-        told.append(Text("\nwords shared with the query", "primary"))
+        blocks.append(Text("\nwords shared with the query", "primary"))
         most = seen.words[place][0][1]
-        told.append(_bars([(display_line(word, 24), added, added / most, "") for word, added in seen.words[place]]))
+        blocks.append(_bars([(display_line(word, 24), added, added / most, "") for word, added in seen.words[place]]))
     if shot.adds:
-        told.append(Text("\ngain over the demonstrations before it", "primary"))
+        blocks.append(Text("\ngain over the demonstrations before it", "primary"))
         most = shot.adds[0][1]
-        told.append(_bars([(display_line(topic, 40), added, added / most, "") for topic, added in shot.adds]))
+        blocks.append(_bars([(display_line(topic, 40), added, added / most, "") for topic, added in shot.adds]))
     if seen.needs:
-        told.append(Text("\ntopics the query requires", "primary"))
-        told.append(_needs(seen))
-    return Group(*told)
+        blocks.append(Text("\ntopics the query requires", "primary"))
+        blocks.append(_needs(seen))
+    return Group(*blocks)
 
 
 def _bars(rows: Sequence[tuple[str, float, float, str]]) -> Table:
@@ -121,32 +121,32 @@ def _adders(seen: Preview, need: Need) -> Text:
 
 def question(query: Query, wanted: bool = True) -> Text:
     """The query and its expected answer."""
-    told = Text(display_line(query.input, 600))
+    text = Text(display_line(query.input, 600))
     if query.answers and wanted:
-        told.append("  → ", "muted").append(display_line(query.answers[0], 80), "good")
-    return told
+        text.append("  → ", "muted").append(display_line(query.answers[0], 80), "good")
+    return text
 
 
 def prompt(sent: Prompt) -> Text:
     """The exact prompt, turn by turn."""
     letters = sum(len(message.content) for message in sent.messages)
-    told = Text.assemble(("the exact prompt", "primary"))
-    told.append(f"  {len(sent.messages)} messages, {letters:,} characters, y copies it", "muted")
+    text = Text.assemble(("the exact prompt", "primary"))
+    text.append(f"  {len(sent.messages)} messages, {letters:,} characters, y copies it", "muted")
     for message in sent.messages:
-        told.append(f"\n\n{message.role}\n", "accent").append_text(cut(message.content))
-    return told
+        text.append(f"\n\n{message.role}\n", "accent").append_text(cut(message.content))
+    return text
 
 
 def stability(answered: Stability | None, shots: int, llm: str) -> RenderableType:
     """The answers to the prompt as it is, without each shot, and in reversed order."""
     if answered is None or not answered.others:
         count = shots + (shots > 1)
-        told = Text.assemble(("answer stability", "primary"), "\n\n")
+        text = Text.assemble(("answer stability", "primary"), "\n\n")
         if not shots:
-            return told.append("no demonstration to leave out", "muted")
+            return text.append("no demonstration to leave out", "muted")
         about = f" asks {display_line(llm, 30)} again without each demonstration"
         about += ", and in reversed order" if shots > 1 else ""
-        return told.append("t", "key").append(f"{about}: {count} prompts; shows the cost first", "muted")
+        return text.append("t", "key").append(f"{about}: {count} prompts; shows the cost first", "muted")
     kept, all_ = answered.kept, len(answered.others)
     head = Text.assemble(
         ("answer stability  ", "primary"), (f"{kept} of {all_}", "good" if kept == all_ else "warn"),
@@ -185,8 +185,8 @@ def _changed(answered: PromptAnswer) -> Text:
 
 def cut(value: str) -> Text:
     """A text made safe to display, cut to the maximum length."""
-    told = Text(display_text(value[:MOST]))
-    return told.append(f"\n… {len(value) - MOST:,} more characters", "warn") if len(value) > MOST else told
+    text = Text(display_text(value[:MOST]))
+    return text.append(f"\n… {len(value) - MOST:,} more characters", "warn") if len(value) > MOST else text
 
 
 def _grid(rows: Sequence[Sequence[Text]], flexible: Sequence[int]) -> Table:

@@ -115,13 +115,13 @@ def answer_line(answered: Stability | None, llm: str) -> Text:
     name = display_line(llm, 30) + (", a stand-in" if is_stand_in(llm) else "")
     if answered is None:
         return Text.assemble(("a", "key"), (f" asks {name}", "muted"))
-    told = Text.assemble((display_line(llm, 30), "primary"), "  ").append_text(verdict(answered.whole))
+    text = Text.assemble((display_line(llm, 30), "primary"), "  ").append_text(verdict(answered.whole))
     unsure = answered.whole.answer.uncertainty if answered.whole.answer else None
-    told.append("" if unsure is None else f"  sure {1.0 - unsure:.2f}", "muted")
+    text.append("" if unsure is None else f"  sure {1.0 - unsure:.2f}", "muted")
     if answered.others:
         style = "good" if answered.kept == len(answered.others) else "warn"
-        told.append(f"  stable {answered.kept}/{len(answered.others)}", style)
-    return told
+        text.append(f"  stable {answered.kept}/{len(answered.others)}", style)
+    return text
 
 
 def verdict(answered: PromptAnswer) -> Text:

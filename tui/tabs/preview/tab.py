@@ -275,11 +275,11 @@ class PreviewTab(LLMTab):
         shot, found = self.model.shot(self.side().table.cursor), self.model.found
         if shot is None or found is None:
             self.forget("detail")
-            self.query_one(Detail).tell(None)
+            self.query_one(Detail).show_row(None)
             return
         row = shot.row
         look = lambda: read_details(self.review.opened(), row, found.ledger.get(row))  # noqa: E731
-        self.in_thread("detail", look, self.query_one(Detail).tell)
+        self.in_thread("detail", look, self.query_one(Detail).show_row)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "back":

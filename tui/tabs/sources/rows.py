@@ -64,13 +64,13 @@ def verdict(model: SourcesModel) -> Text:
     point, start = points[model.at], points[0]
     size = sum(s.demonstrations for s in model.sources if s.source in below)
     gain = point.accuracy - start.accuracy
-    told = Text.assemble(
+    text = Text.assemble(
         (model.estimator, "title"), (" below ", "muted"), (f"{point.threshold:.3f}", "accent"),
         (" drops ", "muted"), f"{point.dropped:,}/{len(model.sources):,}", (f" ({size:,} rows), accuracy ", "muted"),
         f"{start.accuracy:.3f} → ",
         (f"{point.accuracy:.3f}", "good" if gain > 0 else "bad" if gain < 0 else ""),
     )  # fmt: skip
-    return told.append("\n").append_text(_advice(model))
+    return text.append("\n").append_text(_advice(model))
 
 
 def _advice(model: SourcesModel) -> Text:

@@ -60,16 +60,16 @@ def _style(share: float) -> str:
 
 def in_words(topic: TopicSummary, gap: Gap | None) -> Text:
     """A description of a topic in one or two lines."""
-    told = Text.assemble((display_line(topic.topic, 60), "title"))
+    text = Text.assemble((display_line(topic.topic, 60), "title"))
     if gap is None:
         known = f"  the LLM answers {topic.knowledge:.0%} of its questions right ({topic.observations:.0f} questions)"
-        return told.append(known, "muted")
-    told.append("  a gap: ", "bad").append(
+        return text.append(known, "muted")
+    text.append("  a gap: ", "bad").append(
         f"{gap.queries:,} queries need it, the LLM knows {gap.knowledge:.0%}, the pool covers {gap.coverage:.0%}"
     )
     if gap.related:
-        told.append("\nwith ", "muted").append(display_line(", ".join(gap.related), 200), "accent")
-    return told
+        text.append("\nwith ", "muted").append(display_line(", ".join(gap.related), 200), "accent")
+    return text
 
 
 def member_lines(
@@ -89,9 +89,9 @@ def member_lines(
 def surveyed(found: TopicsData, shown: int) -> Text:
     """How many gaps and topics there are, and the LLM; ``shown`` topics are in the table."""
     model = found.survey.model
-    told = f"  {shown:,} of {len(found.topics):,} topics, run {model.run}, {display_line(model.llm, 24)}"
+    text = f"  {shown:,} of {len(found.topics):,} topics, run {model.run}, {display_line(model.llm, 24)}"
     gaps = f"{len(found.gaps):,} gaps" if found.gaps else "no gaps"
-    return Text.assemble((gaps, "bad" if found.gaps else "good"), (told, "muted"))
+    return Text.assemble((gaps, "bad" if found.gaps else "good"), (text, "muted"))
 
 
 def needing_head(shown: TopicDetails) -> Text:

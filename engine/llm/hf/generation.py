@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Drawn:
+class Generation:
     """One answer being generated."""
 
     request: int
@@ -32,21 +32,23 @@ class Drawn:
     finish: str = ""
 
 
-def draw(loaded: Loaded, drawn: Sequence[Drawn], shared: int) -> Iterator[dict[int, Answer]]:
+def generate(loaded: Loaded, generations: Sequence[Generation], shared: int) -> Iterator[dict[int, Answer]]:
     """Answers by the positions of their requests, each as soon as it has ended; generated in padded batches, longest
     first, on the cache of the ``shared`` leading tokens."""
-    order = sorted(drawn, key=lambda d: -len(d.ids))
+    order = sorted(generations, key=lambda d: -len(d.ids))
     prefix = loaded.prefix(order[0].ids[:shared]) if shared else None
     while order:
         count = max(1, ROW_TOKENS // (len(order[0].ids) + order[0].sampling.max_tokens))
         batch, order = order[:count], order[count:]
         start = time.monotonic()
-        for ended in _draw_batch(loaded, batch, shared, prefix):
+        for ended in _generate_batch(loaded, batch, shared, prefix):
             share = (time.monotonic() - start) / len(batch)
             yield {d.request: _finished(loaded, d, share) for d in ended}
 
 
-def _draw_batch(loaded: Loaded, batch: Sequence[Drawn], shared: int, prefix: Any) -> Iterator[list[Drawn]]:
+def _generate_batch(
+    loaded: Loaded, batch: Sequence[Generation], shared: int, prefix: Any
+) -> Iterator[list[Generation]]:
     """The finished answers, after each token at which some end."""
     import torch
 
@@ -95,7 +97,7 @@ def _draw_batch(loaded: Loaded, batch: Sequence[Drawn], shared: int, prefix: Any
         mask = torch.cat([mask, torch.ones((len(alive), 1), dtype=mask.dtype, device=device)], dim=1)
 
 
-def _step(tokenizer: Any, alive: Sequence[Drawn], logits: torch.Tensor, ends: set[int]) -> None:
+def _step(tokenizer: Any, alive: Sequence[Generation], logits: torch.Tensor, ends: set[int]) -> None:
     """Choose the next token of each row, with its log-probability under the unchanged model."""
     import torch
 
@@ -125,7 +127,7 @@ def _end_tokens(loaded: Loaded) -> set[int]:
     return ends
 
 
-def _finished(loaded: Loaded, d: Drawn, latency: float) -> Answer:
+def _finished(loaded: Loaded, d: Generation, latency: float) -> Answer:
     """The answer, cut before its stop text; tokens entirely after the cut are dropped."""
     tokenizer = loaded.tokenizer
     text = tokenizer.decode(d.out, skip_special_tokens=True)

@@ -1,0 +1,83 @@
+"""The files of a pool: how each is read, and which have changed since."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ..errors import UsageError
+from ..store.workspace import Workspace
+from .readers.files import STDIN, open_input
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How one file is read; stored with it, so that it can be read in the same way again."""
+
+    split: str | None
+    columns: dict[str, str]
+    source: str | None
+    validation_fraction: float
+    test_fraction: float
+
+    def text(self) -> str:
+        """As stored with the file."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedFile:
+    """A file to index: ``path`` as given, ``name`` relative to the folder of the workspace if it is below it."""
+
+    path: str
+    name: str
+    reading: Reading
+    digest: str
+    stamp: tuple[int, ...]
+    """The stamp of the file when ``digest`` was computed; empty for standard input."""
+
+
+def known_files(workspace: Workspace) -> list[IndexedFile]:
+    """The files indexed before, as they are now. Raises `UsageError` if there are none, or if one cannot be read."""
+    with workspace.read() as con:
+        known = con.execute("SELECT path, reading FROM files WHERE path <> ? ORDER BY path", [STDIN]).fetchall()
+    if not known:
+        raise UsageError("no file has been indexed yet", "icl-curate index POOL.jsonl")
+    return [
+        indexed_file(workspace, str(workspace.path.parent / path), Reading(**json.loads(reading)))
+        for path, reading in known
+    ]
+
+
+def indexed_file(workspace: Workspace, path: str, reading: Reading) -> IndexedFile:
+    """The file with its current digest. Raises `UsageError` if it cannot be read."""
+    if path == STDIN:
+        return IndexedFile(STDIN, STDIN, reading, "", ())
+    with open_input(path) as stream:
+        stamp = stamp_of(stream)
+        digest = hashlib.file_digest(stream, _digest)  # type: ignore[arg-type]  # BinaryIO has readinto, its stub not
+    full = Path(path).resolve()
+    root = workspace.path.parent
+    name = full.relative_to(root).as_posix() if full.is_relative_to(root) else str(full)
+    return IndexedFile(path, name, reading, digest.hexdigest(), stamp)
+
+
+def stamp_of(stream: BinaryIO) -> tuple[int, ...]:
+    """Changes if the file is modified or replaced."""
+    found = os.fstat(stream.fileno())
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _digest() -> Any:
+    return hashlib.blake2b(digest_size=16)
+
+
+def changed_files(workspace: Workspace, files: list[IndexedFile]) -> list[IndexedFile]:
+    """The files whose content or way of reading differs from what was indexed."""
+    with workspace.read() as con:
+        known = {path: (d, r) for path, d, r in con.execute("SELECT path, digest, reading FROM files").fetchall()}
+    return [file for file in files if known.get(file.name) != (file.digest, file.reading.text())]

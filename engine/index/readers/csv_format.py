@@ -1,0 +1,107 @@
+"""CSV and TSV; a stray quote spoils one record, not the rest of the file."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+from ...errors import UsageError
+from .. import formulas
+from .records import BadRecord, Record
+from .text import text_lines
+
+FIELD_BYTES = 64 << 20
+"""Longest CSV field accepted; a longer one is more likely an unclosed quote than a text."""
+
+
+class _Feed:
+    """Lines for `csv.reader` with pushback: lines consumed by a stray quote are read again one by one."""
+
+    def __init__(self, lines: Iterator[str]) -> None:
+        self.lines = lines
+        self.again: list[str] = []  # lines to return before new ones, last first
+        self.taken: list[str] = []  # lines of the record being read
+
+    def __iter__(self) -> _Feed:
+        return self
+
+    def __next__(self) -> str:
+        line = self.again.pop() if self.again else next(self.lines)
+        self.taken.append(line)
+        return line
+
+    def push_back(self, kept: int) -> None:
+        """Keep the first ``kept`` lines of this record and return the others again."""
+        self.again.extend(reversed(self.taken[kept:]))
+        del self.taken[kept:]
+
+
+def read_csv(path: str, stream: BinaryIO, *, tab: bool) -> Iterator[Record]:
+    unescape = formulas.are_escaped(path)
+    csv.field_size_limit(FIELD_BYTES)
+    _, lines = text_lines(stream)
+    feed = _Feed(line.decode(errors="surrogateescape") if isinstance(line, bytes) else line for line in lines)
+    first = next(feed, "")
+    feed.push_back(0)
+    delimiter = "\t" if tab else max(",;\t", key=first.count)
+    number = 1
+    header: list[str] | None = None
+    for fields in _csv_records(feed, delimiter):
+        line, number = number, number + len(feed.taken)
+        feed.taken.clear()
+        if fields == []:
+            continue  # a blank line
+        if header is None:
+            if isinstance(fields, BadRecord) or not any(name.strip() for name in fields):
+                raise UsageError(f"{path}: line 1 is not a header row", "put the column names in the first line")
+            header = [name.strip() for name in fields]
+        elif isinstance(fields, BadRecord):
+            yield line, fields
+        elif len(fields) != len(header):
+            yield line, BadRecord(f"{len(fields)} fields where the header has {len(header)}")
+        else:
+            yield line, _csv_checked(header, list(map(formulas.plain, fields)) if unescape else fields)
+    if header is None:
+        raise UsageError(f"{path} has no header row", "put the column names in the first line")
+
+
+def _csv_checked(header: list[str], fields: list[str]) -> dict[str, Any] | BadRecord:
+    text = "".join(fields)
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            return BadRecord("not UTF-8")
+    if "\0" in text:
+        return BadRecord("contains NUL bytes")
+    return dict(zip(header, fields, strict=True))
+
+
+def _csv_records(feed: _Feed, delimiter: str) -> Iterator[list[str] | BadRecord]:
+    width = 0
+    while True:
+        reader = csv.reader(feed, delimiter=delimiter, strict=True)
+        try:
+            for fields in reader:
+                if len(feed.taken) > 2 and _quote_runs_on(feed.taken, delimiter, width):
+                    feed.push_back(1)
+                    yield BadRecord("unclosed quote")
+                    break
+                width = width or len(fields)
+                yield fields
+            else:
+                return
+        except csv.Error as error:
+            stray = len(feed.taken) > 1 or "unexpected end" in str(error)
+            feed.push_back(1)
+            yield BadRecord("unclosed quote" if stray else f"not CSV: {error}")
+
+
+def _quote_runs_on(lines: list[str], delimiter: str, width: int) -> bool:
+    """Whether a multi-line record consists of rows joined by two stray quotes: all its inner lines, at least two, are
+    rows of the right width by themselves."""
+    inner = lines[1:-1]
+    return (
+        width > 1 and len(inner) > 1 and all(len(fields) == width for fields in csv.reader(inner, delimiter=delimiter))
+    )

@@ -1,0 +1,92 @@
+"""Which files are read: paths and globs, standard input."""
+
+from __future__ import annotations
+
+import glob
+import io
+import os
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from ...disk import open_regular
+from ...errors import UsageError
+
+STDIN = "-"
+
+
+def expand(patterns: Iterable[str]) -> tuple[list[str], dict[str, str]]:
+    """Paths as the user wrote them, with globs replaced by the matching files, sorted; each path once. Also the
+    unreadable files that globs matched (a pipe, a device, a broken link, another user's file), with the reason.
+
+    Folders that a glob matches are skipped. Raises `UsageError` for a pattern that matches nothing readable.
+    """
+    paths: dict[str, None] = {}
+    passed: dict[str, str] = {}
+    for pattern in patterns:
+        if pattern == STDIN or os.path.lexists(pattern) or not glob.has_magic(pattern):
+            paths[pattern] = None
+            continue
+        matches = 0
+        for path in sorted(_glob(pattern)):
+            if Path(path).is_dir():
+                continue
+            try:
+                open_regular(path).close()
+            except OSError as error:
+                passed[path] = f"cannot be read: {error.strerror or error}"
+                continue
+            paths[path] = None
+            matches += 1
+        if not matches:
+            raise UsageError(f"no file matches {pattern}", "check the pattern, and quote it if the shell changed it")
+    return list(paths), passed
+
+
+def _glob(pattern: str) -> list[str]:
+    return glob.glob(pattern, recursive=True)  # noqa: PTH207 - Path.glob takes no absolute pattern
+
+
+@contextmanager
+def open_input(path: str) -> Iterator[BinaryIO]:
+    """The file's bytes (`-`: standard input); raises `UsageError` unless it is a readable, non-empty file."""
+    if path == STDIN:
+        data = read_stdin("pipe JSON Lines into: icl-curate index -")
+        if not data.strip():
+            raise UsageError("standard input is empty", "pipe JSON Lines into: icl-curate index -")
+        yield io.BytesIO(data)
+        return
+    file = Path(path)
+    try:
+        if file.is_dir():
+            raise UsageError(f"{path} is a directory", f"icl-curate index '{file / '*.jsonl'}'")
+        stream = open_regular(path)
+    except FileNotFoundError:
+        gone = "is a broken link" if os.path.islink(path) else "does not exist"  # noqa: PTH114
+        raise UsageError(f"{path} {gone}", "check the path") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"cannot read {path}: {reason}", "give a readable file, or pipe into -") from error
+    with stream:
+        if not stream.read(1):
+            raise UsageError(f"{path} is empty", "remove it, or add rows to it")
+        stream.seek(0)
+        yield stream
+
+
+def read_stdin(fix: str) -> bytes:
+    """All of standard input. Raises `UsageError` with ``fix`` if nothing is piped in: reading a terminal would block,
+    and a device has no end."""
+    if sys.stdin is None:  # closed
+        return b""
+    stream = sys.stdin.buffer
+    try:
+        mode = os.fstat(stream.fileno())
+    except (OSError, ValueError):  # not a file but bytes in memory
+        return stream.read()
+    if stat.S_ISCHR(mode.st_mode) and not os.path.samestat(mode, os.stat(os.devnull)):  # noqa: PTH116
+        raise UsageError("standard input is a terminal or a device, not a pipe", fix)
+    return stream.read()

@@ -1,0 +1,70 @@
+"""Parquet, and values of Arrow as Python values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+from ...errors import UsageError
+from .records import BadRecord, Record
+
+
+def read_parquet(path: str, stream: BinaryIO) -> Iterator[Record]:
+    import pyarrow
+    from pyarrow import parquet
+
+    number = 0
+    try:
+        file = parquet.ParquetFile(stream)
+        for batch in file.iter_batches(batch_size=4096):
+            for number, row in enumerate(plain_rows(batch), number + 1):  # noqa: B020 - goes on from the last batch
+                yield number, row
+    except (pyarrow.ArrowException, UnicodeDecodeError) as error:  # the latter: a column name
+        message = str(error).splitlines()[0]
+        raise UsageError(f"{path} is truncated or not a Parquet file: {message}", "write the file again") from error
+    if not number:
+        raise UsageError(f"{path} has no rows", "remove it, or add rows to it")
+
+
+def plain_rows(batch: Any) -> list[dict[str, Any] | BadRecord]:
+    """The rows of an Arrow batch as Python values. A value without a Python equivalent, such as a timestamp in
+    nanoseconds or beyond the year 9999, becomes its text; a row that cannot be converted is `BadRecord`."""
+    try:
+        rows: list[dict[str, Any] | BadRecord] = batch.to_pylist()
+    except _UNREADABLE_CELL:
+        return [_plain_row(batch, i) for i in range(batch.num_rows)]
+    return rows
+
+
+_UNREADABLE_CELL = (ValueError, OverflowError, TypeError, LookupError, ImportError, NotImplementedError)
+"""What Arrow raises for a value without a Python equivalent."""
+
+
+def _plain_row(batch: Any, index: int) -> dict[str, Any] | BadRecord:
+    row: dict[str, Any] = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            row[name] = _plain_value(column[index])
+        except UnicodeDecodeError:
+            return BadRecord("not UTF-8")
+        except _UNREADABLE_CELL as error:
+            return BadRecord(f"column {name} cannot be read: {error}".splitlines()[0])
+    return row
+
+
+def _plain_value(cell: Any) -> Any:
+    """The value of an Arrow scalar, converted part by part if it cannot be converted as a whole."""
+    import pyarrow
+
+    try:
+        return cell.as_py()
+    except UnicodeDecodeError:
+        raise
+    except _UNREADABLE_CELL:
+        if pyarrow.types.is_struct(cell.type):
+            return {name: _plain_value(part) for name, part in cell.items()}
+        if pyarrow.types.is_nested(cell.type):
+            return [_plain_value(part) for part in cell.values]
+        if pyarrow.types.is_timestamp(cell.type) and cell.type.tz:
+            cell = pyarrow.scalar(cell.value, pyarrow.timestamp(cell.type.unit, "UTC"))  # its own zone may not exist
+        return cell.cast(pyarrow.string()).as_py()

@@ -1,0 +1,35 @@
+"""A record of a file, or why it cannot be used; lists written as one text."""
+
+from __future__ import annotations
+
+import ast
+import json
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class BadRecord:
+    """Why a record cannot be used."""
+
+    reason: str
+
+
+Record = tuple[int, dict[str, Any] | BadRecord]
+"""The line (in Parquet: the row, from 1) a record starts on, and the record."""
+
+
+def parse_list(text: str) -> list[Any] | None:
+    """A list written as one text field: JSON, Python syntax, or parts separated by line breaks or bars."""
+    text = text.strip()
+    if text.startswith("["):
+        for parse in (json.loads, ast.literal_eval):
+            try:
+                value = parse(text)
+            except (ValueError, SyntaxError, RecursionError, MemoryError):
+                continue
+            return value if isinstance(value, list) else None
+    for separator in ("\n", "|"):
+        if separator in text:
+            return [part.strip() for part in text.split(separator) if part.strip()]
+    return [text] if text else None

@@ -1,0 +1,132 @@
+"""Valid rows of all files, parsed into a staging file."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..disk import private
+from ..errors import UsageError
+from ..progress import CancelToken, Event, Report
+from ..retrieval import duplicates
+from ..store.locks import exclusive
+from ..store.workspace import Workspace
+from .files import IndexedFile, Reading, stamp_of
+from .readers.files import STDIN, open_input
+from .readers.formats import records
+from .readers.records import BadRecord
+from .results import Skipped
+from .rows import Mapper, Row
+
+BATCH = 20_000
+
+STAGED = pa.schema(
+    [
+        ("ordinal", pa.int64()),
+        ("id", pa.string()),
+        ("named", pa.bool_()),
+        ("input", pa.string()),
+        ("output", pa.string()),
+        ("options", pa.list_(pa.string())),
+        ("answers", pa.list_(pa.string())),
+        ("context", pa.string()),
+        ("source", pa.string()),
+        ("split", pa.string()),
+        ("metadata", pa.string()),
+        ("hash", pa.binary()),
+        ("file", pa.string()),
+        ("line", pa.int64()),
+    ]
+)
+
+
+@contextmanager
+def staging_file(workspace: Workspace) -> Iterator[Path]:
+    """The staging file for the valid rows; removed afterwards, also after a killed run. One at a time."""
+    staging = workspace.path / "tmp" / "staged.parquet"
+    with exclusive(staging.with_name("index.lock")):
+        staging.unlink(missing_ok=True)
+        try:
+            yield staging
+        finally:
+            staging.unlink(missing_ok=True)
+
+
+def stage(files: list[IndexedFile], staging: Path, strict: bool, report: Report, cancel: CancelToken) -> list[Skipped]:
+    """Write the valid rows and return the bad ones, which are an error with ``strict``."""
+    skipped: list[Skipped] = []
+    done = 0
+    with (
+        open(staging, "wb", opener=private) as sink,
+        pq.ParquetWriter(sink, STAGED, compression="lz4") as writer,
+    ):
+        for file in files:
+            with open_input(file.path) as stream:
+                for batch in _row_batches(file, stream, skipped):
+                    cancel.check()
+                    batch = [(done + i, *row) for i, row in enumerate(batch)]
+                    done += len(batch)
+                    writer.write_table(pa.table([*zip(*batch, strict=True)], schema=STAGED))
+                    report(Event("read", done))
+                if file.stamp and stamp_of(stream) != file.stamp:
+                    raise UsageError(
+                        f"{file.path} changed while being read", "run the same command again when it is complete"
+                    )
+    if strict and skipped:
+        first = skipped[0]
+        raise UsageError(
+            f"{len(skipped):,} bad row(s), the first at {first.file}:{first.line}: {first.reason}",
+            "fix the rows, or omit --strict to skip them",
+        )
+    return skipped
+
+
+def _row_batches(file: IndexedFile, stream: BinaryIO, skipped: list[Skipped]) -> Iterator[list[tuple[Any, ...]]]:
+    mapper = Mapper(file.reading.columns)
+    stem = "stdin" if file.path == STDIN else Path(file.path).name.split(".")[0]
+    batch: list[tuple[Any, ...]] = []
+    good = 0
+    first_bad = len(skipped)
+    for line, record in records(file.path, stream):
+        for row in (record,) if isinstance(record, BadRecord) else mapper.rows(record):
+            if isinstance(row, BadRecord):
+                skipped.append(Skipped(file.name, line, row.reason))
+                continue
+            batch.append(_staged(row, file, stem, line))
+            good += 1
+        if len(batch) >= BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+    if not good:
+        why = f": line {skipped[first_bad].line}: {skipped[first_bad].reason}" if len(skipped) > first_bad else ""
+        raise UsageError(
+            f"{file.path} has no usable row{why}", "map its columns: --map input=COLUMN --map output=COLUMN"
+        )
+
+
+def _staged(row: Row, file: IndexedFile, stem: str, line: int) -> tuple[Any, ...]:
+    source = file.reading.source or row.source or stem
+    digest = row.digest(source)
+    return (
+        row.id or digest[:8].hex(), bool(row.id), row.input, row.output, row.options, row.answers, row.context, source,
+        _split_of(row, file.reading), row.metadata, digest, file.name, line,
+    )  # fmt: skip
+
+
+def _split_of(row: Row, reading: Reading) -> str:
+    split = reading.split or row.split or "pool"
+    if split != "pool" or not (reading.validation_fraction or reading.test_fraction):
+        return split
+    digest = hashlib.blake2b(duplicates.normalised(row.input).encode(), digest_size=8).digest()
+    share = int.from_bytes(digest) / 2**64
+    if share < reading.validation_fraction:
+        return "validation"
+    return "test" if share < reading.validation_fraction + reading.test_fraction else "pool"
