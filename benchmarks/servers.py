@@ -108,7 +108,7 @@ def tried(support: Workspace, facts: Workspace, llm: Sequence[object]) -> None:
     }
     for name, (workspace, words) in commands.items():
         begun = time.monotonic()
-        code, found = workspace.tried(*words, *llm)
+        code, found = workspace.tried(*words, *llm, *(() if name == "llm check" else ("-j", 1)))
         print(f"{name:18} exit {code}, {time.monotonic() - begun:5.1f} s: {told(name, found)}", flush=True)
 
 
@@ -172,7 +172,7 @@ def main() -> None:
         support, facts = (Workspace(Path(temporary), world, "") for world in ("support", "facts"))
         for workspace in (support, facts):
             workspace.index(workspace.name)
-        tried(support, facts, ("--llm", f"openai:{name}", "--base-url", url, "-j", 1))
+        tried(support, facts, ("--llm", f"openai:{name}", "--base-url", url))
         compared(facts.folder, {"server": {"llm": f"openai:{name}", "base_url": url}, "hf": {"llm": f"hf:{name}"}})
 
 
