@@ -148,6 +148,29 @@ def train_rows(
 
 
 @grouped
+def train_datamodel(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    prompts: Annotated[int, typer.Option("--prompts", "-b", help="Number of prompts per query.", min=1)] = 30,
+    candidates: Annotated[
+        int, typer.Option(help="Number of demonstrations per query that prompts are drawn from.", min=2)
+    ] = 30,
+    ranking: Annotated[str, typer.Option(help="Retrieval that ranks them: dense or bm25.")] = "dense",
+    k: ShotsOption = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", help="Use only the first N validation queries.")] = None,
+    order: OrderOption = None,
+    llm: LLMOptions = NO_LLM_OPTIONS,
+    paid: PaidOptions = NO_PAID_OPTIONS,
+) -> None:
+    """Learn how demonstrations change answers among others: prompts of k random candidates (Chang and Jia 2023)."""
+    from ..engine.checks.datamodel import DatamodelPlan, DatamodelTraining
+    from ..render.checks import show_datamodel
+
+    settings = settings_of(workspace, k=k, order=order, **asdict(llm))
+    plan = DatamodelPlan(prompts, candidates, ranking, limit)
+    carry_out(lambda llm: DatamodelTraining(llm, plan), open_workspace(workspace), settings, paid, show_datamodel)
+
+
+@grouped
 def train_all(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     k: ShotsOption = None,

@@ -11,7 +11,7 @@ from .tables import show_table, show_text
 
 if TYPE_CHECKING:
     from ..engine.checks.evidence import PoolEvidence, RowEvidence
-    from ..engine.checks.results import CheckReport, RowRun
+    from ..engine.checks.results import CheckReport, DatamodelRun, RowRun
 
 
 def show_checks(found: CheckReport, limit: int) -> None:
@@ -47,6 +47,7 @@ PARTS = {
     "trials": "right answers with this demonstration alone: {right:,} of {trials:,}",
     "zero-shot": "the LLM's answer to its input without shots: {zero_shot_right:,} of {zero_shot_asked:,} right",
     "own": "the LLM's answer to its input with its nearest other rows: {own_right:,} of {own_asked:,} right",
+    "prompts": "effect on prompts of random candidates, in {prompts:,} of them",
     "flips": "added to {shown:,} prompts of the ranker: {helped:,} answers turned right, {hurt:,} wrong",
 }
 """What each part of the evidence is about."""
@@ -96,6 +97,22 @@ def show_asked(done: RowRun) -> None:
         f"{metrics.sure:,} of them at .9 or more ({metrics.sure_before:,} before)"
     )
     show_text("next: icl-curate demos --suspects")
+
+
+def show_datamodel(done: DatamodelRun) -> None:
+    """The effects of ``train datamodel`` by source, the worst first, and the next step."""
+    effects = sorted(done.metrics.sources.items(), key=lambda item: item[1].effect)
+    show_table(
+        ["source", "effect", "95 %", "shown"],
+        [[name, f"{one.effect:+.3f}", "{:+.3f} to {:+.3f}".format(*one.interval), one.shown] for name, one in effects],
+        note="effect: change in accuracy for one more of its demonstrations in the place of an average one",
+    )
+    right = "" if done.metrics.right is None else f"; {done.metrics.right:.3f} right"
+    show_text(
+        f"run {done.run}: {done.metrics.prompts:,} prompts on {done.metrics.queries:,} validation queries, "
+        f"{done.usage.cached_calls:,} answers of {done.llm} from the cache{right}"
+    )
+    show_text("next: icl-curate demos --suspects; icl-curate prune --tune")
 
 
 def _suggestion(row: RowEvidence) -> str:

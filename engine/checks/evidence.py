@@ -19,9 +19,11 @@ from ..arrays import Bools, Float64s, Int64s
 from ..errors import UsageError
 from ..pool.records import Demonstration
 from ..retrieval.view import PoolView
-from ..store import answers, ledger, trials
+from ..store import answers, ledger, prompt_trials, trials
 from ..store.answers import RowAnswers
+from ..store.prompt_trials import PromptTrials
 from .active import ActivePool
+from .datamodel import row_effects
 from .labels import LabelPredictions
 from .posterior import LogRatio, Posterior, fit, label_ratio, score_ratio, trial_ratio
 
@@ -110,6 +112,9 @@ def row_evidence(pool: ActivePool) -> PoolEvidence:
     effects = ledger.effects(workspace)
     if effects:
         known["flips"] = _flips(effects, view.rows, quality)
+    subsets = prompt_trials.latest(workspace)
+    if subsets is not None:
+        known["prompts"] = _prompts(subsets, view.rows)
     for name, zero_shot in (("zero-shot", True), ("own", False)):
         row_answers = answers.latest(workspace, zero_shot)
         if np.isin(row_answers.rows, view.rows).any():
@@ -166,6 +171,14 @@ def _flips(effects: Sequence[ledger.FlipCounts], rows: Int64s, quality: Float64s
         for name, columns in (("shown", [0, 1, 2, 3]), ("helped", [0]), ("hurt", [3]))
     }
     return KindOfEvidence(_trial_ratio(len(rows), at, after, before[:, None].astype(np.float64), quality), counts)
+
+
+def _prompts(found: PromptTrials, rows: Int64s) -> KindOfEvidence:
+    """Prompts of k random candidates, by the effect of the row on their answers."""
+    shown = np.zeros(len(rows), np.int64)
+    for one in found.shown:
+        shown[_places(np.asarray(one, np.int64), rows)[0]] += 1
+    return KindOfEvidence(score_ratio(row_effects(found, rows)), {"prompts": shown})
 
 
 def _answers(row_answers: RowAnswers, view: PoolView, quality: Float64s | None, name: str) -> KindOfEvidence:

@@ -124,3 +124,37 @@ class RowRun(TrainingRun):
     """A finished run of ``train rows``."""
 
     metrics: RowMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class SourceEffect:
+    """``effect``: change in accuracy for one more demonstration of the source in the place of an average one, with its
+    standard ``error``; ``shown``: demonstrations in all prompts."""
+
+    effect: float
+    error: float
+    shown: int
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 %, by the normal distribution."""
+        return self.effect - 1.96 * self.error, self.effect + 1.96 * self.error
+
+
+@dataclass(frozen=True, slots=True)
+class DatamodelMetrics:
+    """``prompts`` answered over ``queries``, share of them ``right``; ``rows`` that were shown; effects by source."""
+
+    queries: int
+    prompts: int
+    right: float | None
+    rows: int
+    sources: Mapping[str, SourceEffect]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class DatamodelRun(TrainingRun):
+    """A finished run of ``train datamodel``."""
+
+    metrics: DatamodelMetrics

@@ -341,12 +341,19 @@ def _set_outputs(con: duckdb.DuckDBPyConnection, targets: Sequence[str]) -> None
     con.execute(
         """
         INSERT INTO outputs_as_read
-        SELECT p.row, p.output, ? FROM pool p JOIN corrected USING (row)
+        SELECT p.row, p.output FROM pool p JOIN corrected USING (row)
          WHERE row NOT IN (SELECT row FROM outputs_as_read)
+        """
+    )
+    con.execute(
+        """
+        INSERT INTO output_changes
+        SELECT row, ?, coalesce(c.output, r.output)
+          FROM corrected c JOIN outputs_as_read r USING (row) JOIN pool p USING (row)
+         WHERE coalesce(c.output, r.output) <> p.output
         """,
         [_now()],
     )
-    con.execute("UPDATE outputs_as_read SET changed_at = ? WHERE row IN (SELECT row FROM corrected)", [_now()])
     con.execute(
         """
         UPDATE demonstrations AS d SET output = coalesce(c.output, r.output)

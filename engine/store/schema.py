@@ -247,11 +247,24 @@ MIGRATIONS: tuple[str, ...] = (
     );
     CREATE TABLE outputs_as_read (    -- rows whose output a decision has ever changed
         row BIGINT NOT NULL,
-        output VARCHAR NOT NULL,      -- as the file has it
-        changed_at TIMESTAMP NOT NULL -- latest change
+        output VARCHAR NOT NULL       -- as the file has it
     );
-    -- What a run learnt about a row is about an output that the row no longer has.
-    CREATE VIEW outdated AS SELECT r.run, o.row FROM runs r JOIN outputs_as_read o ON o.changed_at > r.started_at;
+    CREATE TABLE output_changes (row BIGINT NOT NULL, changed_at TIMESTAMP NOT NULL, output VARCHAR NOT NULL);
+    -- What a run learnt about a row that had another output then than it has now.
+    CREATE VIEW outdated AS
+        SELECT r.run, o.row FROM runs r CROSS JOIN outputs_as_read o JOIN demonstrations d ON d.row = o.row
+          LEFT JOIN output_changes c ON c.row = o.row AND c.changed_at <= r.started_at
+         GROUP BY r.run, o.row, o.output, d.output
+        HAVING coalesce(arg_max(c.output, c.changed_at), o.output) <> d.output;
+    """,
+    # version 10: datamodels
+    """
+    CREATE TABLE prompt_trials (      -- a validation query with a random subset of its candidates
+        run BIGINT NOT NULL,
+        query BIGINT NOT NULL,
+        shown BIGINT[] NOT NULL,      -- rows of the prompt, best first
+        correct BOOLEAN NOT NULL
+    );
     """,
 )
 

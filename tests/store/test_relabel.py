@@ -189,6 +189,11 @@ def test_evidence_from_before_a_correction_is_not_counted(tmp_path: Path) -> Non
         trials.save(workspace, replace(found, run=record.run), {"reliability": {"s": 0.5}})
     again = trials.latest(workspace)
     assert again is not None and again.rows.tolist() == pair, "what is asked later is about the new output"
+    undo(workspace)
+    again = trials.latest(workspace)
+    assert again is not None and again.rows.tolist() == [rows["f1"]]
+    assert answers.latest(workspace, zero_shot=True).rows.tolist() == pair, "the row is again what it was then"
+    assert [each.id for each in ledger.effects(workspace)] == ["f0", "f1"]
 
 
 def test_a_corrected_row_is_settled_and_check_leaves_its_label_alone(tmp_path: Path) -> None:

@@ -1,0 +1,231 @@
+"""A datamodel of the pool: how each demonstration and each source changes the accuracy of prompts of k demonstrations.
+
+For each validation query the pool gives its candidates, and the LLM answers prompts of k of them drawn at random. The
+answers are regressed on who was in the prompt (Chang and Jia 2023, section 4, after Ilyas et al. 2022). Single-shot
+trials (``train sources``) say what a demonstration does alone; this says what it does among others, at the same number
+of calls.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from ..arrays import Float64s, Int64s
+from ..errors import UsageError
+from ..llm.asking import prompt_for, request_for
+from ..llm.budget import Budget
+from ..llm.client import LLMClient
+from ..llm.cost import Plan
+from ..llm.types import Answer, Request, Result
+from ..llm.usage import usage_of
+from ..pool.answers import is_correct
+from ..retrieval.view import PoolView
+from ..store import prompt_trials, runs
+from ..store.demonstrations import fetch, queries
+from ..store.prompt_trials import PromptTrials
+from ..version import VERSION
+from .results import DatamodelMetrics, DatamodelRun, SourceEffect
+
+PENALTIES = np.geomspace(0.3, 100.0, 9)
+"""Penalties of the regression on rows, in prompts, of which cross-validation takes one."""
+
+FOLDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class DatamodelPlan:
+    """``prompts`` for each query, each of k demonstrations drawn from its ``candidates`` best by ``ranking`` (dense or
+    bm25); the first ``limit`` validation queries only."""
+
+    prompts: int = 30
+    candidates: int = 30
+    ranking: str = "dense"
+    limit: int | None = None
+
+
+class DatamodelTraining:
+    """A prepared run: its prompts are known, nothing has been sent yet.
+
+    Raises `UsageError` if there are no validation queries, or not more candidates than demonstrations in a prompt.
+    """
+
+    def __init__(self, llm: LLMClient, plan: DatamodelPlan = DatamodelPlan()) -> None:
+        self.llm, self.plan = llm, plan
+        self.workspace, self.settings = llm.workspace, llm.settings
+        self.started = time.perf_counter()
+        self.queries = queries(self.workspace, "validation", plan.limit)
+        if not self.queries:
+            raise UsageError(
+                "a datamodel needs validation queries",
+                "icl-curate index POOL.jsonl --validation QUERIES.jsonl, or --validation-fraction 0.2",
+            )
+        view = PoolView(self.workspace, self.settings, llm.report, llm.cancel)
+        search = {"dense": view.dense_top, "bm25": view.bm25_top}.get(plan.ranking)
+        if search is None:
+            raise UsageError(f"cannot rank by '{plan.ranking}'", "--ranking dense or --ranking bm25")
+        self.task = view.task
+        self.capabilities = llm.capabilities
+        self.subsets = self._subsets([rows for rows, _ in search(self.queries, plan.candidates)])
+        self.requests = self._requests()
+
+    def cost(self) -> Plan:
+        """Prompts, cached answers, tokens and price."""
+        return self.llm.plan(self.requests)
+
+    def run(self, budget: Budget) -> DatamodelRun:
+        """Ask what is not cached, store the answers and fit; returns the ``train --json`` contract."""
+        described = asdict(self.plan) | {"k": self.settings.k, "version": VERSION, "queries": len(self.queries)}
+        with runs.recorded(self.workspace, prompt_trials.KIND, self.llm.name, described) as record:
+            results = self.llm.ask(self.requests, budget)
+            found = self._trials(record.run, results)
+            prompt_trials.save(self.workspace, found)
+            done = self._result(found, results)
+            record.summary = done.as_json()
+        return done
+
+    def _subsets(self, candidates: Sequence[Int64s]) -> list[tuple[int, Int64s]]:
+        """For each prompt the position of its query, and its rows, best first. Every candidate of a query is drawn
+        before any is drawn again."""
+        k, draw = self.settings.k, np.random.default_rng([self.settings.seed, 9])
+        if max(map(len, candidates), default=0) <= k or k < 1:
+            raise UsageError(
+                f"prompts of {k} demonstrations need more than {max(k, 1)} candidates",
+                "give more --candidates, or a smaller -k",
+            )
+        found = []
+        for place, rows in enumerate(candidates):
+            waiting = np.empty(0, np.int64)
+            for _ in range(self.plan.prompts if len(rows) > k else 0):
+                if len(waiting) < k:
+                    others = np.setdiff1d(np.arange(len(rows)), waiting)
+                    waiting = np.concatenate([waiting, draw.permutation(others)])
+                drawn, waiting = np.sort(waiting[:k]), waiting[k:]
+                found.append((place, rows[drawn]))
+        return found
+
+    def _requests(self) -> list[Request]:
+        rows = np.unique(np.concatenate([rows for _, rows in self.subsets]))
+        shots = {shot.row: shot for shot in fetch(self.workspace, rows)}
+        self.source_of = {row: shot.source for row, shot in shots.items()}
+        return [
+            request_for(
+                prompt_for(self.queries[place], [shots[row] for row in rows.tolist()], self.task, self.settings)[0],
+                self.settings,
+                self.capabilities,
+            )
+            for place, rows in self.subsets
+        ]
+
+    def _trials(self, run: int, results: Sequence[Result]) -> PromptTrials:
+        answered = [
+            (self.queries[place], rows.tolist(), result.text)
+            for (place, rows), result in zip(self.subsets, results, strict=True)
+            if isinstance(result, Answer)
+        ]
+        return PromptTrials(
+            run,
+            np.array([query.row for query, _, _ in answered], np.int64),
+            [rows for _, rows, _ in answered],
+            np.array(
+                [is_correct(text, query.answers, self.task.choices(query)) for query, _, text in answered], np.bool_
+            ),
+        )
+
+    def _result(self, found: PromptTrials, results: Sequence[Result]) -> DatamodelRun:
+        metrics = DatamodelMetrics(
+            queries=len(np.unique(found.queries)),
+            prompts=len(found.right),
+            right=float(found.right.mean()) if len(found.right) else None,
+            rows=len({row for rows in found.shown for row in rows}),
+            sources=source_effects(found, self.source_of),
+            seconds=time.perf_counter() - self.started,
+        )
+        return DatamodelRun(found.run, self.llm.name, usage_of(results), metrics)
+
+
+def source_effects(found: PromptTrials, source_of: dict[int, str]) -> dict[str, SourceEffect]:
+    """By source, the change in accuracy if a prompt shows one more of its demonstrations in the place of an average
+    one: least squares within queries on the numbers of demonstrations by source, with errors clustered by query."""
+    names = sorted({source_of[row] for rows in found.shown for row in rows})
+    if not names:
+        return {}
+    number = {name: i for i, name in enumerate(names)}
+    counts = np.zeros((len(found.shown), len(names)))
+    for i, rows in enumerate(found.shown):
+        for row in rows:
+            counts[i, number[source_of[row]]] += 1
+    shown = counts.sum(axis=0)
+    queries = np.unique(found.queries, return_inverse=True)[1]
+    within = counts - _means(counts, queries)[queries]
+    right = found.right.astype(np.float64)
+    rest = right - _means(right[:, None], queries)[queries, 0]
+    inverse = np.linalg.pinv(within.T @ within)
+    effects = inverse @ within.T @ rest
+    errors = rest - within @ effects
+    scores = np.zeros((queries.max() + 1, len(names)))
+    np.add.at(scores, queries, within * errors[:, None])
+    centred = np.eye(len(names)) - shown / shown.sum()  # relative to the demonstrations shown
+    spread = centred @ inverse @ (scores.T @ scores) @ inverse @ centred.T
+    return {
+        name: SourceEffect(float(effect), float(error), int(count))
+        for name, effect, error, count in zip(
+            names, centred @ effects, np.sqrt(np.maximum(np.diag(spread), 0.0)), shown, strict=True
+        )
+    }
+
+
+def row_effects(found: PromptTrials, rows: Int64s) -> Float64s:
+    """(n,) for ``rows`` (n,), ascending: the change in accuracy if a prompt shows the row, shrunk towards none; nan for
+    a row that no prompt showed. Ridge regression on who was in the prompt, of what is left when the other prompts of
+    the query are known."""
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.linalg import lsqr
+
+    effects = np.full(len(rows), np.nan)
+    at = [np.searchsorted(rows, np.sort(np.asarray(shown, np.int64))) for shown in found.shown]
+    kept = [
+        place[(place < len(rows)) & (rows[np.minimum(place, len(rows) - 1)] == np.sort(shown))]
+        for place, shown in zip(at, found.shown, strict=True)
+    ]
+    sizes = np.array([len(each) for each in kept], np.int64)
+    if not sizes.sum():
+        return effects
+    x = csr_matrix(
+        (np.ones(sizes.sum()), np.concatenate(kept), np.concatenate([[0], np.cumsum(sizes)])), (len(kept), len(rows))
+    )
+    rest = _unexplained(found)
+    fold = np.random.default_rng(0).permutation(len(rest)) % FOLDS
+
+    def fitted(train: Int64s, penalty: float) -> Float64s:
+        return np.asarray(lsqr(x[train], rest[train], damp=float(np.sqrt(penalty)))[0])
+
+    def missed(penalty: float) -> float:
+        return sum(
+            float(np.square(rest[fold == f] - x[fold == f] @ fitted(np.flatnonzero(fold != f), penalty)).sum())
+            for f in range(FOLDS)
+        )
+
+    best = min(PENALTIES.tolist(), key=missed)
+    shown = np.asarray(x.sum(axis=0)).ravel() > 0
+    effects[shown] = fitted(np.arange(len(rest)), best)[shown]
+    return effects
+
+
+def _unexplained(found: PromptTrials) -> Float64s:
+    """(n,) each answer, right (1) or wrong (0), minus the mean of the other prompts of its query, which is shrunk
+    towards that of all with the weight of two prompts."""
+    queries = np.unique(found.queries, return_inverse=True)[1]
+    right = found.right.astype(np.float64)
+    hits, tried = np.bincount(queries, right), np.bincount(queries)
+    return np.asarray(right - (hits[queries] - right + 2 * right.mean()) / (tried[queries] + 1))
+
+
+def _means(values: Float64s, groups: Int64s) -> Float64s:
+    """Means (groups, c) of ``values`` (n, c)."""
+    sums = np.zeros((groups.max(initial=-1) + 1, values.shape[1]))
+    np.add.at(sums, groups, values)
+    return np.asarray(sums / np.bincount(groups)[:, None])
