@@ -48,6 +48,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "train ranker": ("train", "ranker", "-n", "60", "--epochs", "1", "--batch", "8", "-k", "2"),
     "train topics": ("train", "topics", "--questions", "40", "--epochs", "2"),
     "train rows": ("train", "rows", "-n", "30"),
+    "train datamodel": ("train", "datamodel", "-n", "8", "-b", "4", "-k", "3", "--candidates", "12"),
     "evaluate": ("evaluate", *TRAINED),
     "sources": ("sources",),
     "demos": ("demos", "-n", "3"),
