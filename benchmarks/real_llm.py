@@ -8,6 +8,7 @@ options, context). WORK keeps the workspaces: a run that was stopped goes on whe
 - ``banking77``: 15 intents from six sources: two clean, three with 30, 60 and 90 % wrong labels, one off topic. Each
   method on the pool as it came, without its three worst sources, and on its true rows; what training sees.
 - ``curation``: the same pool curated by each command, against its true rows.
+- ``all-intents``: the same with all 77 intents and six times as many rows.
 - ``commonsenseqa``, ``pubmedqa``: does the LLM answer them above chance, and do demonstrations help?
 - ``hotpotqa``: calibration over ten documents.
 - ``usable``: how many generated replies can be read as an answer, by kind of task.
@@ -129,6 +130,17 @@ def curation(pools: Path, workspace: Workspace) -> Iterable[str]:
     yield curated(here, wrong, ("dense",), 100, SHOTS, (60,))
 
 
+def all_intents(pools: Path, workspace: Workspace) -> Iterable[str]:
+    """All 77 intents, six times as many rows, curated in each way."""
+    files = workspace.folder.parent / "all_intents-files"
+    noisy_intents(pools, files, intents=77, each=6 * ROWS)
+    workspace.run("index", files / "pool.jsonl", *(f"--{n}={files / n}.jsonl" for n in ("validation", "test")))
+    restore(workspace)
+    workspace.ask("train", "sources", "--depth", 10, "-n", 200)
+    wrong = [row["id"] for row in read(files / "pool.jsonl") if row["output"] != row["truth"]]
+    yield curated(workspace, wrong, ("bm25", "dense"), 300, SHOTS, (60, 200))
+
+
 PARTS: Mapping[str, Callable[[Path, Workspace], Iterable[str]]] = {
     "banking77": banking77,
     "commonsenseqa": options("commonsenseqa", 2000, 5, 100),
@@ -136,19 +148,22 @@ PARTS: Mapping[str, Callable[[Path, Workspace], Iterable[str]]] = {
     "hotpotqa": hotpotqa,
     "usable": usable,
     "curation": curation,
+    "all-intents": all_intents,
 }
 
 
-def noisy_intents(pools: Path, files: Path, seed: int = 0) -> dict[str, float]:
-    """Write the noisy pool and its queries; the share of wrong labels of each source."""
+def noisy_intents(
+    pools: Path, files: Path, seed: int = 0, intents: int = INTENTS, each: int = ROWS
+) -> dict[str, float]:
+    """Write the noisy pool, with ``each`` rows of a source, and its queries; the share of wrong labels by source."""
     draw = random.Random(seed)
     rows = {name: read(pools / "banking77" / f"{name}.jsonl") for name in ("train", "validation", "test")}
-    labels = sorted(draw.sample(sorted({row["output"] for row in rows["train"]}), INTENTS))
+    labels = sorted(draw.sample(sorted({row["output"] for row in rows["train"]}), intents))
     mine = [row for row in rows["train"] if row["output"] in labels]
     draw.shuffle(mine)
     pool: list[Row] = []
     for source, noise in NOISE.items():
-        for row in mine[len(pool) : len(pool) + ROWS]:
+        for row in mine[len(pool) : len(pool) + each]:
             wrong = draw.random() < noise
             pool.append(planted(row, source, other(draw, labels, row["output"]) if wrong else row["output"]))
     off_topic = draw.sample(read(pools / "commonsenseqa" / "train.jsonl"), 200)

@@ -30,7 +30,8 @@ LOOK = 0.5
 """Seconds between two reads of the jobs' folders."""
 
 COMMANDS = (
-    "train sources", "train ranker", "train topics", "train rows", "train datamodel", "train all", "evaluate", "calibrate --validation",
+    "train sources", "train ranker", "train topics", "train rows", "train datamodel", "train all", "evaluate",
+    "calibrate --validation",
 )  # fmt: skip
 """Commands suggested for a new job."""
 
