@@ -87,13 +87,9 @@ def check(
         if relabel or accepted:
             say("nothing to relabel" if relabel else "nothing to prune of these kinds")
         return
-    verb = "would leave" if dry_run else "leaves"
-    say(
-        f"{change.action} {len(change.targets):,} demonstrations: {verb} {change.active_after:,} of "
-        f"{change.active_before:,} active"
-    )
-    if not dry_run:
-        say("undo with: icl-curate prune --undo")
+    from ..render.decisions import show_change
+
+    show_change(change)
 
 
 def _carry_out(

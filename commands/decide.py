@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ..engine.errors import UsageError
-from ..render.terminal import print_json, say
+from ..render.terminal import print_json
 from .options import (
     DEFAULT_WORKSPACE,
     NO_LLM_OPTIONS,
@@ -194,11 +194,6 @@ def _show_change(change: Change, as_json: bool) -> None:
     if as_json:
         print_json(change.as_json())
         return
-    from ..render.pool import names_of
+    from ..render.decisions import show_change
 
-    verb = "would leave" if change.dry_run else "leaves"
-    names = names_of(change.targets, 5)
-    what = {"undo": "undo of decision", "relabel": "relabel"}.get(change.action, f"{change.action} {change.scope}")
-    say(f"{what} {names}: {verb} {change.active_after:,} active of {change.active_before:,} before")
-    if not change.dry_run and change.action != "undo":
-        say("undo with: icl-curate prune --undo")
+    show_change(change)

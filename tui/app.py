@@ -17,6 +17,7 @@ from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding
 from textual.dom import DOMNode
 from textual.message import Message
+from textual.notifications import SeverityLevel
 from textual.screen import Screen
 from textual.widgets import ContentSwitcher
 
@@ -26,7 +27,7 @@ from ..render.console import stderr
 from . import limits
 from . import session_state as memory
 from .actions import Action, bindings, keymap
-from .decisions import DecisionQueue, counted
+from .decisions import DecisionQueue, counted, notice
 from .dialogs.help import Help, sections
 from .signals import TidyEnd
 from .themes import THEMES, named_styles
@@ -281,10 +282,8 @@ class ReviewApp(App[None], DecisionQueue):
             self._outdated()
 
     def decided(self, change: Change) -> None:
-        what = "undid" if change.action == "undo" else change.action
-        scope = "decision" if change.action == "undo" else change.scope
-        message_text = f"{what} {counted(len(change.targets), scope)}: {change.active_after:,} demonstrations active"
-        self.notify(message_text, markup=False, timeout=4)
+        severity: SeverityLevel = "warning" if change.effects.labels_gone else "information"
+        self.notify(notice(change), severity=severity, timeout=8 if change.effects.labels_gone else 4, markup=False)
         self.look_again()
 
     # Actions.

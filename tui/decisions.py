@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from ..engine.store.workspace import Workspace
 
 SMALL_CHANGE = 20
-"""A decision on at most this many demonstrations needs no confirmation: one key undoes it."""
+"""A decision on at most this many demonstrations needs no confirmation, unless a label goes with them: one key undoes
+it."""
 
 Work = Callable[["Workspace"], "tuple[Change, bool]"]
 Targets = Sequence[str] | Callable[["Workspace"], Sequence[str]]
@@ -64,15 +65,34 @@ class DecisionQueue(BackgroundWork):
 
         self._confirmed(carry_out, then)
 
-    def _confirmed(self, carry_out: Callable[[Workspace, bool], Change], then: Callable[[], None] | None) -> None:
-        """Carry out a decision (the argument says whether as a dry run), a large one if the user confirms it."""
+    def prune_together(
+        self,
+        sources: Sequence[str],
+        demonstrations: Sequence[str],
+        reason: str = "",
+        then: Callable[[], None] | None = None,
+    ) -> None:
+        """See `tab.ReviewSession.prune_together`."""
+
+        def carry_out(workspace: Workspace, dry_run: bool) -> Change:
+            from ..engine.store.decisions import prune_together
+
+            return prune_together(workspace, sources, demonstrations, reason, dry_run=dry_run)
+
+        self._confirmed(carry_out, then, always=True)
+
+    def _confirmed(
+        self, carry_out: Callable[[Workspace, bool], Change], then: Callable[[], None] | None, always: bool = False
+    ) -> None:
+        """Carry out a decision (the argument says whether as a dry run). One that is large, or with which a label
+        vanishes, is carried out if the user confirms it, and so is every one with ``always``."""
 
         def work(workspace: Workspace, sure: bool) -> tuple[Change, bool]:
-            """The change, and whether it was made; a large one waits until the user is ``sure``."""
+            """The change, and whether it was made; one to confirm waits until the user is ``sure``."""
             change = carry_out(workspace, not sure)
-            if not sure and _size(change) <= SMALL_CHANGE:
-                return carry_out(workspace, False), True
-            return change, sure
+            if sure or always or is_asked(change):
+                return change, sure
+            return carry_out(workspace, False), True
 
         def made(change: Change, done: bool) -> None:
             if not done:
@@ -111,14 +131,29 @@ def counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def _size(change: Change) -> int:
-    """How many demonstrations it affects."""
-    return len(change.targets) if change.action == "relabel" else abs(change.active_before - change.active_after)
+def is_asked(change: Change) -> bool:
+    """Whether the user has to confirm it: it affects many demonstrations, or a label vanishes."""
+    affected = len(change.targets) if change.action == "relabel" else abs(change.active_before - change.active_after)
+    return affected > SMALL_CHANGE or bool(change.effects.labels_gone)
+
+
+def notice(change: Change) -> str:
+    """What a decision has done."""
+    from ..render.decisions import effect_lines, rows_line
+
+    what = "undid decision" if change.action == "undo" else f"{change.action} {_targets(change)}"
+    return "\n".join([what, rows_line(change), *effect_lines(change)])
+
+
+def _targets(change: Change) -> str:
+    """The number of its targets: ``2 sources``, ``5 sources and demonstrations``."""
+    count, scope = len(change.targets), change.scope
+    return f"{count:,} sources and demonstrations" if " and " in scope else counted(count, scope)
 
 
 def _question(change: Change) -> Confirm:
-    names = ", ".join(change.targets[:6]) + (" …" if len(change.targets) > 6 else "")
-    return Confirm(
-        f"{change.action} {counted(len(change.targets), change.scope)}?",
-        [names, f"active demonstrations: {change.active_before:,} now, {change.active_after:,} after"],
-    )
+    from ..render.decisions import effect_lines, rows_line
+    from ..render.pool import names_of
+
+    names = names_of(change.targets, 6)
+    return Confirm(f"{change.action} {_targets(change)}?", [names, rows_line(change), *effect_lines(change)])

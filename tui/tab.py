@@ -74,14 +74,24 @@ class ReviewSession(Protocol):
         reason: str | Sequence[str] = "",
         then: Callable[[], None] | None = None,
     ) -> None:
-        """Make a decision; if it affects many rows, the user sees the counts and confirms first. ``then`` is called
-        after it was made. ``targets`` that must be looked up first are a function, called in a thread when it is the
-        decision's turn: so decisions keep the order of the keys. ``reason`` is one for all of them, or one for each."""
+        """Make a decision; if it affects many rows, or a label vanishes, the user sees the counts and confirms first.
+        ``then`` is called after it was made. ``targets`` that must be looked up first are a function, called in a
+        thread when it is the decision's turn: so decisions keep the order of the keys. ``reason`` is one for all of
+        them, or one for each."""
 
     def relabel(
         self, outputs: Mapping[str, str], reason: Sequence[str], then: Callable[[], None] | None = None
     ) -> None:
         """Correct outputs, by id of the demonstration, like `decide`; ``reason`` has one for each."""
+
+    def prune_together(
+        self,
+        sources: Sequence[str],
+        demonstrations: Sequence[str],
+        reason: str = "",
+        then: Callable[[], None] | None = None,
+    ) -> None:
+        """Prune sources (by name) and demonstrations (by id) as one decision, which the user always confirms."""
 
     def undo(self, then: Callable[[], None] | None = None) -> None:
         """Undo the latest decision of any user."""

@@ -20,6 +20,7 @@ import numpy as np
 from .. import contract
 from ..arrays import Int64s
 from ..errors import UsageError
+from .effects import Effects, active_counts, effects_of
 from .workspace import Workspace
 
 Action = Literal["prune", "restore", "keep"]
@@ -47,6 +48,7 @@ class Change:
     kept_sources: tuple[str, ...]
     dry_run: bool
     """It was rolled back."""
+    effects: Effects = Effects()
 
     def as_json(self) -> dict[str, Any]:
         """The contract of ``prune --json`` and ``restore --json``; values that only ``--tune`` measures are null."""
@@ -59,6 +61,7 @@ class Change:
             "kept": list(self.kept_sources),
             "active_before": self.active_before,
             "active_after": self.active_after,
+            **contract.to_json(self.effects),
             "validation_before": None,
             "validation_after": None,
             "curve": [],
@@ -288,11 +291,14 @@ def _apply(workspace: Workspace, append: _Append, action: str, scope: str, dry_r
     change: Change | None = None
     try:
         with workspace.write() as con:
-            before = _active(con)
+            before = active_counts(con)
             batch = _next(con, "batch")
             targets = append(con, batch)
-            pruned, kept = _sources(con)
-            change = Change(batch, action, scope, targets, before, _active(con), pruned, kept, dry_run)
+            after = active_counts(con)
+            pruned = tuple(name for name, count in after.sources.items() if not count)
+            kept = tuple(name for name, count in after.sources.items() if count)
+            effects = effects_of(before, after)
+            change = Change(batch, action, scope, targets, before.rows, after.rows, pruned, kept, dry_run, effects)
             if dry_run:
                 raise _DryRunEndsError
     except _DryRunEndsError:
@@ -429,19 +435,6 @@ def _check_targets(con: duckdb.DuckDBPyConnection, scope: Scope, targets: Sequen
     near = difflib.get_close_matches(name, names, 1)
     hint = f"; did you mean '{near[0]}'?" if near else ""
     raise UsageError(f"no source named '{name}'{hint}", "icl-curate sources")
-
-
-def _sources(con: duckdb.DuckDBPyConnection) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    rows = con.execute(
-        """
-        SELECT source, count(*) FILTER (row IN (SELECT row FROM active)) > 0 FROM pool GROUP BY source ORDER BY source
-        """
-    ).fetchall()
-    return tuple(s for s, kept in rows if not kept), tuple(s for s, kept in rows if kept)
-
-
-def _active(con: duckdb.DuckDBPyConnection) -> int:
-    return _number(con, "SELECT count(*) FROM active")
 
 
 def _next(con: duckdb.DuckDBPyConnection, column: str) -> int:

@@ -118,3 +118,20 @@ def test_a_split_that_is_none_is_an_error(run: Run, support: Path) -> None:
     done = run("demos", "--split", "nosuch", "-w", support)
     assert done.code == 2
     assert "unknown split 'nosuch'" in done.err
+
+
+def test_a_decision_says_what_it_leaves_and_which_labels_go(run: Run, tmp_path: Path) -> None:
+    from factories.suspects_world import make_pool
+
+    where = ("-w", make_pool(tmp_path / "w").path)
+    planned = run("prune", "--demo", "r1", *where, "--dry-run")
+    assert planned.out.splitlines() == [
+        "prune demonstration r1: would leave 19 active of 20 before", "labels gone: rare",
+    ]  # fmt: skip
+    done = run("relabel", "r1", "a", *where)
+    assert "labels gone: rare" in done.out.splitlines()
+    assert run("prune", "--demo", "f0", *where).out.count("\n") == 2
+    pruned = run("prune", "--source", "s", *where, "--json").json
+    assert (pruned["sources_gone"], pruned["labels_gone"], pruned["label_losses"]) == (["s"], ["a", "b"], [])
+    restored = run("prune", "--undo", *where).out
+    assert "sources added: s" in restored and "labels added: a, b" in restored

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from icl_curate.engine.errors import UsageError
-from icl_curate.engine.store.decisions import decide, history, undo
+from icl_curate.engine.store.decisions import decide, history, prune_together, relabel, undo
+from icl_curate.engine.store.effects import Effects, LabelLoss
 from icl_curate.engine.store.workspace import Workspace
 
 IDS = [f"d{i}" for i in range(6)]
@@ -97,3 +98,41 @@ def test_history_keeps_every_decision_and_marks_the_undone(tmp_path: Path) -> No
     assert (first.who, first.reason, first.targets, first.undone) == ("ada", "wrong labels", ("d1", "d3"), True)
     with store.read() as con:
         assert con.execute("SELECT count(*), count(DISTINCT seq) FROM decisions").fetchone() == (3, 3)
+
+
+LABELS = {"d0": "rare", "d1": "rare", "d2": "common", "d3": "common", "d4": "common", "d5": "single"}
+
+
+@pytest.fixture
+def labelled(tmp_path: Path) -> Workspace:
+    """Even rows are of s0, odd ones of s1."""
+    store = _pool(tmp_path)
+    with store.write() as con:
+        con.execute("INSERT INTO meta VALUES ('task', 'labels')")
+        con.executemany("UPDATE demonstrations SET output = ? WHERE id = ?", [[v, k] for k, v in LABELS.items()])
+    return store
+
+
+def test_a_decision_says_which_sources_and_labels_come_and_go(labelled: Workspace) -> None:
+    planned = decide(labelled, "prune", "source", ["s1"], dry_run=True)
+    assert planned.effects == Effects(("s1",), (), ("single",), (), (LabelLoss("rare", 2, 1),))
+    both = prune_together(labelled, ["s1"], ["d0"])
+    assert both.effects == Effects(("s1",), (), ("rare", "single"))
+    assert both.as_json()["labels_gone"] == ["rare", "single"]
+    assert decide(labelled, "prune", "demonstration", ["d2"]).effects == Effects(
+        label_losses=(LabelLoss("common", 2, 1),)
+    )
+    undo(labelled)
+    assert undo(labelled).effects == Effects((), ("s1",), (), ("rare", "single"))
+    assert decide(labelled, "keep", "source", ["s0"]).effects == Effects()
+
+
+def test_a_correction_can_end_a_label_and_begin_one(labelled: Workspace) -> None:
+    assert relabel(labelled, {"d5": "common"}).effects == Effects(labels_gone=("single",))
+    assert relabel(labelled, {"d0": "new"}, new=True).effects == Effects(
+        labels_added=("new",), label_losses=(LabelLoss("rare", 2, 1),)
+    )
+
+
+def test_open_answers_are_no_labels(tmp_path: Path) -> None:
+    assert decide(_pool(tmp_path), "prune", "source", ["s0", "s1"]).effects == Effects(("s0", "s1"))

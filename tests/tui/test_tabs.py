@@ -125,7 +125,9 @@ def test_the_threshold_moves_over_the_curve_and_prunes_what_lies_below(taught: P
             await pilot.press("l")
         await pilot.press("p")  # two of three lie below
         await until(pilot, lambda: isinstance(app.screen, Confirm))
-        assert f"{SOURCES['clean'] + SOURCES['noisy'] + SOURCES[ODD]} now, " in text_of(app)
+        asked = text_of(app)
+        assert f"active: {sum(SOURCES.values())} → {SOURCES['clean']} demonstrations" in asked
+        assert f"sources gone: noisy, {display_line(ODD)}" in asked
         await pilot.press("n")
         await settled(pilot)
         assert history(made) == []

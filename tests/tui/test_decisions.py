@@ -1,0 +1,61 @@
+"""What a decision costs the pool is said before and after it, and a label does not vanish by one key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from factories.reviewing import go, notified, session, settled, text_of, until
+from factories.suspects_world import make_pool
+from icl_curate.engine.store.decisions import history
+from icl_curate.tui.app import ReviewApp
+from icl_curate.tui.dialogs.confirm import Confirm
+
+
+def test_the_last_row_of_a_label_is_pruned_after_a_question_and_another_at_once(tmp_path: Path) -> None:
+    made = make_pool(tmp_path / "w")
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await go(app, pilot, "demos")
+        await pilot.press("x")  # one of many with its label
+        await until(pilot, lambda: "prune 1 demonstration\nactive: 20 → 19 demonstrations" in notified(app))
+        app.clear_notifications()
+        await pilot.press("slash", *"label of its own", "enter")
+        await settled(pilot)
+        await pilot.press("x")
+        await until(pilot, lambda: isinstance(app.screen, Confirm))
+        asked = text_of(app)
+        assert "active: 19 → 18 demonstrations" in asked and "labels gone: rare" in asked
+        await pilot.press("n")
+        await settled(pilot)
+        assert len(history(made)) == 1
+        await pilot.press("x")
+        await until(pilot, lambda: isinstance(app.screen, Confirm))
+        await pilot.press("y")
+        await until(pilot, lambda: "labels gone: rare" in notified(app))
+        app.clear_notifications()
+        await pilot.press("u")
+        await until(
+            pilot, lambda: "undid decision\nactive: 18 → 19 demonstrations\nlabels added: rare" in notified(app)
+        )
+
+    session(made.path, script)
+    assert [(entry.action, entry.undone) for entry in history(made)] == [
+        ("undo", False), ("prune", True), ("prune", False),
+    ]  # fmt: skip
+
+
+def test_the_source_of_every_row_goes_with_all_labels(tmp_path: Path) -> None:
+    made = make_pool(tmp_path / "w")
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await go(app, pilot, "sources")
+        await pilot.press("x")
+        await until(pilot, lambda: isinstance(app.screen, Confirm))
+        asked = text_of(app)
+        assert "active: 20 → 0" in asked and "sources gone: s" in asked and "labels gone: a, b, rare" in asked
+        await pilot.press("n")
+        await settled(pilot)
+
+    session(made.path, script)
+    assert not history(made)
