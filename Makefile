@@ -22,8 +22,9 @@ types: $(VENV)/ready
 	@mkdir -p $(VENV)/types && ln -sfn "$(CURDIR)" $(VENV)/types/icl_curate
 	MYPYPATH=$(VENV)/types $(BIN)/mypy -p icl_curate.engine -p icl_curate.commands -p icl_curate.render -p icl_curate.tui -m icl_curate.cli -m icl_curate
 
+# Modules are compiled once, even where Python is told to write no such files: the tests start many processes.
 pytest: $(VENV)/ready
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
 
 docs: $(VENV)/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[docs]"

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from factories.commands import SAMPLE, Run, run_command
 from factories.copies import VARIABLE, made_once
+from factories.labels import keep_judgements
 from factories.vectors import compute_vectors, keep_vectors
 
 MEMORY = Path("/dev/shm")
@@ -43,9 +44,10 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.T
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _vectors_kept() -> Iterator[None]:
+def _work_kept() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         keep_vectors(patch.setattr)
+        keep_judgements(patch.setattr)
         yield
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import icl_curate
@@ -41,12 +42,18 @@ HEAVY = {
 }
 
 
-def _imports(path: Path) -> set[str]:
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def _imports(path: Path) -> frozenset[str]:
     """Dotted names that a file imports, relative ones resolved to ``engine.pool.records`` and, as a name may be that of
     a module, ``engine.pool.records.Query``."""
     package = list(path.relative_to(ROOT).parent.parts)
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    found: set[str] = set()
+    for node in ast.walk(_tree(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level:
@@ -57,7 +64,7 @@ def _imports(path: Path) -> set[str]:
             )
         elif isinstance(node, ast.ImportFrom) and node.module:
             found.add(node.module)
-    return found
+    return frozenset(found)
 
 
 def _part(dotted: str) -> str | None:
@@ -128,7 +135,7 @@ VERSIONS = {
 def test_the_version_of_json_has_one_owner_and_every_file_format_its_own() -> None:
     found: dict[str, set[str]] = {}
     for path in (file for part in ("engine", "commands", "render", "tui") for file in (ROOT / part).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(_tree(path)):
             for key, value in zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ():
                 if isinstance(key, ast.Constant) and key.value == "schema_version":
                     found.setdefault(path.relative_to(ROOT).as_posix(), set()).add(ast.unparse(value))
@@ -142,7 +149,7 @@ has one of its own, which hands it on."""
 
 def test_no_class_of_the_screen_does_everything() -> None:
     for path in sorted((ROOT / "tui").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(_tree(path)):
             if isinstance(node, ast.ClassDef):
                 methods = [one for one in node.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
                 own = [one.name for one in methods if not _called_by_textual(one)]
@@ -190,7 +197,7 @@ def test_there_is_one_door_to_every_llm() -> None:
     openers = {"open_backend", "OpenAIServer", "LocalModel"}
     allowed = {"engine/llm/spec.py", "engine/llm/asking.py"}
     for path in [*ENGINE, *FRONT_FILES]:
-        calls = [node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+        calls = [node.func for node in ast.walk(_tree(path)) if isinstance(node, ast.Call)]
         named = {f.id for f in calls if isinstance(f, ast.Name)} | {
             f.attr for f in calls if isinstance(f, ast.Attribute)
         }

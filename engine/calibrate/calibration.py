@@ -69,9 +69,12 @@ class Calibration:
         self.workspace, self.settings = workspace, settings = llm.workspace, llm.settings
         self.report, self.cancel = llm.report, llm.cancel
         self.identity = canonical(llm.backend.identity())
-        known = {
-            (name, over): kept.mean_of(workspace, self.identity, name, over) for name in ESTIMATORS for over in OVERS
-        }
+        with workspace.read():  # opened once for all
+            known = {
+                (name, over): kept.mean_of(workspace, self.identity, name, over)
+                for name in ESTIMATORS
+                for over in OVERS
+            }
         means = {key: found for key, found in known.items() if found}
         self.stored_means: dict[tuple[str, str], float] = {key: found[0] for key, found in means.items()}
         if plan.estimator == AUTO and not plan.split and means:  # a single query is scored like the latest set

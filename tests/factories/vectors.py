@@ -9,17 +9,24 @@ import numpy as np
 from icl_curate.engine.arrays import Float32s
 from icl_curate.engine.progress import CancelToken, Event, Report, silent
 from icl_curate.engine.retrieval.encoder import FEW, SentenceEncoder
+from icl_curate.engine.retrieval.transformer import Transformer
 
 Patch = Callable[[object, str, object], None]
 
-COMPUTED = {"encode": SentenceEncoder.encode, "encode_tokens": SentenceEncoder.encode_tokens}
+COMPUTED: dict[str, Callable[..., Any]] = {
+    "encode": SentenceEncoder.encode,
+    "encode_tokens": SentenceEncoder.encode_tokens,
+    "warm": SentenceEncoder.warm,
+}
 """The methods themselves, for tests of the encoder."""
 
 _KEPT: dict[Hashable, Any] = {}
+_LOADED: dict[tuple[str, str], Transformer] = {}
 
 
 def keep_vectors(patch: Patch) -> None:
-    """Let `SentenceEncoder` compute each text once in a process; ``patch`` is ``monkeypatch.setattr``.
+    """Let `SentenceEncoder` load each model and compute each text once in a process; ``patch`` is
+    ``monkeypatch.setattr``.
 
     Few and many texts are computed in different ways and kept apart.
     """
@@ -35,7 +42,14 @@ def keep_vectors(patch: Patch) -> None:
     ) -> list[Any]:
         return _kept("tokens", self, texts, COMPUTED["encode_tokens"], report, cancel)
 
+    def warm(self: SentenceEncoder) -> Transformer:
+        key = (self._source, self._device)
+        if key not in _LOADED:
+            _LOADED[key] = COMPUTED["warm"](self)
+        return _LOADED[key]
+
     patch(SentenceEncoder, "encode", encode)
+    patch(SentenceEncoder, "warm", warm)
     patch(SentenceEncoder, "encode_tokens", encode_tokens)
 
 

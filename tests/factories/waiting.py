@@ -15,6 +15,7 @@ import textual.app
 import textual.pilot
 from textual._context import active_app
 from textual.app import App
+from textual.dom import DOMNode
 from textual.message_pump import MessagePump
 from textual.pilot import Pilot
 
@@ -23,6 +24,9 @@ BRIEF = 0.3
 
 AT_ONCE = 0.02
 """Seconds: a timer of up to this length is Textual's way to say afterwards."""
+
+LONGEST = 0.02
+"""Seconds between two looks at what takes long, such as a thread's work: looking takes time from that."""
 
 RECURRING = 5.0
 PATIENCE = 60.0
@@ -65,7 +69,7 @@ async def _until_nothing(app: App[Any], more: Callable[[Sequence[MessagePump]], 
     for _ in range(3):
         await asyncio.sleep(0)  # a key reaches the app by way of another task
     deadline = time.monotonic() + seconds
-    seen = 0
+    seen, pause = 0, 0.001
     while seen < 2 and not app._exit and not app._exception_event.is_set():
         if time.monotonic() > deadline:
             return False
@@ -80,7 +84,8 @@ async def _until_nothing(app: App[Any], more: Callable[[Sequence[MessagePump]], 
             await asyncio.sleep(0)
         elif more(pumps):
             seen = 0
-            await asyncio.sleep(0.002)
+            await asyncio.sleep(pause)
+            pause = min(1.3 * pause, LONGEST)
         else:
             seen += 1
             await asyncio.sleep(0)
@@ -97,16 +102,20 @@ async def _until_idle(pump: MessagePump) -> None:
 
 def _pumps(app: App[Any]) -> list[MessagePump]:
     found: list[MessagePump] = [app]
-    for screen in app.screen_stack:
-        found += screen.walk_children(with_self=True)
+    parts: list[DOMNode] = [*app.screen_stack]
+    while parts:
+        part = parts.pop()
+        found.append(part)
+        parts += part._nodes._nodes
     return found
 
 
 def _is_busy(pump: MessagePump) -> bool:
     """Does it anything but wait for the next message?"""
     queue = pump._message_queue
-    waits = any(not waiter.done() for waiter in queue.ready_event._waiters)
-    return bool(not queue.empty() or pump._next_callbacks or not waits)
+    if not queue.empty() or pump._next_callbacks:
+        return True
+    return all(waiter.done() for waiter in queue.ready_event._waiters)
 
 
 def _awaits_drawing(app: App[Any]) -> bool:

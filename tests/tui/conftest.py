@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
+from factories.styles import keep_rules
 from factories.waiting import use_own_waits
 
 
 @pytest.fixture(autouse=True)
 def _own_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     use_own_waits(monkeypatch.setattr)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _rules_kept() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        keep_rules(patch.setattr)
+        yield
