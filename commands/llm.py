@@ -35,10 +35,9 @@ def llm_check(
     from ..engine.errors import LLMError
     from ..engine.llm.client import client_for
     from ..engine.llm.probing import check
-    from ..engine.store.workspace import Workspace
 
     settings = settings_of(workspace, llm=llm, base_url=base_url, device=device, price_in=price_in, price_out=price_out)
-    store = Workspace.create(workspace)
+    store = open_workspace(workspace, create=True)
     confirm_server(settings)
     with narrated() as (report, _), client_for(store, settings, report) as client:
         found = check(store, client.backend, client.price)

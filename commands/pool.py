@@ -46,7 +46,6 @@ def index(
 ) -> None:
     """Index a pool: validate rows, find duplicates and leaks, encode new texts."""
     from ..engine.index.build import IndexPlan, dry_run_index, index_pool
-    from ..engine.store.workspace import Workspace
 
     settings = settings_of(workspace, encoder=encoder, device=device, near_duplicate=near_duplicate)
     plan = IndexPlan(
@@ -63,13 +62,13 @@ def index(
         device=settings.device,
     )
     if background and not dry_run:
-        start_job(Workspace.create(workspace), as_json)
+        start_job(open_workspace(workspace, create=True), as_json)
         return
     with narrated() as (report, cancel):
         if dry_run:
             done = dry_run_index(workspace, plan, report, cancel)
         else:
-            done = index_pool(Workspace.create(workspace), plan, report, cancel)
+            done = index_pool(open_workspace(workspace, create=True), plan, report, cancel)
     if as_json:
         print_json(done.as_json())
         return

@@ -248,3 +248,13 @@ def test_reading_commands_load_no_model(arguments: list[str], tmp_path: Path) ->
 
     Workspace.create(tmp_path)
     assert not _loaded(COMMAND, *arguments, "-w", str(tmp_path)) & HEAVY
+
+
+def test_indexing_and_comparing_without_vectors_load_no_data_frames_and_no_model(tmp_path: Path) -> None:
+    pool, test, folder = tmp_path / "pool.jsonl", tmp_path / "test.jsonl", str(tmp_path / "w")
+    pool.write_text("".join(f'{{"input": "shot {i} tells", "output": "o{i % 3}"}}\n' for i in range(12)))
+    test.write_text("".join(f'{{"input": "query {i}", "output": "o{i % 3}"}}\n' for i in range(6)))
+    place = ("--no-encode", "-w", folder)
+    assert not _loaded(COMMAND, "index", str(pool), "--test", str(test), *place) & (HEAVY - {"scipy"})
+    compared = ("evaluate", "-m", "zero,random,bm25", "--dry-run")
+    assert not _loaded(COMMAND, *compared, "-w", folder) & (HEAVY - {"scipy"})

@@ -131,7 +131,7 @@ def _calls_kept(workspace: Workspace) -> int:
     return int(count)
 
 
-@pytest.mark.parametrize("rehearse", [False, True])
+@pytest.mark.parametrize("dry_run", [False, True])
 @pytest.mark.parametrize("method", ["rerank", "sure", "cone"])
 def test_the_offline_reader_cannot_be_instructed(labelled: Copy, method: str, dry_run: bool) -> None:
     def encode(texts: Sequence[str]) -> NDArray[np.float32]:
@@ -176,7 +176,7 @@ def test_capabilities_that_look_like_none_known_are_still_checked(labelled: Copy
     assert backend.asked == []
 
 
-@pytest.mark.parametrize("rehearse", [False, True])
+@pytest.mark.parametrize("dry_run", [False, True])
 def test_mdl_has_nothing_to_compare_on_open_questions(open_world: Copy, dry_run: bool) -> None:
     backend = Scripted(_typical, SCORES)
     with pytest.raises(UsageError, match="mdl needs answer options"):
