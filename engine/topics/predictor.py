@@ -8,7 +8,7 @@ candidates share are computed once (see `selection`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -130,7 +130,7 @@ def fit(
 
     place = torch.device(device)
     parameters = [torch.tensor(value, device=place, requires_grad=True) for value in _arrays(predictor)]
-    optimiser = torch.optim.Adam(parameters, lr=options.rate)
+    optimiser = Adam(parameters, options.rate)
     train, judge = np.flatnonzero(~held_out), np.flatnonzero(held_out)
     batch = max(1, min(options.batch, len(train) // STEPS))
     rng = np.random.default_rng([seed, 4])
@@ -152,9 +152,7 @@ def fit(
                     cancel.check()
                 which = order[start : start + batch]
                 loss = loss_on(which)
-                optimiser.zero_grad()
-                (loss / len(which)).backward()  # type: ignore[no-untyped-call]
-                optimiser.step()
+                optimiser.step(torch.autograd.grad(loss / len(which), parameters))
                 total += float(loss.detach())
             with torch.no_grad():
                 judged = sum(float(loss_on(judge[i : i + options.batch])) for i in range(0, len(judge), options.batch))
@@ -175,6 +173,34 @@ def fit(
             if stale >= options.patience:
                 break
     return best, history
+
+
+class Adam:
+    """Adam (Kingma & Ba 2015, algorithm 1) by the operations of `torch.optim.Adam`, in their order. That class imports
+    torch's compiler when it is first used, which takes seconds."""
+
+    BETAS, EPSILON = (0.9, 0.999), 1e-8
+
+    def __init__(self, parameters: Sequence[torch.Tensor], rate: float) -> None:
+        self._parameters, self._rate, self._steps = parameters, rate, 0
+        self._means = [value.detach().new_zeros(value.shape) for value in parameters]
+        self._squares = [value.detach().new_zeros(value.shape) for value in parameters]
+
+    def step(self, gradients: Sequence[torch.Tensor]) -> None:
+        """Change the parameters; ``gradients`` are in their order."""
+        import torch
+
+        self._steps += 1
+        first, second = self.BETAS
+        by_first, by_second = 1 - first**self._steps, 1 - second**self._steps
+        with torch.no_grad():
+            for value, gradient, mean, square in zip(
+                self._parameters, gradients, self._means, self._squares, strict=True
+            ):
+                mean.lerp_(gradient, 1 - first)
+                square.mul_(second).addcmul_(gradient, gradient, value=1 - second)
+                spread = (square.sqrt() / by_second**0.5).add_(self.EPSILON)
+                value.addcdiv_(mean, spread, value=-self._rate / by_first)
 
 
 def eq4(logits: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:

@@ -14,7 +14,7 @@ from icl_curate.engine.retrieval import bm25
 from icl_curate.engine.topics.coverage import coverage_of
 from icl_curate.engine.topics.knowledge import topical_knowledge
 from icl_curate.engine.topics.match import Links, lexical_candidates, links_of, semantic_candidates
-from icl_curate.engine.topics.predictor import Predictor, eq4, fit, ranking_quality, sigmoid, started
+from icl_curate.engine.topics.predictor import Adam, Predictor, eq4, fit, ranking_quality, sigmoid, started
 from icl_curate.engine.topics.selection import Coverage, greedy, required_topics
 from icl_curate.engine.topics.targets import distinctiveness, log_distinctiveness, neighbours, soft_targets
 from icl_curate.engine.topics.words import fold
@@ -349,3 +349,26 @@ def test_coverage_and_redundancy_count_what_was_new() -> None:
     coverage, redundancy = coverage_of(required, covered, 3)
     assert coverage == [1, 3, 3]
     assert redundancy == pytest.approx([0.0, 1 / 3, 1.0])
+
+
+def test_adam_takes_the_steps_of_torchs() -> None:
+    import torch
+
+    draw = np.random.default_rng(0)
+    x = torch.from_numpy(draw.normal(size=(11, 5)))
+    ours, theirs = (
+        [torch.from_numpy(np.random.default_rng(1).normal(size=size)).requires_grad_() for size in ((5, 7), (7,))]
+        for _ in range(2)
+    )
+
+    def loss(parameters: Sequence[torch.Tensor]) -> torch.Tensor:
+        return torch.nn.functional.softplus(x @ parameters[0] + parameters[1]).pow(2).sum()
+
+    adam, reference = Adam(ours, 1e-2), torch.optim.Adam(theirs, lr=1e-2)
+    for _ in range(100):
+        adam.step(torch.autograd.grad(loss(ours), ours))
+        reference.zero_grad()
+        loss(theirs).backward()
+        reference.step()
+    for mine, other in zip(ours, theirs, strict=True):
+        assert (mine - other).abs().max() < 1e-12
