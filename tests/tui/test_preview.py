@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from factories.reviewing import is_safe, notified, session, text_of, until
 from factories.servers import Server, answer_to
+from factories.waiting import settled as at_rest
 from icl_curate.engine import trust
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.pool.records import Query
@@ -289,11 +290,11 @@ def test_small_terminals_show_shots_and_reasons(tmp_path: Path, size: tuple[int,
         assert "bm25" in text_of(app)
         assert "o0" in text_of(app)
         await pilot.press("l")
-        await settled(pilot)
+        await at_rest(pilot)
         assert "random" in text_of(app)
         await pilot.press("d")
         await until(pilot, lambda: "word" in laid_out(app, "#preview Detail") and "input" in text_of(app))
-        await settled(pilot)  # on a busy machine the selection is still under way, and with it the prompt
+        await at_rest(pilot)  # on a busy machine the selection is still under way, and with it the prompt
         await pilot.press("p")
         await until(pilot, lambda: "exact prompt" in text_of(app))
         assert is_safe(text_of(app))
