@@ -14,6 +14,7 @@ from ..render.terminal import print_json
 from .options import (
     DEFAULT_WORKSPACE,
     NO_LLM_OPTIONS,
+    BackgroundOption,
     DryRunOption,
     JsonOption,
     LLMOptions,
@@ -38,6 +39,12 @@ def prune(
     source: Annotated[list[str] | None, typer.Option("--source", help="Prune this source; repeatable.")] = None,
     demo: Annotated[list[str] | None, typer.Option("--demo", help="Prune this demonstration; repeatable.")] = None,
     tune: Annotated[bool, typer.Option("--tune", help="Prune the sources and rows that hurt on validation.")] = False,
+    propose: Annotated[
+        bool, typer.Option("--propose", help="Only measure, for --tune: --proposed prunes it afterwards.")
+    ] = False,
+    proposed: Annotated[
+        bool, typer.Option("--proposed", help="Prune what the latest --tune confirmed with served prompts.")
+    ] = False,
     below: Annotated[
         float | None, typer.Option("--below", help="Prune sources whose learned weight is below this.")
     ] = None,
@@ -64,12 +71,15 @@ def prune(
     max_cost: MaxCostOption = None,
     undo: Annotated[bool, typer.Option("--undo", help="Undo the latest decision.")] = False,
     reason: ReasonOption = "",
+    background: BackgroundOption = False,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Remove sources or demonstrations from the active pool. Nothing is deleted; --undo reverts it."""
-    if sum(map(bool, (source, demo, tune, below is not None, misleading, suspects, undo))) > 1:
+    if sum(map(bool, (source, demo, tune, proposed, below is not None, misleading, suspects, undo))) > 1:
         raise UsageError("choose one way of pruning at a time", "icl-curate prune --help")
+    if (propose or background) and not tune:
+        raise UsageError("--propose and --background are for --tune", "icl-curate prune --tune --propose")
     if undo:
         from ..engine.store.decisions import undo as undo_latest
 
@@ -78,10 +88,14 @@ def prune(
         from .tune import TuneOptions, tune_by_vote, tune_served
 
         settings = settings_of(workspace, k=k, method=method, order=order, **asdict(llm))
-        options = TuneOptions(noise, limit, max_calls, max_cost, reason, dry_run, as_json)
+        options = TuneOptions(noise, limit, max_calls, max_cost, reason, propose, background, dry_run, as_json)
         change = (tune_served if by == "served" else tune_by_vote)(workspace, settings, options)
         if change:
             _show_change(change, as_json)
+    elif proposed:
+        from ..engine.curate.stored import prune_proposed
+
+        _show_change(prune_proposed(open_workspace(workspace), reason, dry_run=dry_run), as_json)
     elif misleading:
         from ..engine.ranker.ledger import surely_misleading
 

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..engine.errors import UsageError
 from ..render.terminal import print_json
+from .jobs import start_job
 from .paid import confirm_server
 from .shared import narrated, open_workspace
 
@@ -25,13 +27,19 @@ class TuneOptions:
     max_calls: int | None
     max_cost: float | None
     reason: str
+    propose: bool
+    background: bool
     dry_run: bool
     as_json: bool
 
 
 def tune_served(workspace: Path, settings: Settings, options: TuneOptions) -> Change | None:
-    """Race candidate prunings with served prompts, and apply the winner if its gain is confirmed."""
+    """Race candidate prunings with served prompts, and apply the winner if its gain is confirmed, unless it is only to
+    be proposed."""
     confirm_server(settings)
+    if options.background and not options.dry_run:
+        start_job(open_workspace(workspace), options.as_json)
+        return None
     from ..engine.curate.tune import Tuning, TuningPlan
     from ..engine.llm.asking import destination, price_of
     from ..engine.llm.budget import Budget
@@ -53,7 +61,7 @@ def tune_served(workspace: Path, settings: Settings, options: TuneOptions) -> Ch
         else:
             found = work.run(budget)
     change = None
-    if found.worth_it:
+    if found.worth_it and not options.propose:
         why = options.reason or found.reason
         change = prune_together(store, found.pruned, found.pruned_rows, why, dry_run=options.dry_run)
     if options.as_json:
@@ -61,16 +69,21 @@ def tune_served(workspace: Path, settings: Settings, options: TuneOptions) -> Ch
         print_json(fields | {"dry_run": options.dry_run, "batch": change.batch if change else None})
         return None
     from ..render.curate import show_candidates, show_tuning
+    from ..render.tables import show_text
 
     if cost and found.stopped:
         show_candidates(found, cost)
     else:
         show_tuning(found)
+        if found.worth_it and options.propose:
+            show_text("nothing is pruned yet; to prune it: icl-curate prune --proposed")
     return change
 
 
 def tune_by_vote(workspace: Path, settings: Settings, options: TuneOptions) -> Change | None:
     """Prune the sources whose removal improves the vote of single answers, by the latest ``train sources``."""
+    if options.propose or options.background:
+        raise UsageError("--by vote calls no LLM: it needs neither --propose nor --background", "add --dry-run")
     from ..engine.sources.train import tune
     from ..engine.store.decisions import decide
 

@@ -67,6 +67,16 @@ def verdict(found: TuneReport) -> list[str]:
     return lines
 
 
+def brief_tuning(found: TuneReport) -> str:
+    """The verdict in a few words."""
+    if found.chosen is None:
+        return "nothing was asked"
+    if not found.chosen.pruned_rows:
+        return "no candidate is better than keeping everything"
+    gain = f"{found.proposed}: expected gain {found.gain:+.3f}"
+    return gain + ("" if found.worth_it else ", not beyond noise")
+
+
 def show_candidates(found: TuneReport, cost: DryRun) -> None:
     """What a race would try, and what it would cost at most."""
     rows: Sequence[Sequence[Any]] = [[c.name, c.pruned_rows, len(c.sources), c.reason] for c in found.candidates]

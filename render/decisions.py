@@ -10,7 +10,7 @@ from .terminal import say
 if TYPE_CHECKING:
     from ..engine.store.decisions import Change
 
-MOST_NAMES, MOST_LOSSES = 8, 3
+MOST_NAMES, MOST_LOSSES = 12, 3
 
 
 def show_change(change: Change) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from ..engine.calibrate.results import QueryCalibration, SetCalibration, calibration_from_json
 from ..engine.checks.results import RowRun
+from ..engine.curate.results import TuneReport
 from ..engine.evaluate.results import EvaluationReport
 from ..engine.export.results import ExportReport
 from ..engine.index.results import IndexReport
@@ -24,6 +25,7 @@ from ..engine.topics.results import TopicRun
 from .calibration import show_calibrated
 from .checks import show_asked
 from .costs import plan_rows
+from .curate import brief_tuning, show_tuning
 from .evaluation import show_evaluation
 from .pool import export_rows, exported, index_rows, show_export, show_index
 from .ranker import show_ranker
@@ -111,6 +113,7 @@ KINDS: dict[tuple[str, ...], Kind[Any]] = {
     **{("train", name): kind for name, kind in PARTS.items()},
     ("train", "rows"): Kind(RowRun.from_json, show_asked, _suspects),
     ("train", "all"): Kind(_read_parts, _show_parts, _brief_parts),
+    ("prune",): Kind(TuneReport.from_json, show_tuning, brief_tuning),
     ("calibrate",): Kind(calibration_from_json, show_calibrated, _first_to_last),
     ("index",): Kind(IndexReport.from_json, show_index, _changed),
     ("export",): Kind(ExportReport.from_json, show_export, _written),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import sqrt
 from typing import Any
 
 from .. import contract
@@ -42,6 +43,17 @@ class CandidateResult:
     dropped_after: int | None
     chosen: bool
 
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95 % of its accuracy (Wilson 1927), None if nothing was asked. Candidates share their queries, so two
+        intervals that overlap may still differ: ``versus`` is the paired difference."""
+        if self.accuracy is None:
+            return None
+        n, z = self.queries, 1.96
+        centre = (self.accuracy + z**2 / (2 * n)) / (1 + z**2 / n)
+        half = z / (1 + z**2 / n) * sqrt(self.accuracy * (1 - self.accuracy) / n + z**2 / (4 * n**2))
+        return max(0.0, centre - half), min(1.0, centre + half)
+
 
 @dataclass(frozen=True, slots=True)
 class ServingSettings:
@@ -73,10 +85,10 @@ class TuneReport:
     """The decision by served prompts.
 
     ``pruned``: sources that the chosen candidate prunes as a whole; ``pruned_rows``: ids of the rows that it prunes
-    beside them; both are empty if ``worth_it`` is false. ``proposed``: the name of the best candidate, pruned or not;
-    ``proposed_rows`` are the ids of the rows that it prunes beside its sources. ``gain_error`` is the standard error of
-    the ``gain``. ``confirmed`` is None if no batch was asked; ``stopped`` says why the race ended early, empty if it
-    did not. ``known`` says what other evidence there is on what the candidate prunes.
+    beside them; both are empty if ``worth_it`` is false. ``proposed``: the name of the best candidate, pruned or not.
+    ``gain_error`` is the standard error of the ``gain``. ``confirmed`` is None if no batch was asked; ``stopped`` says
+    why the race ended early, empty if it did not. ``known`` says what other evidence there is on what the candidate
+    prunes.
     """
 
     run: int | None

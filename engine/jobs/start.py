@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 PROGRAM = (sys.executable, "-P", "-m", f"{__package__.partition('.')[0]}.cli")
 """The command line of this installation."""
 
-COMMANDS = ("index", "train", "evaluate", "calibrate", "export")
+COMMANDS = ("index", "train", "evaluate", "calibrate", "prune", "export")
 """Commands that can run as jobs."""
 
 _children: list[subprocess.Popen[bytes]] = []
@@ -73,6 +73,8 @@ def checked(arguments: Sequence[str]) -> Sequence[str]:
     name = next(dropwhile(lambda word: word.startswith("-"), arguments), "")
     if name not in COMMANDS:
         raise UsageError(f"'{name}' cannot run in the background", f"use one of: {', '.join(COMMANDS)}")
+    if name == "prune" and "--tune" not in arguments:
+        raise UsageError("of prune, only --tune can run in the background", "icl-curate prune --tune --propose")
     return arguments
 
 

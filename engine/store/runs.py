@@ -172,9 +172,9 @@ def runs(workspace: Workspace, kind: str | None = None, limit: int = 50) -> list
 
 
 @dataclass(frozen=True, slots=True)
-class LatestRun:
-    """The latest finished run of a kind and what changed in the workspace since it began: ``rows`` added, changed or
-    retired, ``decisions`` made and not undone."""
+class FinishedRun:
+    """A finished run and what changed in the workspace since it began: ``rows`` added, changed or retired,
+    ``decisions`` made and not undone."""
 
     run: Run
     rows: int
@@ -188,21 +188,32 @@ def settings(workspace: Workspace, run: int) -> Mapping[str, Any]:
     return {} if row is None else dict(json.loads(row[0]))
 
 
-def latest(workspace: Workspace) -> list[LatestRun]:
+def latest(workspace: Workspace) -> list[FinishedRun]:
     """The latest finished run of every kind, oldest first."""
+    return _finished(workspace, "SELECT max(run) AS run FROM runs WHERE status = 'done' GROUP BY kind", [])
+
+
+def finished(workspace: Workspace, kind: str) -> list[FinishedRun]:
+    """The finished runs of a kind, latest first."""
+    return _finished(workspace, "SELECT run FROM runs WHERE status = 'done' AND kind = ?", [kind])[::-1]
+
+
+def _finished(workspace: Workspace, wanted: str, values: list[str]) -> list[FinishedRun]:
+    """The runs whose numbers the query ``wanted`` gives, oldest first."""
     with workspace.read() as con:
         rows = con.execute(
-            """
-            WITH last AS (SELECT max(run) AS run FROM runs WHERE status = 'done' GROUP BY kind)
+            f"""
+            WITH wanted AS ({wanted})
             SELECT r.run, r.kind, r.llm, r.settings, r.started_at, r.finished_at, r.status, r.summary,
                    (SELECT count(*) FROM demonstrations d WHERE greatest(d.indexed_at, d.retired_at) > r.started_at),
                    (SELECT count(DISTINCT batch) FROM decisions c WHERE c.decided_at > r.started_at
                        AND c.action <> 'undo' AND c.batch NOT IN (FROM undone))
-              FROM runs r SEMI JOIN last USING (run) ORDER BY r.run
-            """
+              FROM runs r SEMI JOIN wanted USING (run) ORDER BY r.run
+            """,
+            values,
         ).fetchall()
     return [
-        LatestRun(Run(n, kind, llm, json.loads(s), a, b, status, json.loads(o)), changed, decided)
+        FinishedRun(Run(n, kind, llm, json.loads(s), a, b, status, json.loads(o)), changed, decided)
         for n, kind, llm, s, a, b, status, o, changed, decided in rows
     ]
 

@@ -42,6 +42,15 @@ def test_a_dry_run_asks_nothing_and_a_run_decides_and_is_undone(run: Run, suppor
     assert (known["pruned"], known["confirmed"]) == (told["pruned"], told["confirmed"])
     assert run("status", *where, "--json").json["active"] == 1200
 
+    measured = run(*SMALL, "--noise", 0, "--propose", *where)
+    assert measured.code == 0 and "to prune it: icl-curate prune --proposed" in measured.out
+    assert run("status", *where, "--json").json["active"] == 1200
+    decided = run("prune", "--proposed", *where, "--json").json
+    assert decided["active_after"] == active and set(decided["targets"]) == set(entry["targets"])
+    again = run("prune", "--proposed", *where)
+    assert again.code == 2 and "is pruned already" in again.err
+    assert run("prune", "--undo", *where).code == 0
+
 
 def test_a_budget_stops_the_race_without_an_error_and_the_next_one_goes_on(run: Run, support: Path) -> None:
     where = ("-w", support)
@@ -65,6 +74,14 @@ def test_what_cannot_be_tuned_is_said_in_one_line(run: Run, support: Path, tmp_p
         done = run("prune", "--tune", *words, "-w", support)
         assert (done.code, done.out) == (2, "")
         assert said in done.err and "Traceback" not in done.err
+    for words, said in (
+        (("--source", "crm_export", "--propose"), "are for --tune"),
+        (("--suspects", "--background"), "are for --tune"),
+        (("--tune", "--by", "vote", "--propose"), "calls no LLM"),
+        (("--proposed",), "no pruning was measured"),
+    ):
+        done = run("prune", *words, "-w", support)
+        assert (done.code, done.out) == (2, "") and said in done.err
     bare = tmp_path / "bare"
     assert run("index", SAMPLE / "facts/pool/*.jsonl", "-w", bare, "--no-encode").code == 0
     done = run("prune", "--tune", "-m", "bm25", "-w", bare, "--json")

@@ -44,13 +44,13 @@ def test_what_runs_or_waits_can_be_stopped() -> None:
     model.point(0)
     assert model.alive
     assert model.stoppable is model.current
-    assert not model.is_evaluation
+    assert not model.result_tab
     model.point(1)
     assert model.stoppable is None
-    assert model.is_evaluation
+    assert model.result_tab == "evaluate"
     model.take([seen(1, "failed", "evaluate")])
     assert not model.alive
-    assert not model.is_evaluation
+    assert not model.result_tab
 
 
 def test_what_is_not_known_of_what_was_spent_counts_as_nothing() -> None:

@@ -150,7 +150,7 @@ def test_tuning_marks_what_validation_chooses(taught: Path) -> None:
     async def script(app: ReviewApp, pilot: Any) -> None:
         tab = await go(app, pilot, "sources")
         await until(pilot, lambda: tab.model.measured is not None)
-        await pilot.press("e", "l", "t")
+        await pilot.press("e", "l", "T")
         tuned = tab.model.measured.tuned
         assert tuned.worth_it and "noisy" in tuned.pruned
         assert tab.model.estimator == tuned.estimator and tab.model.below() == set(tuned.pruned)
@@ -180,7 +180,7 @@ def test_before_training_sources_say_what_to_run(untaught: Path) -> None:
     async def script(app: ReviewApp, pilot: Any) -> None:
         await go(app, pilot, "sources")
         assert "icl-curate train sources" in text_of(app)
-        await pilot.press("t", "e", "l", "p")
+        await pilot.press("T", "e", "l", "p", "a")
         await settled(pilot)
         assert "reliability" not in text_of(app)
 

@@ -12,9 +12,6 @@ from textual.widget import Widget
 
 from ...engine.pool.display import display_line
 
-MOST_NAME = 18
-"""Maximum width of names in cells."""
-
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -29,12 +26,14 @@ class Span:
 @dataclass(frozen=True, slots=True)
 class ForestScale:
     """How spans are drawn: ``ends`` the signs at low and high with their styles; ``level`` a vertical reference line;
-    ``bounds`` the range of the axis, by default that of the spans; ``about`` is the axis label."""
+    ``bounds`` the range of the axis, by default that of the spans; ``about`` is the axis label; ``names`` the maximum
+    width of names in cells."""
 
     about: str
     ends: tuple[tuple[str, str], tuple[str, str]]
     level: float | None = None
     bounds: tuple[float, float] | None = None
+    names: int = 18
 
 
 class Forest(Widget):
@@ -62,7 +61,7 @@ class Forest(Widget):
         if not self.spans or self.look is None:
             return Text()
         names = min(
-            MOST_NAME, max(len(display_line(name)) for name in [self.look.about, *(s.name for s in self.spans)])
+            self.look.names, max(len(display_line(name)) for name in [self.look.about, *(s.name for s in self.spans)])
         )
         width, height = self.size.width - names - 3, self.size.height - 1
         if width < 16 or height < 1:

@@ -11,6 +11,9 @@ from ....engine.store.workspace import Workspace
 from ....render.jobs import outcome
 from ...model import Empty, TabModel
 
+RESULT_TABS = {"evaluate": "evaluate", "prune": "sources"}
+"""Tabs that show the results of commands."""
+
 
 @dataclass(frozen=True, slots=True)
 class JobView:
@@ -90,10 +93,12 @@ class JobsModel(TabModel):
         return self.current if self.current and self.current.job.live else None
 
     @property
-    def is_evaluation(self) -> bool:
-        """Whether the job shown is a finished evaluation."""
+    def result_tab(self) -> str:
+        """The tab that shows the result of the job shown, if it is finished and there is one."""
         seen = self.current
-        return bool(seen and seen.job.state == "done" and "evaluate" in seen.job.arguments)
+        if seen is None or seen.job.state != "done":
+            return ""
+        return next((tab for command, tab in RESULT_TABS.items() if command in seen.job.arguments), "")
 
     def point(self, at: int) -> bool:
         """Show the job in line ``at``; False if there is none."""

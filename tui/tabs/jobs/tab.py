@@ -30,8 +30,8 @@ LOOK = 0.5
 """Seconds between two reads of the jobs' folders."""
 
 COMMANDS = (
-    "train sources", "train ranker", "train topics", "train rows", "train datamodel", "train all", "evaluate",
-    "calibrate --validation",
+    "train sources", "train ranker", "train topics", "train rows", "train datamodel", "train all",
+    "prune --tune --propose", "evaluate", "calibrate --validation",
 )  # fmt: skip
 """Commands suggested for a new job."""
 
@@ -132,8 +132,8 @@ class JobsTab(Tab):
 
     @on(LineTable.Chosen)
     def _chosen(self) -> None:
-        if self.model.is_evaluation:
-            self.review.visit("evaluate")
+        if tab := self.model.result_tab:
+            self.review.visit(tab)
         else:
             self.action_log()
 

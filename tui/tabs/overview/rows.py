@@ -13,7 +13,7 @@ from ....engine.llm.spec import is_stand_in, recorded
 from ....engine.pool.display import display_line
 from ....engine.settings import Settings
 from ....engine.store.overview import LLMTotals, Overview
-from ....engine.store.runs import LatestRun
+from ....engine.store.runs import FinishedRun
 from ....engine.store.trials import SourceSummary
 from ...widgets.lines import stroke
 
@@ -59,7 +59,7 @@ def pool_facts(state: Overview) -> list[Fact]:
     return facts
 
 
-def learnt_facts(learnt: Sequence[LatestRun]) -> list[Fact]:
+def learnt_facts(learnt: Sequence[FinishedRun]) -> list[Fact]:
     """What was trained, when, and what has changed since."""
     seen = {last.run.kind: last for last in learnt}
     facts: list[Fact] = []
@@ -72,7 +72,7 @@ def learnt_facts(learnt: Sequence[LatestRun]) -> list[Fact]:
     return facts + [(kind, _age(last)) for kind, last in seen.items()]
 
 
-def _age(last: LatestRun) -> Text:
+def _age(last: FinishedRun) -> Text:
     text = Text(
         f"{ago(last.run.finished_at or last.run.started_at)}, run {last.run.run}, {display_line(last.run.llm, 30)}"
     )

@@ -16,7 +16,7 @@ from textual.widgets import Static
 
 from ....engine.settings import Settings
 from ....engine.store.overview import Overview, overview
-from ....engine.store.runs import LatestRun, latest
+from ....engine.store.runs import FinishedRun, latest
 from ....engine.store.trials import SourceSummary, source_summaries
 from ....engine.store.workspace import Workspace
 from ...actions import Action, bindings
@@ -42,7 +42,7 @@ class OverviewData:
     """Everything on the tab."""
 
     state: Overview
-    learnt: Sequence[LatestRun]
+    learnt: Sequence[FinishedRun]
     sources: Sequence[SourceSummary]
     settings: Settings
 

@@ -1,4 +1,5 @@
-"""State of the Sources tab: the sources in order, an estimator's curve, the threshold on it. No Textual."""
+"""State of the Sources tab: the sources in order, the vote's curve with a threshold on it, and what the served prompts
+have measured. No Textual."""
 
 from __future__ import annotations
 
@@ -6,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ....engine.curate.results import CandidateResult
+from ....engine.curate.stored import MEASURE, StoredTuning, stored_tuning
 from ....engine.errors import UsageError
 from ....engine.progress import CancelToken
 from ....engine.settings import Settings
@@ -38,12 +41,24 @@ class Measured:
     tuned: VoteTuneReport | None
 
 
-def read(workspace: Workspace) -> Sequence[SourceSummary] | Empty:
+@dataclass(frozen=True, slots=True)
+class SourcesData:
+    """The sources, and the latest race with served prompts, None before the first."""
+
+    sources: Sequence[SourceSummary]
+    served: StoredTuning | None
+
+
+def read(workspace: Workspace) -> SourcesData | Empty:
     """The sources of the current workspace."""
     found = source_summaries(workspace)
     if not found:
         return Empty("The pool is empty", "Sources appear here after indexing.", "icl-curate index POOL.jsonl")
-    return found
+    return SourcesData(found, stored_tuning(workspace))
+
+
+TUNE = MEASURE.removeprefix("icl-curate ")
+"""The command that starts the race with served prompts."""
 
 
 def measure(workspace: Workspace, settings: Settings, cancel: CancelToken) -> Measured:
@@ -65,6 +80,10 @@ class SourcesModel(TabModel):
         self.sources: list[SourceSummary] = []
         """In the order of the table."""
         self.measured: Measured | None = None
+        self.served: StoredTuning | None = None
+        """The latest race with served prompts."""
+        self.view = ""
+        """``vote`` or ``served``, where there is only room for one; empty: not chosen."""
         self.sort, self.descending = "weight", True
         self.estimator = ""
         self.at = 0
@@ -114,7 +133,27 @@ class SourcesModel(TabModel):
         self.sort = names[(names.index(self.sort) + by) % len(names)]
         self.descending = self.sort != "source"
 
-    # The curve.
+    # Served prompts.
+
+    @property
+    def panel(self) -> str:
+        """What is shown where there is only room for one: the served prompts, unless only the vote has something to
+        show or the other one was chosen."""
+        return self.view or ("vote" if self.served is None and self.learnt else "served")
+
+    def switch_view(self) -> None:
+        """Show the vote instead of the served prompts, or the other way round."""
+        self.view = "vote" if self.panel == "served" else "served"
+
+    @property
+    def raced(self) -> list[CandidateResult]:
+        """The candidates that were asked: keeping everything first, then the best, then the others by accuracy."""
+        if self.served is None:
+            return []
+        everything, *others = [one for one in self.served.report.candidates if one.accuracy is not None]
+        return [everything, *sorted(others, key=lambda one: (not one.chosen, -(one.accuracy or 0.0)))]
+
+    # The curve of the vote.
 
     def take_measured(self, measured: Measured) -> None:
         """Set the curves; the threshold is kept while they are of the same training."""

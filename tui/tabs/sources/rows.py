@@ -1,4 +1,4 @@
-"""Texts of the Sources tab: a source as a line, and the effect of the threshold."""
+"""Texts of the Sources tab: a source as a line, the effect of the threshold, and what the served prompts found."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
+from ....engine.llm.spec import is_stand_in
 from ....engine.pool.display import display_line
 from ....engine.store.trials import SourceSummary
 from ...widgets.lines import Bar, Column, Line
@@ -57,14 +58,21 @@ def source_line(s: SourceSummary, columns: Sequence[Column], below: bool) -> Lin
 
 
 def verdict(model: SourcesModel) -> Text:
-    """What the threshold would drop and gain, and the result of tuning."""
+    """By the vote: what the threshold would drop and gain, and the result of tuning."""
+    title = Text.assemble(("Vote of single answers", "primary"))
     if not model.learnt:
-        return Text.assemble(("Source weights not learned yet: ", "muted"), ("icl-curate train sources", "accent"))
+        return title.append_text(
+            Text.assemble(("\nsource weights not learned yet: ", "muted"), ("icl-curate train sources", "accent"))
+        )
+    title.append(" (each demonstration alone, not what is served)", "muted")
+    if not model.points:
+        return title
     points, below = model.points, model.below()
     point, start = points[model.at], points[0]
     size = sum(s.demonstrations for s in model.sources if s.source in below)
     gain = point.accuracy - start.accuracy
     text = Text.assemble(
+        title, "\n",
         (model.estimator, "title"), (" below ", "muted"), (f"{point.threshold:.3f}", "accent"),
         (" drops ", "muted"), f"{point.dropped:,}/{len(model.sources):,}", (f" ({size:,} rows), accuracy ", "muted"),
         f"{start.accuracy:.3f} → ",
@@ -82,3 +90,55 @@ def _advice(model: SourcesModel) -> Text:
         return Text(f"{figures}: not significant, tuning would prune nothing", "muted")
     names = display_line(", ".join(tuned.pruned), 200)
     return Text.assemble(("◆ ", "good"), (f"tuned: {tuned.estimator}, {figures}, drops {names}", "muted"))
+
+
+def served_verdict(model: SourcesModel) -> Text:
+    """By the served prompts: how they were measured, the best candidate, the expected gain, and what can be done."""
+    title = Text.assemble(("Served prompts", "primary"))
+    found = model.served
+    if found is None or found.report.confirmed is None:
+        return title.append_text(
+            Text.assemble(("\nnot measured yet: ", "muted"), ("t", "accent"),
+                          (" shows what it costs and starts the race of candidate prunings", "muted"))
+        )  # fmt: skip
+    report, confirmed, best = found.report, found.report.confirmed, found.report.chosen
+    served = report.served
+    title.append(f" (k-shot, {served.method}, k = {served.k}, {display_line(report.llm, 60)}; ", "muted")
+    title.append(f"{confirmed.queries:,} of {confirmed.available:,} queries, run {report.run})", "muted")
+    if best is None or not best.pruned_rows:
+        return title.append(f"\nbest: keep everything, {confirmed.before:.3f}; nothing to prune").append_text(
+            _age(model)
+        )
+    low, high = best.interval or (0.0, 0.0)
+    style = "good" if report.worth_it else "muted"
+    title.append_text(
+        Text.assemble(
+            ("\nbest ", "muted"), (display_line(best.name, 60), "title"), f" {best.accuracy:.3f}",
+            (f" (95 % {low:.3f}–{high:.3f}), prunes {best.pruned_rows:,} rows", "muted"),
+            ("\nexpected gain ", "muted"), (f"{confirmed.gain:+.3f}", style),
+            (f" (95 % {confirmed.low:+.3f} to {confirmed.high:+.3f})", "muted"),
+        )
+    )  # fmt: skip
+    if not report.worth_it:
+        title.append(": not beyond noise, nothing to prune", "muted")
+    elif found.is_open:
+        title.append_text(Text.assemble((": ", "muted"), ("a", "accent"), (" prunes it", "muted")))
+    else:
+        title.append(": pruned", "good")
+    return title.append_text(_age(model))
+
+
+def _age(model: SourcesModel) -> Text:
+    """What makes the figures worth less: the stand-in, an early end, a pool that has changed since."""
+    found = model.served
+    assert found is not None
+    report, warnings = found.report, []
+    if is_stand_in(report.llm):
+        warnings.append("offline is not an LLM: these figures say nothing about your LLM")
+    if report.stopped:
+        warnings.append(display_line(report.stopped, 200))
+    decisions = found.decisions - (report.worth_it and not found.is_open)  # without the one on the report
+    changed = ((found.rows_changed, "row"), (decisions, "decision"))
+    if changes := [f"{count:,} {what}{'s' if count > 1 else ''}" for count, what in changed if count > 0]:
+        warnings.append(f"since then changed: {', '.join(changes)}")
+    return Text("".join(f"\n{one}" for one in warnings), "warn")

@@ -1,14 +1,13 @@
-"""Sources: their scores, the effect of pruning, and pruning them."""
+"""Sources: their scores, the effect of pruning by the vote and on served prompts, and pruning them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Vertical
+from textual.containers import Container, Vertical
 from textual.widgets import Static
 
 from ....engine.progress import CancelToken
@@ -16,12 +15,14 @@ from ....engine.store.decisions import Action as Verb
 from ....engine.store.trials import SourceSummary
 from ....engine.store.workspace import Workspace
 from ...actions import Action, bindings
+from ...dialogs.start import propose
 from ...model import Empty
 from ...tab import Tab
 from ...widgets.curve import Curve, CurveData
+from ...widgets.forest import Forest, ForestScale, Span
 from ...widgets.table import LineTable
-from .model import Measured, SourcesModel, measure, read
-from .rows import columns_for, source_line, verdict
+from .model import TUNE, Measured, SourcesData, SourcesModel, measure, read
+from .rows import columns_for, served_verdict, source_line, verdict
 
 
 class SourcesTab(Tab):
@@ -33,7 +34,31 @@ class SourcesTab(Tab):
         Action(
             "sources.keep", "r", "Keep", "Restore the source, or mark it as kept", "icl-curate restore --source NAME"
         ),
-        Action("sources.tune", "t", "Tune", "Choose the threshold by the vote", "icl-curate prune --tune --by vote"),
+        Action(
+            "sources.tune",
+            "t",
+            "Tune",
+            "Measure prunings with the served prompts (shows the cost first)",
+            "icl-curate prune --tune --propose",
+        ),
+        Action(
+            "sources.accept",
+            "a",
+            "Accept",
+            "Prune what the served prompts confirmed",
+            "icl-curate prune --proposed",
+        ),
+        Action(
+            "sources.vote",
+            "T",
+            "By vote",
+            "Go to the threshold that the vote chooses (no LLM calls)",
+            "icl-curate prune --tune --by vote",
+            footer=False,
+        ),
+        Action(
+            "sources.view", "v", "Vote or served", "Where there is room for one: the vote or the prompts", footer=False
+        ),
         Action("sources.cut", "p", "Prune below", "Prune sources below the threshold", "icl-curate prune --below W"),
         Action("sources.lower", "h,left", "Lower", "Move the threshold down", footer=False, call="threshold(-1)"),
         Action("sources.raise", "l,right", "Threshold", "Move the threshold up", call="threshold(1)"),
@@ -57,9 +82,13 @@ class SourcesTab(Tab):
 
     def compose_body(self) -> ComposeResult:
         yield LineTable([])
-        with Vertical(id="pruning"):
-            yield Static(id="verdict")
-            yield Curve()
+        with Container(id="pruning"):
+            with Vertical(id="vote"):
+                yield Static(id="verdict", markup=False)
+                yield Curve()
+            with Vertical(id="served"):
+                yield Static(id="served-verdict", markup=False)
+                yield Forest()
 
     @property
     def table(self) -> LineTable:
@@ -69,12 +98,13 @@ class SourcesTab(Tab):
     def current(self) -> SourceSummary | None:
         return self.model.source(self.table.cursor)
 
-    def read(self, workspace: Workspace) -> Sequence[SourceSummary] | Empty:
+    def read(self, workspace: Workspace) -> SourcesData | Empty:
         return read(workspace)
 
-    def show(self, found: Sequence[SourceSummary]) -> None:
-        self._show_lines(self.model.arrange(self.table.cursor, found))
-        self.set_class(not self.model.learnt, "-unlearnt")
+    def show(self, found: SourcesData) -> None:
+        self._show_lines(self.model.arrange(self.table.cursor, found.sources))
+        self.model.served = found.served
+        self._show_served()
         if self.model.learnt:
             work = lambda: measure(self.review.opened(), self.review.settings(), self._cancel)  # noqa: E731
             self.in_thread("measure", work, self._measured)
@@ -139,7 +169,39 @@ class SourcesTab(Tab):
     def _chosen(self) -> None:
         self.action_look()
 
-    # The curve.
+    # Served prompts.
+
+    def _show_served(self) -> None:
+        model = self.model
+        self.set_class(not model.learnt, "-unlearnt")
+        self.set_class(not model.raced, "-unraced")
+        self.set_class(model.panel == "vote", "-vote")
+        self.query_one("#served-verdict", Static).update(served_verdict(model))
+        raced = model.raced
+        if raced:
+            spans = [Span(one.name, *(one.interval or (0.0, 0.0)), one.accuracy) for one in raced]
+            ends = (("├", "muted"), ("┤", "muted"))
+            look = ForestScale("accuracy, 95 %", ends, level=raced[0].accuracy, names=24)
+            self.query_one(Forest).draw(spans, look, next((i for i, one in enumerate(raced) if one.chosen), 0))
+
+    def action_tune(self) -> None:
+        if self.nothing:
+            self.notify(f"first: {self.nothing.command}", severity="warning", markup=False)
+        else:
+            propose(self, [TUNE])
+
+    def action_accept(self) -> None:
+        served = self.model.served
+        if served is not None and served.is_open:
+            self.review.prune_together(served.sources, served.rows, served.report.reason)
+        else:
+            self.notify("no confirmed pruning is left to decide: t measures again")
+
+    def action_view(self) -> None:
+        self.model.switch_view()
+        self._show_served()
+
+    # The curve of the vote.
 
     def _measured(self, measured: Measured) -> None:
         self.model.take_measured(measured)
@@ -179,11 +241,13 @@ class SourcesTab(Tab):
         if self.model.next_estimator():
             self._draw()
 
-    def action_tune(self) -> None:
+    def action_vote(self) -> None:
         tuned = self.model.tune()
         if tuned is None:
-            self.notify("tuning needs source weights: icl-curate train sources", severity="warning")
+            self.notify("the vote needs source weights: icl-curate train sources", severity="warning")
             return
+        self.model.view = "vote"
+        self._show_served()
         self._draw()
         if not tuned.worth_it:
             self.notify("no pruning gains significantly")

@@ -1,0 +1,72 @@
+"""The latest race that was stored, and the decision on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from ..errors import UsageError
+from ..store import runs
+from ..store.decisions import Change, prune_together
+from ..store.workspace import Workspace
+from .results import KIND, TuneReport
+
+MEASURE = "icl-curate prune --tune --propose"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTuning:
+    """A finished race, with what its pruning still has to prune: ``sources`` and ``rows`` (ids) that are active.
+    ``rows_changed`` and ``decisions``: what changed in the workspace since it began."""
+
+    started_at: datetime
+    report: TuneReport
+    sources: tuple[str, ...]
+    rows: tuple[str, ...]
+    rows_changed: int
+    decisions: int
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its pruning was confirmed by the gain, and is not decided yet."""
+        return bool(self.sources or self.rows)
+
+
+def stored_tuning(workspace: Workspace) -> StoredTuning | None:
+    """The latest finished race in which something was asked; one whose report cannot be read is left out."""
+    for done in runs.finished(workspace, KIND):
+        try:
+            report = TuneReport.from_json(done.run.summary)
+        except ValueError:
+            continue
+        if report.confirmed is not None:
+            sources, rows = _active(workspace, report)
+            return StoredTuning(done.run.started_at, report, sources, rows, done.rows, done.decisions)
+    return None
+
+
+def prune_proposed(workspace: Workspace, reason: str = "", *, dry_run: bool = False) -> Change:
+    """Prune what the latest race confirmed, as one decision. Raises `UsageError` if that is nothing."""
+    found = stored_tuning(workspace)
+    if found is None:
+        raise UsageError("no pruning was measured with served prompts yet", MEASURE)
+    if not found.report.worth_it:
+        raise UsageError(f"run {found.report.run} confirmed no pruning", "icl-curate prune --source NAME")
+    if not found.is_open:
+        raise UsageError(f"what run {found.report.run} confirmed is pruned already", "icl-curate history")
+    return prune_together(workspace, found.sources, found.rows, reason or found.report.reason, dry_run=dry_run)
+
+
+def _active(workspace: Workspace, report: TuneReport) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The sources and rows that the report prunes and that are active."""
+    with workspace.read() as con:
+        found = con.execute(
+            """
+            SELECT list(DISTINCT source ORDER BY source) FILTER (source IN (SELECT unnest(CAST($1 AS VARCHAR[])))),
+                   list(id ORDER BY row) FILTER (id IN (SELECT unnest(CAST($2 AS VARCHAR[]))))
+              FROM active
+            """,
+            [list(report.pruned), list(report.pruned_rows)],
+        ).fetchone()
+    sources, rows = found or (None, None)
+    return tuple(sources or ()), tuple(rows or ())

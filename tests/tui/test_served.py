@@ -1,0 +1,193 @@
+"""Sources: what the served prompts measured, beside the vote; the race as a job, and the user's decision on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factories.jobs_world import leave_nothing_running
+from factories.reviewing import ODD, SOURCES, go, notified, session, settled, text_of, until
+from factories.servers import Server
+from icl_curate.engine.curate.results import (
+    KIND,
+    CandidateResult,
+    Confirmation,
+    Difference,
+    ServingSettings,
+    TuneReport,
+)
+from icl_curate.engine.curate.stored import prune_proposed, stored_tuning
+from icl_curate.engine.errors import UsageError
+from icl_curate.engine.llm.usage import Usage
+from icl_curate.engine.store import runs
+from icl_curate.engine.store.browse import pruned_rows
+from icl_curate.engine.store.decisions import decide, history
+from icl_curate.engine.store.workspace import Workspace
+from icl_curate.tui.app import ReviewApp
+from icl_curate.tui.dialogs.confirm import Confirm
+from icl_curate.tui.dialogs.start import Start
+from icl_curate.tui.widgets.forest import Forest
+from textual.widgets import Input, Static
+
+CANDIDATES = (
+    CandidateResult("keep everything", "the baseline", (), 0, 20, 0.5, None, None, False),
+    CandidateResult("worst 2 sources", "", ("noisy", ODD), 34, 10, 0.4, Difference(-0.1, -0.3, 0.1), 10, False),
+    CandidateResult(
+        "noisy and suspects", "", ("noisy",), 26, 20, 0.7, Difference(0.2, 0.05, 0.35), None, True,
+    ),
+    CandidateResult("rows above 0.9", "", (), 3, 0, None, None, None, False),
+)  # fmt: skip
+REPORT = TuneReport(
+    run=None,
+    llm="openai:stub",
+    usage=Usage(40, 0, 0, 400, 40),
+    served=ServingSettings("bm25", 3, "best-last"),
+    estimator="reliability",
+    threshold=None,
+    proposed="noisy and suspects",
+    pruned=("noisy",),
+    pruned_rows=("clean-1", "odd-2"),
+    kept=("clean", ODD),
+    validation_before=0.5,
+    validation_after=0.7,
+    gain=0.15,
+    gain_error=0.05,
+    worth_it=True,
+    confirmed=Confirmation(0.5, 0.65, 0.15, 0.052, 0.248, 40, 20, 24),
+    candidates=CANDIDATES,
+    stopped="",
+    known=(),
+    instead=(),
+)
+
+
+def verdict(app: ReviewApp) -> str:
+    """What the tab says about the served prompts."""
+    return str(app.query_one("#served-verdict", Static).render())
+
+
+def store(workspace: Workspace, report: TuneReport) -> int:
+    """A finished race."""
+    run = runs.start(workspace, KIND, report.llm, {})
+    runs.finish(workspace, run, "done", replace(report, run=run).as_json())
+    return run
+
+
+@pytest.fixture
+def made(taught: Path) -> Iterator[Workspace]:
+    workspace = Workspace.open(taught)
+    yield workspace
+    leave_nothing_running(workspace)
+
+
+def test_the_interval_of_an_accuracy_is_that_of_wilson() -> None:
+    low, high = CANDIDATES[2].interval or (0.0, 0.0)
+    assert (low, high) == pytest.approx((0.4810, 0.8545), abs=1e-4)  # scipy: binomtest(14, 20).proportion_ci
+    assert CANDIDATES[3].interval is None
+
+
+def test_the_latest_race_with_answers_counts_and_what_it_prunes_is_left_until_it_is_decided(made: Workspace) -> None:
+    assert stored_tuning(made) is None
+    with pytest.raises(UsageError, match="no pruning was measured"):
+        prune_proposed(made)
+    run = store(made, REPORT)
+    store(made, replace(REPORT, confirmed=None, worth_it=False))  # a budget of nothing
+    runs.finish(made, runs.start(made, KIND, "x", {}), "done", {"of": "an older version"})
+    runs.finish(made, runs.start(made, KIND, "x", {}), "interrupted", {})
+    found = stored_tuning(made)
+    assert found is not None and found.report.run == run
+    assert (found.is_open, found.sources, found.rows, found.decisions) == (True, ("noisy",), ("clean-1", "odd-2"), 0)
+    decide(made, "prune", "demonstration", ["odd-2"])
+    found = stored_tuning(made)
+    assert found is not None and (found.rows, found.decisions) == (("clean-1",), 1)
+    assert prune_proposed(made, dry_run=True).active_after == prune_proposed(made).active_after
+    assert history(made)[0].reason.startswith(f"run {run}: noisy and suspects")
+    with pytest.raises(UsageError, match="is pruned already"):
+        prune_proposed(made)
+    run = store(made, replace(REPORT, worth_it=False, pruned=(), pruned_rows=()))
+    with pytest.raises(UsageError, match=f"run {run} confirmed no pruning"):
+        prune_proposed(made)
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)])
+def test_candidates_are_shown_with_intervals_and_the_confirmed_one_is_one_decision(
+    made: Workspace, size: tuple[int, int]
+) -> None:
+    run = store(made, REPORT)
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        tab = await go(app, pilot, "sources")
+        told, shown = verdict(app), text_of(app)
+        assert f"Served prompts (k-shot, bm25, k = 3, openai:stub; 20 of 24 queries, run {run})" in told
+        assert "best noisy and suspects 0.700 (95 % 0.481–0.855), prunes 26 rows" in told
+        assert "expected gain +0.150 (95 % +0.052 to +0.248): a prunes it" in told
+        assert "Served prompts" in shown and "a prunes it" in shown
+        drawn = [span.name for span in tab.query_one(Forest).spans]
+        assert drawn == ["keep everything", "noisy and suspects", "worst 2 sources"]
+        assert all(name in shown for name in drawn)
+        assert ("Vote of single answers" in shown) == (size[0] >= 100)
+        await pilot.press("v")
+        await settled(pilot)
+        assert "Vote of single answers" in text_of(app) and ("Served" in text_of(app)) == (size[0] >= 100)
+        await pilot.press("v", "a")
+        await until(pilot, lambda: isinstance(app.screen, Confirm))
+        assert f"active: {sum(SOURCES.values())} → {sum(SOURCES.values()) - 26}" in text_of(app)
+        await pilot.press("n")
+        await settled(pilot)
+        assert not history(made)
+        await pilot.press("a")
+        await until(pilot, lambda: isinstance(app.screen, Confirm))
+        await pilot.press("y")
+        await until(pilot, lambda: ": pruned" in text_of(app))
+        assert "since then" not in text_of(app)
+        await pilot.press("a")
+        await until(pilot, lambda: "no confirmed pruning is left" in notified(app))
+        (entry,) = history(made)
+        assert set(entry.targets) == {"noisy", "clean-1", "odd-2"}
+        assert entry.reason.startswith(f"run {run}: noisy and suspects")
+        await pilot.press("u")
+        await until(pilot, lambda: "prunes it" in text_of(app))
+
+    session(made.path, script, size)
+    assert not len(pruned_rows(made))
+
+
+def test_an_unconfirmed_race_on_another_pool_says_both(made: Workspace) -> None:
+    store(made, replace(REPORT, llm="offline", worth_it=False, pruned=(), pruned_rows=(), stopped="the budget ended"))
+    decide(made, "prune", "demonstration", ["odd-2"])
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await go(app, pilot, "sources")
+        for said in ("not beyond noise", "not an LLM", "the budget ended", "since then changed: 1 decision"):
+            assert said in verdict(app)
+        assert "since then changed" in text_of(app)
+        await pilot.press("a")
+        await until(pilot, lambda: "no confirmed pruning is left" in notified(app))
+
+    session(made.path, script, (150, 40))
+
+
+def test_the_race_is_a_job_whose_cost_is_shown_first(made: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await go(app, pilot, "sources")
+        assert "not measured yet: t shows what it costs" in verdict(app) and "not measured yet" in text_of(app)
+        await pilot.press("t")
+        dialog: Any = app.screen
+        assert isinstance(dialog, Start) and dialog.query_one(Input).value == "prune --tune --propose"
+        await until(pilot, lambda: dialog.costed)
+        assert "to ask" in text_of(app) and not server.asked("query")
+        await pilot.press("enter")
+        await until(pilot, lambda: "job 1 done: " in notified(app))
+        await pilot.press("enter")  # from the finished job to what it measured
+        await until(pilot, lambda: app.tab is not None and app.tab.NAME == "sources")
+        await until(pilot, lambda: "bm25, k = 2, openai:stub" in verdict(app))
+
+    with Server() as server:
+        settings = {"METHOD": "bm25", "K": "2", "LLM": "openai:stub", "BASE_URL": server.url}
+        for name, value in settings.items():
+            monkeypatch.setenv(f"ICL_CURATE_{name}", value)
+        session(made.path, script)
+    assert stored_tuning(made) is not None and not history(made)
