@@ -38,6 +38,9 @@ def evaluate(
     seeds: Annotated[int, typer.Option(help="Number of seeds for random methods.", min=1)] = 3,
     split: Annotated[str, typer.Option(help="validation or test.")] = "test",
     limit: Annotated[int | None, typer.Option("--limit", "-n", help="Use only the first N queries.")] = None,
+    confusion: Annotated[
+        bool, typer.Option("--confusion", help="Also show which labels are answered for which, for the best method.")
+    ] = False,
     order: OrderOption = None,
     llm: LLMOptions = NO_LLM_OPTIONS,
     paid: PaidOptions = NO_PAID_OPTIONS,
@@ -48,7 +51,7 @@ def evaluate(
 
     settings = settings_of(workspace, k=k, order=order, **asdict(llm))
     plan = EvaluationPlan(
-        tuple(m.strip() for m in methods.split(",") if m.strip()), seeds, query_split_of(split), limit
+        tuple(m.strip() for m in methods.split(",") if m.strip()), seeds, query_split_of(split), limit, confusion
     )
     store = open_workspace(workspace)
     carry_out(lambda llm: Evaluation(llm, plan), store, settings, paid, show_evaluation)

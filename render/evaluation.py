@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from string import ascii_letters
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
@@ -11,7 +12,11 @@ from ..engine.llm.spec import is_stand_in
 from .tables import show_table
 
 if TYPE_CHECKING:
+    from ..engine.evaluate.confusion import Confusion
     from ..engine.evaluate.results import EvaluationReport, MethodFigures
+
+MOST_LABELS = 12
+"""Maximum labels of a confusion matrix."""
 
 
 def show_evaluation(report: EvaluationReport) -> None:
@@ -55,6 +60,28 @@ def show_evaluation(report: EvaluationReport) -> None:
     if is_stand_in(setup.llm):
         notes.append("the offline reader is not an LLM: these figures say nothing about your LLM")
     show_table(list(shown), list(zip(*shown.values(), strict=True)), note="\n".join(notes))
+    if report.confusion and report.best in report.confusion:
+        show_confusion(report.best, report.confusion[report.best])
+
+
+def show_confusion(method: str, found: Confusion) -> None:
+    """True labels as rows, answers as columns; the largest confusions first."""
+    matrix = found.matrix(MOST_LABELS)
+    signs = dict(zip(matrix.labels, ascii_letters, strict=False))
+    rows = [
+        [f"{signs[label]} {label}", *(Text(str(n) if n else "·", justify="right") for n in counts), sum(counts)]
+        for label, counts in zip(matrix.wanted, matrix.counts, strict=True)
+    ]
+    columns = ["wanted", *signs.values(), "other", "none", "of"]
+    without = [] if matrix.hidden else [columns.index("other")]
+    rows = [[cell for i, cell in enumerate(row) if i not in without] for row in rows]
+    columns = [column for i, column in enumerate(columns) if i not in without]
+    note = "columns: what was answered; none: an answer that names no label, or no answer"
+    if never := [f"{sign} {label}" for label, sign in signs.items() if label not in matrix.wanted]:
+        note += f"; wanted by no query: {', '.join(never)}"
+    if matrix.hidden:
+        note += f"; {matrix.hidden:,} more labels are confused less: evaluate --confusion --json"
+    show_table(columns, rows, title=f"{method}: {found.right:,} of {found.answers:,} answers right", note=note)
 
 
 def _last(curve: Sequence[float] | None) -> float | None:

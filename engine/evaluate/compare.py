@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics as plain
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -33,6 +33,7 @@ from ..store import runs
 from ..store.demonstrations import queries as queries_of
 from ..topics.coverage import coverage_curves, learnt, required_topics
 from ..version import VERSION
+from .confusion import confusion
 from .llm_selection import LLM_METHODS
 from .request_stages import FinalAnswers, MethodContext, MethodRun, RequestStages, Stage, run_stages
 from .results import KIND, EvaluationReport, MethodFigures, Setup, Versus
@@ -45,12 +46,13 @@ BASELINES = ("zero", "random", "bm25", "dense", "dpp", "set-bsr")
 @dataclass(frozen=True, slots=True)
 class EvaluationPlan:
     """What to compare. A method that ignores seeds runs once; ``zero`` always runs, to separate easy from hard
-    queries."""
+    queries. ``confusion``: also which labels are answered for which."""
 
     methods: tuple[str, ...]
     seeds: int = 3
     split: Split = "test"
     limit: int | None = None
+    confusion: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,8 @@ class Evaluation:
             )
         capabilities = llm.capabilities
         self.selector = Selector(workspace, "zero", settings=settings, report=llm.report, cancel=llm.cancel)
+        if plan.confusion and self.selector.task.kind != "labels":
+            raise UsageError("--confusion needs a pool whose answers are labels", "omit --confusion")
         self.context = MethodContext(self.selector, llm.backend, settings, capabilities, self.queries, llm.report)
         for name in self.methods:
             if name in LLM_METHODS:
@@ -130,7 +134,9 @@ class Evaluation:
                 runs.add_evaluations(self.workspace, _outcome_table(record.run, each, self.queries))
             report = self._report(record.run, setup, scored_runs)
             record.summary = report.summary()
-        return report
+        if not self.plan.confusion:
+            return report
+        return replace(report, confusion={name: confusion(self.workspace, report.run, name) for name in report.methods})
 
     def begin(self) -> list[MethodRun]:
         """Every method and seed, `zero` first, each with its first stage."""

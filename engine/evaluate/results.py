@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from .. import contract
 from ..contract import OPTIONAL, SPREAD
 from ..llm.usage import Usage
+from .confusion import Confusion
 
 if TYPE_CHECKING:
     from ..store.runs import Run
@@ -74,13 +75,15 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationReport:
-    """Compared methods. A query is easy if the LLM is right without demonstrations."""
+    """Compared methods. A query is easy if the LLM is right without demonstrations. ``confusion`` by method, if it was
+    asked for."""
 
     run: int
     setup: Setup = field(metadata=SPREAD)
     easy_queries: int
     hard_queries: int
     methods: Mapping[str, MethodFigures]
+    confusion: Mapping[str, Confusion] | None = field(default=None, metadata=OPTIONAL)
 
     @property
     def best(self) -> str:
@@ -92,8 +95,8 @@ class EvaluationReport:
         return contract.to_json(self)
 
     def summary(self) -> dict[str, Any]:
-        """What is stored with the run."""
-        return {"schema_version": SUMMARY_VERSION, **self.as_json()}
+        """What is stored with the run; its confusion follows from the outcomes."""
+        return {"schema_version": SUMMARY_VERSION, **replace(self, confusion=None).as_json()}
 
     @classmethod
     def from_json(cls, data: object) -> EvaluationReport:

@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from factories.reviewing import HOSTILE as TEXTS
-from factories.reviewing import is_safe, session, text_of, until
+from factories.reviewing import is_safe, lines_of, notified, session, text_of, until
+from icl_curate.engine.evaluate.confusion import Confusion, confusion
 from icl_curate.engine.evaluate.results import EvaluationReport, MethodFigures, Setup, Versus
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.usage import Usage
@@ -23,6 +24,7 @@ from icl_curate.tui.dialogs.start import Start
 from icl_curate.tui.tabs.evaluate.model import command_for
 from icl_curate.tui.tabs.evaluate.tab import EvaluateTab
 from icl_curate.tui.widgets.forest import Forest, ForestScale, Span
+from icl_curate.tui.widgets.matrix import Matrix
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
@@ -204,6 +206,77 @@ def test_small_terminals_keep_the_figures_and_the_queries(tmp_path: Path, size: 
         await until(pilot, lambda: f"{tab.model.rows[0][1].accuracy:.3f}" in text_of(app))
 
     session(workspace.path, script, size)
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)])
+def test_the_confusion_of_a_method_and_the_queries_of_a_cell(tmp_path: Path, size: tuple[int, int]) -> None:
+    workspace = index(tmp_path)
+    record(workspace, 2)
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await pilot.press("7")
+        tab = app.query_one(EvaluateTab)
+        await until(pilot, lambda: tab.model.shown)
+        await pilot.press("c")
+        matrix = app.query_one(Matrix)
+        await until(pilot, lambda: app.focused is matrix and "answered as" in text_of(app))
+        found = confusion(workspace, 1, tab.model.pair[0])
+        assert matrix.found == found
+        largest = found.cells[0]
+        assert matrix.current == (largest.wanted, largest.answer) == (largest.wanted, None)
+        shown = text_of(app)
+        assert f"{largest.wanted} answered as no label: {largest.count} of " in shown and is_safe(shown)
+        for label in ("o0", "o1", "o2"):
+            right = found.cell(label, label)
+            counts = ["·"] * 3 + [str(sum(c.count for c in found.cells if c.wanted == label and c.answer is None))]
+            at = found.labels.index(label)
+            counts[at] = str(right.count if right else "·")
+            assert any(
+                line.split()[:7] == ["abc"[at], label, *counts, str(total(found, label))] for line in lines_of(app)
+            )
+        await pilot.press("enter")
+        await until(pilot, lambda: app.focused is tab.queries)
+        assert {one.id for one in tab.model.shown} == set(largest.queries)
+        assert "answered as no label" in text_of(app)
+        await pilot.press("escape")
+        await until(pilot, lambda: app.focused is matrix)
+        assert len(tab.model.shown) == QUERIES and matrix.current == (largest.wanted, None)
+        row, column = matrix.at
+        await pilot.press("h", "j", "k")
+        assert matrix.at == (min(row, 1), column - 1)
+        await pilot.press("k", "k", "h", "h", "h", "h", "l")  # a label that is never answered for this one
+        assert matrix.at == (0, 1)
+        await pilot.press("enter")
+        await until(pilot, lambda: "no answers in this cell" in notified(app))
+        await pilot.press("escape")
+        await until(pilot, lambda: app.focused is tab.table and not tab.has_class("-confusing"))
+        await pilot.press("c")
+        await until(pilot, lambda: app.focused is matrix)
+        await pilot.press("o")
+        await until(pilot, lambda: app.focused is tab.queries and len(tab.model.shown) == QUERIES)
+
+    session(workspace.path, script, size)
+
+
+def total(found: Confusion, label: str) -> int:
+    return sum(cell.count for cell in found.cells if cell.wanted == label)
+
+
+def test_open_answers_have_no_confusion(tmp_path: Path) -> None:
+    workspace = index(tmp_path)
+    record(workspace, 2)
+    with workspace.write() as con:
+        con.execute('UPDATE runs SET summary = replace(summary, \'"task": "labels"\', \'"task": "open"\')')
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await pilot.press("7")
+        tab = app.query_one(EvaluateTab)
+        await until(pilot, lambda: tab.model.shown)
+        await pilot.press("c")
+        await until(pilot, lambda: "are not labels" in notified(app))
+        assert app.focused is tab.table
+
+    session(workspace.path, script)
 
 
 def test_without_evaluations_n_proposes_the_first(tmp_path: Path) -> None:

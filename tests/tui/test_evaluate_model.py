@@ -11,7 +11,7 @@ from icl_curate.engine.llm.usage import Usage
 from icl_curate.engine.store.runs import QueryOutcome
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.model import Empty
-from icl_curate.tui.tabs.evaluate.model import EvaluateData, EvaluateModel, read
+from icl_curate.tui.tabs.evaluate.model import EvaluateData, EvaluateModel, MethodQueries, read
 from icl_curate.tui.tabs.evaluate.rows import against
 
 SETUP = Setup("test", 40, 2, "openai:stub", "labels", "accuracy", "generate", 3, {}, "0")
@@ -102,7 +102,7 @@ def test_queries_are_those_of_the_method_against_its_baseline_and_read_once() ->
     assert (request.run, request.method, request.other) == (9, "ranker", "bm25")
     assert not model.knows(request)
     every = [outcome("lost", 0.0, 1.0), outcome("won", 1.0, 0.0), outcome("both", 1.0, 1.0), outcome("none", 0.0, 0.0)]
-    model.take(request, every)
+    model.take(request, MethodQueries(every))
     again = model.look(0)
     assert again is not None and model.knows(again)
     assert model.pair == ("ranker", "bm25")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ....engine.evaluate.confusion import Confusion, ConfusionCell, confusion
 from ....engine.evaluate.results import KIND, MethodFigures, StoredEvaluation, stored_evaluations
 from ....engine.store import runs
 from ....engine.store.overview import overview
@@ -75,16 +76,28 @@ def read(workspace: Workspace) -> EvaluateData | Empty:
 
 
 @dataclass(frozen=True, slots=True)
+class MethodQueries:
+    """The queries of one method, and which labels it answered for which, if the answers are labels."""
+
+    outcomes: Sequence[QueryOutcome]
+    confusion: Confusion | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class QueriesRequest:
-    """Read the queries of a run under a ``method`` and under another."""
+    """Read the queries of a run under a ``method`` and under another; ``labels``: the answers are labels."""
 
     run: int
     method: str
     other: str | None
+    labels: bool
 
-    def read(self, workspace: Workspace) -> Sequence[QueryOutcome]:
+    def read(self, workspace: Workspace) -> MethodQueries:
         """The queries one by one. For threads."""
-        return runs.outcomes(workspace, self.run, self.method, self.other)
+        return MethodQueries(
+            runs.outcomes(workspace, self.run, self.method, self.other),
+            confusion(workspace, self.run, self.method) if self.labels else None,
+        )
 
 
 class EvaluateModel(TabModel):
@@ -100,6 +113,10 @@ class EvaluateModel(TabModel):
         self.filter = "all"
         self.asked: Sequence[QueryOutcome] = ()
         """The queries of the current method."""
+        self.confusion: Confusion | None = None
+        """Of the current method, None if the answers are not labels."""
+        self.cell: ConfusionCell | None = None
+        """Only the queries of this cell are shown."""
         self._asked_of: QueriesRequest | None = None
 
     def remember(self) -> dict[str, Any]:
@@ -175,8 +192,12 @@ class EvaluateModel(TabModel):
 
     @property
     def shown(self) -> Sequence[QueryOutcome]:
-        """The queries that pass the filter."""
-        return [outcome for outcome in self.asked if FILTERS[self.filter](outcome)]
+        """The queries that pass the filter, those of the chosen cell."""
+        among = None if self.cell is None else set(self.cell.queries)
+        return [
+            outcome for outcome in self.asked
+            if FILTERS[self.filter](outcome) and (among is None or outcome.id in among)
+        ]  # fmt: skip
 
     def look(self, cursor: int) -> QueriesRequest | None:
         """Load the queries of the method at ``cursor``, against the best other baseline."""
@@ -184,15 +205,23 @@ class EvaluateModel(TabModel):
         if run is None or cursor >= len(self.rows):
             return None
         name, row = self.rows[cursor]
-        return QueriesRequest(run.report.run, name, row.versus.method if row.versus else None)
+        other = row.versus.method if row.versus else None
+        return QueriesRequest(run.report.run, name, other, run.report.setup.task == "labels")
 
     def knows(self, request: QueriesRequest) -> bool:
         """Whether these were loaded before. The results of a finished run do not change."""
         return request == self._asked_of
 
-    def take(self, request: QueriesRequest, found: Sequence[QueryOutcome]) -> None:
+    def take(self, request: QueriesRequest, found: MethodQueries) -> None:
         """Set the loaded queries."""
-        self._asked_of, self.asked = request, found
+        self._asked_of, self.asked, self.confusion, self.cell = request, found.outcomes, found.confusion, None
+
+    def choose_cell(self, pair: tuple[str, str | None] | None) -> bool:
+        """Show only the queries of this cell of the confusion, all of them; False if it has none."""
+        cell = self.confusion.cell(*pair) if self.confusion and pair else None
+        if cell is not None:
+            self.cell, self.filter = cell, "all"
+        return cell is not None
 
     def next_filter(self) -> None:
         """All, lost, won, wrong."""

@@ -147,4 +147,27 @@ def against(model: EvaluateModel) -> Text:
             Text.assemble((" against ", "muted"), display_line(other), ": ", (f"{won:,} won", "good"), ", ",
                           (f"{lost:,} lost", "bad"))
         )  # fmt: skip
+    if model.cell is not None:
+        text.append("   ").append_text(_pair(model.cell.wanted, model.cell.answer))
     return text.append(f"   shown: {model.filter}, {len(model.shown):,} of {len(model.asked):,}", "muted")
+
+
+def cell_line(model: EvaluateModel, pair: tuple[str, str | None] | None) -> Text:
+    """The current cell of the confusion in words."""
+    found = model.confusion
+    if found is None:
+        return Text()
+    text = Text("labels that are not shown", "muted")
+    if pair is not None:
+        cell = found.cell(*pair)
+        every = sum(one.count for one in found.cells if one.wanted == pair[0])
+        text = _pair(*pair).append(f": {cell.count if cell else 0:,} of {every:,}")
+        if cell is not None and len(cell.queries) < cell.count:
+            text.append(f" (of {len(cell.queries):,} queries)", "muted")
+    return text.append(f"   {display_line(model.pair[0])}: {found.right:,} of {found.answers:,} answers right", "muted")
+
+
+def _pair(wanted: str, answer: str | None) -> Text:
+    style = "good" if answer == wanted else "bad"
+    said = "no label" if answer is None else display_line(answer, 40)
+    return Text.assemble(display_line(wanted, 40), (" answered as ", "muted"), (said, style))

@@ -8,12 +8,11 @@ from typing import ClassVar
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Horizontal
+from textual.containers import Horizontal, Vertical
 from textual.widgets import Static
 
 from ....engine.pool.records import Demonstration
 from ....engine.store.demonstrations import fetch
-from ....engine.store.runs import QueryOutcome
 from ....engine.store.workspace import Workspace
 from ...actions import Action, bindings
 from ...dialogs.outcome import OutcomeDialog
@@ -22,10 +21,11 @@ from ...model import Empty
 from ...tab import Tab
 from ...widgets.forest import Forest, ForestScale, Span
 from ...widgets.lines import Line
+from ...widgets.matrix import Matrix
 from ...widgets.table import LineTable
 from ...workers import later
-from .model import EvaluateData, EvaluateModel, QueriesRequest, read
-from .rows import RUN_COLUMNS, against, measured, method_columns, query_columns, query_line, run_line
+from .model import EvaluateData, EvaluateModel, MethodQueries, QueriesRequest, read
+from .rows import RUN_COLUMNS, against, cell_line, measured, method_columns, query_columns, query_line, run_line
 
 
 class EvaluateTab(Tab):
@@ -37,6 +37,13 @@ class EvaluateTab(Tab):
         Action("evaluate.older", "h,left", "Older", "Previous run", "icl-curate evaluate", call="run(1)"),
         Action("evaluate.newer", "l,right", "Newer", "Next run", call="run(-1)"),
         Action("evaluate.open", "o", "Queries", "Show or hide single queries", call="queries"),
+        Action(
+            "evaluate.confusion",
+            "c",
+            "Confusion",
+            "Show which labels are answered for which",
+            "icl-curate evaluate --confusion",
+        ),
         Action("evaluate.filter", "f", "Won or lost", "Filter queries: all, lost, won, wrong", call="filter"),
         Action("evaluate.back", "escape", "", "Back to the methods", footer=False),
         Action("evaluate.sort", "s", "Sort", "Sort by the next column", footer=False),
@@ -54,6 +61,9 @@ class EvaluateTab(Tab):
         with Horizontal(id="plots"):
             yield Forest(id="intervals")
             yield Forest(id="easy-hard")
+        with Vertical(id="confusion"):
+            yield Static(id="cell", markup=False)
+            yield Matrix()
         yield LineTable(RUN_COLUMNS, id="runs")
         yield Static(id="versus")
         yield LineTable((), id="queries")
@@ -181,9 +191,13 @@ class EvaluateTab(Tab):
             lambda found: self._take_queries(request, found),
         )
 
-    def _take_queries(self, request: QueriesRequest, found: Sequence[QueryOutcome]) -> None:
+    def _take_queries(self, request: QueriesRequest, found: MethodQueries) -> None:
         self.model.take(request, found)
         self._show_queries()
+        if found.confusion is not None:
+            self.query_one(Matrix).draw(found.confusion)
+        elif self.has_class("-confusing"):
+            self.action_back()
 
     def _show_queries(self) -> None:
         self.query_one("#versus", Static).update(against(self.model))
@@ -192,12 +206,60 @@ class EvaluateTab(Tab):
 
     def action_queries(self) -> None:
         reading = not self.queries.has_focus
+        self._leave_cell()
+        self.remove_class("-confusing")
         self.set_class(reading, "-reading")
         self.call_after_refresh((self.queries if reading else self.table).focus)
 
     def action_back(self) -> None:
+        """From the queries of a cell to the matrix, else to the methods."""
         self.remove_class("-reading")
+        if self._leave_cell():
+            self._show_matrix()
+            return
+        self.remove_class("-confusing")
         self.call_after_refresh(self.table.focus)
+
+    # Which labels are answered for which.
+
+    def action_confusion(self) -> None:
+        self._leave_cell()
+        self.remove_class("-reading")
+        if self.has_class("-confusing"):
+            self.action_back()
+        elif self.model.confusion is None:
+            self.notify("the answers of this evaluation are not labels")
+        else:
+            self._show_matrix()
+
+    def _show_matrix(self) -> None:
+        self.add_class("-confusing")
+        self.call_after_refresh(self.query_one(Matrix).focus)
+
+    def _leave_cell(self) -> bool:
+        """Show the queries of all cells again; returns whether it was one."""
+        if self.model.cell is None:
+            return False
+        self.model.cell = None
+        self._show_queries()
+        return True
+
+    @on(Matrix.Moved)
+    def _cell_moved(self) -> None:
+        self.query_one("#cell", Static).update(cell_line(self.model, self.query_one(Matrix).current))
+
+    @on(Matrix.Chosen)
+    def _cell_chosen(self) -> None:
+        here = self.query_one(Matrix).current
+        if here is None:
+            self.notify("these labels are not shown: a larger window has room for more", timeout=4)
+        elif self.model.choose_cell(here):
+            self._show_queries()
+            self.remove_class("-confusing")
+            self.add_class("-reading")
+            self.call_after_refresh(self.queries.focus)
+        else:
+            self.notify("no answers in this cell", timeout=2)
 
     def action_filter(self) -> None:
         self.model.next_filter()
