@@ -87,10 +87,16 @@ def test_a_workspace_that_was_moved_or_copied_has_no_jobs_of_ones_own(workspace:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["review", "--serve", "80"], ["llm", "trust", "http://x"], ["-q", "prune", "--tune"], ["jobs", "resume"], ["-q"]],
+    [
+        ["review", "--serve", "80"],
+        ["llm", "trust", "http://x"],
+        ["-q", "prune", "--below", "1"],
+        ["jobs", "resume"],
+        ["-q"],
+    ],
 )
 def test_only_long_work_is_ever_a_job(workspace: Workspace, arguments: list[str]) -> None:
-    with pytest.raises(UsageError, match="cannot run in the background"):
+    with pytest.raises(UsageError, match="run in the background"):
         starting.start(workspace, arguments)
     assert not jobs(workspace)
     forge(workspace, {"arguments": arguments, "directory": "/", "created": 1.0})

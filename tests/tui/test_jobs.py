@@ -77,9 +77,9 @@ def test_a_job_is_started_once_its_cost_is_known(workspace: Workspace, server: S
         )  # no validation queries to train on
         await pilot.press("enter")
         assert app.screen is dialog  # what failed cannot be started
-        dialog.query_one(Input).value = "prune --tune"
+        dialog.query_one(Input).value = "prune --source s"
         await pilot.press("enter")
-        await until(pilot, lambda: "cannot run in the background" in static(app, "#cost"))
+        await until(pilot, lambda: "only --tune can run in the background" in static(app, "#cost"))
         dialog.query_one(Input).value = "icl-curate " + wanted
         await until(pilot, lambda: "edited" in static(app, "#cost"))
         await pilot.press("enter")

@@ -113,7 +113,7 @@ def test_from_index_to_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         await until(pilot, lambda: tab.NAME == "sources" and tab.model.measured and tab.model.measured.tuned)
         tuned = tab.model.measured.tuned
         assert tuned.worth_it
-        await pilot.press("t")
+        await pilot.press("T")
         await prune_below(app, pilot)
         active = whole - sum(s.demonstrations for s in tab.model.sources if s.source in tuned.pruned)
         await until(pilot, lambda: now().active == active)
