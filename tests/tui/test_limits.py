@@ -29,6 +29,7 @@ FREE = {
     "train ranker --epochs 3 --batch 20 --rate 1e-3 --rouge 0.5 -m promptpg --order best-first",
     "train topics --size 50 --no-llm-topics --sample 100 --questions 10 --lambda 0.5 --seed 7",
     "train all",
+    "prune --tune --propose -m bm25 -k 5 -n 60 --noise 1.6 --max-calls 500",
     "evaluate -m zero,bm25 --seeds 3 --split test --answers score -j 4",
     "calibrate --validation -r5 --stop-early --arms full,plain --uncertainty self-consistency --over documents",
     "index",
@@ -36,6 +37,10 @@ FREE = {
 REFUSED = {
     "",
     "export curated.jsonl",
+    "prune --tune --by vote",
+    "prune --proposed",
+    "prune --source x",
+    "prune --undo",
     "llm check",
     "config",
     "review --serve 1",
