@@ -60,6 +60,7 @@ def index(
         near_duplicate=settings.near_duplicate,
         encoder=settings.encoder if encode else None,
         device=settings.device,
+        full_precision=settings.full_precision,
     )
     if background and not dry_run:
         start_job(open_workspace(workspace, create=True), as_json)

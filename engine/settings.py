@@ -38,7 +38,7 @@ class Settings:
 
     encoder: str = _setting("all-MiniLM-L6-v2", "sentence-transformers name or path")
     device: str = _setting("auto", "auto, cpu, cuda or mps, for the encoder and hf LLMs")
-    dtype: str = _setting("auto", "precision of hf LLMs: auto, float32, bfloat16 or float16")
+    dtype: str = _setting("auto", "precision of the encoder and hf LLMs: auto, float32, bfloat16 or float16")
     near_duplicate: float = _setting(0.8, "Jaccard of character 5-grams from which two inputs repeat each other")
     method: str = _setting("dense", "selection method")
     k: int = _setting(5, "number of demonstrations per prompt")
@@ -60,6 +60,11 @@ class Settings:
     price_in: float | None = _setting(None, "price per million prompt tokens in USD; not set: unknown", float)
     price_out: float | None = _setting(None, "price per million generated tokens in USD; not set: unknown", float)
     seed: int = _setting(0, "random seed")
+
+    @property
+    def full_precision(self) -> bool:
+        """Whether the encoder always computes in float32, so that vectors do not depend on the processor's formats."""
+        return self.dtype == "float32"
 
     @property
     def template(self) -> Template:

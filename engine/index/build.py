@@ -48,6 +48,7 @@ class IndexPlan:
     near_duplicate: float = 0.8
     encoder: str | None = None
     device: str = "auto"
+    full_precision: bool = False
 
 
 def index_pool(
@@ -72,7 +73,11 @@ def index_pool(
     if changed or not _repeats_current(workspace, plan.near_duplicate):
         duplicates.update(workspace, plan.near_duplicate, report, cancel)
     artefacts.lexical_index(workspace, report, cancel, reread=True)
-    encoded = artefacts.encode(workspace, plan.encoder, plan.device, report, cancel) if plan.encoder else 0
+    encoded = 0
+    if plan.encoder:
+        encoded = artefacts.encode(
+            workspace, plan.encoder, plan.device, report, cancel, full_precision=plan.full_precision
+        )
     with workspace.read() as con:
         index_report = _report(con, files, len(files) - len(changed), counts)
         found = dict(con.execute("SELECT kind, count(*) FROM duplicates GROUP BY kind").fetchall())

@@ -47,9 +47,16 @@ def vectors_of(workspace: Workspace, encoder: str) -> Vectors:
 
 
 def encode(
-    workspace: Workspace, encoder: str, device: str, report: Report = silent, cancel: CancelToken | None = None
+    workspace: Workspace,
+    encoder: str,
+    device: str,
+    report: Report = silent,
+    cancel: CancelToken | None = None,
+    *,
+    full_precision: bool = False,
 ) -> int:
-    """Encode every row that is not retired and has no vector; returns how many were encoded.
+    """Encode every row that is not retired and has no vector; returns how many were encoded. ``full_precision`` as in
+    `load_encoder`.
 
     First, all existing vectors are read and compared with their checksums; damaged ones, and those of other content
     than the row's current one, are encoded again. Vectors are stored block by block, so an interrupted run continues
@@ -59,7 +66,7 @@ def encode(
         rows, keys = live_keys(con)
     done = 0
     if missing(workspace, encoder, rows, keys, reread=True).size:
-        loaded = load_encoder(encoder, device)
+        loaded = load_encoder(encoder, device, full_precision=full_precision)
         stored = Vectors.create(folder_of(workspace.path, loaded.name), loaded.name, loaded.dimension)
         unfit = stored.unfit(rows, keys)
         if unfit:

@@ -99,7 +99,8 @@ class PoolView:
 
     @cached_property
     def encoder(self) -> Encoder:
-        return load_encoder(self.settings.encoder, self.settings.device)
+        settings = self.settings
+        return load_encoder(settings.encoder, settings.device, full_precision=settings.full_precision)
 
     @cached_property
     def stored(self) -> Vectors:
