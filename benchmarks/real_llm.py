@@ -8,6 +8,7 @@ options, context). WORK keeps the workspaces: a run that was stopped goes on whe
 - ``banking77``: 15 intents from six sources: two clean, three with 30, 60 and 90 % wrong labels, one off topic. Each
   method on the pool as it came, without its three worst sources, and on its true rows; what training sees.
 - ``curation``: the same pool curated by each command, against its true rows.
+- ``free-text``: questions without labels, some answers swapped: how well `train rows` finds these.
 - ``all-intents``: the same with all 77 intents and six times as many rows.
 - ``commonsenseqa``, ``pubmedqa``: does the LLM answer them above chance, and do demonstrations help?
 - ``hotpotqa``: calibration over ten documents.
@@ -141,6 +142,37 @@ def all_intents(pools: Path, workspace: Workspace) -> Iterable[str]:
     yield curated(workspace, wrong, ("bm25", "dense"), 300, SHOTS, (60, 200))
 
 
+def free_text(pools: Path, workspace: Workspace) -> Iterable[str]:
+    """Questions with answers swapped among rows: how well the evidence finds these, where no label can be checked."""
+    from sklearn.metrics import average_precision_score
+
+    files, draw = workspace.folder.parent / "free-text-files", random.Random(0)
+    rows = draw.sample(read(pools / "nq_open" / "train.jsonl"), 600)
+    shares = {"clean": 0.0, "third_wrong": 0.3, "most_wrong": 0.7}
+    pool = [
+        {"id": row["id"], "input": row["input"], "output": draw.choice(rows)["output"] if wrong else row["output"],
+         "source": source, "wrong": wrong}
+        for i, row in enumerate(rows)
+        for source in [list(shares)[i % len(shares)]]
+        for wrong in [draw.random() < shares[source]]
+    ]  # fmt: skip
+    write(files / "pool.jsonl", pool)
+    workspace.run("index", files / "pool.jsonl")
+    restore(workspace)
+    wrong = {row["id"]: row["wrong"] for row in pool}
+    told = []
+    for evidence in ("source only", "and `train rows`"):
+        if evidence != "source only":
+            workspace.ask("train", "rows", "-k", 3)
+        found = workspace.run("demos", "--suspects", "-n", len(pool))["demonstrations"]
+        truth, bad = [wrong[row["id"]] for row in found], [row["posterior"] for row in found]
+        likely = [wrong[row["id"]] for row in found if row["posterior"] >= 0.5]
+        share = f"{sum(likely) / len(likely):.0%} of {len(likely)}" if likely else "–"
+        told.append([evidence, f"{average_precision_score(truth, bad):.3f}", share])
+    yield table(["evidence", "average precision", "wrong at .5 and more"], told)
+    yield f"{sum(wrong.values())} of {len(pool)} answers are wrong."
+
+
 PARTS: Mapping[str, Callable[[Path, Workspace], Iterable[str]]] = {
     "banking77": banking77,
     "commonsenseqa": options("commonsenseqa", 2000, 5, 100),
@@ -149,6 +181,7 @@ PARTS: Mapping[str, Callable[[Path, Workspace], Iterable[str]]] = {
     "usable": usable,
     "curation": curation,
     "all-intents": all_intents,
+    "free-text": free_text,
 }
 
 
