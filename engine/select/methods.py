@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ..arrays import Float64s, Int64s
 from ..pool.records import Query
-from ..ranker.inference import Method as Learnt
+from ..ranker.inference import Method as Policy
 from ..ranker.inference import rank
 from ..retrieval.diversity import dpp, set_bsr
 from ..retrieval.view import PoolView
@@ -38,14 +38,14 @@ Choose = Callable[[PoolView, Sequence[Query], int, int], list[Picks]]
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """``seeded``: the outcome depends on the seed. ``encodes``: the pool and the query need vectors. ``trained``: needs
-    a training run."""
+    """``seeded``: the outcome depends on the seed. ``encodes``: the pool and the query need vectors. ``trained``: the
+    kind of training run that it needs, if any."""
 
     choose: Choose
     about: str
     seeded: bool = False
     encodes: bool = False
-    trained: bool = False
+    trained: str = ""
 
 
 def zero(view: PoolView, queries: Sequence[Query], k: int, seed: int) -> list[Picks]:
@@ -106,7 +106,7 @@ def set_bsr_shots(view: PoolView, queries: Sequence[Query], k: int, seed: int) -
     return picks
 
 
-def learnt(method: Learnt) -> Choose:
+def learnt(method: Policy) -> Choose:
     """The best by the policy of ``train ranker``, among the first candidates by BM25 (paper 000, eq. 5)."""
 
     def choose(view: PoolView, queries: Sequence[Query], k: int, seed: int) -> list[Picks]:
@@ -121,12 +121,27 @@ def learnt(method: Learnt) -> Choose:
     return choose
 
 
-def topick(view: PoolView, queries: Sequence[Query], k: int, seed: int) -> list[Picks]:
+def topick(coverage: selection.Coverage, knowledge: bool = True) -> Choose:
     """A set that covers the topics that the query needs and the LLM does not know (paper 004)."""
-    return [
-        [Pick(c.row, c.score, {"relevance": c.relevance, "cosine": c.cosine}, c.adds) for c in chosen]
-        for chosen in selection.topick(view, queries, k)
-    ]
+
+    def choose(view: PoolView, queries: Sequence[Query], k: int, seed: int) -> list[Picks]:
+        return [
+            [Pick(c.row, c.score, {"relevance": c.relevance, "cosine": c.cosine}, c.adds) for c in chosen]
+            for chosen in selection.topick(view, queries, k, knowledge=knowledge, coverage=coverage)
+        ]
+
+    return choose
+
+
+DEFAULT_COVERAGE: selection.Coverage = "union"
+
+
+def _policy(method: Policy, about: str) -> Method:
+    return Method(learnt(method), about, seeded=True, encodes=True, trained=f"train-{method}")
+
+
+def _topics(about: str, coverage: selection.Coverage, knowledge: bool = True) -> Method:
+    return Method(topick(coverage, knowledge), about, encodes=True, trained="train-topics")
 
 
 METHODS: Mapping[str, Method] = {
@@ -136,14 +151,14 @@ METHODS: Mapping[str, Method] = {
     "dense": Method(dense, "nearest by embedding", encodes=True),
     "dpp": Method(dpp_shots, "near and unlike each other (greedy DPP)", encodes=True),
     "set-bsr": Method(set_bsr_shots, "cover the query's tokens together (Set-BSR)", encodes=True),
-    "ranker": Method(
-        learnt("ranker"), "ranked by what the LLM got right (train ranker)", seeded=True, encodes=True, trained=True
-    ),
-    "promptpg": Method(
-        learnt("promptpg"), "as ranker, rewarded by whole prompts", seeded=True, encodes=True, trained=True
-    ),
-    "topick": Method(
-        topick, "cover the topics the query needs and the LLM lacks (train topics)", encodes=True, trained=True
+    "ranker": _policy("ranker", "ranked by what the LLM got right (train ranker)"),
+    "promptpg": _policy("promptpg", "as ranker, rewarded by whole prompts"),
+    "topick": _topics("cover the topics the query needs and the LLM lacks (train topics)", DEFAULT_COVERAGE),
+    "topick-union": _topics("as topick; a topic is covered unless every shot misses it", "union"),
+    "topick-pooled": _topics("as topick; coverage from the mean of the embeddings, as in the paper", "pooled"),
+    "topick-alone": _topics("as topick; each shot by itself (the paper's ablation)", "alone"),
+    "topick-no-knowledge": _topics(
+        "as topick; every topic counts as equally known (the paper's ablation)", DEFAULT_COVERAGE, knowledge=False
     ),
 }
 

@@ -19,6 +19,7 @@ from ..store.demonstrations import task_of
 from ..store.workspace import Workspace
 from ..topics.selection import Need
 from ..topics.selection import needs as topics_needed
+from .methods import METHODS
 from .selector import Selected, Selector
 from .stability import QueryShots, Stability, StabilityCheck
 
@@ -98,7 +99,11 @@ def preview(
     notes = []
     if len(shots) < selector.settings.k and selector.settings.method != "zero":
         notes.append(f"only {len(shots)} of {selector.settings.k} demonstrations: the active pool has no more")
-    needs = tuple(topics_needed(selector.view, query)) if selector.settings.method == "topick" else ()
+    needs = (
+        tuple(topics_needed(selector.view, query))
+        if METHODS[selector.settings.method].trained == "train-topics"
+        else ()
+    )
     words = tuple(_words(selector, query, shot) for shot in shots)
     prompt, _ = prompt_for(query, demonstrations, selector.task, settings)
     return Preview(query, selector.settings.method, tuple(shots), prompt, tuple(notes), needs=needs, words=words)

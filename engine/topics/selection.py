@@ -155,6 +155,8 @@ def greedy(
     """Pick ``k`` of the candidates ``vectors`` (n, d), each by z(r) + λ·z(cos) among those not yet picked.
 
     ``weights`` (t,) is t̂_x / t_LM (eq. 6), ``cosine`` λ; r is Σ w·t̂ of a candidate together with the earlier picks.
+    With ``union``, r keeps the spread of the first pick: once the picks cover what the query needs, what is left to
+    gain differs by next to nothing, and a spread taken anew would blow that up to the weight of the cosine.
     Returns for each pick its position, final score, r, and t̂ of the `required_topics` with it.
     """
     judged = required_topics(weights)
@@ -166,7 +168,9 @@ def greedy(
         while len(picked) < min(k, len(vectors)):
             covered = together([best for best, *_ in picked])
             relevance = np.asarray(covered @ w, np.float64)
-            scores = np.where(free, standardised(relevance, free) + cosine * standardised(cosines, free), -np.inf)
+            if coverage != "union" or not picked:
+                spread = float(relevance[free].std())
+            scores = np.where(free, _scaled(relevance, free, spread) + cosine * standardised(cosines, free), -np.inf)
             best = int(top_k(scores, 1)[0])
             picked.append((best, float(scores[best]), float(relevance[best]), covered[best]))
             free[best] = False
@@ -214,11 +218,14 @@ def required_topics(weights: Float32s) -> Int64s:
 
 def standardised(values: Float64s, among: Bools) -> Float64s:
     """z-scores by the mean and the population standard deviation of ``among``; zeros if all are equal."""
-    spread = float(values[among].std())
+    return _scaled(values, among, float(values[among].std()))
+
+
+def _scaled(values: Float64s, among: Bools, spread: float) -> Float64s:
+    """Deviations from the mean of ``among`` in units of ``spread``; zeros if it is none."""
     if spread <= 1e-12:
         return np.zeros_like(values)
-    found: Float64s = (values - values[among].mean()) / spread
-    return found
+    return np.asarray((values - values[among].mean()) / spread)
 
 
 def _choose(

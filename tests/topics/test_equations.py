@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -304,6 +305,7 @@ def _exhaustive(
     subtracted is included."""
     exact = vectors.astype(np.float64)
     picked: list[int] = []
+    first = 0.0  # the union keeps the spread of the first pick
     while len(picked) < min(k, len(exact)):
         left = [i for i in range(len(exact)) if i not in picked]
         before = (
@@ -316,7 +318,10 @@ def _exhaustive(
         if len(left) == 1:
             picked += left
             break
+        first = first or statistics.pstdev(gains)
         relevance, nearness = _z(gains), _z([float(cosines[i]) for i in left])
+        if coverage == "union":
+            relevance = [(gain - statistics.fmean(gains)) / first for gain in gains]
         picked.append(max(zip(left, relevance, nearness, strict=True), key=lambda each: each[1] + factor * each[2])[0])
     return picked
 

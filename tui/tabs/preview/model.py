@@ -37,9 +37,6 @@ from ....engine.store.demonstrations import Filter, Listed, active_rows, fetch, 
 from ....engine.store.workspace import Workspace
 from ...model import Empty, TabModel
 
-TRAINED = {"train-ranker": "ranker", "train-promptpg": "promptpg", "train-topics": "topick"}
-"""Methods that a finished run of a kind makes available."""
-
 PANES = ("why", "shot", "prompt", "stability")
 """Contents of the lower half beside the reasons."""
 
@@ -76,7 +73,7 @@ def read(workspace: Workspace, settings: Settings) -> PreviewData | Empty:
     return PreviewData(
         workspace_fingerprint(workspace),
         settings,
-        frozenset(name for kind, name in TRAINED.items() if kind in done),
+        frozenset(name for name, method in METHODS.items() if method.trained in done),
         matching(workspace, Filter(split="validation")),
         {s.row: s for s in ledger(workspace)},
     )

@@ -38,7 +38,10 @@ MEANT = {
 """Descriptions of the parts of a score."""
 
 SCORED = {
-    "topick": "z(relevance) + λ · z(cosine) among the candidates left",
+    **dict.fromkeys(
+        ("topick", "topick-union", "topick-pooled", "topick-alone", "topick-no-knowledge"),
+        "z(relevance) + λ · z(cosine) among the candidates left",
+    ),
     "ranker": "probability under the learned policy, among the BM25 candidates",
     "promptpg": "probability under the learned policy, among the BM25 candidates",
     "random": "drawn at random: no score",
