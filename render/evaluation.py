@@ -57,6 +57,11 @@ def show_evaluation(report: EvaluationReport) -> None:
             "topics: how many of the 20 topics a query requires its demonstrations cover; repeated: share of a "
             "demonstration's topics that earlier ones cover, at the last shot"
         )
+    if report.trained_on:
+        notes.append(
+            f"trained on these queries, so their figures are too good: {', '.join(report.trained_on)}; "
+            "icl-curate evaluate --split test"
+        )
     if is_stand_in(setup.llm):
         notes.append("the offline reader is not an LLM: these figures say nothing about your LLM")
     show_table(list(shown), list(zip(*shown.values(), strict=True)), note="\n".join(notes))

@@ -57,8 +57,14 @@ def fine_tuning_set(
 ) -> FineTuningSet:
     """The set from the latest finished calibration of ``split``. Calls no LLM.
 
-    Raises `UsageError` if the split was never calibrated or none of its queries ended right.
+    Raises `UsageError` for the test split, which would spoil every evaluation on it, if the split was never calibrated,
+    or if none of its queries ended right.
     """
+    if split == "test":
+        raise UsageError(
+            "test queries are for evaluation: an LLM fine-tuned on them cannot be judged by them",
+            "icl-curate calibrate --validation, then export --format calibration --split validation",
+        )
     latest = kept.latest(workspace, ARM, split)
     if latest is None:
         raise UsageError(f"no {split} queries have been calibrated yet", f"icl-curate calibrate --split {split}")

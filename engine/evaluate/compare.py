@@ -26,7 +26,7 @@ from ..llm.types import Answer, Request, Result
 from ..llm.usage import usage_of
 from ..pool.answers import is_correct, token_f1
 from ..pool.records import Query, Split, Task
-from ..select.methods import METHODS
+from ..select.methods import METHODS, Method
 from ..select.selector import Selector, method_named
 from ..settings import knobs
 from ..store import runs
@@ -146,10 +146,11 @@ class Evaluation:
         requests = [request for stage in stages for request in stage.requests]
         return _split_by_stage(self.llm.ask(requests, budget), stages)
 
-    def _seeds(self, method: str) -> range:
-        first = self.settings.seed
-        seeded = (METHODS.get(method) or LLM_METHODS[method]).seeded
-        return range(first, first + (self.plan.seeds if seeded else 1))
+    def _seeds(self, name: str) -> Sequence[int]:
+        first, method = self.settings.seed, METHODS.get(name) or LLM_METHODS[name]
+        seeds = range(first, first + (self.plan.seeds if method.seeded else 1))
+        distinct = method.distinct if isinstance(method, Method) else None
+        return distinct(self.selector.view, seeds) if distinct else seeds
 
     def _select(self, method: str, seed: int) -> list[list[int]]:
         self.llm.cancel.check()
@@ -184,7 +185,12 @@ class Evaluation:
         view = self.selector.view
         required = required_topics(view, self.queries) if learnt(view) else None
         methods = {name: self._figures(own, easy, required, versus.get(name)) for name, own in by_method.items()}
-        return EvaluationReport(run, setup, int(easy.sum()), int((~easy).sum()), methods)
+        return EvaluationReport(run, setup, int(easy.sum()), int((~easy).sum()), methods, self._trained_on())
+
+    def _trained_on(self) -> tuple[str, ...]:
+        """The methods trained on the queries that judge them: training uses all validation queries."""
+        learnt = [name for name in self.methods if name in METHODS and METHODS[name].trained]
+        return tuple(learnt) if self.plan.split == "validation" else ()
 
     def _versus(self, items: dict[str, Float64s]) -> dict[str, Versus]:
         """Each method compared with the best other baseline, if there is one."""

@@ -76,7 +76,8 @@ class Setup:
 @dataclass(frozen=True, slots=True)
 class EvaluationReport:
     """Compared methods. A query is easy if the LLM is right without demonstrations. ``confusion`` by method, if it was
-    asked for."""
+    asked for. ``trained_on`` names the methods that were trained on the queries that judge them, so that their figures
+    are too good."""
 
     run: int
     setup: Setup = field(metadata=SPREAD)
@@ -84,6 +85,7 @@ class EvaluationReport:
     hard_queries: int
     methods: Mapping[str, MethodFigures]
     confusion: Mapping[str, Confusion] | None = field(default=None, metadata=OPTIONAL)
+    trained_on: tuple[str, ...] = ()
 
     @property
     def best(self) -> str:

@@ -107,6 +107,14 @@ def latest(workspace: Workspace, method: Method = "ranker", llm: str = "", seed:
     return best.run if best else None
 
 
+def distinct_seeds(view: PoolView, method: Method, seeds: Sequence[int]) -> list[int]:
+    """Those of the ``seeds`` for which `rank` uses a policy of its own: several seeds without a training run share one,
+    and would count the same picks again."""
+    llm = view.settings.llm
+    first = {latest(view.workspace, method, llm, seed): seed for seed in reversed(seeds)}
+    return sorted(first.values())
+
+
 def import_ranker(workspace: Workspace, path: Path, settings: Settings) -> int:
     """Import a policy trained elsewhere (the paper's table 3) and return its run number here.
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from ..arrays import Float64s, Int64s
 from ..pool.records import Query
+from ..ranker.inference import KINDS, distinct_seeds, rank
 from ..ranker.inference import Method as Policy
-from ..ranker.inference import rank
 from ..retrieval.diversity import dpp, set_bsr
 from ..retrieval.view import PoolView
 from ..topics import selection
@@ -46,6 +46,8 @@ class Method:
     seeded: bool = False
     encodes: bool = False
     trained: str = ""
+    distinct: Callable[[PoolView, Sequence[int]], list[int]] | None = None
+    """Those of the given seeds whose picks can differ, if it is known."""
 
 
 def zero(view: PoolView, queries: Sequence[Query], k: int, seed: int) -> list[Picks]:
@@ -137,7 +139,10 @@ DEFAULT_COVERAGE: selection.Coverage = "union"
 
 
 def _policy(method: Policy, about: str) -> Method:
-    return Method(learnt(method), about, seeded=True, encodes=True, trained=f"train-{method}")
+    return Method(
+        learnt(method), about, seeded=True, encodes=True, trained=KINDS[method],
+        distinct=lambda view, seeds: distinct_seeds(view, method, seeds),
+    )  # fmt: skip
 
 
 def _topics(about: str, coverage: selection.Coverage, knowledge: bool = True) -> Method:

@@ -142,6 +142,8 @@ def test_without_a_walk_or_without_right_answers_the_mend_is_named(workspace: Wo
     state(only)
     with pytest.raises(UsageError, match="none of the 1 validation queries ended with a right answer"):
         fine_tuning_set(only, "validation", Template())
+    with pytest.raises(UsageError, match="test queries are for evaluation"):
+        fine_tuning_set(workspace, "test", Template())
 
 
 def test_demonstrations_come_back_as_examples(tmp_path: Path) -> None:

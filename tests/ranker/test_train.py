@@ -16,6 +16,7 @@ import pytest
 from factories.ranker_world import SETTINGS, Scripted, make_world, with_k
 from icl_curate.engine.errors import BudgetError, Cancelled, UsageError
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
+from icl_curate.engine.evaluate.results import EvaluationReport
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Failure, Request, Result
@@ -28,6 +29,7 @@ from icl_curate.engine.ranker.train import RankerPlan, RankerTraining
 from icl_curate.engine.select.selector import Selector
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.workspace import Workspace
+from icl_curate.render.evaluation import show_evaluation
 
 SHORT = RankerPlan(epochs=1)
 
@@ -275,6 +277,28 @@ def test_each_seed_selects_with_its_own_run(learnt: tuple[Workspace, Any]) -> No
     for seed, run in done.items():
         assert latest(world, llm="scripted", seed=seed) == run
     assert latest(world, llm="scripted", seed=99) == max(done.values())
+
+
+def test_seeds_that_share_a_policy_are_evaluated_once(learnt: tuple[Workspace, Any]) -> None:
+    world, _ = learnt
+    trained = sorted({run.settings["seed"] for run in runs.runs(world, "train-ranker")})
+    settings = replace(with_k(3), llm="scripted", seed=trained[0])
+    count = trained[-1] - trained[0] + 4
+    plan = EvaluationPlan(("ranker", "random"), seeds=count, limit=10)
+    found = Evaluation(LLMClient(world, Scripted(), settings), plan).run(Budget()).methods
+    # beyond the seeds trained, all would select with the policy of the latest run
+    assert (found["ranker"].seeds, found["random"].seeds) == (len(trained), count)
+    assert found["ranker"].usage.calls == 10 * len(trained)
+
+
+def test_an_evaluation_on_the_queries_of_training_says_so(learnt: tuple[Workspace, Any], capsys: Any) -> None:
+    world, _ = learnt
+    for split, wanted in (("validation", ("ranker",)), ("test", ())):
+        plan = EvaluationPlan(("bm25", "ranker"), seeds=1, limit=6, split=split)  # type: ignore[arg-type]
+        report = Evaluation(LLMClient(world, Scripted(), with_k(3)), plan).run(Budget())
+        assert report.trained_on == wanted == EvaluationReport.from_json(report.as_json()).trained_on
+        show_evaluation(report)
+        assert ("too good: ranker" in " ".join(capsys.readouterr().out.split())) == bool(wanted)
 
 
 def test_a_ranker_moves_to_another_workspace(learnt: tuple[Workspace, Any], tmp_path: Path) -> None:
