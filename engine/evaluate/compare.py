@@ -185,7 +185,7 @@ class Evaluation:
         view = self.selector.view
         required = required_topics(view, self.queries) if learnt(view) else None
         methods = {name: self._figures(own, easy, required, versus.get(name)) for name, own in by_method.items()}
-        return EvaluationReport(run, setup, int(easy.sum()), int((~easy).sum()), methods, self._trained_on())
+        return EvaluationReport(run, setup, int(easy.sum()), int((~easy).sum()), methods, trained_on=self._trained_on())
 
     def _trained_on(self) -> tuple[str, ...]:
         """The methods trained on the queries that judge them: training uses all validation queries."""
