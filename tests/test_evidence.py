@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import shutil
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,24 +26,18 @@ def evidence() -> ModuleType:
 
 @pytest.mark.parametrize("part", ["facts", "support"])
 def test_the_tables_are_those_of_a_replay(
-    part: str, evidence: Any, run: Run, support: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    part: str, evidence: Any, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ICL_CURATE_DTYPE", "float32")
     compute_vectors(monkeypatch.setattr)  # the last bit of a vector can decide which of two rows is shown
 
     class Here(evidence.Workspace):  # type: ignore[misc]
-        """Commands run in this process, on a copy of what other tests have indexed."""
+        """Commands run in this process."""
 
         def run(self, *arguments: object) -> dict[str, Any]:
             ran = run(*arguments, "-w", self.folder, "--json")
             assert ran.code == 0, ran.err
             return ran.json
-
-        def index(self, world: str) -> None:
-            if world == "support":
-                shutil.copytree(support, self.folder)
-            else:
-                super().index(world)
 
     tables = evidence.PARTS[part](Here(tmp_path / "evidence", part, f"replay:{evidence.RECORDINGS / part}.parquet"))
     page = evidence.PAGE.read_text(encoding="utf-8")
