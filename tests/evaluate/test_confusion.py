@@ -110,7 +110,7 @@ def test_evaluate_shows_it_and_keeps_it_out_of_what_is_stored(run: Run, workspac
         assert own["answers"] == sum(one["count"] for one in own["cells"]) == 12
         assert own["right"] / 12 == pytest.approx(told["methods"][name]["accuracy"])
     assert "confusion" not in runs.runs(workspace, "evaluate")[0].summary
-    shown = run(*words).out
+    shown = " ".join(run(*words).out.split())
     best = told["confusion"][report.best]
     assert f"{report.best}: {best['right']} of 12 answers right" in shown
     assert all(f" {label} " in shown for label in ("blue", "dark red"))
