@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import _thread
 import asyncio
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +225,15 @@ def test_what_would_end_the_loop_ends_its_run_alone(workspace: Workspace) -> Non
 MOST_PRESSES = 60
 
 
+@pytest.fixture
+def heeding_ctrl_c() -> Iterator[None]:
+    """Ctrl-C is heeded, even if the tests run as a background job, for which a shell has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeding_ctrl_c")
 def test_a_second_ctrl_c_does_not_wait_for_calls_in_flight(workspace: Workspace) -> None:
     """Pressed again and again, as one does: one press may be lost in what Python does meanwhile."""
     answering = threading.Event()
