@@ -76,7 +76,7 @@ def support(workspace: Workspace) -> dict[str, str]:
     after = workspace.ask("evaluate", *names)
     found = [before["methods"], after["methods"]]
     rows = [json.loads(line) for line in (SAMPLE / "support" / "truth_rows.jsonl").read_text().splitlines()]
-    ways = curated(workspace, [row["id"] for row in rows if not row["correct"]], ("dense",), 60, 5, (60, 200))
+    ways = curated(workspace, [row["id"] for row in rows if not row["correct"]], ("bm25", "dense"), 60, 5, (60, 200))
     # trained last: what they learn is evidence about rows, too, and the decisions above are to be made without it
     ranker = workspace.ask("train", "ranker", "-n", 60, "--rate", 0.01, "--epochs", 4)
     topics = workspace.ask("train", "topics", "--no-llm-topics", "--questions", 300)
@@ -88,7 +88,13 @@ def support(workspace: Workspace) -> dict[str, str]:
     methods = [[name, *(cell for run in found for cell in accuracy(run[name]))] for name in found[0]]
     truth = json.loads((SAMPLE / "support" / "truth.json").read_text())["sources"]
     sources = [
-        [row["source"], f"{truth[row['source']]['wrong_share']:.0%}", f"{row['reliability']:.3f}", f"{row['hits']:,}"]
+        [
+            row["source"],
+            f"{truth[row['source']]['wrong_share']:.0%}",
+            f"{row['reliability']:.3f}",
+            f"{row['weight']:.3f}",
+            f"{row['hits']:,}",
+        ]
         for row in sorted(listed["sources"], key=lambda row: -row["reliability"])
     ]
     compared = [row["calls"] for run in found for row in run.values()]
@@ -100,7 +106,7 @@ def support(workspace: Workspace) -> dict[str, str]:
             f"{calls:,} requests, those of training included",
         ),
         "curation": ways,
-        "sources": table(["source", "wrong labels", "reliability", "answers"], sources),
+        "sources": table(["source", "wrong labels", "reliability", "weight", "answers"], sources),
     }
 
 

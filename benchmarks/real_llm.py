@@ -128,7 +128,7 @@ def curation(pools: Path, workspace: Workspace) -> Iterable[str]:
     here = Workspace(workspace.folder.parent, "banking77", workspace.spec, workspace.dtype)
     rows = read(workspace.folder.parent / "banking77-files" / "pool.jsonl")
     wrong = [row["id"] for row in rows if row["output"] != row["truth"]]
-    yield curated(here, wrong, ("dense",), 100, SHOTS, (60,))
+    yield curated(here, wrong, ("bm25", "dense"), 100, SHOTS, (60,))
 
 
 def all_intents(pools: Path, workspace: Workspace) -> Iterable[str]:
