@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from ..errors import UsageError
 from ..llm.asking import prompt_budget, prompt_for, request_for
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
@@ -81,10 +80,7 @@ class RowTraining:
 
     def _nearest_shots(self) -> list[list[int]]:
         """The nearest other rows of each, none of them a near duplicate of it."""
-        search = {"dense": self.view.dense_top, "bm25": self.view.bm25_top}.get(self.plan.ranking)
-        if search is None:
-            raise UsageError(f"cannot rank by '{self.plan.ranking}'", "--ranking dense or --ranking bm25")
-        found = search([row.as_query() for row in self.rows], self.settings.k)
+        found = self.view.top(self.plan.ranking, [row.as_query() for row in self.rows], self.settings.k)
         return [rows.tolist() for rows, _ in found]
 
     def _requests(self) -> list[Request]:

@@ -64,12 +64,9 @@ class DatamodelTraining:
                 "icl-curate index POOL.jsonl --validation QUERIES.jsonl, or --validation-fraction 0.2",
             )
         view = PoolView(self.workspace, self.settings, llm.report, llm.cancel)
-        search = {"dense": view.dense_top, "bm25": view.bm25_top}.get(plan.ranking)
-        if search is None:
-            raise UsageError(f"cannot rank by '{plan.ranking}'", "--ranking dense or --ranking bm25")
         self.task = view.task
         self.capabilities = llm.capabilities
-        self.subsets = self._subsets([rows for rows, _ in search(self.queries, plan.candidates)])
+        self.subsets = self._subsets([rows for rows, _ in view.top(plan.ranking, self.queries, plan.candidates)])
         self.requests = self._requests()
 
     def cost(self) -> Plan:
@@ -186,17 +183,13 @@ def row_effects(found: PromptTrials, rows: Int64s) -> Float64s:
     from scipy.sparse.linalg import lsqr
 
     effects = np.full(len(rows), np.nan)
-    at = [np.searchsorted(rows, np.sort(np.asarray(shown, np.int64))) for shown in found.shown]
-    kept = [
-        place[(place < len(rows)) & (rows[np.minimum(place, len(rows) - 1)] == np.sort(shown))]
-        for place, shown in zip(at, found.shown, strict=True)
-    ]
-    sizes = np.array([len(each) for each in kept], np.int64)
-    if not sizes.sum():
+    prompts = np.repeat(np.arange(len(found.shown)), [len(shown) for shown in found.shown])
+    shown_rows = np.array([row for shown in found.shown for row in shown], np.int64)
+    there = np.isin(shown_rows, rows)
+    if not there.any():
         return effects
-    x = csr_matrix(
-        (np.ones(sizes.sum()), np.concatenate(kept), np.concatenate([[0], np.cumsum(sizes)])), (len(kept), len(rows))
-    )
+    cells = prompts[there], np.searchsorted(rows, shown_rows[there])
+    x = csr_matrix((np.ones(len(cells[0])), cells), (len(found.shown), len(rows)))
     rest = _unexplained(found)
     fold = np.random.default_rng(0).permutation(len(rest)) % FOLDS
 

@@ -6,7 +6,7 @@ from ..errors import UsageError
 from .readers.files import open_input
 from .readers.formats import records
 from .readers.records import BadRecord
-from .rows import NAMES
+from .rows import NAMES, plain_name
 
 _SHAPE = 'give each row an id and an output, such as {"id": "a-17", "output": "refund"}'
 
@@ -19,7 +19,7 @@ def read_corrections(path: str) -> dict[str, str]:
         for line, record in records(path, stream):
             if isinstance(record, BadRecord):
                 raise UsageError(f"{path}, line {line}: {record.reason}", _SHAPE)
-            fields = {str(name).strip().lower().replace(" ", "_").replace("-", "_"): v for name, v in record.items()}
+            fields = {plain_name(str(column)): value for column, value in record.items()}
             name, output = (_first(fields, NAMES[field]) for field in ("id", "output"))
             if name is None or output is None:
                 raise UsageError(f"{path}, line {line}: no {'id' if name is None else 'output'}", _SHAPE)

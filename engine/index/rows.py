@@ -52,6 +52,11 @@ _MARKED = re.compile(r"\s*\(?([A-Za-z]|\d{1,2})[).:]\s+")
 _ROLES = {"human": "user", "gpt": "assistant", "model": "assistant", "bot": "assistant"}
 
 
+def plain_name(column: str) -> str:
+    """The form in which column names are compared, see `NAMES`."""
+    return column.strip().lower().replace(" ", "_").replace("-", "_")
+
+
 class Row(NamedTuple):
     """One demonstration from a file; ``id``, ``source`` and ``split`` are None if the file does not give them."""
 
@@ -141,7 +146,7 @@ class Mapper:
 
 
 def _layout(columns: tuple[str, ...], given: Mapping[str, str]) -> _Layout:
-    plain = {column.strip().lower().replace(" ", "_").replace("-", "_"): column for column in reversed(columns)}
+    plain = {plain_name(column): column for column in reversed(columns)}
     fields = {name: column for name, column in given.items() if column in columns}
     for name, candidates in NAMES.items():
         if name not in given:

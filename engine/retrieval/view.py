@@ -153,6 +153,13 @@ class PoolView:
         excluded = [self.excluded(query) for query in queries]
         return index.top_many([query.input for query in queries], k, excluded, self.report, self.cancel)
 
+    def top(self, ranking: str, queries: Sequence[Query], k: int) -> list[RankedRows]:
+        """The ``k`` best by ``ranking``, dense or bm25; `UsageError` for any other."""
+        search = {"dense": self.dense_top, "bm25": self.bm25_top}.get(ranking)
+        if search is None:
+            raise UsageError(f"cannot rank by '{ranking}'", "--ranking dense or --ranking bm25")
+        return search(queries, k)
+
     def dense_top(self, queries: Sequence[Query], k: int) -> list[RankedRows]:
         index = self.nearest
         excluded = [self.excluded(query) for query in queries]

@@ -105,10 +105,7 @@ class SourceTraining:
 
     def _rank(self) -> list[RankedRows]:
         view = PoolView(self.workspace, self.settings, self.llm.report, self.llm.cancel)
-        search = {"dense": view.dense_top, "bm25": view.bm25_top}.get(self.plan.ranking)
-        if search is None:
-            raise UsageError(f"cannot rank by '{self.plan.ranking}'", "--ranking dense or --ranking bm25")
-        return search(self.queries, self.plan.depth)
+        return view.top(self.plan.ranking, self.queries, self.plan.depth)
 
     def _requests(self) -> list[Request]:
         rows = np.unique(np.concatenate([rows for rows, _ in self.ranked]))
