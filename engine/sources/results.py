@@ -9,7 +9,7 @@ from typing import Literal
 from ..contract import SPREAD, named
 from ..llm.usage import TrainingRun
 
-Use = Literal["prune", "vote", "reweight"]
+Use = Literal["prune", "vote", "reweight", "reweight-points"]
 
 
 @dataclass(frozen=True, slots=True)

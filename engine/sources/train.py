@@ -191,8 +191,9 @@ def _estimators(rate: float = RATE, epochs: int = EPOCHS) -> dict[str, Estimator
 class VoteTuneReport:
     """The effect of pruning by the learnt scores, measured on validation by the vote of the first k kept answers.
 
-    ``curve`` is that of the chosen estimator. ``gain`` is cross-fitted, ``worth_it`` says whether it is significant; if
-    not, ``pruned`` is empty.
+    ``curve`` is that of the chosen estimator, on the queries that chose it. ``gain`` is cross-fitted and
+    ``validation_after`` is ``validation_before`` with it: what queries without a part in the choice get.
+    ``worth_it`` says whether the gain is significant; if not, ``pruned`` is empty.
     """
 
     run: int
@@ -226,7 +227,6 @@ def tune(
     best = choice.best
     dropped = _dropped(lists, best)
     curve = tuple(pruning_curve(lists, best.scores, settings.k))
-    after = next((point.accuracy for point in curve if point.dropped == len(dropped)), choice.baseline)
     tuned = VoteTuneReport(
         run=found.run,
         estimator=best.setting.estimator,
@@ -234,7 +234,7 @@ def tune(
         pruned=dropped,
         kept=tuple(name for name in lists.names if name not in dropped),
         validation_before=choice.baseline,
-        validation_after=after,
+        validation_after=choice.baseline + choice.gain,
         gain=choice.gain,
         gain_error=choice.gain_error,
         worth_it=choice.passed and bool(dropped),

@@ -2,14 +2,16 @@
 
 Uses: ``prune`` drops the lowest sources and takes the vote of the first K kept answers; ``vote`` also weights each vote
 by the difference of its source's score to the lowest score; ``reweight`` keeps each source with its weight as
-probability and reports the expectation (paper 003, section 3). A choice consists of an estimator, a use, how much to
-drop, the number of voters and the decay of a vote with its rank.
+probability and reports the expectation, as the paper's released code does; ``reweight-points`` keeps each retrieved
+data point with the weight of its source, as its text says (paper 003, section 3). A choice consists of an estimator, a
+use, how much to drop, the number of voters and the decay of a vote with its rank.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import combinations_with_replacement
 
 import numpy as np
 
@@ -22,13 +24,15 @@ from .results import CurvePoint, Setting, Use
 from .votes import Kept, vote, vote_curve
 
 _Key = tuple[str, Use, float]  # estimator, use, decay
+_Tables = dict[_Key, Float64s]
 
 DEFAULT_ESTIMATORS = ("multilinear", "leave-one-out", "reliability")
 PROBABILITIES = frozenset({"multilinear", "grouped"})  # estimators whose scores are probabilities of presence
 VOTERS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 100)
 DECAYS = (1.0, 0.95, 0.85, 0.7)
 MOST_THRESHOLDS = 256  # one per source up to this number, evenly spaced beyond
-SAMPLES = 32  # corpora drawn for the expectation of `reweight`, as in the paper
+REWEIGHTINGS: tuple[Use, ...] = ("reweight", "reweight-points")
+SAMPLES = 32  # corpora drawn for the expectation of a reweighting, as in the paper
 NOISE = 1.645  # one-sided 5 %: a gain of fewer standard errors counts as noise
 
 
@@ -48,8 +52,8 @@ class SettingChoice:
 
     best: the best setting found, its scores re-estimated on all validation lists.
     passed: whether it is significantly better than keeping every source with ``k`` voters.
-    gain, gain_error: its cross-fitted gain in mean utility over keeping everything, and the standard error. Both scores
-      and setting are chosen on the other folds, which avoids the bias of picking the best of many.
+    gain, gain_error: the cross-fitted gain in mean utility over keeping everything, and its standard error. A fold has
+      no part in the scores and the setting that it judges, nor in the scores by which that setting was chosen.
     baseline: mean utility on validation with every source and ``k`` voters.
     tuned: for each estimator, plain pruning with ``k`` voters and the threshold chosen on the same folds.
     """
@@ -83,6 +87,10 @@ def choose(
 ) -> SettingChoice:
     """Choose estimator, use, threshold, voters and decay by cross-validation over the lists.
 
+    The gain is nested: a fold is judged by a setting that was chosen by cross-validation on the other folds alone, with
+    scores that were learnt without it, too. Otherwise the fold takes part in the choice through the scores, and the
+    choice passes twice as often as ``noise`` promises if there is nothing to gain.
+
     Thresholds: one candidate per source (up to MOST_THRESHOLDS); sources with equal scores are dropped together. A
     source without validation answers gets its estimator's neutral score. Ties go to fewer dropped sources, fewer voters
     and the setting listed first. The best must gain more than ``noise`` standard errors. Deterministic for a seed.
@@ -94,41 +102,40 @@ def choose(
         )
     named = _named(estimators)
     sizes = np.array(sorted({v for v in voters or VOTERS if v <= lists.lengths.max(initial=1)} | {k}), np.int64)
+    grid = _Grid(_fractions(lists), sizes, uses, decays)
     fold = np.random.default_rng(seed).permutation(len(lists)) % folds
-    fractions = _fractions(lists)
-    parts = [_Fold(lists.take(fold != f), lists.take(fold == f)) for f in range(folds)]
-    tables: dict[_Key, Float64s] = {}
-    for step, (name, estimator) in enumerate(named.items()):
-        scores = []
-        for part in parts:
-            if cancel is not None:
-                cancel.check()
-            scores.append(estimator(part.train, k))
-        for use, decay in _variants(name, uses, decays):
-            rows = [
-                _curve(part.held, score, part.train.hits, fractions, sizes, use, decay).sum(axis=2)
-                for part, score in zip(parts, scores, strict=True)
-            ]
-            tables[name, use, decay] = np.stack(rows)  # (folds, thresholds, voters)
-        for part, score in zip(parts, scores, strict=True):
-            part.scores[name] = score
-        report(Event("choose", step + 1, len(named)))
+    held = [lists.take(fold == f) for f in range(folds)]
+    total: _Tables = {}
+    inner: list[_Tables] = [{} for _ in held]  # what the setting that fold f judges is chosen on
+    outer: list[_Learnt] = []
+    pairs = list(combinations_with_replacement(range(folds), 2))
+    for step, (f, g) in enumerate(pairs):
+        if cancel is not None:
+            cancel.check()
+        train = lists.take((fold != f) & (fold != g))
+        learnt = _Learnt({name: estimator(train, k) for name, estimator in named.items()}, train.hits)
+        if f == g:
+            outer.append(learnt)
+            _add(total, grid.tables(held[f], learnt))
+        else:
+            _add(inner[f], grid.tables(held[g], learnt))
+            _add(inner[g], grid.tables(held[f], learnt))
+        report(Event("choose", step + 1, len(pairs)))
 
-    total = {key: table.sum(axis=0) for key, table in tables.items()}
-    best = _best(total, fractions, sizes)
     gains = np.zeros(len(lists))
-    for f, part in enumerate(parts):
-        elsewhere = _best({key: total[key] - tables[key][f] for key in tables}, fractions, sizes)
-        fitted = _apply(elsewhere, part.scores[elsewhere.estimator], part.train.hits)
-        gains[fold == f] = outcomes(part.held, fitted) - vote(part.held, k)
+    for f, learnt in enumerate(outer):
+        elsewhere = grid.best(inner[f])
+        fitted = _apply(elsewhere, learnt.scores[elsewhere.estimator], learnt.hits)
+        gains[fold == f] = outcomes(held[f], fitted) - vote(held[f], k)
     gain, error = float(gains.mean()), float(gains.std(ddof=1) / np.sqrt(len(gains)))
+    best = grid.best(total)
 
     whole = {name: estimator(lists, k) for name, estimator in named.items()}
     tuned: dict[str, AppliedSetting] = {}
     for name in named:
         plain: _Key = (name, "prune", 1.0)
         if plain in total:
-            tuned[name] = _apply(_best({plain: total[plain]}, fractions, sizes, k), whole[name], lists.hits)
+            tuned[name] = _apply(grid.best({plain: total[plain]}, k), whole[name], lists.hits)
     return SettingChoice(
         best=_apply(best, whole[best.estimator], lists.hits),
         passed=gain > max(0.0, noise * error),
@@ -140,19 +147,50 @@ def choose(
 
 
 def outcomes(lists: RankedLists, applied: AppliedSetting) -> Float64s:
-    """(N,) utility of each list's answer under a setting; the expectation for ``reweight``."""
+    """(N,) utility of each list's answer under a setting; the expectation for a reweighting."""
     setting = applied.setting
-    if setting.use == "reweight":
-        return expected_votes(lists, applied.scores, setting.voters, setting.decay)
+    if setting.use in REWEIGHTINGS:
+        return expected_votes(
+            lists, applied.scores, setting.voters, setting.decay, points=setting.use == "reweight-points"
+        )
     return vote(lists, setting.voters, applied.kept, applied.weights, setting.decay)
 
 
 def expected_votes(
-    lists: RankedLists, weights: Float64s, voters: int, decay: float = 1.0, samples: int = SAMPLES, seed: int = 0
+    lists: RankedLists,
+    weights: Float64s,
+    voters: int,
+    decay: float = 1.0,
+    samples: int = SAMPLES,
+    seed: int = 0,
+    points: bool = False,
 ) -> Float64s:
-    """(N,) mean utility of the vote over ``samples`` corpora that keep each source with its weight as probability."""
-    drawn = [vote(lists, voters, kept, None, decay) for kept in _corpora(weights, samples, seed)]
-    return np.asarray(np.mean(drawn, axis=0))
+    """(N,) mean utility of the vote over ``samples`` corpora that keep each source with its weight as probability, or
+    with ``points`` each item by itself with the weight of its source."""
+    sizes = np.array([voters], np.int64)
+    return np.asarray(_expected(lists, weights, sizes, decay, points, samples, seed)[0, 0])
+
+
+def _expected(
+    lists: RankedLists,
+    weights: Float64s,
+    sizes: Int64s,
+    decay: float,
+    points: bool,
+    samples: int = SAMPLES,
+    seed: int = 0,
+) -> Float64s:
+    """(1, voters, N) mean utilities over the corpora drawn."""
+    if points:  # every item is a source of its own
+        weights = weights[lists.sources]
+        lists = replace(lists, sources=np.arange(len(weights), dtype=np.int32))
+    cut, equal = np.array([1], np.int64), np.ones(len(weights))
+    random = np.random.default_rng(seed)
+    total = np.zeros((1, len(sizes), len(lists)))
+    for _ in range(samples):
+        kept = (random.random(len(weights)) < weights).astype(np.int64)
+        total += vote_curve(lists, kept, cut, sizes, equal, decay)
+    return total / samples
 
 
 def pruning_curve(lists: RankedLists, scores: Float64s, voters: int) -> list[CurvePoint]:
@@ -163,11 +201,50 @@ def pruning_curve(lists: RankedLists, scores: Float64s, voters: int) -> list[Cur
     return [CurvePoint(*point) for point in zip(levels.tolist(), dropped.tolist(), means.tolist(), strict=True)]
 
 
-@dataclass(slots=True)
-class _Fold:
-    train: RankedLists
-    held: RankedLists
-    scores: dict[str, Float64s] = field(default_factory=dict)
+@dataclass(frozen=True, slots=True)
+class _Learnt:
+    """Scores by estimator, and how many items each source had in the lists they were learnt on."""
+
+    scores: Mapping[str, Float64s]
+    hits: Int64s
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """The settings that are compared."""
+
+    fractions: Float64s
+    sizes: Int64s
+    uses: Sequence[Use]
+    decays: Sequence[float]
+
+    def tables(self, held: RankedLists, learnt: _Learnt) -> _Tables:
+        """Summed utility (fractions, sizes) on the lists ``held``, by estimator, use and decay."""
+        return {
+            (name, use, decay): _curve(held, scores, learnt.hits, self.fractions, self.sizes, use, decay).sum(axis=2)
+            for name, scores in learnt.scores.items()
+            for use, decay in _variants(name, self.uses, self.decays)
+        }
+
+    def best(self, totals: _Tables, only: int | None = None) -> Setting:
+        """The setting with the largest total, of those with ``only`` so many voters if given; the first in a tie."""
+        found: tuple[float, Setting] | None = None
+        columns = range(len(self.sizes)) if only is None else [int(np.searchsorted(self.sizes, only))]
+        for (name, use, decay), table in totals.items():
+            seen = table[:, list(columns)]
+            row, column = np.unravel_index(int(seen.argmax()), seen.shape)
+            value = float(seen[row, column])
+            if found is None or value > found[0] + 1e-9:
+                voters = int(self.sizes[columns[int(column)]])
+                found = value, Setting(name, use, float(self.fractions[row]), voters, decay)
+        if found is None:
+            raise UsageError("no estimator or no use left to choose from", "give at least one of each")
+        return found[1]
+
+
+def _add(total: _Tables, more: _Tables) -> None:
+    for key, table in more.items():
+        total[key] = total[key] + table if key in total else table
 
 
 def _named(estimators: Mapping[str, Estimator] | Sequence[str]) -> dict[str, Estimator]:
@@ -180,7 +257,7 @@ def _named(estimators: Mapping[str, Estimator] | Sequence[str]) -> dict[str, Est
 
 def _variants(name: str, uses: Sequence[Use], decays: Sequence[float]) -> Iterator[tuple[Use, float]]:
     for use in uses:
-        if use == "reweight":
+        if use in REWEIGHTINGS:
             if name in PROBABILITIES:
                 yield use, 1.0
         else:
@@ -205,11 +282,9 @@ def _cuts(scores: Float64s, hits: Int64s, fractions: Float64s) -> tuple[Int64s, 
 def _curve(
     lists: RankedLists, scores: Float64s, hits: Int64s, fractions: Float64s, sizes: Int64s, use: Use, decay: float
 ) -> Float64s:
-    """(fractions, voters, N) utilities; `reweight` drops nothing and so has only the first fraction, 0."""
-    if use == "reweight":
-        cut = np.array([1], np.int64)
-        drawn = [vote_curve(lists, kept.astype(np.int64), cut, sizes, None, decay) for kept in _corpora(scores)]
-        return np.asarray(np.mean(drawn, axis=0))
+    """(fractions, voters, N) utilities; a reweighting drops nothing and so has only the first fraction, 0."""
+    if use in REWEIGHTINGS:
+        return _expected(lists, scores, sizes, decay, use == "reweight-points")
     order, cuts = _cuts(scores, hits, fractions)
     return vote_curve(lists, order, cuts, sizes, _vote_weights(scores) if use == "vote" else None, decay)
 
@@ -220,28 +295,7 @@ def _vote_weights(scores: Float64s) -> Float64s:
     return np.maximum(above, 1e-3 * above.max(initial=0.0)) if above.any() else np.ones_like(scores)
 
 
-def _corpora(weights: Float64s, samples: int = SAMPLES, seed: int = 0) -> list[Kept]:
-    random = np.random.default_rng(seed)
-    return [random.random(len(weights)) < weights for _ in range(samples)]
-
-
-def _best(totals: Mapping[_Key, Float64s], fractions: Float64s, sizes: Int64s, only: int | None = None) -> Setting:
-    """The setting with the largest total (thresholds, voters); the first in a tie."""
-    found: tuple[float, Setting] | None = None
-    columns = range(len(sizes)) if only is None else [int(np.searchsorted(sizes, only))]
-    for (name, use, decay), table in totals.items():
-        seen = table[:, list(columns)]
-        row, column = np.unravel_index(int(seen.argmax()), seen.shape)
-        value = float(seen[row, column])
-        if found is None or value > found[0] + 1e-9:
-            setting = Setting(name, use, float(fractions[row]), int(sizes[columns[int(column)]]), decay)
-            found = value, setting
-    if found is None:
-        raise UsageError("no estimator or no use left to choose from", "give at least one of each")
-    return found[1]
-
-
 def _apply(setting: Setting, scores: Float64s, hits: Int64s) -> AppliedSetting:
     order, cuts = _cuts(scores, hits, np.array([setting.fraction]))
-    kept = order >= cuts[0] if setting.use != "reweight" else np.ones(len(scores), bool)
+    kept = order >= cuts[0] if setting.use not in REWEIGHTINGS else np.ones(len(scores), bool)
     return AppliedSetting(setting, scores, kept, _vote_weights(scores) if setting.use == "vote" else None)

@@ -129,6 +129,16 @@ def test_monte_carlo_takes_any_utility_and_asks_for_hoeffdings_samples() -> None
     assert all(event.total == estimate.bound for event in seen)
 
 
+def test_sampling_stops_at_the_bound_of_maurer_and_pontil() -> None:
+    """Without variance only the second term of theorem 4 is left: 7 R ln(2/δ') / (3 (n − 1)), R the range."""
+    epsilon, delta, sources, span = 0.01, 0.05, 5, 0.5
+    found = sampled_gradient(lambda _: np.full(5, 0.3), np.full(5, 0.5), epsilon=epsilon, delta=delta, span=span)
+    each = delta / 2 / (sources * found.bound.bit_length()) / 2  # half of δ, over sources, looks and both sides
+    halfwidths = {2**i: 7 * 2 * span * math.log(2 / each) / (3 * (2**i - 1)) for i in range(1, 20)}
+    assert found.samples == min(n for n, half in halfwidths.items() if half <= epsilon) < found.bound
+    assert found.error == pytest.approx(halfwidths[found.samples])
+
+
 def test_monte_carlo_scores_are_those_of_the_vote() -> None:
     lists = small(5)
     exact = enumerated(voted(lists, 3), np.full(6, 0.5))

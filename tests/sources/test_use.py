@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from icl_curate.engine.errors import UsageError
-from icl_curate.engine.sources.learn import reliability
+from icl_curate.engine.sources.learn import leave_one_out, reliability
 from icl_curate.engine.sources.lists import RankedLists, ranked_lists
 from icl_curate.engine.sources.use import choose, expected_votes, outcomes, pruning_curve
 from icl_curate.engine.sources.votes import vote, vote_curve
@@ -126,6 +126,21 @@ def test_reweighting_is_an_expectation_between_its_extremes() -> None:
     assert drawn[0] == pytest.approx(0.3, abs=5 * np.sqrt(0.3 * 0.7 / 4000))
 
 
+def test_reweighting_by_points_draws_each_item_for_itself() -> None:
+    """Three right answers of a source and one of a surer one that lies: by the source they stand or fall together."""
+    lists = as_lists([[("u", "a"), ("u", "a"), ("u", "a"), ("v", "b")]])
+    weights = np.array([0.5, 1.0, 0, 0, 0, 0])
+    by_source, by_point = (expected_votes(lists, weights, 4, samples=4000, points=p)[0] for p in (False, True))
+    assert by_source == pytest.approx(0.5, abs=0.04)
+    assert by_point == pytest.approx(7 / 8, abs=0.03)  # any of the three comes first and ties or wins
+    many = planted(5, 100)
+    good = (np.arange(10) >= 4).astype(float)
+    assert expected_votes(many, good, 5, points=True).tolist() == vote(many, 5, good > 0).tolist()
+    choice = choose(many, 5, estimators=["multilinear"], uses=["reweight-points"])
+    assert choice.best.setting.use == "reweight-points" and choice.best.kept.all() and choice.gain > 0
+    assert outcomes(many, choice.best).mean() > vote(many, 5).mean()
+
+
 def test_choosing_needs_enough_questions_and_known_estimators() -> None:
     with pytest.raises(UsageError, match="too few"):
         choose(planted(6, 3), 5)
@@ -144,3 +159,56 @@ def test_scores_come_from_the_training_folds_alone() -> None:
     )
     choice = choose(lists, 1, estimators={"own": lambda train, k: reliability(train)})
     assert abs(choice.gain) < 3 * max(choice.gain_error, 0.02)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_gain_of_each_fold_is_that_of_a_choice_without_it(seed: int) -> None:
+    """The nested folds, written out: neither scores nor threshold nor estimator of a fold saw its questions."""
+    lists, k, folds = planted(seed, 40, bad=3, accuracy=0.55), 3, 4
+    estimators = {"reliability": reliability, "leave-one-out": leave_one_out}
+    fold = np.random.default_rng(seed).permutation(40) % folds
+
+    def kept(scores: list[float], share: float) -> list[bool]:
+        allowed = int(share * 10 + 1e-9)  # never more than asked for, and equal scores together
+        bar = max(bar for bar in scores if sum(score < bar for score in scores) <= allowed)
+        return [score >= bar for score in scores]
+
+    def votes(on: RankedLists, learnt: list[float], share: float) -> list[float]:
+        return vote(on, k, np.array(kept(learnt, share))).tolist()
+
+    gains = np.zeros(40)
+    for f in range(folds):
+        totals: dict[tuple[str, float], float] = {}
+        for name, estimator in estimators.items():
+            for g in set(range(folds)) - {f}:
+                learnt = estimator(lists.take((fold != f) & (fold != g)), k).tolist()
+                for share in np.arange(10) / 10:
+                    key = name, float(share)
+                    totals[key] = totals.get(key, 0.0) + sum(votes(lists.take(fold == g), learnt, key[1]))
+        best, share = max(totals, key=lambda key: round(totals[key], 9))  # the first of equals
+        learnt = estimators[best](lists.take(fold != f), k).tolist()
+        judged = lists.take(fold == f)
+        gains[fold == f] = np.array(votes(judged, learnt, share)) - vote(judged, k)
+    choice = choose(lists, k, estimators=estimators, uses=["prune"], voters=[k], decays=[1.0], folds=folds, seed=seed)
+    assert choice.gain == pytest.approx(gains.mean())
+    assert choice.gain_error == pytest.approx(gains.std(ddof=1) / np.sqrt(40))
+
+
+def test_the_best_of_many_worthless_estimators_gains_nothing() -> None:
+    """Scores drawn at random, without a look at the lists: only a choice that saw its judges can seem to gain."""
+    lists = planted(7, 60, bad=0, accuracy=0.5)
+    drawn = np.random.default_rng(0).random((40, 10))
+    worthless = {str(i): (lambda train, k, i=i: drawn[i]) for i in range(40)}
+    choice = choose(lists, 3, estimators=worthless, uses=["prune"], voters=[3], decays=[1.0])
+    chosen = vote(lists, 3, choice.best.kept).mean() - choice.baseline
+    assert chosen > 0.1  # on the questions that chose it
+    assert choice.gain < choice.gain_error
+
+
+def test_a_threshold_drops_exactly_its_share_of_the_sources() -> None:
+    lists = planted(9, 100)
+    choice = choose(lists, 5, estimators=["reliability"], uses=["prune"])
+    assert (~choice.best.kept).sum() == round(choice.best.setting.fraction * 10) > 0
+    needed = ranked_lists([[f"s{n % 4}"] for n in range(40)], [["right"]] * 40, [[1.0]] * 40)
+    best = choose(needed, 1, estimators={"any": lambda train, k: np.arange(4.0)}, uses=["prune"]).best
+    assert (best.setting.fraction, best.kept.tolist()) == (0.0, [True] * 4)
