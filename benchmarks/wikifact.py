@@ -1,13 +1,14 @@
 """The published noise protocol of paper 003 (section 3.3), and raw and fabricated sources, on recorded answers.
 
     python benchmarks/wikifact.py DATA [--seeds 8] [--relations capital,currency]
-    python benchmarks/wikifact.py DATA --all
+    python benchmarks/wikifact.py DATA --all [--choose 8]
 
 ``--all`` takes every relation in DATA and the 64 published seeds. DATA holds ``noise/<relation>.jsonl`` with
 ``question, correct_answers, retrieved_answers, noise_answers``, and ``raw/`` and ``fake/`` with ``retrieved_websites``.
 Half of the questions choose, the other half are reported. "reweight" draws whole sources, as the released code does,
 "points" each data point, as the paper says. "chosen" keeps every source where the best setting found does not gain
-beyond noise; "best found" takes it anyway. ± is the standard deviation over seeds.
+beyond noise; "best found" takes it anyway; both take most of the time, so ``--choose`` limits them to the first seeds.
+± is the standard deviation over seeds.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import argparse
 import json
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,7 @@ COLUMNS = ("baseline", "leave-one-out", "reweight", "prune", "points", "chosen",
 CHOSEN = COLUMNS.index("chosen")
 
 Rows = list[dict[str, Any]]
+Accuracies = np.ndarray[Any, Any]
 
 
 def with_noise(rows: Rows, seed: int) -> RankedLists:
@@ -110,26 +113,28 @@ def published_pruning(validation: RankedLists, test: RankedLists, scores: np.nda
     return float(vote_curve(test, order, cuts[best : best + 1], [K]).mean())
 
 
-def one_seed(lists: RankedLists, seed: int) -> tuple[list[float], str]:
-    """Test accuracies in the order of COLUMNS, and what was chosen."""
-    chosen_on, tested_on = halves(len(lists), seed)
+def one_seed(
+    lists: RankedLists, chosen_on: Sequence[int], tested_on: Sequence[int], choosing: bool
+) -> tuple[list[float], str]:
+    """Test accuracies in the order of COLUMNS, and what was chosen; the last two are nan without ``choosing``."""
     validation, test = lists.take(chosen_on), lists.take(tested_on)
     weights = np.where(validation.hits > 0, multilinear(validation, K), 0.0)
+    found = [
+        float(vote(test, K).mean()),
+        published_pruning(validation, test, leave_one_out(validation, K)),
+        float(expected_votes(test, weights, K).mean()),
+        published_pruning(validation, test, weights),
+        float(expected_votes(test, weights, K, points=True).mean()),
+    ]
+    if not choosing:
+        return [*found, np.nan, np.nan], ""
     choice = choose(validation, K)
     chosen = vote(test, K) if choice.applied is None else outcomes(test, choice.applied)
     best = choice.best.setting
     note = f"{best.estimator}, {best.use}, -{best.fraction:.0%}, K={best.voters}, decay {best.decay}"
     if choice.applied is None:
         note = f"nothing ({note}: {choice.gain:+.4f}, standard error {choice.gain_error:.4f})"
-    return [
-        float(vote(test, K).mean()),
-        published_pruning(validation, test, leave_one_out(validation, K)),
-        float(expected_votes(test, weights, K).mean()),
-        published_pruning(validation, test, weights),
-        float(expected_votes(test, weights, K, points=True).mean()),
-        float(chosen.mean()),
-        float(outcomes(test, choice.best).mean()),
-    ], note
+    return [*found, float(chosen.mean()), float(outcomes(test, choice.best).mean())], note
 
 
 def read(path: Path) -> Rows:
@@ -141,19 +146,23 @@ def show(name: str, values: Sequence[float], sign: str = "") -> None:
     print(f"{name:42s}" + "".join(f"{sign + format(value, '.4f'):>15s}" for value in values), flush=True)
 
 
-def relation(path: Path, seeds: Sequence[int], choices: bool) -> np.ndarray[Any, Any]:
-    """(seeds, columns) accuracies under the noise protocol."""
-    rows, results = read(path), []
-    for seed in seeds:
-        values, note = one_seed(with_noise(rows, seed), seed)
+def accuracies(named: str, lists_of: Callable[[int], RankedLists], seeds: Sequence[int], options: Any) -> Accuracies:
+    """(seeds, columns), and their means and deviations printed."""
+    results = []
+    for number, seed in enumerate(seeds):
+        lists = lists_of(seed)
+        values, note = one_seed(lists, *halves(len(lists), seed), number < options.choose)
         results.append(values)
-        if path.stem == "capital" and seed in EXACT:
+        if named == "capital" and seed in EXACT:
             agrees = "equal" if round(values[3], 4) == EXACT[seed] else "DIFFERENT"
             print(f"  seed {seed}: prune {values[3]:.4f}, published {EXACT[seed]:.4f}: {agrees}")
-        if choices:
+        if options.choices:
             show(f"  seed {seed}", values)
             print(f"    {note}")
-    return np.array(results)
+    found = np.array(results)
+    show(named, np.nanmean(found, axis=0))
+    show(f"  {len(seeds)} seeds", np.nanstd(found, axis=0), "± ")
+    return found
 
 
 def main() -> None:
@@ -162,6 +171,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--relations", default=",".join(PUBLISHED))
     parser.add_argument("--all", action="store_true", help="every relation in DATA, all 64 seeds")
+    parser.add_argument("--choose", type=int, default=len(SEEDS), help="seeds for which a setting is chosen")
     parser.add_argument("--choices", action="store_true", help="print each seed and what was chosen")
     options = parser.parse_args()
     seeds = SEEDS if options.all else SEEDS[: options.seeds]
@@ -171,12 +181,11 @@ def main() -> None:
     ours, theirs = [], []
     began = time.perf_counter()
     for path in wanted:
-        results = relation(path, seeds, options.choices)
-        show(path.stem, results.mean(axis=0))
-        show(f"  {len(seeds)} seeds", results.std(axis=0, ddof=min(1, len(seeds) - 1)), "± ")
+        rows = read(path)
+        results = accuracies(path.stem, partial(with_noise, rows), seeds, options)
         if path.stem in PUBLISHED:
             show("  published (64 seeds)", PUBLISHED[path.stem])
-            ours.append(results.mean(axis=0))
+            ours.append(np.nanmean(results, axis=0))
             theirs.append(PUBLISHED[path.stem])
     show(f"mean of {len(ours)} published relations", np.mean(ours, axis=0))
     show("  published", np.mean(theirs, axis=0))
@@ -185,9 +194,7 @@ def main() -> None:
     for kind in ("raw", "fake"):
         for path in sorted((options.data / kind).glob("*.jsonl")):
             lists = with_domains(read(path))
-            accuracies = np.array([one_seed(lists, seed)[0] for seed in seeds])
-            show(f"{kind} {path.stem}", accuracies.mean(axis=0))
-            show(f"  {len(seeds)} seeds", accuracies.std(axis=0, ddof=min(1, len(seeds) - 1)), "± ")
+            accuracies(f"{kind} {path.stem}", lambda _, same=lists: same, seeds, options)
 
 
 if __name__ == "__main__":

@@ -34,8 +34,18 @@ def train_sources(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     depth: Annotated[int, typer.Option("--depth", "-b", help="Number of demonstrations tried per query.", min=2)] = 50,
     ranking: Annotated[str, typer.Option(help="Retrieval that ranks them: dense or bm25.")] = "dense",
-    rate: Annotated[float, typer.Option(help="Learning rate of the weights, per demonstration.")] = 500.0,
-    epochs: Annotated[int, typer.Option(help="Number of steps of the weights.", min=1)] = 50,
+    estimator: Annotated[
+        Literal["multilinear", "monte-carlo", "grouped"],
+        typer.Option(help="Learn weights by the exact gradient, by sampling the vote itself, or of whole sources."),
+    ] = "multilinear",
+    rate: Annotated[
+        float | None, typer.Option(help="Learning rate of the weights (multilinear: 500, the others: 1).")
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Number of steps of the weights (multilinear: 50, the others: 20).", min=1)
+    ] = None,
+    epsilon: Annotated[float, typer.Option(help="monte-carlo: maximum error of a gradient.")] = 0.05,
+    delta: Annotated[float, typer.Option(help="monte-carlo: probability of a larger error.")] = 0.05,
     k: ShotsOption = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", help="Use only the first N validation queries.")] = None,
     llm: LLMOptions = NO_LLM_OPTIONS,
@@ -48,7 +58,7 @@ def train_sources(
 
     settings = settings_of(workspace, k=k, **asdict(llm))
     store = open_workspace(workspace)
-    plan = SourcePlan(depth, ranking, limit, rate, epochs)
+    plan = SourcePlan(depth, ranking, limit, rate, epochs, estimator, epsilon, delta)
 
     def show(done: SourceRun) -> None:
         show_sources(source_summaries(store))

@@ -39,7 +39,7 @@ def show_sources(found: Sequence[SourceSummary]) -> None:
         for s in found
     ]
     heads = ["", "weight", "leave 1 out", "reliability", "alone", "hits"] if learnt else []
-    note = "weight: multilinear; alone: accuracy with single demonstrations of the source" if learnt else ""
+    note = "weight: as learnt; alone: accuracy with single demonstrations of the source" if learnt else ""
     show_table(["source", *heads, "size", "pruned", "repeats", "kept"], rows, note=note)
 
 

@@ -4,6 +4,9 @@ A log has one question per row (JSONL, or Parquet with the same columns): ``ques
 ``retrieved_answers`` (list, best first: the answer given with each retrieved item alone) and ``retrieved_sources`` or
 ``retrieved_websites`` (list). The audited system answers by majority vote of the first k; ties go to the answer that
 comes first.
+
+Imputation (paper 003, table 2) is the same with the missing values of a table: a row may have ``record`` (an object)
+and ``column`` in place of ``question``, and values are compared, and vote, without case, articles and punctuation.
 """
 
 from __future__ import annotations
@@ -12,8 +15,9 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, get_args
 
 import numpy as np
 
@@ -25,13 +29,22 @@ from ..index.readers.records import BadRecord
 from ..pool.answers import normalise
 from ..progress import CancelToken, Report, silent
 from .domains import registered_domain
-from .learn import reliability, reliability_error
+from .learn import EPOCHS, RATE, Estimator, multilinear, reliability, reliability_error
 from .lists import RankedLists, ranked_lists
 from .results import Setting, Use
-from .use import DEFAULT_ESTIMATORS, NOISE, AppliedSetting, SettingChoice, choose, outcomes
+from .use import (
+    DEFAULT_ESTIMATORS,
+    NOISE,
+    AppliedSetting,
+    SettingChoice,
+    choose,
+    estimators_named,
+    outcomes,
+)
 from .votes import vote
 
 GroupBy = Literal["auto", "source", "domain"]
+AuditTask = Literal["questions", "imputation"]
 _ANSWERS, _SOURCES = "retrieved_answers", ("retrieved_sources", "retrieved_websites")
 _FILE = "give a .jsonl or .parquet file of recorded retrievals"
 _SHAPE = (
@@ -100,6 +113,7 @@ class AuditReport:
     then says so. gain, gain_error: cross-fitted on validation, see `use.SettingChoice`.
     """
 
+    task: AuditTask
     k: int
     validation: int
     test: int | None
@@ -114,6 +128,7 @@ class AuditReport:
     def as_json(self) -> dict[str, Any]:
         """Plain data, ready for `json.dumps`."""
         return {
+            "task": self.task,
             "k": self.k,
             "validation": self.validation,
             "test": self.test,
@@ -146,7 +161,10 @@ def audit(
     estimators: Sequence[str] = DEFAULT_ESTIMATORS,
     uses: Sequence[Use] = ("prune", "vote", "reweight"),
     voters: Sequence[int] | None = None,
-    normalised: bool = False,
+    task: AuditTask = "questions",
+    normalised: bool | None = None,
+    rate: float = RATE,
+    epochs: int = EPOCHS,
     noise: float = NOISE,
     seed: int = 0,
     report: Report = silent,
@@ -159,21 +177,26 @@ def audit(
     group_by: "domain" uses the registered domain of each address as its source, "source" uses it as it is, "auto"
       is "domain" for ``retrieved_websites``.
     noise: how many standard errors a choice must gain to be made; fewer is bolder.
-    normalised: compare answers without case, articles and punctuation instead of literally.
+    task: "imputation" for the missing values of a table.
+    normalised: compare answers without case, articles and punctuation instead of literally; by default in imputation.
+    rate, epochs: of the ascent of ``multilinear``.
 
     Raises UsageError for a file that cannot be read as a log, and for a log that is too small to choose on.
     """
+    if unknown := [use for use in uses if use not in get_args(Use)]:
+        raise UsageError(f"unknown use: {', '.join(unknown)}", f"choose from {', '.join(get_args(Use))}")
     if k < 1:
         raise UsageError(f"k must be at least 1, not {k}", "give the number of voting answers: -k 10")
-    validation_log = read_log(log, group_by=group_by, normalised=normalised)
-    test_log = None if test is None else read_log(test, group_by=group_by, normalised=normalised)
+    as_values = task == "imputation" if normalised is None else normalised
+    validation_log = read_log(log, group_by=group_by, normalised=as_values)
+    test_log = None if test is None else read_log(test, group_by=group_by, normalised=as_values)
     names = sorted({name for part in (validation_log, test_log) if part for row in part.sources for name in row})
     validation = to_lists(validation_log, names)
     tested = None if test_log is None else to_lists(test_log, names)
     choice = choose(
         validation,
         k,
-        estimators=estimators,
+        estimators=_learners(estimators, rate, epochs),
         uses=uses,
         voters=voters,
         noise=noise,
@@ -181,7 +204,14 @@ def audit(
         report=report,
         cancel=cancel,
     )
-    return _report(validation, tested, k, choice)
+    return _report(task, validation, tested, k, choice)
+
+
+def _learners(names: Sequence[str], rate: float, epochs: int) -> dict[str, Estimator]:
+    learners = estimators_named(names)
+    if "multilinear" in learners:
+        learners["multilinear"] = partial(multilinear, rate=rate, epochs=epochs)
+    return learners
 
 
 def read_log(path: str | Path, *, group_by: GroupBy = "auto", normalised: bool = False) -> Log:
@@ -210,7 +240,7 @@ def read_log(path: str | Path, *, group_by: GroupBy = "auto", normalised: bool =
             for address in addresses:
                 if address not in domains:
                     domains[address] = registered_domain(address)
-        log.questions.append(str(row.get("question", "")))
+        log.questions.append(_question(row))
         log.answers.append(given)
         log.documents.append(addresses)
         log.sources.append([domains[address] for address in addresses] if by_domain else addresses)
@@ -218,6 +248,14 @@ def read_log(path: str | Path, *, group_by: GroupBy = "auto", normalised: bool =
     if not log.questions:
         raise UsageError(f"{file} contains no recorded retrievals", _SHAPE)
     return log
+
+
+def _question(row: dict[str, Any]) -> str:
+    """What was asked: the question, or the column that is missing in a record."""
+    if row.get("question") is not None or not isinstance(row.get("record"), dict):
+        return str(row.get("question") or "")
+    known = ", ".join(f"{name}: {value}" for name, value in row["record"].items() if name != row.get("column"))
+    return f"{row.get('column') or 'value'} of {known}"
 
 
 def to_lists(log: Log, names: Sequence[str] | None = None) -> RankedLists:
@@ -257,7 +295,7 @@ def _parquet_rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
     try:
         with _opened(file) as stream, pq.ParquetFile(stream) as table:
-            wanted = {"question", "correct_answers", _ANSWERS, *_SOURCES}
+            wanted = {"question", "record", "column", "correct_answers", _ANSWERS, *_SOURCES}
             columns = [name for name in table.schema_arrow.names if name in wanted]
             number = 0
             for batch in table.iter_batches(columns=columns):
@@ -270,7 +308,9 @@ def _parquet_rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         raise UsageError(f"{file} cannot be read: {error}", _FILE) from error
 
 
-def _report(validation: RankedLists, tested: RankedLists | None, k: int, choice: SettingChoice) -> AuditReport:
+def _report(
+    task: AuditTask, validation: RankedLists, tested: RankedLists | None, k: int, choice: SettingChoice
+) -> AuditReport:
     everything = None if tested is None else vote(tested, k)
     baseline = EstimatorResult(None, choice.baseline, None if everything is None else float(everything.mean()), [])
 
@@ -297,6 +337,7 @@ def _report(validation: RankedLists, tested: RankedLists | None, k: int, choice:
             f"best gain {choice.gain:+.4f}, standard error {choice.gain_error:.4f}"
         )
     return AuditReport(
+        task=task,
         k=k,
         validation=len(validation),
         test=None if tested is None else len(tested),

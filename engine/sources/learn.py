@@ -23,6 +23,8 @@ Estimator = Callable[[RankedLists, int], Float64s]
 Gradient = Callable[[Float64s], Float64s]
 
 RATE, EPOCHS, START = 500.0, 50, 0.5  # paper 003, section 3: question answering
+WHOLE_RATE, WHOLE_EPOCHS = 1.0, 20  # where a step is a whole source's, not one of its many documents'
+EPSILON_SAMPLED = DELTA = 0.05
 
 
 def multilinear(
@@ -58,8 +60,8 @@ def grouped(
     lists: RankedLists,
     k: int,
     *,
-    rate: float = RATE,
-    epochs: int = EPOCHS,
+    rate: float = WHOLE_RATE,
+    epochs: int = WHOLE_EPOCHS,
     report: Report = silent,
     cancel: CancelToken | None = None,
 ) -> Float64s:
@@ -172,7 +174,7 @@ def sampled_gradient(
     epsilon: float = 0.05,
     delta: float = 0.05,
     span: float = 1.0,
-    seed: int = 0,
+    seed: int | np.random.SeedSequence = 0,
     report: Report = silent,
     cancel: CancelToken | None = None,
 ) -> SampledGradient:
@@ -209,25 +211,55 @@ def sampled_gradient(
     return SampledGradient(mean, n, bound, error)
 
 
-def monte_carlo(
-    lists: RankedLists,
-    k: int,
+def sampled_ascent(
+    marginals: Marginals,
+    sources: int,
     *,
-    weights: Float64s | None = None,
-    epsilon: float = 0.05,
-    delta: float = 0.05,
+    rate: float = WHOLE_RATE,
+    epochs: int = WHOLE_EPOCHS,
+    epsilon: float = EPSILON_SAMPLED,
+    delta: float = DELTA,
+    span: float = 1.0,
     seed: int = 0,
     report: Report = silent,
     cancel: CancelToken | None = None,
 ) -> Float64s:
-    """(C,) sampled gradient of the multilinear extension of the majority vote itself, at START or ``weights``."""
-    at = np.full(len(lists.names), START) if weights is None else weights
+    """(C,) weights in [0, 1] that maximise the multilinear extension of any utility of a set of sources.
+
+    The ascent of `ascend` on `sampled_gradient`; its arguments are as there. With probability 1 − δ every entry of
+    every epoch's gradient is within ε: each epoch has an equal share of δ. Steps smaller than ``rate`` · ε are noise.
+    """
+    seeds = iter(np.random.SeedSequence(seed).spawn(epochs))
+
+    def gradient(weights: Float64s) -> Float64s:
+        return sampled_gradient(
+            marginals, weights, epsilon=epsilon, delta=delta / epochs, span=span, seed=next(seeds), cancel=cancel
+        ).gradient
+
+    return ascend(gradient, np.arange(sources, dtype=np.int32), sources, rate, epochs, report, cancel)
+
+
+def monte_carlo(
+    lists: RankedLists,
+    k: int,
+    *,
+    rate: float = WHOLE_RATE,
+    epochs: int = WHOLE_EPOCHS,
+    epsilon: float = EPSILON_SAMPLED,
+    delta: float = DELTA,
+    seed: int = 0,
+    report: Report = silent,
+    cancel: CancelToken | None = None,
+) -> Float64s:
+    """(C,) weights that maximise the multilinear extension of the majority vote itself, which is not additive: by
+    `sampled_ascent`, ``epsilon`` in units of the utilities' range. A source in no list keeps START."""
     values = np.append(lists.utilities, 0.0)  # an empty set has utility 0
     span = max(float(values.max() - values.min()), np.finfo(float).tiny)
-    return sampled_gradient(
-        lambda present: vote_marginals(lists, present, k), at,
+    learnt = sampled_ascent(
+        lambda present: vote_marginals(lists, present, k), len(lists.names), rate=rate, epochs=epochs,
         epsilon=epsilon * span, delta=delta, span=span, seed=seed, report=report, cancel=cancel,
-    ).gradient  # fmt: skip
+    )  # fmt: skip
+    return np.where(lists.hits > 0, learnt, START)
 
 
 ESTIMATORS: dict[str, Estimator] = {

@@ -8,7 +8,7 @@ paper; ``evaluate`` then measures whether pruning helps with all shots in one pr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -33,7 +33,7 @@ from ..store.demonstrations import fetch, queries, task_of
 from ..store.trials import Trials
 from ..store.workspace import Workspace
 from ..version import VERSION
-from .learn import EPOCHS, ESTIMATORS, RATE, Estimator, multilinear
+from .learn import DELTA, EPSILON_SAMPLED, ESTIMATORS, Estimator
 from .lists import RankedLists, ranked_lists
 from .results import ChosenSetting, CurvePoint, SourceMetrics, SourceRun
 from .use import DEFAULT_ESTIMATORS, NOISE, AppliedSetting, SettingChoice, choose, pruning_curve
@@ -45,13 +45,24 @@ DEPTH = 50
 @dataclass(frozen=True, slots=True)
 class SourcePlan:
     """``depth`` demonstrations per query, ranked by ``ranking`` (dense or bm25); the first ``limit`` queries only.
-    ``rate`` and ``epochs`` of the ascent that learns the weights (paper 003, section 3)."""
+    ``estimator`` is how weights are learnt, one of `trials.WEIGHTS`, with ``rate`` and ``epochs`` of its ascent, None
+    for its usual ones (paper 003, section 3); ``epsilon`` and ``delta`` bound the error of sampled gradients (appendix
+    D)."""
 
     depth: int = DEPTH
     ranking: str = "dense"
     limit: int | None = None
-    rate: float = RATE
-    epochs: int = EPOCHS
+    rate: float | None = None
+    epochs: int | None = None
+    estimator: str = "multilinear"
+    epsilon: float = EPSILON_SAMPLED
+    delta: float = DELTA
+
+    def __post_init__(self) -> None:
+        if self.estimator not in trials.WEIGHTS:
+            raise UsageError(f"{self.estimator} learns no weights", f"choose from {', '.join(trials.WEIGHTS)}")
+        if not (self.epsilon > 0 and 0 < self.delta < 1):
+            raise UsageError("epsilon must be above 0, and delta between 0 and 1", "--epsilon 0.05 --delta 0.05")
 
 
 class SourceTraining:
@@ -89,7 +100,7 @@ class SourceTraining:
         with runs.recorded(self.workspace, trials.KIND, self.llm.name, described) as record:
             results = self.llm.ask(self.requests, budget)
             found = self._trials(record.run, results)
-            lists, estimators = lists_of(found), _estimators(self.plan.rate, self.plan.epochs)
+            lists, estimators = lists_of(found), estimators_of(self.plan)
             choice = choose(
                 lists, self.settings.k, estimators=estimators, seed=self.settings.seed,
                 report=self.llm.report, cancel=self.llm.cancel,
@@ -181,10 +192,15 @@ def lists_of(found: Trials) -> RankedLists:
     return ranked_lists(sources, answers, utilities, documents=documents)
 
 
-def _estimators(rate: float = RATE, epochs: int = EPOCHS) -> dict[str, Estimator]:
-    """The estimators that are compared by default, the weights learnt with this rate and these epochs."""
-    learnt = partial(multilinear, rate=rate, epochs=epochs)
-    return {name: ESTIMATORS[name] for name in DEFAULT_ESTIMATORS} | {"multilinear": learnt}
+def estimators_of(plan: SourcePlan) -> dict[str, Estimator]:
+    """The estimators that a run compares, the one that learns its weights first."""
+    chosen = {"rate": plan.rate, "epochs": plan.epochs}
+    options: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}
+    if plan.estimator == "monte-carlo":
+        options |= {"epsilon": plan.epsilon, "delta": plan.delta}
+    learnt = partial(ESTIMATORS[plan.estimator], **options)
+    others = [name for name in DEFAULT_ESTIMATORS if name not in trials.WEIGHTS]
+    return {plan.estimator: learnt} | {name: ESTIMATORS[name] for name in others}
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,9 +286,10 @@ def _best_pruning(
     report: Report,
     cancel: CancelToken | None,
 ) -> SettingChoice:
-    ascent = {name: value for name, value in runs.settings(workspace, run).items() if name in ("rate", "epochs")}
+    stored, known = runs.settings(workspace, run), {field.name for field in fields(SourcePlan)}
+    plan = SourcePlan(**{name: value for name, value in stored.items() if name in known})
     return choose(
-        lists, settings.k, estimators=_estimators(**ascent), uses=("prune",), voters=(settings.k,), decays=(1.0,),
+        lists, settings.k, estimators=estimators_of(plan), uses=("prune",), voters=(settings.k,), decays=(1.0,),
         noise=noise, seed=settings.seed, report=report, cancel=cancel,
     )  # fmt: skip
 
@@ -298,7 +315,7 @@ def curves(workspace: Workspace, k: int) -> Curves | None:
     if found is None:
         return None
     lists = lists_of(found)
-    scores = {name: learnt for name in DEFAULT_ESTIMATORS if (learnt := trials.weights(workspace, name))}
+    scores = trials.scores_by_estimator(workspace)
     drawn = {
         name: tuple(pruning_curve(lists, np.array([learnt[source] for source in lists.names]), k))
         for name, learnt in scores.items()

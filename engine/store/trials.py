@@ -16,6 +16,9 @@ from .workspace import Workspace
 
 KIND = "train-sources"
 
+WEIGHTS = ("multilinear", "monte-carlo", "grouped")
+"""Estimators whose scores are weights; a run has one of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Trials:
@@ -112,7 +115,7 @@ def source_summaries(workspace: Workspace) -> list[SourceSummary]:
                 SELECT p.source, count(*) AS demonstrations, count(a.row) AS active, count(d.row) AS duplicates
                   FROM pool p LEFT JOIN active a USING (row) LEFT JOIN duplicates d USING (row) GROUP BY p.source
             ), learnt AS (
-                SELECT source, max(score) FILTER (estimator = 'multilinear') AS weight,
+                SELECT source, max(score) FILTER (estimator IN (SELECT unnest(?::VARCHAR[]))) AS weight,
                        max(score) FILTER (estimator = 'leave-one-out') AS leave_one_out,
                        max(score) FILTER (estimator = 'reliability') AS reliability
                   FROM source_weights WHERE run = ? GROUP BY source
@@ -125,18 +128,27 @@ def source_summaries(workspace: Workspace) -> list[SourceSummary]:
               FROM sizes LEFT JOIN learnt USING (source) LEFT JOIN tried USING (source)
              ORDER BY weight DESC NULLS LAST, source
             """,
-            [run, run],
+            [list(WEIGHTS), run, run],
         ).fetchall()
     return [SourceSummary(*row) for row in rows]
 
 
-def weights(workspace: Workspace, estimator: str = "multilinear") -> dict[str, float]:
-    """Scores of the latest run by source; empty before the first."""
+def weights(workspace: Workspace, estimator: str = "") -> dict[str, float]:
+    """Scores of the latest run by source, the learnt weights without ``estimator``; empty before the first."""
+    wanted = [estimator] if estimator else list(WEIGHTS)
+    return next((scores for name, scores in scores_by_estimator(workspace).items() if name in wanted), {})
+
+
+def scores_by_estimator(workspace: Workspace) -> dict[str, dict[str, float]]:
+    """Scores of the latest run by estimator and source, the weights first; empty before the first."""
     with workspace.read() as con:
-        rows: Sequence[tuple[str, float]] = con.execute(
-            "SELECT source, score FROM source_weights WHERE run = ? AND estimator = ?", [_latest_run(con), estimator]
+        rows: Sequence[tuple[str, str, float]] = con.execute(
+            "SELECT estimator, source, score FROM source_weights WHERE run = ? ORDER BY estimator", [_latest_run(con)]
         ).fetchall()
-    return dict(rows)
+    found: dict[str, dict[str, float]] = {}
+    for name, source, score in sorted(rows, key=lambda row: row[0] not in WEIGHTS):
+        found.setdefault(name, {})[source] = score
+    return found
 
 
 def _latest_run(con: duckdb.DuckDBPyConnection) -> int | None:

@@ -109,6 +109,49 @@ def test_answers_may_be_compared_normalised(tmp_path: Path) -> None:
     assert read_log(path, normalised=True).right == [[1.0]]
 
 
+def imputed(seed: int, records: int) -> list[dict[str, Any]]:
+    """A made table whose city is missing: good sites spell it in several ways, a bad one always says the same."""
+    draw = np.random.default_rng(seed)
+    cities = {
+        "new york": ["New York", "new york.", "NEW YORK!"],
+        "st. louis": ["St. Louis", "st louis", "The St Louis"],
+    }
+    rows = []
+    for number in range(records):
+        city = ("new york", "st. louis")[number % 2]
+        said = [str(draw.choice(cities[city])) if draw.random() < 0.9 else "Rome" for _ in range(3)]
+        sites = [f"https://good{i}.example/{number}" for i in range(3)] + [f"https://bad.example/{i}" for i in range(3)]
+        order = draw.permutation(6)
+        rows.append(
+            {
+                "record": {"name": f"place {number}", "city": None},
+                "column": "city",
+                "correct_answers": [city, city.replace("new york", "new york city")],
+                "retrieved_answers": [[*said, "Boston", "Boston", "Boston"][i] for i in order],
+                "retrieved_websites": [sites[i] for i in order],
+            }
+        )
+    return rows
+
+
+def test_missing_values_of_a_table_are_compared_and_vote_as_values(tmp_path: Path) -> None:
+    path, test = write(tmp_path / "v.jsonl", imputed(1, 120)), write(tmp_path / "t.parquet", imputed(2, 120))
+    assert read_log(path).questions[3] == "city of name: place 3"
+    assert read_log(test).questions == read_log(path).questions  # the same table, in the other format
+    report = audit(path, test, k=6, task="imputation")
+    assert report.as_json()["task"] == "imputation"
+    assert report.chosen.pruned == ["bad.example"]
+    assert report.chosen.test_accuracy is not None and report.chosen.test_accuracy > 0.95
+    as_written = audit(path, test, k=6)
+    assert as_written.baseline.validation_accuracy == 0.0  # no spelling is the accepted one
+    assert audit(path, k=6, normalised=True).baseline.validation_accuracy == report.baseline.validation_accuracy > 0
+    gently = audit(path, k=2, task="imputation", uses=["prune"], rate=0.5, epochs=2)
+    multilinear = gently.sources[0].scores["multilinear"]
+    assert 0 < multilinear < 0.5  # two small steps, not fifty large ones
+    with pytest.raises(UsageError, match="unknown use: burn"):
+        audit(path, uses=["burn"])  # type: ignore[list-item]
+
+
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [

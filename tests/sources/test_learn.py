@@ -21,6 +21,7 @@ from icl_curate.engine.sources.learn import (
     multilinear,
     reliability,
     reliability_error,
+    sampled_ascent,
     sampled_gradient,
     set_marginals,
 )
@@ -139,10 +140,32 @@ def test_sampling_stops_at_the_bound_of_maurer_and_pontil() -> None:
     assert found.error == pytest.approx(halfwidths[found.samples])
 
 
-def test_monte_carlo_scores_are_those_of_the_vote() -> None:
-    lists = small(5)
-    exact = enumerated(voted(lists, 3), np.full(6, 0.5))
-    np.testing.assert_allclose(monte_carlo(lists, 3, epsilon=0.05), exact, atol=0.05)
+@pytest.mark.parametrize("utility", [voted, additive])
+def test_sampled_weights_follow_the_ascent_on_the_exact_gradient(utility: Any) -> None:
+    """By enumeration over all sets of sources; each epoch adds at most rate · ε to the distance."""
+    lists, rate, epochs, epsilon = small(5, sources=4, rows=6), 2.0, 3, 0.05
+    weights = np.full(4, 0.5)
+    for _ in range(epochs):
+        weights = np.clip(weights + rate * enumerated(utility(lists, 3), weights), 0.0, 1.0)
+    found = sampled_ascent(set_marginals(utility(lists, 3), 4), 4, rate=rate, epochs=epochs, epsilon=epsilon, delta=0.1)
+    assert np.abs(found - weights).max() < epochs * rate * epsilon
+    assert np.abs(weights - 0.5).max() > epochs * rate * epsilon  # staying at the start is not enough
+    if utility is voted:
+        vote_weights = monte_carlo(lists, 3, rate=rate, epochs=epochs, epsilon=epsilon, delta=0.1)
+        assert np.abs(vote_weights - weights).max() < epochs * rate * epsilon
+    else:  # the gradient that appendix C computes exactly
+        exact = grouped(lists, 3, rate=rate, epochs=epochs)
+        assert np.abs(found - exact).max() < epochs * rate * epsilon
+
+
+def test_every_epoch_gets_its_share_of_delta() -> None:
+    """Two right and two wrong sources of a utility that is far from additive: all right ones or nothing."""
+
+    def both(present: Present) -> float:
+        return float(present[:2].all() and not present[2:].any())
+
+    learnt = sampled_ascent(set_marginals(both, 4), 4, rate=4.0, epochs=6, epsilon=0.1)
+    assert learnt == pytest.approx([1, 1, 0, 0], abs=0.02)
 
 
 def test_reliability_is_the_posterior_mean_and_beats_raw_means() -> None:
@@ -170,7 +193,7 @@ def test_a_source_without_answers_has_the_neutral_score() -> None:
         [["a", "b"]] * 50, [["x", "y"]] * 50, [[1.0, 0.0]] * 25 + [[1.0, 1.0]] * 25, names=["a", "b", "none"]
     )
     scores = {name: estimator(lists, 1) for name, estimator in ESTIMATORS.items()}
-    for name, neutral in (("multilinear", 0.5), ("grouped", 0.5), ("leave-one-out", 0.0), ("monte-carlo", 0.0)):
+    for name, neutral in (("multilinear", 0.5), ("grouped", 0.5), ("leave-one-out", 0.0), ("monte-carlo", 0.5)):
         assert scores[name][2] == neutral
     assert scores["reliability"][2] == pytest.approx(0.75)
     for name in ("leave-one-out", "monte-carlo", "reliability"):

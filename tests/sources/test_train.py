@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from factories.commands import SAMPLE
-from icl_curate.engine.errors import Cancelled
+from icl_curate.engine.errors import Cancelled, UsageError
 from icl_curate.engine.llm.asking import backend_for
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
@@ -26,10 +26,17 @@ from icl_curate.engine.retrieval.view import PoolView
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.sources import train
 from icl_curate.engine.sources.gradient import multilinear_gradient
-from icl_curate.engine.sources.learn import ESTIMATORS, multilinear
+from icl_curate.engine.sources.learn import ESTIMATORS, grouped, monte_carlo, multilinear
 from icl_curate.engine.sources.lists import RankedLists, ranked_lists
 from icl_curate.engine.sources.results import SourceRun
-from icl_curate.engine.sources.train import SourcePlan, SourceTraining, comparable, sources_below, tune
+from icl_curate.engine.sources.train import (
+    SourcePlan,
+    SourceTraining,
+    comparable,
+    estimators_of,
+    sources_below,
+    tune,
+)
 from icl_curate.engine.sources.use import DEFAULT_ESTIMATORS
 from icl_curate.engine.store import runs, trials
 from icl_curate.engine.store.demonstrations import fetch, queries, task_of
@@ -177,9 +184,36 @@ def test_pruning_is_chosen_with_the_ascent_of_the_run(support: Path, monkeypatch
         seen.append((rate, epochs))
         return multilinear(lists, k, rate=rate, epochs=epochs, **more)
 
-    monkeypatch.setattr(train, "multilinear", watched)
+    monkeypatch.setitem(ESTIMATORS, "multilinear", watched)
     tune(workspace, SETTINGS)
     assert set(seen) == {(7.0, 3)}
+
+
+def test_weights_of_the_vote_are_learnt_by_sampling_it(trained: Trained) -> None:
+    lists = _rebuilt(trained.lists[:40])
+    plan = SourcePlan(estimator="monte-carlo", rate=2.0, epochs=3, epsilon=0.2, delta=0.1)
+    learners = estimators_of(plan)
+    assert list(learners) == ["monte-carlo", "leave-one-out", "reliability"]
+    exact = monte_carlo(lists, 5, rate=2.0, epochs=3, epsilon=0.2, delta=0.1)
+    assert learners["monte-carlo"](lists, 5).tolist() == exact.tolist()
+    with pytest.raises(UsageError, match="learns no weights"):
+        SourcePlan(estimator="reliability")
+    with pytest.raises(UsageError, match="delta between"):
+        SourcePlan(estimator="monte-carlo", delta=1.0)
+
+
+def test_a_run_learns_its_weights_by_the_estimator_asked_for(support: Path) -> None:
+    workspace = Workspace.open(support)
+    said = _train(workspace, SourcePlan(8, limit=12, estimator="grouped", rate=3.0, epochs=2))
+    lists = _rebuilt(_lists(workspace, said.run))
+    wanted = dict(zip(lists.names, grouped(lists, SETTINGS.k, rate=3.0, epochs=2), strict=True))
+    assert trials.weights(workspace) == pytest.approx(wanted)
+    assert {s.source: s.weight for s in trials.source_summaries(workspace) if s.source in wanted} == pytest.approx(
+        wanted
+    )
+    assert list(train.curves(workspace, 5).curves) == ["grouped", "leave-one-out", "reliability"]
+    seen = tune(workspace, SETTINGS)
+    assert seen.estimator in ("grouped", "leave-one-out", "reliability")
 
 
 def test_leave_one_out_is_the_votes_loss_without_the_source(trained: Trained) -> None:
