@@ -34,7 +34,15 @@ from .commands.preview import preview
 from .commands.review import review
 from .commands.shared import show_waiting, state
 from .commands.topics import topics
-from .commands.train import train_all, train_datamodel, train_ranker, train_rows, train_sources, train_topics
+from .commands.train import (
+    train_all,
+    train_calibration,
+    train_datamodel,
+    train_ranker,
+    train_rows,
+    train_sources,
+    train_topics,
+)
 from .engine.errors import Cancelled, CurateError
 from .render.terminal import end, guard, narrate, print_error, say
 
@@ -84,7 +92,7 @@ for command in (
     app.command()(command)
 for command in (llm_check, llm_record, llm_trust):
     llm_app.command(command.__name__.removeprefix("llm_"))(command)
-for command in (train_sources, train_ranker, train_topics, train_rows, train_datamodel, train_all):
+for command in (train_sources, train_ranker, train_topics, train_rows, train_datamodel, train_calibration, train_all):
     train_app.command(command.__name__.removeprefix("train_"))(command)
 for command in (jobs_follow, jobs_cancel, jobs_resume):
     jobs_app.command(command.__name__.removeprefix("jobs_"))(command)

@@ -10,10 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ..render.terminal import print_json, say
+from .jobs import start_job
 from .options import (
     DEFAULT_WORKSPACE,
     NO_LLM_OPTIONS,
     NO_PAID_OPTIONS,
+    BackgroundOption,
+    DryRunOption,
+    ForceOption,
+    JsonOption,
     LLMOptions,
     OrderOption,
     PaidOptions,
@@ -22,7 +27,7 @@ from .options import (
     grouped,
 )
 from .paid import carry_out, carry_out_all
-from .shared import open_workspace, settings_of
+from .shared import narrated, open_workspace, settings_of, split_of
 
 if TYPE_CHECKING:
     from ..engine.llm.client import LLMClient, PaidWork
@@ -178,6 +183,54 @@ def train_datamodel(
     settings = settings_of(workspace, k=k, order=order, **asdict(llm))
     plan = DatamodelPlan(prompts, candidates, ranking, limit)
     carry_out(lambda llm: DatamodelTraining(llm, plan), open_workspace(workspace), settings, paid, show_datamodel)
+
+
+@grouped
+def train_calibration(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    on: Annotated[
+        Literal["rounds", "answers"],
+        typer.Option(help="Learn from calibrated rounds, or (the baseline) from plain questions and answers."),
+    ] = "rounds",
+    split: Annotated[str, typer.Option(help="Learn from the queries of: validation or pool.")] = "validation",
+    limit: Annotated[int | None, typer.Option("--limit", "-n", help="Use only the first N examples.", min=1)] = None,
+    rate: Annotated[float, typer.Option(help="Initial learning rate (AdamW).")] = 5e-5,
+    epochs: Annotated[int, typer.Option(help="Number of epochs.", min=1)] = 3,
+    batch: Annotated[int, typer.Option(help="Batch size in examples.", min=1)] = 16,
+    rank: Annotated[int, typer.Option(help="Rank of the LoRA matrices.", min=1)] = 8,
+    document_tokens: Annotated[int, typer.Option(help="Cut documents to this many tokens.", min=1)] = 200,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder of the adapter (default: in the workspace).")
+    ] = None,
+    force: ForceOption = False,
+    llm: LLMOptions = NO_LLM_OPTIONS,
+    background: BackgroundOption = False,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Fine-tune a local LLM with LoRA to use uncertainty scores, on its calibrated rounds (Chen et al. 2025)."""
+    from ..engine.calibrate.results import FineTuningRun
+    from ..engine.calibrate.tuning import FineTuning, TuningPlan
+    from ..engine.llm.hf.training import Recipe
+    from ..render.calibration import show_fine_tuning, show_fine_tuning_cost
+
+    settings = settings_of(workspace, **asdict(llm))
+    store = open_workspace(workspace)
+    if background and not dry_run:
+        start_job(store, as_json)
+        return
+    plan = TuningPlan(
+        Recipe(rate, epochs, batch, rank, settings.seed), on, split_of(split), limit, document_tokens, out, force
+    )
+    with narrated() as (report, cancel):
+        work = FineTuning(store, settings, plan, report, cancel)
+        done = work.cost() if dry_run else work.run()
+    if as_json:
+        print_json(done.as_json())
+    elif isinstance(done, FineTuningRun):
+        show_fine_tuning(done)
+    else:
+        show_fine_tuning_cost(done)
 
 
 @grouped

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from ..engine.calibrate.results import (
         ArmFigures,
         CalibrationRun,
+        FineTuningCost,
+        FineTuningRun,
         Histogram,
         Relevance,
         Reliability,
@@ -237,6 +239,32 @@ def _show_reliability(found: Reliability) -> None:
     show_text("\nreliability of final answers", style="bold")
     note = "" if found.error is None else f"expected calibration error {found.error:.3f}"
     show_table(["confidence", "answers", "mean", "right", ""], rows, note=note)
+
+
+def show_fine_tuning(done: FineTuningRun) -> None:
+    """A fine-tuning: its loss in short form, and how to use the adapter."""
+    metrics = done.metrics
+    steps = metrics.steps if len(metrics.steps) <= MOST else [*metrics.steps[: MOST // 2], *metrics.steps[-MOST // 2 :]]
+    left = len(metrics.steps) - len(steps)
+    note = f"{left} steps between" if left else ""
+    show_table(["step", "loss"], [[step.step, step.loss] for step in steps], note=note)
+    counts = ", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in metrics.counts.items() if value)
+    show_text(
+        f"run {done.run}: {metrics.examples:,} examples from {metrics.split} ({counts}), {metrics.trained_tokens:,} "
+        f"answer tokens, {metrics.parameters:,} parameters, {metrics.seconds:,.0f} s"
+    )
+    if metrics.too_long:
+        show_text(f"{metrics.too_long:,} examples are too long for the model and were left out", style="yellow")
+    show_text(f"wrote {done.adapter}")
+    show_text(f"next: icl-curate calibrate --split test --llm hf:{done.adapter}")
+
+
+def show_fine_tuning_cost(cost: FineTuningCost) -> None:
+    """What a fine-tuning would do."""
+    show_text(
+        f"{cost.examples:,} examples of {cost.split} in {cost.steps:,} steps, {cost.tokens_in:,} tokens, "
+        f"by {cost.llm}; into {cost.adapter}"
+    )
 
 
 def _show_account(done: CalibrationRun) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import dropwhile
 from typing import Any, Generic, TypeVar
 
-from ..engine.calibrate.results import QueryCalibration, SetCalibration, calibration_from_json
+from ..engine.calibrate.results import FineTuningRun, QueryCalibration, SetCalibration, calibration_from_json
 from ..engine.checks.results import RowRun
 from ..engine.curate.results import TuneReport
 from ..engine.evaluate.results import EvaluationReport
@@ -22,7 +22,7 @@ from ..engine.llm.cost import DryRun
 from ..engine.ranker.results import RankerRun
 from ..engine.sources.results import SourceRun
 from ..engine.topics.results import TopicRun
-from .calibration import show_calibrated
+from .calibration import show_calibrated, show_fine_tuning
 from .checks import show_asked
 from .costs import plan_rows
 from .curate import brief_tuning, show_tuning
@@ -66,6 +66,10 @@ def _precision(done: TopicRun) -> str:
 
 def _suspects(done: RowRun) -> str:
     return f"{done.metrics.suspects:,} suspects, {done.metrics.suspects_before:,} before"
+
+
+def _last_loss(done: FineTuningRun) -> str:
+    return f"loss {done.metrics.steps[0].loss:.3f} → {done.metrics.steps[-1].loss:.3f}"
 
 
 def _first_to_last(done: QueryCalibration | SetCalibration) -> str:
@@ -112,6 +116,7 @@ KINDS: dict[tuple[str, ...], Kind[Any]] = {
     ("evaluate",): Kind(EvaluationReport.from_json, show_evaluation, _best_method),
     **{("train", name): kind for name, kind in PARTS.items()},
     ("train", "rows"): Kind(RowRun.from_json, show_asked, _suspects),
+    ("train", "calibration"): Kind(FineTuningRun.from_json, show_fine_tuning, _last_loss),
     ("train", "all"): Kind(_read_parts, _show_parts, _brief_parts),
     ("prune",): Kind(TuneReport.from_json, show_tuning, brief_tuning),
     ("calibrate",): Kind(calibration_from_json, show_calibrated, _first_to_last),

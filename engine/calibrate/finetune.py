@@ -16,19 +16,21 @@ An answer that a person accepted in review is the right answer of the query, wha
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import UsageError
 from ..pool.answers import choice_of, is_correct
-from ..pool.prompts import EarlierAnswer, Order, Template
+from ..pool.prompts import EarlierAnswer, Order, Prompt, Template
 from ..pool.records import Query, Split, Task
+from ..settings import Settings
 from ..store import rounds as kept
 from ..store.demonstrations import fetch, task_of
 from ..store.reviews import reviews
 from ..store.workspace import Workspace
-from .prompts import Case, Document, Frame, round_prompt, with_documents
+from .documents import cases_for, queries_of
+from .prompts import Case, Document, Frame, first_prompt, round_prompt, with_documents
 from .scores import MIDDLE, shown
 
 ARM = "full"
@@ -44,27 +46,32 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class FineTuningSet:
-    """The examples of a run. ``counts``: queries by outcome, substituted answers, and queries whose answer a person
-    accepted."""
+    """The examples of a run, 0 for a set without rounds. ``counts``: queries by outcome, substituted answers, and
+    queries whose answer a person accepted."""
 
     run: int
     examples: tuple[Example, ...]
     counts: Mapping[str, int]
 
 
+Cut = Callable[[str], str]
+"""Shortens the text of a document."""
+
+
+def whole(text: str) -> str:
+    """A `Cut` that leaves documents as they are."""
+    return text
+
+
 def fine_tuning_set(
-    workspace: Workspace, split: Split, template: Template, order: Order = "best-last"
+    workspace: Workspace, split: Split, template: Template, order: Order = "best-last", cut: Cut = whole
 ) -> FineTuningSet:
     """The set from the latest finished calibration of ``split``. Calls no LLM.
 
     Raises `UsageError` for the test split, which would spoil every evaluation on it, if the split was never calibrated,
     or if none of its queries ended right.
     """
-    if split == "test":
-        raise UsageError(
-            "test queries are for evaluation: an LLM fine-tuned on them cannot be judged by them",
-            "icl-curate calibrate --validation, then export --format calibration --split validation",
-        )
+    _refuse_test(split)
     latest = kept.latest(workspace, ARM, split)
     if latest is None:
         raise UsageError(f"no {split} queries have been calibrated yet", f"icl-curate calibrate --split {split}")
@@ -97,7 +104,9 @@ def fine_tuning_set(
         if use is None or use >= len(case.rounds):
             counts["dropped"] += 1
             continue
-        documents = [Document(d.id, d.text, None, shots[d.row] if d.row is not None else None) for d in case.documents]
+        documents = [
+            Document(d.id, cut(d.text), None, shots[d.row] if d.row is not None else None) for d in case.documents
+        ]
         again = with_documents(
             Case(query, (), "documents" if case.over == "documents" else "demonstrations"), documents
         )
@@ -105,15 +114,51 @@ def fine_tuning_set(
         counts["substituted"] += substituted
         counts["kept_right" if right == 0 else "corrected"] += 1
         prompt = round_prompt(again, frame, [shown(d.score) for d in case.documents], earlier)
-        turns = [{"role": m.role, "content": m.content} for m in prompt.messages]
-        turns.append({"role": "assistant", "content": target(query, earlier, task)})
-        examples.append(Example(query.id, tuple(turns)))
+        examples.append(_example(query, prompt, target(query, earlier, task)))
     if not examples:
         raise UsageError(
             f"none of the {len(stored_cases):,} {split} queries ended with a right answer",
             "icl-curate calibrate --split …",
         )
     return FineTuningSet(run, tuple(examples), counts)
+
+
+def answer_set(
+    workspace: Workspace, split: Split, settings: Settings, limit: int | None = None, cut: Cut = whole
+) -> FineTuningSet:
+    """The plain set of a split, without rounds: the first prompt of every query, and its reference (the baseline "LoRA
+    tuning" of table 2). Calls no LLM.
+
+    Raises `UsageError` for the test split, or if no query of the split has a reference.
+    """
+    _refuse_test(split)
+    asked = queries_of(workspace, split, limit)
+    judged = [query for query in asked if query.answers]
+    if not judged:
+        raise UsageError(f"there are no {split} queries with answers", "icl-curate index POOL.jsonl --validation …")
+    task = task_of(workspace)
+    frame = Frame(task, settings.template, settings.order)
+    examples = []
+    for case in cases_for(workspace, judged, task, settings):
+        documents = case.documents
+        if case.over == "documents":
+            documents = tuple(replace(document, text=cut(document.text)) for document in documents)
+        prompt = first_prompt(with_documents(case, documents), frame)
+        examples.append(_example(case.query, prompt, case.query.answers[0]))
+    return FineTuningSet(0, tuple(examples), {"queries": len(asked), "dropped": len(asked) - len(judged)})
+
+
+def _refuse_test(split: Split) -> None:
+    if split == "test":
+        raise UsageError(
+            "test queries are for evaluation: an LLM fine-tuned on them cannot be judged by them",
+            "icl-curate calibrate --validation, then export --format calibration --split validation",
+        )
+
+
+def _example(query: Query, prompt: Prompt, answer: str) -> Example:
+    turns = [{"role": m.role, "content": m.content} for m in prompt.messages]
+    return Example(query.id, (*turns, {"role": "assistant", "content": answer}))
 
 
 def substitute(query: Query, earlier: Sequence[kept.StoredRound], task: Task) -> tuple[list[EarlierAnswer], int]:

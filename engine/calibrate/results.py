@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import contract
 from ..contract import OPTIONAL, SPREAD, named
-from ..llm.usage import Usage
+from ..llm.usage import TrainingRun, Usage
 from ..pool.prompts import Message
 
 
@@ -218,3 +218,57 @@ def calibration_from_json(data: Any) -> QueryCalibration | SetCalibration:
     if isinstance(data, Mapping) and "arms" in data:
         return contract.from_json(SetCalibration, data)
     return contract.from_json(QueryCalibration, data)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedStep:
+    """An optimiser step: the mean negative log-likelihood of its trained tokens, in nats."""
+
+    step: int
+    loss: float
+
+
+@dataclass(frozen=True, slots=True)
+class FineTuningMetrics:
+    """Figures of a fine-tuning. ``counts`` as in the set's manifest; ``too_long``: examples left out because they do
+    not fit into the model's context; ``trained_tokens`` are those of the answers, ``parameters`` those of the adapter;
+    ``seconds`` since the training was last started, at ``resumed_at`` steps."""
+
+    on: str
+    split: str
+    examples: int
+    counts: Mapping[str, int]
+    too_long: int
+    steps: tuple[TrainedStep, ...]
+    trained_tokens: int
+    parameters: int
+    recipe: Mapping[str, float]
+    document_tokens: int
+    resumed_at: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class FineTuningRun(TrainingRun):
+    """A finished run of ``train calibration``; ``adapter`` is the folder it wrote. Nothing is asked, so it has no
+    calls; the tokens are those of all examples, read and trained."""
+
+    adapter: str
+    metrics: FineTuningMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class FineTuningCost:
+    """What a fine-tuning would do."""
+
+    llm: str
+    adapter: str
+    on: str
+    split: str
+    examples: int
+    steps: int
+    tokens_in: int
+
+    def as_json(self) -> dict[str, Any]:
+        """The object of ``train calibration --dry-run --json``."""
+        return {"dry_run": True, **contract.to_json(self)}

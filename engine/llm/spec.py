@@ -101,24 +101,31 @@ def open_backend(
         from .openai_server import OpenAIServer
 
         return OpenAIServer(chosen.name, settings)
-    if chosen.kind == "hf":
+    if chosen.loads_model:
         from .hf.model import LocalModel
 
-        return LocalModel(chosen.name, settings)
+        name, known_as = model_of(spec)
+        return LocalModel(name, settings, known_as)
     if chosen.kind == "replay":
         from .recorded import RecordedLLM
 
         return RecordedLLM(chosen.name)
-    if chosen.kind == "smollm2":
-        from .hf import smollm2
-        from .hf.model import LocalModel
-
-        return LocalModel(smollm2.weights(), settings, known_as="smollm2")
     if encode is None:
         raise UsageError("the offline reader needs an encoder", "icl-curate index POOL.jsonl")
     from .offline.reader import OfflineReader
 
     return OfflineReader(encode, encoder_name)
+
+
+def model_of(spec: str) -> tuple[str, str]:
+    """What the weights of a local LLM are loaded from, and its fixed name if its path differs between machines (else
+    empty)."""
+    chosen = parse(spec)
+    if chosen.kind == "smollm2":
+        from .hf import smollm2
+
+        return smollm2.weights(), smollm2.NAME
+    return chosen.name, ""
 
 
 def _check(settings: LLMSettings) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import LLMError
+from .adapters import base_of, is_adapter, origin_of, with_adapter
 from .gguf import folder_of, is_gguf
 
 _WEIGHTS = ("*.safetensors", "*.bin", "*.pt")
@@ -18,9 +19,11 @@ _SAMPLES, _SAMPLE = 64, 1 << 16
 
 
 def load_description(name: str) -> tuple[Any, Any]:
-    """Tokenizer and configuration; small compared with the weights. Raises `LLMError` with a fix."""
+    """Tokenizer and configuration, those of its base for an adapter; small compared with the weights. Raises `LLMError`
+    with a fix."""
     import transformers
 
+    name = base_of(name)
     with _loading(name), _quiet():
         config = transformers.AutoConfig.from_pretrained(_source(name), trust_remote_code=False)
         tokenizer = transformers.AutoTokenizer.from_pretrained(_source(name), trust_remote_code=False)
@@ -37,13 +40,27 @@ def load_weights(name: str, dtype: str, device: str) -> Any:
     import torch
     import transformers
 
-    dtype = dtype_named(dtype, device)
-    with _loading(name), _quiet():
-        model = transformers.AutoModelForCausalLM.from_pretrained(
-            _source(name), dtype=dtype if dtype == "auto" else getattr(torch, dtype), trust_remote_code=False
+    dtype, base = dtype_named(dtype, device), base_of(name)
+    with _loading(base), _quiet():
+        model: Any = transformers.AutoModelForCausalLM.from_pretrained(
+            _source(base), dtype=dtype if dtype == "auto" else getattr(torch, dtype), trust_remote_code=False
         )
-        model.to(device).eval()  # type: ignore[arg-type]
-    return model
+    if is_adapter(name):
+        _check_base(name)
+        with _loading(name), _quiet():
+            model = with_adapter(model, name)
+    return model.to(device).eval()
+
+
+def _check_base(name: str) -> None:
+    """Raise `LLMError` if an adapter's base is not the one it was trained on: its answers would be worthless."""
+    origin = origin_of(name)
+    found, base = origin.get("base_weights"), base_of(name)
+    if found and found != fingerprint(base):
+        raise LLMError(
+            f"the base of hf:{name} has changed since the adapter was trained: {base}",
+            "train it again: icl-curate train calibration",
+        )
 
 
 def device_named(wanted: str) -> str:

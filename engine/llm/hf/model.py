@@ -18,7 +18,7 @@ from .generation import Generation, generate, generator_of
 from .loaded import Loaded
 from .loading import device_named, digest_of, dtype_named, fingerprint, load_description, load_weights
 from .scoring import WORTH_SHARING, Score, score_rows, score_tree, tree_works
-from .tokens import Scored, common, encode, encode_options, render
+from .tokens import Scored, common, context_of, encode, encode_options, render
 
 
 class LocalModel:
@@ -68,11 +68,7 @@ class LocalModel:
     @property
     def context_tokens(self) -> int | None:
         """Longest sequence the model was made for; None if its configuration does not say."""
-        tokenizer, config = self._described()
-        text = config.get_text_config() if hasattr(config, "get_text_config") else config
-        limits = [getattr(text, "max_position_embeddings", None), tokenizer.model_max_length]
-        known = [int(limit) for limit in limits if limit and limit < 1e9]
-        return min(known) if known else None
+        return context_of(*self._described())
 
     async def probe(self) -> Capabilities:
         """Load it and score two options of a tiny prompt both ways. Raises `LLMError` if it cannot be loaded."""

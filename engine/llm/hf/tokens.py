@@ -38,6 +38,13 @@ def encode(tokenizer: Any, text: str, chat: bool) -> list[int]:
     return list(tokenizer(text, add_special_tokens=not chat, verbose=False)["input_ids"])
 
 
+def cut_text(tokenizer: Any, text: str, count: int) -> str:
+    """The text of the first ``count`` tokens of a text."""
+    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    offsets = encoded["offset_mapping"]
+    return text if len(offsets) <= count else text[: offsets[count - 1][1]]
+
+
 def encode_options(tokenizer: Any, index: int, prompt: Prompt) -> list[Scored]:
     """The options of the request ``index``, each encoded together with the prompt: encoded alone it would have other
     tokens at the boundary."""
@@ -58,6 +65,14 @@ def encode_options(tokenizer: Any, index: int, prompt: Prompt) -> list[Scored]:
         split = next((k for k in range(len(ids)) if offsets[k][1] > len(text)), len(ids))
         rows.append(Scored(index, j, ids, split))
     return rows
+
+
+def context_of(tokenizer: Any, config: Any) -> int | None:
+    """Longest sequence a model was made for; None if its configuration does not say."""
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    limits = [getattr(text, "max_position_embeddings", None), tokenizer.model_max_length]
+    known = [int(limit) for limit in limits if limit and limit < 1e9]
+    return min(known) if known else None
 
 
 def common(sequences: Sequence[list[int]]) -> int:

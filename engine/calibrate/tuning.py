@@ -1,0 +1,236 @@
+"""Fine-tuning carried out: a local LLM learns from its own calibration rounds (paper 001, section 3.3 and A.1).
+
+Two sets can be learnt from. ``rounds`` is the paper's: reformulated inputs with scores and earlier answers, from the
+latest calibration of a split (`finetune.fine_tuning_set`). ``answers`` is its baseline, "LoRA tuning": the questions
+with their documents, and the references.
+
+The state of a training is kept beside the workspace's other files under a key made of everything that determines its
+result, so that the same command goes on after a kill, and only then.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..errors import Cancelled, UsageError
+from ..llm.asking import llm_settings
+from ..llm.spec import model_of, parse
+from ..llm.usage import Usage
+from ..pool.prompts import Message
+from ..pool.records import Split
+from ..progress import CancelToken, Event, Report, silent
+from ..settings import Settings
+from ..store import runs
+from ..store.workspace import Workspace
+from ..version import VERSION
+from .finetune import FineTuningSet, answer_set, fine_tuning_set
+from .results import FineTuningCost, FineTuningMetrics, FineTuningRun, TrainedStep
+
+if TYPE_CHECKING:
+    from ..llm.hf.training import Lesson, Recipe, Trainer
+
+KIND = "train calibration"
+TASK = "train"
+FOLDER = "adapters"
+"""The folder of the workspace for adapters, and for the states of unfinished trainings."""
+KEEP_EVERY = 30.0
+"""Seconds between two writes of the state; a kill loses no more."""
+
+On = Literal["rounds", "answers"]
+
+
+@dataclass(frozen=True, slots=True)
+class TuningPlan:
+    """What to learn from, and where the adapter goes (None: into the workspace). ``document_tokens``: documents are cut
+    to as many tokens (A.1); ``recipe`` as in `llm.hf.training`."""
+
+    recipe: Recipe
+    on: On = "rounds"
+    split: Split = "validation"
+    limit: int | None = None
+    document_tokens: int = 200
+    out: Path | None = None
+    force: bool = False
+
+
+class FineTuning:
+    """A prepared fine-tuning: its examples are known and encoded, no weights are loaded yet.
+
+    Raises `UsageError` for an LLM that is not in this process, an existing target, and whatever the set raises.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        settings: Settings,
+        plan: TuningPlan,
+        report: Report = silent,
+        cancel: CancelToken | None = None,
+    ) -> None:
+        from ..llm.hf.adapters import peft_package
+        from ..llm.hf.loading import load_description
+        from ..llm.hf.tokens import context_of
+        from ..llm.hf.training import lessons_of
+
+        if not parse(settings.llm).loads_model:
+            raise UsageError(
+                f"the weights of {settings.llm} are not on this machine, so they cannot be trained here",
+                "icl-curate export SET.jsonl --format calibration, and fine-tune with your provider; or --llm hf:PATH",
+            )
+        peft_package()
+        self.workspace, self.settings, self.plan = workspace, settings, plan
+        self.report, self.cancel = report, cancel or CancelToken()
+        self.name, _ = model_of(settings.llm)
+        tokenizer, config = load_description(self.name)
+        self.set = self._set(tokenizer)
+        conversations = [[Message(t["role"], t["content"]) for t in e.messages] for e in self.set.examples]
+        lessons = lessons_of(tokenizer, conversations)
+        limit = context_of(tokenizer, config)
+        self.lessons = [lesson for lesson in lessons if limit is None or len(lesson.ids) <= limit]
+        self.too_long = len(lessons) - len(self.lessons)
+        if not self.lessons:
+            raise UsageError(f"no example fits into the model's {limit:,} tokens", "--document-tokens, with fewer")
+        self.key = self._key(conversations)
+        self.out = plan.out or workspace.path / FOLDER / self.key[:12]
+        if self.out.exists() and not plan.force and not self._written():
+            raise UsageError(f"{self.out} exists", "choose another --out, or overwrite it with --force")
+
+    def cost(self) -> FineTuningCost:
+        """What `run` would do."""
+        steps = self.plan.recipe.epochs * -(-len(self.lessons) // self.plan.recipe.batch)
+        return FineTuningCost(
+            self.settings.llm,
+            str(self.out),
+            self.plan.on,
+            self.plan.split,
+            len(self.lessons),
+            steps,
+            _tokens(self.lessons) * self.plan.recipe.epochs,
+        )
+
+    def run(self) -> FineTuningRun:
+        """Train, and write the adapter; what an earlier call has written is returned as it is."""
+        if self._written() and not self.plan.force:
+            return FineTuningRun.from_json(_origin(self.out)["training"])
+        settings = {"on": self.plan.on, "split": self.plan.split, **asdict(self.plan.recipe), "version": VERSION}
+        with runs.recorded(self.workspace, KIND, self.settings.llm, settings) as record:
+            done = self._train(record.run)
+            record.summary = done.as_json()
+        return done
+
+    def _set(self, tokenizer: Any) -> FineTuningSet:
+        from ..llm.hf.tokens import cut_text
+
+        plan, settings = self.plan, self.settings
+
+        def cut(text: str) -> str:
+            return cut_text(tokenizer, text, plan.document_tokens)
+
+        if plan.on == "answers":
+            return answer_set(self.workspace, plan.split, settings, plan.limit, cut)
+        found = fine_tuning_set(self.workspace, plan.split, settings.template, settings.order, cut)
+        return FineTuningSet(found.run, found.examples[: plan.limit], found.counts)
+
+    def _key(self, conversations: Sequence[Sequence[Message]]) -> str:
+        from ..llm.hf.loading import device_named, digest_of, dtype_named, fingerprint
+
+        pieces: list[object] = [fingerprint(self.name), asdict(self.plan.recipe)]
+        pieces += [
+            dtype_named(self.settings.dtype, device_named(self.settings.device)),
+            [len(x.ids) for x in self.lessons],
+        ]
+        pieces += [[(turn.role, turn.content) for turn in turns] for turns in conversations]
+        return digest_of([json.dumps(pieces).encode()])
+
+    def _train(self, run: int) -> FineTuningRun:
+        from ..llm.hf.training import Trainer
+
+        access, start = llm_settings(self.settings), time.monotonic()
+        trainer = Trainer(self.name, access.dtype, access.device, self.plan.recipe, self.lessons)
+        state = self.workspace.path / FOLDER / f"{self.key}.safetensors"
+        trainer.resume(state, self.key)
+        resumed = len(trainer.losses)
+        if resumed:
+            self.report(Event(TASK, resumed, trainer.steps, f"goes on after step {resumed} of {trainer.steps}"))
+        self._learn(trainer, state)
+        metrics = FineTuningMetrics(
+            on=self.plan.on,
+            split=self.plan.split,
+            examples=len(self.lessons),
+            counts=dict(self.set.counts),
+            too_long=self.too_long,
+            steps=tuple(TrainedStep(i, loss) for i, loss in enumerate(trainer.losses, 1)),
+            trained_tokens=sum(len(lesson.ids) - lesson.split for lesson in self.lessons) * self.plan.recipe.epochs,
+            parameters=sum(value.numel() for value in trainer.weights.values()),
+            recipe=asdict(self.plan.recipe),
+            document_tokens=self.plan.document_tokens,
+            resumed_at=resumed,
+            seconds=time.monotonic() - start,
+        )
+        usage = Usage(tokens_in=_tokens(self.lessons) * self.plan.recipe.epochs)
+        done = FineTuningRun(run, self.settings.llm, usage, str(self.out), metrics)
+        self._publish(trainer, done)
+        state.unlink(missing_ok=True)
+        return done
+
+    def _learn(self, trainer: Trainer, state: Path) -> None:
+        """Train to the end; when stopped, the state of the last finished step is written first."""
+        written, since = len(trainer.losses), time.monotonic()
+        try:
+            for loss in trainer.run(self.cancel.check):
+                self.report(Event(TASK, len(trainer.losses), trainer.steps, fields={"loss": loss}))
+                if time.monotonic() - since >= KEEP_EVERY:
+                    trainer.keep(state, self.key)
+                    written, since = len(trainer.losses), time.monotonic()
+        except (Cancelled, KeyboardInterrupt):
+            if len(trainer.losses) > written:
+                trainer.keep(state, self.key)
+            raise
+
+    def _publish(self, trainer: Trainer, done: FineTuningRun) -> None:
+        """Write the adapter into a temporary folder, then rename it."""
+        from ..llm.hf.adapters import ORIGIN, base_of, is_adapter, origin_of
+        from ..llm.hf.loading import fingerprint
+
+        making = self.out.with_name(f".{self.out.name}.{os.getpid()}.part")
+        making.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            trainer.save(making)
+            spec = parse(self.settings.llm)
+            base = origin_of(self.name)["base"] if is_adapter(self.name) else spec.name or spec.kind
+            base_path = Path(base).expanduser()
+            origin = {
+                "base": str(base_path.resolve()) if base_path.exists() else base,
+                "base_weights": fingerprint(base_of(self.name)),
+                "key": self.key,
+                "training": done.as_json(),
+            }
+            (making / ORIGIN).write_text(json.dumps(origin, indent=1), encoding="utf-8")
+            if self.out.exists():
+                shutil.rmtree(self.out)
+            making.rename(self.out)
+        finally:
+            shutil.rmtree(making, ignore_errors=True)
+
+    def _written(self) -> bool:
+        """Whether the target holds the result of this very training."""
+        from ..llm.hf.adapters import is_adapter
+
+        return is_adapter(str(self.out)) and _origin(self.out).get("key") == self.key
+
+
+def _origin(folder: Path) -> Mapping[str, Any]:
+    from ..llm.hf.adapters import origin_of
+
+    return origin_of(str(folder))
+
+
+def _tokens(lessons: Sequence[Lesson]) -> int:
+    return sum(len(lesson.ids) for lesson in lessons)

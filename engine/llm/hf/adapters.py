@@ -1,0 +1,78 @@
+"""LoRA adapters (Hu et al. 2021): small matrices added to a model's own, in a folder of their own.
+
+``hf:FOLDER`` loads such a folder as an LLM: its base from where it was when the adapter was trained, with the adapter
+on top. Folders are those of peft's ``save_pretrained``; ones written here also hold `ORIGIN`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ...errors import LLMError, UsageError
+from . import smollm2
+
+CONFIG = "adapter_config.json"
+WEIGHTS = "adapter_model.safetensors"
+ORIGIN = "icl_curate.json"
+"""What peft's own file does not tell: the base as it was named here, its fingerprint, and how it was trained."""
+
+
+def is_adapter(name: str) -> bool:
+    """Whether the name is that of a folder with an adapter."""
+    return (Path(name).expanduser() / CONFIG).is_file()
+
+
+def origin_of(name: str) -> Mapping[str, Any]:
+    """The contents of `ORIGIN`; of an adapter from elsewhere, its base alone. Raises `LLMError` for a folder whose
+    files cannot be read."""
+    folder = Path(name).expanduser()
+    try:
+        if (folder / ORIGIN).is_file():
+            return dict(json.loads((folder / ORIGIN).read_text(encoding="utf-8")))
+        return {"base": str(json.loads((folder / CONFIG).read_text(encoding="utf-8"))["base_model_name_or_path"])}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise LLMError(f"cannot read the adapter in {name}: {error}", f"give a folder with a whole {CONFIG}") from error
+
+
+def base_of(name: str) -> str:
+    """What the base of an adapter is loaded from; the name itself if it is not an adapter."""
+    if not is_adapter(name):
+        return name
+    base = str(origin_of(name)["base"])
+    return smollm2.weights() if base == smollm2.NAME else base
+
+
+def with_adapter(model: Any, name: str) -> Any:
+    """The loaded base with the adapter in folder ``name``.
+
+    In float32 the adapter is added to the weights, which costs nothing later. In half precision it is kept beside them:
+    most of its changes are smaller than the distance between two neighbouring weights and would be rounded away.
+    """
+    import torch
+
+    peft = peft_package()
+    with quiet():
+        whole = peft.PeftModel.from_pretrained(model, str(Path(name).expanduser()))
+    return whole.merge_and_unload() if model.dtype == torch.float32 else whole.get_base_model()
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Suppresses peft's warnings about changes to come in transformers, of which a user can make nothing."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        yield
+
+
+def peft_package() -> Any:
+    """The package peft. Raises `UsageError` if it is not installed."""
+    try:
+        import peft
+    except ImportError as error:
+        raise UsageError("LoRA adapters need the package peft", "pip install 'icl-curate[finetune]'") from error
+    return peft
