@@ -191,7 +191,7 @@ def test_the_gain_of_each_fold_is_that_of_a_choice_without_it(seed: int) -> None
         gains[fold == f] = np.array(votes(judged, learnt, share)) - vote(judged, k)
     choice = choose(lists, k, estimators=estimators, uses=["prune"], voters=[k], decays=[1.0], folds=folds, seed=seed)
     assert choice.gain == pytest.approx(gains.mean())
-    assert choice.gain_error == pytest.approx(gains.std(ddof=1) / np.sqrt(30))  # three of four folds
+    assert choice.gain_error == pytest.approx(gains.std(ddof=1) / np.sqrt(40))
 
 
 def test_the_best_of_many_worthless_estimators_gains_nothing() -> None:
