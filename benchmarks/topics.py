@@ -24,12 +24,12 @@ from icl_curate.engine.pool.answers import is_correct
 from icl_curate.engine.retrieval import bm25
 from icl_curate.engine.retrieval.artefacts import encode_for_reader
 from icl_curate.engine.retrieval.view import PoolView
-from icl_curate.engine.select.methods import METHODS
+from icl_curate.engine.select.methods import METHODS, Pick
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.store.demonstrations import fetch, queries, task_of
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.engine.topics import model_file as kept
-from icl_curate.engine.topics import predictor, selection
+from icl_curate.engine.topics import predictor
 from icl_curate.engine.topics.coverage import coverage_curves, required_topics
 from icl_curate.engine.topics.match import links_of
 from icl_curate.engine.topics.targets import distinctiveness, neighbours
@@ -91,7 +91,7 @@ def curves(view: PoolView, methods: list[str], count: int, k: int = 10) -> None:
 
 
 def ablations(view: PoolView, count: int, k: int) -> None:
-    """Table 3 with the set LLM: test accuracy without knowledge, with other notions of coverage, without soft labels.
+    """Table 3 with the set LLM: test accuracy of every variant.
 
     Trains once more, without soft labels, in the workspace itself: give it a copy.
     """
@@ -99,7 +99,7 @@ def ablations(view: PoolView, count: int, k: int) -> None:
     with backend_for(SETTINGS, encode_for_reader(view.workspace, SETTINGS)) as backend:
         capabilities = probing.probe(view.workspace, backend)
 
-        def accuracy(picks: list[list[selection.TopicPick]]) -> float:
+        def accuracy(picks: list[list[Pick]]) -> float:
             rows = [[chosen.row for chosen in each] for each in picks]
             shots = {shot.row: shot for shot in fetch(view.workspace, sorted({r for each in rows for r in each}))}
             prompts = [
@@ -115,14 +115,10 @@ def ablations(view: PoolView, count: int, k: int) -> None:
             return float(np.mean(right))
 
         task = task_of(view.workspace)
-        print(f"  full         {accuracy(selection.topick(view, asked, k)):.3f}")
-        print(f"  no knowledge {accuracy(selection.topick(view, asked, k, knowledge=False)):.3f}")
-        for coverage in ("pooled", "alone"):
-            picks = selection.topick(view, asked, k, coverage=coverage)  # type: ignore[arg-type]
-            print(f"  {coverage:12} {accuracy(picks):.3f}")
         TopicTraining(LLMClient(view.workspace, backend, SETTINGS), TopicPlan(soft=False)).run(Budget())
-        fresh = PoolView(view.workspace, SETTINGS)
-        print(f"  binary labels {accuracy(selection.topick(fresh, asked, k)):.3f}")
+        for name, method in METHODS.items():
+            if method.trained == "train-topics":
+                print(f"  {name:20} {accuracy(method.choose(PoolView(view.workspace, SETTINGS), asked, k, 0)):.3f}")
 
 
 def latency(view: PoolView, count: int) -> None:

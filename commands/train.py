@@ -125,6 +125,10 @@ def train_topics(
         int, typer.Option(help="Number of demonstrations asked zero-shot, to estimate LLM knowledge.", min=0)
     ] = 1_000,
     cosine: Annotated[float, typer.Option("--lambda", help="Weight of similarity relative to topics.")] = 1.0,
+    labels: Annotated[
+        Literal["soft", "binary"],
+        typer.Option(help="What the predictor learns: how distinctive topics are, or yes and no (for topick-binary)."),
+    ] = "soft",
     epochs: Annotated[int, typer.Option(help="Maximum number of epochs.", min=1)] = 30,
     llm: LLMOptions = NO_LLM_OPTIONS,
     paid: PaidOptions = NO_PAID_OPTIONS,
@@ -135,7 +139,9 @@ def train_topics(
 
     settings = settings_of(workspace, **asdict(llm))
     store = open_workspace(workspace)
-    plan = TopicPlan(topics, size, llm_topics, sample, questions, cosine=cosine, epochs=epochs)
+    plan = TopicPlan(
+        topics, size, llm_topics, sample, questions, soft=labels == "soft", cosine=cosine, epochs=epochs
+    )  # fmt: skip
     carry_out(lambda llm: TopicTraining(llm, plan), store, settings, paid, show_topic_training)
 
 

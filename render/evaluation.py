@@ -54,8 +54,8 @@ def show_evaluation(report: EvaluationReport) -> None:
     ]
     if "topics" in shown:
         notes.append(
-            "topics: how many of the 20 topics a query requires its demonstrations cover; repeated: share of a "
-            "demonstration's topics that earlier ones cover, at the last shot"
+            "topics: expected number of the 20 topics a query requires that its demonstrations cover; repeated: share "
+            "of a demonstration's topics that earlier ones cover, at the last shot"
         )
     if report.trained_on:
         notes.append(

@@ -9,6 +9,7 @@ import hashlib
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from ..arrays import Float64s, Int64s
 from ..pool.records import Query
@@ -17,6 +18,7 @@ from ..ranker.inference import Method as Policy
 from ..retrieval.diversity import dpp, set_bsr
 from ..retrieval.view import PoolView
 from ..topics import selection
+from ..topics.released import topick_released
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,20 +125,19 @@ def learnt(method: Policy) -> Choose:
     return choose
 
 
-def topick(coverage: selection.Coverage, knowledge: bool = True) -> Choose:
+TopicChoice = Callable[[PoolView, Sequence[Query], int], list[list[selection.TopicPick]]]
+
+
+def by_topics(choice: TopicChoice) -> Choose:
     """A set that covers the topics that the query needs and the LLM does not know (paper 004)."""
 
     def choose(view: PoolView, queries: Sequence[Query], k: int, seed: int) -> list[Picks]:
         return [
             [Pick(c.row, c.score, {"relevance": c.relevance, "cosine": c.cosine}, c.adds) for c in chosen]
-            for chosen in selection.topick(view, queries, k, knowledge=knowledge, coverage=coverage)
+            for chosen in choice(view, queries, k)
         ]
 
     return choose
-
-
-DEFAULT_COVERAGE: selection.Coverage = "pooled"
-"""As in the paper; with a real LLM not below the others (docs/papers/topics.md)."""
 
 
 def _policy(method: Policy, about: str) -> Method:
@@ -146,8 +147,8 @@ def _policy(method: Policy, about: str) -> Method:
     )  # fmt: skip
 
 
-def _topics(about: str, coverage: selection.Coverage, knowledge: bool = True) -> Method:
-    return Method(topick(coverage, knowledge), about, encodes=True, trained="train-topics")
+def _topics(about: str, choice: TopicChoice) -> Method:
+    return Method(by_topics(choice), about, encodes=True, trained="train-topics")
 
 
 METHODS: Mapping[str, Method] = {
@@ -159,12 +160,22 @@ METHODS: Mapping[str, Method] = {
     "set-bsr": Method(set_bsr_shots, "cover the query's tokens together (Set-BSR)", encodes=True),
     "ranker": _policy("ranker", "ranked by what the LLM got right (train ranker)"),
     "promptpg": _policy("promptpg", "as ranker, rewarded by whole prompts"),
-    "topick": _topics("cover the topics the query needs and the LLM lacks (train topics)", DEFAULT_COVERAGE),
-    "topick-union": _topics("as topick; a topic is covered unless every shot misses it", "union"),
-    "topick-alone": _topics("as topick; each shot by itself (the paper's ablation)", "alone"),
-    "topick-no-knowledge": _topics(
-        "as topick; every topic counts as equally known (the paper's ablation)", DEFAULT_COVERAGE, knowledge=False
+    "topick": _topics("cover the topics the query needs and the LLM lacks (train topics)", selection.topick),
+    "topick-union": _topics(
+        "as topick; a topic is covered unless every shot misses it", partial(selection.topick, coverage="union")
     ),
+    "topick-alone": _topics(
+        "as topick; each shot by itself (the paper's ablation)", partial(selection.topick, coverage="alone")
+    ),
+    "topick-no-knowledge": _topics(
+        "as topick; every topic counts as equally known (the paper's ablation)",
+        partial(selection.topick, knowledge=False),
+    ),
+    "topick-binary": _topics(
+        "as topick; topics learnt as yes or no (the paper's ablation; train topics --labels binary)",
+        partial(selection.topick, labels="binary"),
+    ),
+    "topick-released": _topics("by ranks of topics, as the authors' released code", topick_released),
 }
 
 

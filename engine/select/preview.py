@@ -99,9 +99,10 @@ def preview(
     notes = []
     if len(shots) < selector.settings.k and selector.settings.method != "zero":
         notes.append(f"only {len(shots)} of {selector.settings.k} demonstrations: the active pool has no more")
+    method = selector.settings.method
     needs = (
-        tuple(topics_needed(selector.view, query))
-        if METHODS[selector.settings.method].trained == "train-topics"
+        tuple(topics_needed(selector.view, query, labels="binary" if method == "topick-binary" else "soft"))
+        if METHODS[method].trained == "train-topics"
         else ()
     )
     words = tuple(_words(selector, query, shot) for shot in shots)

@@ -14,7 +14,7 @@ from ..retrieval.view import PoolView
 from .selection import open_for
 
 TOP = 20
-"""Required topics of a query that count, and number of strongest topics that a demonstration covers."""
+"""Required topics of a query that count."""
 
 
 def learnt(view: PoolView) -> bool:
@@ -37,9 +37,8 @@ def coverage_curves(
 ) -> tuple[Float64s, Float64s]:
     """Figure 4 for the rows picked for each query, best first: coverage and redundancy at 1..K shots, both (K,).
 
-    ``required`` is the result of `required_topics`. Means over the queries that have that many picks. The paper does
-    not define when a demonstration covers a topic; here it covers its ``top`` strongest ones, as a query requires its
-    ``top`` strongest ones.
+    ``required`` is the result of `required_topics`. Means over the queries that have that many picks; see
+    `coverage_of`.
     """
     predictor = open_for(view).model.predictor
     depth = max((len(rows) for rows in picks), default=0)
@@ -55,15 +54,16 @@ def coverage_curves(
     return sums[0] / np.maximum(counts, 1), sums[1] / np.maximum(counts, 1)
 
 
-def coverage_of(required: Float32s, covered: Float32s, top: int = TOP) -> tuple[list[int], list[float]]:
+def coverage_of(required: Float32s, covered: Float32s, top: int = TOP) -> tuple[Float64s, Float64s]:
     """For t̂ of a query (t,) and of its K demonstrations (K, t): after each shot the number of the ``top`` required
-    topics covered so far, and the share of the shot's own topics that earlier ones covered."""
-    needed = set(top_k(required, top).tolist())
-    seen: set[int] = set()
-    coverage, redundancy = [], []
-    for row in covered:
-        own = set(top_k(row, top).tolist())
-        redundancy.append(len(own & seen) / len(own))
-        seen |= own
-        coverage.append(len(needed & seen))
-    return coverage, redundancy
+    topics covered so far, and the share of the shot's own topics that earlier ones covered, both (K,).
+
+    The paper does not define when a demonstration covers a topic. t̂ is a probability, so here both are expected
+    numbers: a topic is missed by several shots with the product of their 1 − t̂. A t̂ of .001 covers next to nothing,
+    wherever it ranks among the shot's topics.
+    """
+    own = covered.astype(np.float64)
+    missed = np.cumprod(1.0 - own, axis=0)
+    before = 1.0 - np.concatenate([np.ones((min(len(own), 1), own.shape[1])), missed[:-1]])
+    coverage = (1.0 - missed[:, top_k(required, top)]).sum(axis=1)
+    return coverage, (own * before).sum(axis=1) / np.maximum(own.sum(axis=1), 1e-12)

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,10 @@ STRONGEST = 32
 
 TASK = "cover"
 _TRAIN_FIX = "icl-curate train topics --llm SPEC"
+_BINARY_FIX = "icl-curate train topics --labels binary --llm SPEC"
+
+Labels = Literal["soft", "binary"]
+"""What a predictor learns of core topics: how distinctive they are (eq. 2 and 3), or yes and no (table 3)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,15 +170,18 @@ def _load(folder: Path, run: int) -> TopicModel:
         raise UsageError(f"no usable topics in {folder}: {error}", _TRAIN_FIX) from error
 
 
-def latest(workspace: Workspace, llm: str = "") -> int:
-    """The finished run to use: the latest of the configured LLM, else the latest. `UsageError` before the first."""
+def latest(workspace: Workspace, llm: str = "", labels: Labels = "soft") -> int:
+    """The finished run to use, of those whose predictor learnt such ``labels``: the latest of the configured LLM, else
+    the latest. `UsageError` before the first."""
     noted = runs.files(workspace)
     done = [
         run
         for run in runs.runs(workspace, KIND, limit=1000)
         if run.status == "done" and (run.run in noted or (folder_of(workspace, run.run) / HEAD).exists())
     ]
-    best = max(done, key=lambda run: (run.llm == llm, run.run), default=None)
+    learnt = [run for run in done if bool(run.settings.get("soft", True)) == (labels == "soft")]
+    best = max(learnt, key=lambda run: (run.llm == llm, run.run), default=None)
     if best is None:
-        raise UsageError("no topics have been learned yet", _TRAIN_FIX)
+        which, fix = ("", _TRAIN_FIX) if labels == "soft" else (f" with {labels} labels", _BINARY_FIX)
+        raise UsageError(f"no topics have been learned yet{which}", fix)
     return best.run

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -27,7 +27,7 @@ from ..pool.records import Query
 from ..retrieval.ranking import positions_of, top_k
 from ..retrieval.threads import one_blas_thread
 from ..retrieval.view import PoolView
-from .model_file import RowTopics, TopicModel, latest, load, strongest
+from .model_file import Labels, RowTopics, TopicModel, latest, load, strongest
 from .predictor import Predictor, sigmoid
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ NAMED = 5
 Coverage = Literal["union", "pooled", "alone"]
 """The joint coverage of demonstrations; ``alone``: each is scored by itself (the paper's ablation)."""
 
-_opened: weakref.WeakKeyDictionary[PoolView, LoadedTopicModel] = weakref.WeakKeyDictionary()
+_opened: weakref.WeakKeyDictionary[PoolView, dict[Labels, LoadedTopicModel]] = weakref.WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +79,24 @@ class Need:
 
 
 def topick(
-    view: PoolView, queries: Sequence[Query], k: int, *, knowledge: bool = True, coverage: Coverage = "pooled"
+    view: PoolView,
+    queries: Sequence[Query],
+    k: int,
+    *,
+    knowledge: bool = True,
+    coverage: Coverage = "pooled",
+    labels: Labels = "soft",
+    cosine: float | None = None,
 ) -> list[list[TopicPick]]:
     """The ``k`` demonstrations of each query, in the order they are picked.
 
-    Without ``knowledge`` every topic counts as equally known (the paper's ablation, table 3). Raises `UsageError`
-    before `train topics`, or if it was trained with another encoder.
+    Without ``knowledge`` every topic counts as equally known (the paper's ablation, table 3); ``labels`` are those that
+    the predictor learnt; ``cosine`` is another λ than the model's. Raises `UsageError` before `train topics`, or if it
+    was trained with another encoder.
     """
-    opened = open_for(view)
+    opened = open_for(view, labels)
+    if cosine is not None:
+        opened = replace(opened, model=replace(opened.model, cosine=cosine))
     if not queries:
         return []
     vectors = view.embed(queries)
@@ -96,25 +106,26 @@ def topick(
         return [_choose(view, opened, *each, k, coverage) for each in zip(queries, vectors, weights, strict=True)]
 
 
-def needs(view: PoolView, query: Query, count: int = 20) -> list[Need]:
+def needs(view: PoolView, query: Query, count: int = 20, labels: Labels = "soft") -> list[Need]:
     """The ``count`` topics that the query requires most."""
-    model = open_for(view).model
+    model = open_for(view, labels).model
     (required,) = model.predictor.predict(view.embed([query]))
     return [Need(model.names[t], float(required[t]), float(model.knowledge.share[t])) for t in top_k(required, count)]
 
 
-def open_for(view: PoolView) -> LoadedTopicModel:
+def open_for(view: PoolView, labels: Labels = "soft") -> LoadedTopicModel:
     """The topic model of the view's workspace and LLM, opened once; topics of rows indexed since are predicted now."""
-    if view not in _opened:
-        model = load(view.workspace, latest(view.workspace, view.settings.llm))
+    opened = _opened.setdefault(view, {})
+    if labels not in opened:
+        model = load(view.workspace, latest(view.workspace, view.settings.llm, labels))
         stored = view.stored
         if (stored.encoder, stored.dimension) != (model.encoder, model.predictor.dimension):
             raise UsageError(
                 f"the topics were learned with {model.encoder}, but the workspace uses {stored.encoder}",
                 f"icl-curate index --encoder {model.encoder}, or train topics on {stored.encoder}",
             )
-        _opened[view] = LoadedTopicModel(model, _matrix(topics_of_rows(model, view), len(model.names)))
-    return _opened[view]
+        opened[labels] = LoadedTopicModel(model, _matrix(topics_of_rows(model, view), len(model.names)))
+    return opened[labels]
 
 
 def topics_of_rows(model: TopicModel, view: PoolView) -> RowTopics:

@@ -16,6 +16,7 @@ from icl_curate.engine.topics.coverage import coverage_of
 from icl_curate.engine.topics.knowledge import topical_knowledge
 from icl_curate.engine.topics.match import Links, lexical_candidates, links_of, semantic_candidates
 from icl_curate.engine.topics.predictor import Adam, Predictor, eq4, fit, ranking_quality, sigmoid, started
+from icl_curate.engine.topics.released import greedy_by_rank
 from icl_curate.engine.topics.selection import Coverage, greedy, required_topics
 from icl_curate.engine.topics.targets import distinctiveness, log_distinctiveness, neighbours, soft_targets
 from icl_curate.engine.topics.words import fold
@@ -348,12 +349,32 @@ def test_selection_of_more_than_there_are_takes_each_once() -> None:
 
 def test_coverage_and_redundancy_count_what_was_new() -> None:
     required = np.array([0.9, 0.8, 0.7, 0.1, 0.0, 0.0], np.float32)
-    covered = np.array(
-        [[0.9, 0.1, 0.0, 0.0, 0.8, 0.7], [0.9, 0.8, 0.7, 0.0, 0.0, 0.0], [0.9, 0.8, 0.7, 0.1, 0, 0]], np.float32
-    )
+    covered = np.array([[1.0, 0, 0, 0, 1, 0.5], [1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 0, 0]], np.float32)
     coverage, redundancy = coverage_of(required, covered, 3)
-    assert coverage == [1, 3, 3]
-    assert redundancy == pytest.approx([0.0, 1 / 3, 1.0])
+    assert coverage.tolist() == [1, 3, 3]
+    assert redundancy == pytest.approx([0.0, 1 / 3, 3 / 4])
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=20)
+def test_coverage_is_the_expected_number_of_topics_that_some_shot_has(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    required, covered = rng.random(7).astype(np.float32), rng.random((4, 7)).astype(np.float32)
+    needed = np.argsort(-required)[:3].tolist()
+    coverage, redundancy = coverage_of(required, covered, 3)
+    for shot in range(4):
+        have = covered.astype(np.float64)[: shot + 1]
+        assert coverage[shot] == pytest.approx(sum(1 - math.prod(1 - have[:, t]) for t in needed))
+        twice = sum(have[shot, t] * (1 - math.prod(1 - have[:shot, t])) for t in range(7))
+        assert redundancy[shot] == pytest.approx(twice / have[shot].sum())
+
+
+def test_topics_that_a_shot_hardly_has_are_not_covered_whatever_their_rank() -> None:
+    required = np.linspace(1, 0.1, 30).astype(np.float32)
+    faint, strong = np.full(30, 1e-6, np.float32), np.zeros(30, np.float32)
+    strong[0] = 1.0
+    assert coverage_of(required, faint[None])[0][0] < 1e-3 < 0.999 < coverage_of(required, strong[None])[0][0]
+    assert len(coverage_of(required, np.empty((0, 30), np.float32))[0]) == 0
 
 
 def test_adam_takes_the_steps_of_torchs() -> None:
@@ -377,3 +398,37 @@ def test_adam_takes_the_steps_of_torchs() -> None:
         reference.step()
     for mine, other in zip(ours, theirs, strict=True):
         assert (mine - other).abs().max() < 1e-12
+
+
+# the released code
+
+
+def test_the_released_ranking_written_out() -> None:
+    predictor, vectors = _random(40)
+    query, candidates = vectors[0], vectors[1:]
+    share = np.random.default_rng(1).uniform(0.1, 0.9, 12).astype(np.float32)
+    required = predictor.predict(query[None])[0]
+    cosines = candidates.astype(np.float64) @ query.astype(np.float64)
+
+    def ranked(row: Sequence[float]) -> list[float]:
+        order = sorted(range(len(row)), key=lambda t: (-row[t], t))
+        return [(1 + order.index(t)) ** -0.53 for t in range(len(row))]
+
+    def filtered(row: Sequence[float]) -> list[float]:
+        bar = float(np.quantile(np.asarray(row, np.float32), 0.1))
+        return [0.0 if value <= bar else value for value in row]
+
+    wanted, known = ranked(filtered(required.tolist())), [r + 0.01 for r in ranked(share.tolist())]
+    exact, picked = candidates.astype(np.float64), []
+    while len(picked) < 5:
+        relevance = []
+        for i in range(len(exact)):
+            row = _predict(predictor, exact[[i, *picked]].mean(axis=0))
+            scores = ranked([t / c for t, c in zip(row if picked else filtered(row), known, strict=True)])
+            relevance.append(math.fsum(a * b for a, b in zip(scores, wanted, strict=True)))
+        total = [r + 0.1 * c for r, c in zip(_z(relevance), _z(cosines.tolist()), strict=True)]
+        picked.append(max((i for i in range(len(exact)) if i not in picked), key=lambda i: total[i]))
+    found = greedy_by_rank(predictor, share, required, candidates, cosines, 5)
+    assert [position for position, *_ in found] == picked
+    for _, _, relevance_of_pick, parts in found:
+        assert parts.sum() == pytest.approx(relevance_of_pick, rel=1e-5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ from icl_curate.engine.pool.records import Query
 from icl_curate.engine.retrieval.vectors import Vectors, folder_of
 from icl_curate.engine.retrieval.view import PoolView
 from icl_curate.engine.select.methods import METHODS
+from icl_curate.engine.select.preview import preview
+from icl_curate.engine.select.selector import Selector
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.demonstrations import active_rows, content_keys, fetch, queries
@@ -177,6 +180,33 @@ def test_picks_after_the_first_come_from_a_shortlist_of_300(tmp_path: Path, monk
     selection.topick(view, asked, 3)
     selection.topick(view, asked, 60)  # never shorter than what is asked for
     assert seen == [240, 50, 60]
+
+
+def test_variants_have_models_of_their_own_and_are_named_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = learnt_world(tmp_path / "w", monkeypatch)
+    asked = queries(workspace, "test")
+    with pytest.raises(UsageError) as raised:
+        METHODS["topick-binary"].choose(PoolView(workspace, SETTINGS), asked, 3, 0)
+    assert "--labels binary" in raised.value.fix
+    soft = METHODS["topick"].choose(PoolView(workspace, SETTINGS), asked, 3, 0)
+    run = train(workspace, plan=replace(PLAN, soft=False)).run
+    view = PoolView(workspace, SETTINGS)
+    binary = METHODS["topick-binary"].choose(view, asked, 3, 0)
+    assert METHODS["topick"].choose(view, asked, 3, 0) == soft != binary
+    assert kept.latest(workspace, labels="binary") == run != kept.latest(workspace)
+    released = METHODS["topick-released"].choose(view, asked, 3, 0)
+    assert released != soft and all(pick.adds for chosen in released for pick in chosen)
+    for method, picks in (("topick-binary", binary), ("topick-released", released)):
+        selector = Selector(workspace, settings=replace(SETTINGS, method=method))
+        shots = fetch(workspace, [pick.row for pick in picks[0]])
+        assert [s.demonstration.id for s in selector.select(asked[0])] == [shot.id for shot in shots]
+        seen = preview(workspace, asked[0], replace(SETTINGS, method=method))
+        assert seen.needs and [s.demonstration.id for s in seen.shots] == [shot.id for shot in shots]
+        assert [subject_of(shot.input) for shot in shots].count(subject_of(asked[0].input)) >= 2
+    assert selection.topick(view, asked, 3, cosine=50.0) != selection.topick(view, asked, 3)
+    assert METHODS["topick-released"].choose(view, [], 3, 0) == []
 
 
 def test_what_a_query_needs_and_a_pick_adds_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

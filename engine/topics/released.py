@@ -1,0 +1,101 @@
+"""TopicK as its authors' released code has it, where that differs from the paper: topics count by their ranks.
+
+Each demonstration's topics, divided by what the LLM knows, become 1 / rank^.53: how probable a topic is plays no
+part. The score is the product with the query's ranks, as a z-score, and a tenth of that of the cosine; the candidates
+are 100. One defect is left out: the code ranks the query's logits after setting the lowest tenth to 0, which moves it
+to the top, because nearly all logits are negative; here the probabilities are ranked. The code scores the whole pool
+for its 100; here they are the 100 best by equation 6 and cosine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..arrays import Float32s, Float64s
+from ..pool.records import Query
+from ..retrieval.ranking import top_k
+from ..retrieval.threads import one_blas_thread
+from ..retrieval.view import PoolView
+from .predictor import Predictor
+from .selection import NAMED, LoadedTopicModel, TopicPick, open_for, shortlist, standardised
+
+CANDIDATES = 100
+POWER = 0.53
+COSINE = 0.1
+IGNORED = 0.1
+"""The share of each text's topics, the least probable ones, that count as absent."""
+
+
+def topick_released(view: PoolView, queries: Sequence[Query], k: int) -> list[list[TopicPick]]:
+    """The ``k`` demonstrations of each query, in the order they are picked. Raises as `selection.topick`."""
+    opened = open_for(view)
+    if not queries:
+        return []
+    vectors = view.embed(queries)
+    required = opened.model.predictor.predict(vectors)
+    with one_blas_thread():
+        return [_choose(view, opened, *each, k) for each in zip(queries, vectors, required, strict=True)]
+
+
+def by_rank(values: Float32s) -> Float32s:
+    """1 / rank^.53 of each value in its row (n, t), the largest with rank 1, the first of equals before the others."""
+    order = np.argsort(-values, axis=1, kind="stable")
+    shares = (np.arange(1, values.shape[1] + 1) ** -POWER).astype(np.float32)
+    ranked = np.empty(values.shape, np.float32)
+    np.put_along_axis(ranked, order, np.broadcast_to(shares, values.shape), axis=1)
+    return ranked
+
+
+def present(values: Float32s) -> Float32s:
+    """The values (n, t) without the lowest tenth of each row, which become 0."""
+    bar = np.quantile(values, IGNORED, axis=1, keepdims=True)
+    return np.where(values <= bar, np.float32(0), values)
+
+
+def greedy_by_rank(
+    predictor: Predictor, share: Float32s, required: Float32s, vectors: Float32s, cosines: Float64s, k: int
+) -> list[tuple[int, float, float, Float32s]]:
+    """Pick ``k`` of the candidates ``vectors`` (n, d) for a query with t̂ ``required`` (t,), ``share`` (t,) being t_LM.
+
+    z-scores are taken over all candidates, picked ones included. Returns for each pick its position, score, relevance,
+    and what each topic contributes to it (t,).
+    """
+    wanted = by_rank(present(required[None]))[0]
+    known = by_rank(share[None])[0] + np.float32(0.01)
+    everyone = np.ones(len(vectors), np.bool_)
+    picked: list[tuple[int, float, float, Float32s]] = []
+    while len(picked) < min(k, len(vectors)):
+        chosen = [position for position, *_ in picked]
+        if chosen:
+            together = (vectors + vectors[chosen].sum(axis=0)) / np.float32(len(chosen) + 1)
+            ranked = by_rank(predictor.predict(together) / known)
+        else:
+            ranked = by_rank(present(predictor.predict(vectors)) / known)
+        relevance = np.asarray(ranked @ wanted, np.float64)
+        scores = standardised(relevance, everyone) + COSINE * standardised(cosines, everyone)
+        scores[chosen] = -np.inf
+        best = int(top_k(scores, 1)[0])
+        picked.append((best, float(scores[best]), float(relevance[best]), ranked[best] * wanted))
+    return picked
+
+
+def _choose(
+    view: PoolView, opened: LoadedTopicModel, query: Query, vector: Float32s, required: Float32s, k: int
+) -> list[TopicPick]:
+    model = opened.model
+    short = shortlist(view, opened, query, vector, required / model.knowledge.share, max(k, CANDIDATES))
+    if not short.size or k < 1:
+        return []
+    rows = view.rows[short]
+    vectors = view.vectors(rows)
+    cosines = vectors.astype(np.float64) @ vector.astype(np.float64)
+    found = greedy_by_rank(model.predictor, model.knowledge.share, required, vectors, cosines, k)
+    return [
+        TopicPick(
+            int(rows[at]), score, relevance, float(cosines[at]),
+            tuple((model.names[t], float(parts[t])) for t in top_k(parts, NAMED)),
+        )
+        for at, score, relevance, parts in found
+    ]  # fmt: skip
