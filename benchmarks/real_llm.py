@@ -9,6 +9,7 @@ options, context). WORK keeps the workspaces: a run that was stopped goes on whe
   method on the pool as it came, without its three worst sources, and on its true rows; what training sees.
 - ``curation``: the same pool curated by each command, against its true rows.
 - ``free-text``: questions without labels, some answers swapped: how well `train rows` finds these.
+- ``orders``: messages to be turned into records, some records swapped, curated in each way.
 - ``all-intents``: the same with all 77 intents and six times as many rows.
 - ``commonsenseqa``, ``pubmedqa``: does the LLM answer them above chance, and do demonstrations help?
 - ``hotpotqa``: calibration over ten documents.
@@ -173,6 +174,50 @@ def free_text(pools: Path, workspace: Workspace) -> Iterable[str]:
     yield f"{sum(wrong.values())} of {len(pool)} answers are wrong."
 
 
+ORDERS = (
+    "Hi, this is {name} from {town}. Please send us {n} {item} by {day}.",
+    "{n} {item} for the {town} office, needed on {day}. Thanks, {name}",
+    "Could {town} get {n} more {item}? {day} would be fine. {name}",
+    "{name} here. We are out of {item} in {town} and need {n} of them before {day}.",
+    "Order from {town}: {item}, {n} pieces, delivery {day}. Contact: {name}",
+    "By {day} the team in {town} must have {n} {item}. Ask {name} about the door code.",
+)
+RECORD = "{n} {item} to {town}, {day} ({name})"
+FIELDS = {
+    "name": "Anna Ben Carla David Elena Felix Grace Henry Irene Jonas Karin Louis Maria Nils Olga Peter Rosa Simon",
+    "town": "Leeds York Bath Derby Exeter Lincoln Oxford Ripon Truro Wells Durham Carlisle Chester Hereford Norwich",
+    "item": "chairs desks lamps monitors keyboards notebooks folders staplers markers whiteboards cables headsets mugs",
+    "day": "Monday Tuesday Wednesday Thursday Friday Saturday Sunday",
+}
+
+
+def orders(pools: Path, workspace: Workspace) -> Iterable[str]:
+    """Free text whose outputs follow from their inputs: orders as records. The records of 0, 30, 60 and 90 % of
+    the rows of four sources are those of other rows."""
+    files, draw = workspace.folder.parent / "orders-files", random.Random(0)
+
+    def order(name: str) -> Row:
+        found = {field: draw.choice(values.split()) for field, values in FIELDS.items()} | {"n": draw.randint(2, 60)}
+        return {"id": name, "input": draw.choice(ORDERS).format(**found), "output": RECORD.format(**found)}
+
+    rows = [order(f"pool-{i}") for i in range(480)]
+    shares = {"clean": 0.0, "third_wrong": 0.3, "most_wrong": 0.6, "nearly_all_wrong": 0.9}
+    pool = []
+    for i, row in enumerate(rows):
+        source = list(shares)[i % len(shares)]
+        wrong = draw.random() < shares[source]
+        pool.append(planted(row, source, draw.choice(rows)["output"] if wrong else row["output"]))
+    write(files / "pool.jsonl", pool)
+    for split, size in (("validation", 200), ("test", 100)):
+        write(files / f"{split}.jsonl", [order(f"{split}-{i}") for i in range(size)])
+    workspace.run("index", files / "pool.jsonl", *(f"--{n}={files / n}.jsonl" for n in ("validation", "test")))
+    restore(workspace)
+    workspace.ask("train", "rows", "-k", 3)
+    wrong_ids = [row["id"] for row in pool if row["output"] != row["truth"]]
+    yield f"{len(wrong_ids)} of {len(pool)} records are wrong."
+    yield curated(workspace, wrong_ids, ("bm25", "dense"), 100, SHOTS, (60, 200))
+
+
 PARTS: Mapping[str, Callable[[Path, Workspace], Iterable[str]]] = {
     "banking77": banking77,
     "commonsenseqa": options("commonsenseqa", 2000, 5, 100),
@@ -182,6 +227,7 @@ PARTS: Mapping[str, Callable[[Path, Workspace], Iterable[str]]] = {
     "curation": curation,
     "all-intents": all_intents,
     "free-text": free_text,
+    "orders": orders,
 }
 
 
