@@ -61,8 +61,8 @@ class _Gate:
 _ATTACHED = "workspace"
 """The name of the attached file within DuckDB."""
 
-_spare: dict[Path, duckdb.DuckDBPyConnection] = {}
-"""The spare DuckDB instance without a file, by the workspace it was used for; at most one."""
+_spare: list[tuple[Path, duckdb.DuckDBPyConnection]] = []
+"""The spare DuckDB instance without a file, and the database it was used for; at most one."""
 _spare_lock = threading.Lock()
 
 _gates: dict[Path, _Gate] = {}
@@ -234,12 +234,12 @@ def _make(database: Path) -> None:
             left.unlink(missing_ok=True)
         try:
             with _explained(database):
-                draft_con = duckdb.connect(str(draft), config=_config(database))
+                con = _attach(draft, read_only=False)
                 try:
-                    schema.migrate(draft_con)
-                    draft_con.execute("CHECKPOINT")
+                    with _cursor(con) as cursor:
+                        schema.migrate(cursor)
                 finally:
-                    draft_con.close()
+                    _detach(draft, con)  # writes what is in its log into the file
             _close_to_others(draft)
             with draft.open("rb+") as file:
                 os.fsync(file.fileno())
@@ -285,17 +285,32 @@ def _connect(database: Path, read_only: bool) -> duckdb.DuckDBPyConnection:
 
 
 def _attach(database: Path, read_only: bool) -> duckdb.DuckDBPyConnection:
-    """A DuckDB instance with the file attached; reuses the spare one if it was used for the same workspace."""
-    with _spare_lock:
-        kept = _spare.pop(database, None)
-    con = kept or duckdb.connect(":memory:", config=_config(database))
-    place = str(database).replace("'", "''")
+    """A DuckDB instance with the file attached."""
+    con = _instance(database)
     try:
-        con.execute(f"ATTACH '{place}' AS {_ATTACHED} (TYPE duckdb{', READ_ONLY' if read_only else ''})")
+        con.execute(f"ATTACH {_quoted(database)} AS {_ATTACHED} (TYPE duckdb{', READ_ONLY' if read_only else ''})")
     except BaseException:
         con.close()
         raise
     return con
+
+
+def _instance(database: Path) -> duckdb.DuckDBPyConnection:
+    """The spare instance, or a new one. Its temporary files are put beside the database; if it has written such files
+    beside another one, DuckDB does not let them be moved, and a new instance is started."""
+    with _spare_lock:
+        before, con = _spare.pop() if _spare else (None, None)
+    if con is not None and before is not None and before.parent != database.parent:
+        try:
+            con.execute(f"SET temp_directory = {_quoted(database.parent / 'tmp')}")
+        except duckdb.Error:
+            con.close()
+            con = None
+    return con or duckdb.connect(":memory:", config=_config(database))
+
+
+def _quoted(path: Path) -> str:
+    return "'" + str(path).replace("'", "''") + "'"
 
 
 def _detach(database: Path, con: duckdb.DuckDBPyConnection) -> None:
@@ -306,9 +321,8 @@ def _detach(database: Path, con: duckdb.DuckDBPyConnection) -> None:
         con.close()
         return
     with _spare_lock:
-        others = list(_spare.values())
-        _spare.clear()
-        _spare[database] = con
+        others = [other for _, other in _spare]
+        _spare[:] = [(database, con)]
     for other in others:
         other.close()
 
@@ -316,7 +330,7 @@ def _detach(database: Path, con: duckdb.DuckDBPyConnection) -> None:
 @atexit.register
 def _close_spare() -> None:
     while _spare:
-        _spare.popitem()[1].close()
+        _spare.pop()[1].close()
 
 
 def _leave_spare_to_parent() -> None:
@@ -325,7 +339,7 @@ def _leave_spare_to_parent() -> None:
     global _spare_lock
     _spare_lock = threading.Lock()
     while _spare:
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(_spare.popitem()[1]))
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(_spare.pop()[1]))
 
 
 if hasattr(os, "register_at_fork"):

@@ -177,6 +177,27 @@ def test_the_file_is_let_go_of_after_every_block_and_read_anew(tmp_path: Path) -
     del left, unread
 
 
+def test_temporary_files_lie_beside_the_database_in_use(tmp_path: Path) -> None:
+    stores = [Workspace.create(tmp_path / name) for name in ("it's one", "two", "three")]
+
+    def folder(store: Workspace) -> Path:
+        with store.read() as con:
+            found = con.execute("SELECT current_setting('temp_directory')").fetchone()
+        return Path(found[0])
+
+    assert [folder(store) for store in stores] == [store.path / "tmp" for store in stores]
+    [(_, before)] = workspace._spare
+    assert folder(stores[0]) == stores[0].path / "tmp"
+    with stores[0].read() as con:  # sorts more than fits
+        con.execute("SET memory_limit = '40MB'; SET threads = 1")
+        con.execute("SELECT i FROM (SELECT random() AS i FROM range(1500000)) ORDER BY i").fetchone()
+    [(_, kept)] = workspace._spare
+    assert kept is before  # an instance is started once for all of them
+    assert folder(stores[1]) == stores[1].path / "tmp"  # though DuckDB does not move what it has begun to use
+    [(_, kept)] = workspace._spare
+    assert kept is not before
+
+
 _FORK = """
 import os, sys
 from pathlib import Path
