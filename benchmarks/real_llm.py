@@ -212,6 +212,7 @@ def orders(pools: Path, workspace: Workspace) -> Iterable[str]:
         write(files / f"{split}.jsonl", [order(f"{split}-{i}") for i in range(size)])
     workspace.run("index", files / "pool.jsonl", *(f"--{n}={files / n}.jsonl" for n in ("validation", "test")))
     restore(workspace)
+    workspace.ask("train", "sources", "--depth", 10, "-n", 60)
     workspace.ask("train", "rows", "-k", 3)
     wrong_ids = [row["id"] for row in pool if row["output"] != row["truth"]]
     yield f"{len(wrong_ids)} of {len(pool)} records are wrong."

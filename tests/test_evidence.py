@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,13 +27,18 @@ def evidence() -> ModuleType:
 
 @pytest.mark.parametrize("part", ["facts", "support"])
 def test_the_tables_are_those_of_a_replay(
-    part: str, evidence: Any, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    part: str, evidence: Any, run: Run, tmp_path: Path, _indexed_support: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ICL_CURATE_DTYPE", "float32")
     compute_vectors(monkeypatch.setattr)  # the last bit of a vector can decide which of two rows is shown
 
     class Here(evidence.Workspace):  # type: ignore[misc]
-        """Commands run in this process."""
+        """Commands run in this process; the sample pool is indexed once for all tests, with the same options."""
+
+        def index(self, world: str) -> None:
+            if world == "support":
+                shutil.copytree(_indexed_support, self.folder)
+            super().index(world)
 
         def run(self, *arguments: object) -> dict[str, Any]:
             ran = run(*arguments, "-w", self.folder, "--json")
