@@ -52,9 +52,14 @@ def _work_kept() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _collected_seldom() -> None:
-    """Screens and parsers make objects by the million, and few in cycles: collecting took a tenth of their tests."""
+def _collected_seldom() -> Iterator[None]:
+    """Screens and parsers make objects by the million, and few in cycles: collecting took a tenth of their tests. What
+    the modules hold is not looked through again."""
     gc.set_threshold(50_000, 20, 50)
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture
