@@ -37,7 +37,8 @@ def calibrate(
     arms: Annotated[
         str,
         typer.Option(
-            help="Variants to run: full, answers, plain, relevance, oracle, sampling, vote; comma-separated, or all."
+            help="Variants to run: full, answers, plain, relevance, oracle, sampling, vote, self-rag; comma-separated, "
+            "or all."
         ),
     ] = "full",
     uncertainty: Annotated[
@@ -66,6 +67,7 @@ def calibrate(
     k: ShotsOption = None,
     options: Annotated[list[str] | None, typer.Option("--option", help="An answer option; repeatable.")] = None,
     context: Annotated[str, typer.Option(help="Documents of the query, separated by blank lines.")] = "",
+    by: Annotated[str, typer.Option("--by", help="Report figures by this field of the queries, too.")] = "",
     order: OrderOption = None,
     llm: LLMOptions = NO_LLM_OPTIONS,
     paid: PaidOptions = NO_PAID_OPTIONS,
@@ -96,5 +98,6 @@ def calibrate(
         split=chosen,
         above=above,
         until_correct=until_correct,
+        by=by,
     )
     carry_out(lambda llm: Calibration(llm, asked, plan), store, settings, paid, show_calibrated)

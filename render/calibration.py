@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         CalibrationRun,
         FineTuningCost,
         FineTuningRun,
+        Groups,
         Histogram,
         Relevance,
         Reliability,
@@ -96,6 +97,9 @@ def show_calibrations(done: SetCalibration) -> None:
     first = arms[next(iter(arms))]
     is_open = done.task == "open"
     _show_arms(arms, done, is_open)
+    _show_costs(arms, done.figures.marked)
+    if done.figures.by:
+        _show_groups(done.figures.by, is_open)
     _show_rounds(first.rounds, is_open)
     _show_transitions(first.transitions)
     _show_outcome(done)
@@ -155,6 +159,44 @@ def _show_arms(arms: Mapping[str, ArmFigures], done: SetCalibration, is_open: bo
         + (f"; against: difference to {next(iter(arms))}, paired" if len(arms) > 1 else "")
     )  # fmt: skip
     show_table([heads[i] for i in keep], [[row[i] for i in keep] for row in rows], note=note)
+
+
+def _show_costs(arms: Mapping[str, ArmFigures], queries: int) -> None:
+    """What the arms cost, if there is more than one to compare (A.3, table 9)."""
+    rows = [
+        [
+            name,
+            arm.cost.calls / queries,
+            round(arm.cost.tokens_in / queries),
+            round(arm.cost.tokens_out / queries),
+            arm.cost.seconds / queries,
+        ]
+        for name, arm in arms.items()
+        if arm.cost
+    ]
+    if len(rows) > 1:
+        show_text("")
+        heads = ["arm", "calls", "tokens read", "written", "seconds"]
+        show_table(heads, rows, note="per query, as if the arm ran alone; seconds of the LLM, added over its calls")
+
+
+def _show_groups(found: Groups, is_open: bool) -> None:
+    rows = [
+        [
+            value,
+            group.queries,
+            name,
+            arm.first_accuracy,
+            arm.accuracy,
+            _interval(arm.ci95),
+            *([arm.first_f1, arm.f1, _interval(arm.f1_ci95)] if is_open else []),
+        ]
+        for value, group in found.groups.items()
+        for name, arm in group.arms.items()
+    ]
+    heads = [found.field, "queries", "arm", "first", "final", "95 %", *(["first F1", "F1", "95 %"] if is_open else [])]
+    show_text("")
+    show_table(heads, rows, note="first answers and final ones")
 
 
 def _show_rounds(rounds: Sequence[RoundFigures], is_open: bool) -> None:

@@ -29,9 +29,9 @@ from ..store import rounds as kept
 from ..store import runs
 from ..store.demonstrations import task_of
 from ..version import VERSION
-from .documents import cases_for, encoder_scores, fitted
+from .documents import cases_for, encoder_scores, field_values, fitted
 from .prompts import OVERS, Case, Frame, alone_prompt, first_prompt
-from .reports import report_of
+from .reports import groups_of, report_of
 from .results import (
     CalibratedQuery,
     QueryCalibration,
@@ -93,6 +93,7 @@ class Calibration:
             raise UsageError("the arm 'oracle' needs reference answers", "--validation, or leave out the arm")
         if plan.until_correct and not all(query.answers for query in queries):
             raise UsageError("--until-correct needs reference answers", "--validation, or leave it out")
+        self.values = field_values(workspace, queries, plan.by) if plan.by else []
         self.task = task_of(workspace)
         self.frame = Frame(self.task, settings.template, settings.order)
         self.capabilities = llm.capabilities
@@ -325,7 +326,10 @@ class Calibration:
             return QueryCalibration(
                 **shared, query=only, mean_known=(self.round_runner.estimator_name, only.over) in self.stored_means
             )
-        figures = report_of(state.all_rounds, self.task, self.plan.rounds, self.settings.seed)
+        size = (self.task, self.plan.rounds, self.settings.seed)
+        figures = report_of(state.all_rounds, *size, state.costs)
+        if self.values:
+            figures = replace(figures, by=groups_of(self.plan.by, self.values, state.all_rounds, *size))
         return SetCalibration(**shared, figures=figures, queries=done_queries)
 
     def _query_result(self, i: int, state: CalibrationState) -> CalibratedQuery:

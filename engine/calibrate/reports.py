@@ -15,6 +15,10 @@ from ..pool.records import Task
 from .results import (
     ArmFigures,
     Bin,
+    Cost,
+    Group,
+    GroupArm,
+    Groups,
     Histogram,
     Relevance,
     Reliability,
@@ -29,8 +33,15 @@ from .rounds import ARMS, QueryRounds, Round
 BINS = 10
 
 
-def report_of(all_rounds: Mapping[str, Sequence[QueryRounds]], task: Task, rounds: int, seed: int = 0) -> SetFigures:
-    """Figures of each arm, and relevance of documents if it is known, with the histograms of figure 1a.
+def report_of(
+    all_rounds: Mapping[str, Sequence[QueryRounds]],
+    task: Task,
+    rounds: int,
+    seed: int = 0,
+    costs: Mapping[str, Cost] | None = None,
+) -> SetFigures:
+    """Figures of each arm, and relevance of documents if it is known, with the histograms of figure 1a; ``costs`` by
+    arm.
 
     A query without any answer counts as wrong; queries without reference answers are not counted.
     """
@@ -39,11 +50,41 @@ def report_of(all_rounds: Mapping[str, Sequence[QueryRounds]], task: Task, round
     first = next(iter(marked))
     arms = {}
     for name, arm in marked.items() if marked[first] else ():
-        own = _arm(arm, task, rounds, seed)
+        own = replace(_arm(arm, task, rounds, seed), cost=(costs or {}).get(name))
         if name != first:
             own = replace(own, versus=Versus(first, **asdict(compare(finals[name], finals[first], seed))))
         arms[name] = own
     return SetFigures(arms, _relevance(all_rounds[first]), len(marked[first]))
+
+
+def groups_of(
+    field: str,
+    values: Sequence[str],
+    all_rounds: Mapping[str, Sequence[QueryRounds]],
+    task: Task,
+    rounds: int,
+    seed: int = 0,
+) -> Groups:
+    """Figures by the value that each query has of a field; queries without reference answers are not counted."""
+    found = {}
+    for value in sorted(set(values)):
+        arms = {}
+        for name, arm in all_rounds.items():
+            own = [c for c, its in zip(arm, values, strict=True) if its == value and c.case.query.answers]
+            if own:
+                done = _arm(own, task, rounds, seed)
+                first = done.rounds[0] if done.rounds else None
+                arms[name] = GroupArm(
+                    first.accuracy if first else 0.0,
+                    first.f1 if first else 0.0,
+                    done.accuracy,
+                    done.ci95,
+                    done.f1,
+                    done.f1_ci95,
+                )
+        if arms:
+            found[value] = Group(len(own), arms)
+    return Groups(field, found)
 
 
 def _arm(all_rounds: Sequence[QueryRounds], task: Task, rounds: int, seed: int) -> ArmFigures:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 from .. import contract
@@ -89,6 +89,20 @@ class Versus:
 
 
 @dataclass(frozen=True, slots=True)
+class Cost:
+    """What an arm costs by itself, whether its answers came from the cache or not. ``seconds``: of the LLM, added over
+    calls."""
+
+    calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    seconds: float = 0.0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
 class ArmFigures:
     """Figures of an arm, for final answers unless given by round. ``right``, ``wrong``: uncertainties of such
     answers."""
@@ -106,6 +120,35 @@ class ArmFigures:
     right: Histogram
     wrong: Histogram
     versus: Versus | None = field(default=None, metadata=OPTIONAL)
+    cost: Cost | None = field(default=None, metadata=OPTIONAL)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupArm:
+    """An arm on the queries of a group: its first answers and its final ones."""
+
+    first_accuracy: float
+    first_f1: float
+    accuracy: float
+    ci95: tuple[float, float]
+    f1: float
+    f1_ci95: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Queries with the same value of a field."""
+
+    queries: int
+    arms: Mapping[str, GroupArm]
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Figures by the values of a ``field`` of the queries (table 4: the type of the question)."""
+
+    field: str
+    groups: Mapping[str, Group]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +171,7 @@ class SetFigures:
     arms: Mapping[str, ArmFigures]
     relevance: Relevance | None
     marked: int
+    by: Groups | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)

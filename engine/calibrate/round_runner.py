@@ -15,8 +15,10 @@ from ..llm.types import Answer, Capabilities, Request, Result, Sampling
 from ..pool.answers import is_correct
 from ..pool.prompts import Prompt
 from ..settings import Settings
+from .critique import best_document, critique_prompts
 from .documents import OverOption
 from .prompts import Case, Frame, alone_prompt, first_prompt
+from .results import Cost
 from .rounds import ARMS, Arm, QueryRounds, Round, arms_named, oracle_scores
 from .scores import AUTO, NEUTRAL, answer_score, document_scores, estimator_named, more_spread_estimator
 
@@ -37,7 +39,8 @@ class CalibrationPlan:
     ``settle``: points that an unchanged answer's score may move for the rounds to stop early; None: all ``rounds``.
     ``samples``: drawn for each prompt if the estimator needs them. ``above``: queries whose first answer has a lower
     score take no further round (section 4.1: samples that require calibration). ``until_correct``: a query ends with
-    its first right answer (section 3.3), for fine-tuning sets; needs reference answers.
+    its first right answer (section 3.3), for fine-tuning sets; needs reference answers. ``by``: a field of the queries
+    by whose values figures are reported, too (table 4).
     """
 
     rounds: int = 5
@@ -49,6 +52,7 @@ class CalibrationPlan:
     split: str = ""
     above: float | None = None
     until_correct: bool = False
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,7 @@ class ScoredAnswer:
 class CalibrationState:
     """The state of a run: the answers from each case's documents, the means by kind of case, the rounds by arm.
 
-    ``unknown`` are prompts that cannot be built yet, as their number for each case.
+    ``unknown`` are prompts that cannot be built yet, as their number for each case; ``costs`` are those of each arm.
     """
 
     alone: list[list[ScoredAnswer | None]]
@@ -72,6 +76,7 @@ class CalibrationState:
     means: dict[str, float]
     all_rounds: dict[str, list[QueryRounds]]
     unknown: list[int]
+    costs: dict[str, Cost]
 
 
 After = Callable[["CalibrationState", int], None]
@@ -108,7 +113,8 @@ class RoundRunner:
         Without a cached answer a query stops there; its further rounds are ``unknown``.
         """
         cases = self.cases
-        shows = any(ARMS[arm].documents == "uncertainty" for arm in self.arms)
+        readers = [arm for arm in self.arms if ARMS[arm].reads_documents_alone]
+        shows = bool(readers)
         alone = [alone_prompt(case, self.frame, i) for case in cases for i in range(len(case.documents) * shows)]
         prompts = [*(first_prompt(case, self.frame) for case in cases), *alone]
         results = self._results(prompts, ask)
@@ -122,14 +128,21 @@ class RoundRunner:
         scores = [document_scores([s.uncertainty if s else None for s in own]) for own in by_case]
         # a mean is that of the whole set: if one answer is missing, no later prompt can be known
         known = all(firsts) and all(all(own) for own in by_case)
-        state = CalibrationState(by_case, scores, self._means(firsts), {}, [0] * len(cases))
+        costs = {arm: Cost() for arm in self.arms}
+        state = CalibrationState(by_case, scores, self._means(firsts), {}, [0] * len(cases), costs)
+        self._charge(state, [arm for arm in self.arms if not ARMS[arm].critique], results[: len(cases)])
+        self._charge(state, readers, results[len(cases) :])
         for arm in self.arms:
-            state.all_rounds[arm] = [self._round_0(arm, i, firsts[i], state) for i in range(len(cases))]
+            if ARMS[arm].critique:
+                state.all_rounds[arm] = self._criticised(arm, state, ask)
+            else:
+                state.all_rounds[arm] = [self._round_0(arm, i, firsts[i], state) for i in range(len(cases))]
         after = after or (lambda state, step: None)
         after(state, 0)
         sending_arms = self._sending_arms()
         if not known:
-            state.unknown = [self.plan.rounds * len(sending_arms)] * len(cases)
+            more = self.plan.rounds * len(sending_arms)
+            state.unknown = [unknown + more for unknown in state.unknown]
             return state
         for step in range(1, self.plan.rounds + 1):
             self._step(state, sending_arms, step, ask)
@@ -139,7 +152,7 @@ class RoundRunner:
     def _sending_arms(self) -> list[str]:
         """The arms that send requests: of those that draw samples, one asks for all."""
         samplers = [arm for arm in self.arms if ARMS[arm].samples]
-        return [arm for arm in self.arms if arm not in samplers[1:]]
+        return [arm for arm in self.arms if arm not in samplers[1:] and not ARMS[arm].critique]
 
     def _step(self, state: CalibrationState, sending_arms: Sequence[str], step: int, ask: Ask) -> None:
         live = [
@@ -150,9 +163,11 @@ class RoundRunner:
         ]
         prompts = [query_rounds.prompt(self.frame, self.settings.seed) for _, _, query_rounds in live]
         draws = [step if ARMS[arm].samples else 0 for arm, _, _ in live]
-        for (arm, i, query_rounds), prompt, answer in zip(
-            live, prompts, self._answers(prompts, ask, draws), strict=True
-        ):
+        results = self._results(prompts, ask, draws)
+        for (arm, i, query_rounds), prompt, found in zip(live, prompts, results, strict=True):
+            sharing = [other for other in self.arms if ARMS[other].samples] if ARMS[arm].samples else [arm]
+            self._charge(state, sharing, [found])
+            answer = self._scored_answer(prompt, found)
             if answer is None:
                 query_rounds.stopped = True
                 state.unknown[i] += self.plan.rounds - step
@@ -192,6 +207,48 @@ class RoundRunner:
                 self._take(state, query_rounds, Round(0, prompt, first.text, first.uncertainty, 0.0))
         return query_rounds
 
+    def _criticised(self, arm: str, state: CalibrationState, ask: Ask) -> list[QueryRounds]:
+        """The baseline that judges each document and its answer: one round, with the answer of the best."""
+        found = [QueryRounds(case, arm, stopped=True) for case in self.cases]
+        prompts = {
+            (i, d): critique_prompts(case, d, answer.text)
+            for i, case in enumerate(self.cases)
+            for d, answer in enumerate(state.alone[i])
+            if answer is not None
+        }
+        requests = [self.request(prompt) for both in prompts.values() for prompt in both]
+        results = iter(ask(requests))
+        judged = {at: (next(results), next(results)) for at in prompts}
+        for i, (query_rounds, case) in enumerate(zip(found, self.cases, strict=True)):
+            own = [judged.get((i, d), (None, None)) for d in range(len(case.documents))]
+            self._charge(state, [arm], own)
+            missing = sum(answer is None for answer in state.alone[i])
+            state.unknown[i] += 2 * missing
+            if missing or any(None in both for both in own):
+                continue
+            uncertainties = [answer.uncertainty if answer else None for answer in state.alone[i]]
+            best = best_document(uncertainties, own)
+            chosen = state.alone[i][best[0]] if best else None
+            if best is None or chosen is None:
+                query_rounds.failure = "no document was answered from"
+                continue
+            prompt = alone_prompt(case, self.frame, best[0])
+            score = answer_score(best[1], state.means[case.over])
+            query_rounds.rounds.append(Round(0, prompt, chosen.text, best[1], score))
+        return found
+
+    def _charge(self, state: CalibrationState, arms: Sequence[str], results: Sequence[Sequence[Result | None]]) -> None:
+        """Add what these answers cost to each of the arms."""
+        answers = [answer for found in results for answer in found if isinstance(answer, Answer)]
+        cost = Cost(
+            len(answers),
+            sum(answer.tokens_in for answer in answers),
+            sum(answer.tokens_out for answer in answers),
+            sum(answer.latency for answer in answers),
+        )
+        for arm in arms:
+            state.costs[arm] += cost
+
     def _scores(self, rules: Arm, i: int, state: CalibrationState) -> tuple[float | None, ...]:
         if rules.documents == "uncertainty":
             return state.scores[i]
@@ -210,11 +267,6 @@ class RoundRunner:
         return {over: fmean(found) if found else NEUTRAL for over, found in values.items()}
 
     # requests
-
-    def _answers(self, prompts: Sequence[Prompt], ask: Ask, draws: Sequence[int] = ()) -> list[ScoredAnswer | None]:
-        """One answer per prompt, with its uncertainty; a draw above 0 makes it the sample of that number."""
-        results = self._results(prompts, ask, draws)
-        return [self._scored_answer(prompt, found) for prompt, found in zip(prompts, results, strict=True)]
 
     def _results(self, prompts: Sequence[Prompt], ask: Ask, draws: Sequence[int] = ()) -> list[list[Result | None]]:
         """The results of each prompt's requests: the answer, then samples if the estimator needs them."""

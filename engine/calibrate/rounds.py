@@ -24,7 +24,8 @@ class Arm:
     """A variant of calibration. ``documents`` and ``answers``: where the scores in prompts come from.
 
     ``samples``: no rounds, the first prompt is asked again at a temperature. ``final``: the most certain answer, that
-    of round 2 (without scores: Huang et al. 2024, as in the paper), or the majority's.
+    of round 2 (without scores: Huang et al. 2024, as in the paper), or the majority's. ``critique``: no rounds, the
+    answer from the document that the LLM judges best (`critique`).
     """
 
     about: str
@@ -32,6 +33,12 @@ class Arm:
     answers: Literal["none", "uncertainty", "oracle"] = "none"
     samples: bool = False
     final: Literal["surest", "second", "vote"] = "surest"
+    critique: bool = False
+
+    @property
+    def reads_documents_alone(self) -> bool:
+        """Needs the answer from each document alone."""
+        return self.documents == "uncertainty" or self.critique
 
 
 ARMS: Mapping[str, Arm] = {
@@ -42,6 +49,7 @@ ARMS: Mapping[str, Arm] = {
     "oracle": Arm("scores from the reference answers", "oracle", "oracle"),
     "sampling": Arm("no rounds: the surest of as many samples", samples=True),
     "vote": Arm("no rounds: the majority of as many samples", samples=True, final="vote"),
+    "self-rag": Arm("no rounds: the answer from the document judged best", critique=True),
 }
 
 

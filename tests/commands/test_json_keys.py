@@ -22,8 +22,9 @@ from factories.copies import made_once
 KEYS = Path(__file__).with_name("json_keys.json")
 
 NAMED = {
-    "accuracy_by_shots", "arms", "calls", "confusion", "counts.exported", "duplicates", "duplicates_by_kind",
-    "easy_by_shots", "estimators", "files", "hard_by_shots", "kinds", "llama_factory", "means", "methods",
+    "accuracy_by_shots", "arms", "by.groups", "calls", "confusion", "counts.exported", "duplicates",
+    "duplicates_by_kind", "easy_by_shots", "estimators", "files", "hard_by_shots", "kinds", "llama_factory", "means",
+    "methods",
     "metrics.sources", "numbers", "origins", "parts", "prompts_by_shots", "runs", "scores", "settings",
 }  # fmt: skip
 """Objects whose own keys are names from the data, by the end of their path."""
@@ -87,6 +88,7 @@ OPEN: dict[str, tuple[str, ...]] = {
     "open: evaluate": ("evaluate", "-m", "zero,bm25", "-k", "2", "-n", "4"),
     "calibrate --validation": ("calibrate", "--validation", "-r", "2", "--arms", "full,sampling"),
     "calibrate": ("calibrate", "fv-0001", "-r", "2"),
+    "calibrate --by": ("calibrate", "--validation", "-r", "1", "--arms", "full,self-rag", "--by", "relation"),
     "calibrate --dry-run": ("calibrate", "--validation", "--dry-run"),
     "export --format calibration": ("export", "tuning.jsonl", "--format", "calibration"),
 }
