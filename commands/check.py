@@ -69,6 +69,8 @@ def check(
     relabelled = found.relabelled(sure) if relabel else {}
     change = _carry_out(store, pruned, relabelled, dry_run)
     if as_json:
+        from ..engine.store.effects import Effects
+
         print_json(
             found.as_json()
             | {
@@ -77,6 +79,7 @@ def check(
                 "relabelled": {name: output for name, (output, _) in relabelled.items()},
                 "batch": change.batch if change else None,
                 "active_after": change.active_after if change else found.checked,
+                **(change.effects if change else Effects()).as_json(),
             }
         )
         return

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..engine.errors import UsageError
 from ..render.terminal import print_json
@@ -65,8 +66,7 @@ def tune_served(workspace: Path, settings: Settings, options: TuneOptions) -> Ch
         why = options.reason or found.reason
         change = prune_together(store, found.pruned, found.pruned_rows, why, dry_run=options.dry_run)
     if options.as_json:
-        fields = found.as_json() | (cost.as_json() if cost else {})
-        print_json(fields | {"dry_run": options.dry_run, "batch": change.batch if change else None})
+        _print_decided(found.as_json() | (cost.as_json() if cost else {}), change, options)
         return None
     from ..render.curate import show_candidates, show_tuning
     from ..render.tables import show_text
@@ -95,9 +95,18 @@ def tune_by_vote(workspace: Path, settings: Settings, options: TuneOptions) -> C
         why = options.reason or f"run {tuned.run}: {tuned.estimator} below {tuned.threshold:.3g}"
         change = decide(store, "prune", "source", tuned.pruned, why, dry_run=options.dry_run)
     if options.as_json:
-        print_json(tuned.as_json() | {"dry_run": options.dry_run, "batch": change.batch if change else None})
+        _print_decided(tuned.as_json(), change, options)
         return None
     from ..render.sources import show_tuned
 
     show_tuned(tuned)
     return change
+
+
+def _print_decided(found: Mapping[str, Any], change: Change | None, options: TuneOptions) -> None:
+    """The JSON object: what was found, and what the decision does."""
+    from ..engine.store.effects import Effects
+
+    effects = change.effects if change else Effects()
+    batch = change.batch if change else None
+    print_json({**found, "dry_run": options.dry_run, "batch": batch, **effects.as_json()})

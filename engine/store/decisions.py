@@ -61,7 +61,7 @@ class Change:
             "kept": list(self.kept_sources),
             "active_before": self.active_before,
             "active_after": self.active_after,
-            **contract.to_json(self.effects),
+            **self.effects.as_json(),
             "validation_before": None,
             "validation_after": None,
             "curve": [],

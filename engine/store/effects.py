@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import duckdb
+
+from .. import contract
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,10 @@ class Effects:
     labels_gone: tuple[str, ...] = ()
     labels_added: tuple[str, ...] = ()
     label_losses: tuple[LabelLoss, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Keys of every command that decides; those of a command that decided nothing are empty."""
+        return contract.to_json(self)
 
 
 def active_counts(con: duckdb.DuckDBPyConnection) -> ActiveCounts:
