@@ -56,9 +56,10 @@ def calibrate(
         bool, typer.Option("--until-correct", help="Stop at the first right answer (for fine-tuning sets).")
     ] = False,
     over: Annotated[
-        Literal["auto", "documents", "demonstrations"],
+        Literal["auto", "documents", "demonstrations", "steps"],
         typer.Option(
-            help="What to score: the query's documents or demonstrations; auto: documents if there are two or more."
+            help="What to score: the query's documents, demonstrations, or steps of the LLM's own reasoning; auto: "
+            "documents if there are two or more, else demonstrations."
         ),
     ] = "auto",
     method: Annotated[

@@ -43,6 +43,7 @@ from .results import (
 from .round_runner import CalibrationPlan, CalibrationState, RoundRunner
 from .rounds import ARMS, QueryRounds, Round, arms_named
 from .scores import AUTO, ESTIMATORS, estimator_named
+from .steps import REASONING_TOKENS
 
 TASK = "calibrate"
 SCORE_TOKENS = 16
@@ -91,6 +92,8 @@ class Calibration:
             raise UsageError("the query is empty", 'icl-curate calibrate "a question"')
         if "oracle" in self.arms and not all(query.answers for query in queries):
             raise UsageError("the arm 'oracle' needs reference answers", "--validation, or leave out the arm")
+        if plan.over == "steps" and "relevance" in self.arms:
+            raise UsageError("the arm 'relevance' needs documents or demonstrations", "leave out the arm")
         if plan.until_correct and not all(query.answers for query in queries):
             raise UsageError("--until-correct needs reference answers", "--validation, or leave it out")
         self.values = field_values(workspace, queries, plan.by) if plan.by else []
@@ -98,16 +101,21 @@ class Calibration:
         self.frame = Frame(self.task, settings.template, settings.order)
         self.capabilities = llm.capabilities
         cases = cases_for(workspace, queries, self.task, settings, plan.over, self.report, self.cancel, selector)
-        self.cases = self._cut_to_fit(cases)
+        given = self._cut_to_fit(cases)
         relevance: Sequence[tuple[float | None, ...]] = ()
         if any(ARMS[arm].documents == "relevance" for arm in self.arms):
-            relevance = encoder_scores(PoolView(workspace, settings, self.report, self.cancel), self.cases)
+            relevance = encoder_scores(PoolView(workspace, settings, self.report, self.cancel), given)
         self.round_runner = RoundRunner(
-            self.cases, self.frame, plan, settings, self.capabilities, relevance, self.stored_means
+            given, self.frame, plan, settings, self.capabilities, relevance, self.stored_means
         )
         if not llm.dry_run:
             self._check()
         self.asked: dict[bytes, Result] = {}
+
+    @property
+    def cases(self) -> Sequence[Case]:
+        """The queries with their documents; over steps, those of the latest reasoning."""
+        return self.round_runner.cases
 
     # cost and results
 
@@ -218,7 +226,12 @@ class Calibration:
 
     def _growth(self, case: Case) -> int:
         """Maximum tokens by which the last round's prompt can be longer than the first."""
-        return SCORE_TOKENS * (4 + len(case.documents)) + self.plan.rounds * (self.settings.max_tokens + SCORE_TOKENS)
+        steps = max(self.settings.max_tokens, REASONING_TOKENS) if case.over == "steps" else 0
+        return (
+            steps
+            + SCORE_TOKENS * (4 + len(case.documents))
+            + self.plan.rounds * (self.settings.max_tokens + SCORE_TOKENS)
+        )
 
     def _cut_to_fit(self, cases: Sequence[Case]) -> list[Case]:
         room = prompt_budget(self.settings, self.capabilities)

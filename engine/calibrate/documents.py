@@ -21,7 +21,7 @@ from ..store.workspace import Workspace
 from .prompts import Case, Document, Frame, Over, first_prompt, with_documents
 from .scores import document_scores
 
-OverOption = Literal["auto", "documents", "demonstrations"]
+OverOption = Literal["auto", "documents", "demonstrations", "steps"]
 ROLES = "documents"
 """Metadata field in which a query may give the role of each of its documents; only ``relevant`` is used."""
 
@@ -52,7 +52,9 @@ def cases_for(
     metadata = {row.row: row.metadata for row in fetch(workspace, [q.row for q in asked if q.row is not None])}
     cases = []
     for i, query in enumerate(asked):
-        if i in selected:
+        if over[i] == "steps":
+            documents = []  # not known before the LLM has reasoned
+        elif i in selected:
             documents = [_as_document(query, shot.demonstration, task) for shot in selected[i]]
         else:
             roles = metadata.get(-1 if query.row is None else query.row, {}).get(ROLES)

@@ -30,7 +30,7 @@ from ..store.demonstrations import fetch, task_of
 from ..store.reviews import reviews
 from ..store.workspace import Workspace
 from .documents import cases_for, queries_of
-from .prompts import Case, Document, Frame, first_prompt, round_prompt, with_documents
+from .prompts import OVERS, Case, Document, Frame, first_prompt, round_prompt, with_documents
 from .scores import MIDDLE, shown
 
 ARM = "full"
@@ -107,9 +107,8 @@ def fine_tuning_set(
         documents = [
             Document(d.id, cut(d.text), None, shots[d.row] if d.row is not None else None) for d in case.documents
         ]
-        again = with_documents(
-            Case(query, (), "documents" if case.over == "documents" else "demonstrations"), documents
-        )
+        [over] = [name for name in OVERS if name == case.over]
+        again = with_documents(Case(query, (), over), documents)
         earlier, substituted = substitute(query, case.rounds[:use], task)
         counts["substituted"] += substituted
         counts["kept_right" if right == 0 else "corrected"] += 1

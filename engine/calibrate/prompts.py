@@ -9,16 +9,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ..pool.prompts import EarlierAnswer, Message, Order, Prompt, Template, build_prompt, cued, instruction_for
+from ..pool.prompts import CUE, EarlierAnswer, Message, Order, Prompt, Template, build_prompt, cued, instruction_for
 from ..pool.records import Demonstration, Query, Task
 
-Over = Literal["documents", "demonstrations"]
-OVERS: tuple[Over, ...] = ("documents", "demonstrations")
+Over = Literal["documents", "demonstrations", "steps"]
+OVERS: tuple[Over, ...] = ("documents", "demonstrations", "steps")
+
+STEPS_CUE = "Reasoning Steps:"
+FINAL_CUE = f"Final {CUE}"
+CONCLUDE = "Give the final answer to the question after its reasoning steps: a few words or a number, and nothing else."
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Something an answer may be based on: a block of the query's context, or a demonstration of the pool.
+    """Something an answer may be based on: a block of the query's context, a demonstration of the pool, or a step of
+    the LLM's reasoning.
 
     ``relevant`` is None if it is not known whether it helps.
     """
@@ -64,6 +69,8 @@ def round_prompt(
     case: Case, frame: Frame, scores: Sequence[int | None] = (), earlier: Sequence[EarlierAnswer] = ()
 ) -> Prompt:
     """The case with the ``scores`` of its documents, in their order, and the ``earlier`` answers with theirs."""
+    if case.over == "steps":
+        return _over_steps(case, frame, scores, earlier)
     if case.over == "demonstrations":
         return _over_demonstrations(case, frame, tuple(scores), tuple(earlier))
     marks = tuple(scores) or (None,) * len(case.documents)
@@ -107,6 +114,27 @@ def _over_demonstrations(
     return replace(prompt, messages=messages, shot_scores=marks, earlier=earlier, numbered=True)
 
 
+def _over_steps(case: Case, frame: Frame, scores: Sequence[int | None], earlier: Sequence[EarlierAnswer]) -> Prompt:
+    """The steps with their ``scores``, the ``earlier`` answers with theirs, and the cue for the final answer (table
+    12)."""
+    marks = tuple(scores) or (None,) * len(case.documents)
+    steps = [
+        f"{i}. {step.text}{_mark(score)}" for i, (step, score) in enumerate(zip(case.documents, marks, strict=True), 1)
+    ]
+    shown = [frame.template.question(case.query), *([STEPS_CUE, *steps] if steps else [])]
+    system = "\n".join([frame.template.instruction or CONCLUDE, *_scores_explained("step", scores, earlier)])
+    user = "\n".join(shown) + _previous(earlier) + f"\n{FINAL_CUE}"
+    return Prompt(
+        (Message("system", system), Message("user", user)),
+        case.query,
+        (),
+        frame.task.choices(case.query),
+        earlier=tuple(earlier),
+        numbered=True,
+        one_line=True,
+    )
+
+
 def with_documents(case: Case, documents: Sequence[Document]) -> Case:
     """The case with other documents."""
     query = case.query
@@ -116,10 +144,12 @@ def with_documents(case: Case, documents: Sequence[Document]) -> Case:
 
 
 def _mark(score: int | None) -> str:
+    """A score behind what it belongs to."""
     return "" if score is None else f" (Uncertainty Score: {score})"
 
 
 def _previous(earlier: Sequence[EarlierAnswer]) -> str:
+    """The lines with earlier answers, which begin on a line of their own."""
     if not earlier:
         return ""
     lines = [f"Round {i}: {' '.join(each.answer.split())}{_mark(each.score)}" for i, each in enumerate(earlier, 1)]
@@ -127,7 +157,13 @@ def _previous(earlier: Sequence[EarlierAnswer]) -> str:
 
 
 def _instruction(frame: Frame, name: str, scores: Sequence[int | None], earlier: Sequence[EarlierAnswer]) -> str:
-    lines = [frame.template.instruction or instruction_for(frame.task)]
+    opening = frame.template.instruction or instruction_for(frame.task)
+    return "\n".join([opening, *_scores_explained(name, scores, earlier)])
+
+
+def _scores_explained(name: str, scores: Sequence[int | None], earlier: Sequence[EarlierAnswer]) -> list[str]:
+    """Lines that say what the scores and the earlier answers of a prompt mean."""
+    lines = []
     if any(score is not None for score in scores):
         lines.append(
             f"The uncertainty score of each {name}, 0 to 100, says how far to trust it: the lower, the more likely it "
@@ -142,4 +178,4 @@ def _instruction(frame: Frame, name: str, scores: Sequence[int | None], earlier:
         lines.append(
             "Earlier answers stand below the question. Keep an answer that is right, correct one that is wrong."
         )
-    return "\n".join(lines)
+    return lines

@@ -17,10 +17,11 @@ from ..pool.prompts import Prompt
 from ..settings import Settings
 from .critique import best_document, critique_prompts
 from .documents import OverOption
-from .prompts import Case, Frame, alone_prompt, first_prompt
+from .prompts import Case, Frame, alone_prompt, first_prompt, with_documents
 from .results import Cost
 from .rounds import ARMS, Arm, QueryRounds, Round, arms_named, oracle_scores
 from .scores import AUTO, NEUTRAL, answer_score, document_scores, estimator_named, more_spread_estimator
+from .steps import REASONING_TOKENS, USUAL_STEPS, reasoning_prompt, steps_of
 
 TEMPERATURE = 0.7
 """Sampling temperature (paper 001, section 5.2)."""
@@ -98,7 +99,10 @@ class RoundRunner:
         relevance: Sequence[tuple[float | None, ...]] = (),
         stored_means: Mapping[tuple[str, str], float] = MappingProxyType({}),
     ) -> None:
-        self.cases, self.frame, self.plan, self.settings = cases, frame, plan, settings
+        self.given, self.frame, self.plan, self.settings = cases, frame, plan, settings
+        self.cases = list(cases)
+        """The cases of the latest `run`: with ``over`` steps, those of the reasoning."""
+        self._unreasoned: dict[int, str] = {}
         self.capabilities, self.relevance, self.stored_means = capabilities, relevance, stored_means
         self.arms, self.estimator = arms_named(plan.arms), estimator_named(plan.estimator)
         self.estimator_name = plan.estimator
@@ -112,6 +116,9 @@ class RoundRunner:
 
         Without a cached answer a query stops there; its further rounds are ``unknown``.
         """
+        reasoned = self._reasoned(ask)
+        if reasoned is None:
+            return self._unknown_state()
         cases = self.cases
         readers = [arm for arm in self.arms if ARMS[arm].reads_documents_alone]
         shows = bool(readers)
@@ -130,6 +137,7 @@ class RoundRunner:
         known = all(firsts) and all(all(own) for own in by_case)
         costs = {arm: Cost() for arm in self.arms}
         state = CalibrationState(by_case, scores, self._means(firsts), {}, [0] * len(cases), costs)
+        self._charge(state, self.arms, [reasoned])
         self._charge(state, [arm for arm in self.arms if not ARMS[arm].critique], results[: len(cases)])
         self._charge(state, readers, results[len(cases) :])
         for arm in self.arms:
@@ -148,6 +156,37 @@ class RoundRunner:
             self._step(state, sending_arms, step, ask)
             after(state, step)
         return state
+
+    def _reasoned(self, ask: Ask) -> list[Result | None] | None:
+        """Ask for the reasoning of the cases over steps, and make its steps their documents. None if a reasoning is not
+        cached: no later prompt can be known then."""
+        own = [i for i, case in enumerate(self.given) if case.over == "steps"]
+        self.cases = list(self.given)
+        if not own:
+            return []
+        results = list(ask([self._reasoning(self.given[i]) for i in own]))
+        for i, result in zip(own, results, strict=True):
+            if isinstance(result, Answer):
+                self.cases[i] = with_documents(self.given[i], steps_of(result.text))
+            elif result is not None:
+                self._unreasoned[i] = f"{result.kind}: {result.message}"
+        return None if None in results else results
+
+    def _reasoning(self, case: Case) -> Request:
+        settings = self.settings
+        tokens = max(settings.max_tokens, REASONING_TOKENS)
+        sampling = Sampling(max_tokens=tokens, temperature=settings.temperature, seed=settings.seed)
+        return Request(reasoning_prompt(case, self.frame), False, sampling)
+
+    def _unknown_state(self) -> CalibrationState:
+        """Before any reasoning is known: an estimate of what is left to ask."""
+        steps = USUAL_STEPS * any(ARMS[arm].reads_documents_alone for arm in self.arms)
+        more = 1 + steps + self.plan.rounds * len(self._sending_arms())
+        count = len(self.cases)
+        rounds = {arm: [QueryRounds(case, arm, stopped=True) for case in self.cases] for arm in self.arms}
+        costs = {arm: Cost() for arm in self.arms}
+        means: dict[str, float] = {case.over: NEUTRAL for case in self.cases}
+        return CalibrationState([[] for _ in self.cases], [()] * count, means, rounds, [more] * count, costs)
 
     def _sending_arms(self) -> list[str]:
         """The arms that send requests: of those that draw samples, one asks for all."""
@@ -197,7 +236,9 @@ class RoundRunner:
     def _round_0(self, arm: str, i: int, first: ScoredAnswer | None, state: CalibrationState) -> QueryRounds:
         case, rules = self.cases[i], ARMS[arm]
         query_rounds = QueryRounds(case, arm, self._scores(rules, i, state))
-        if first is None:
+        if i in self._unreasoned:
+            query_rounds.failure = self._unreasoned[i]
+        elif first is None:
             query_rounds.stopped = True
         elif first.uncertainty is None:
             query_rounds.failure = first.failure

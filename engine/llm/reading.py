@@ -21,7 +21,7 @@ _HEADER = re.compile(
     re.IGNORECASE,
 )
 """The headers of documents, examples and rounds; the first word may be missing."""
-_CUE = re.compile(rf"^\s*(?:{CUE.rstrip(':')}|A)\s*:\s*", re.IGNORECASE)
+_CUE = re.compile(rf"^\s*(?:(?:Final )?{CUE.rstrip(':')}|A)\s*:\s*", re.IGNORECASE)
 
 
 def read_all(requests: Sequence[Request], results: Sequence[Result]) -> list[Result]:
