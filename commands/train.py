@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
+from contextlib import ExitStack
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -26,7 +27,7 @@ from .options import (
     WorkspaceOption,
     grouped,
 )
-from .paid import carry_out, carry_out_all
+from .paid import carry_out, carry_out_all, confirm_server
 from .shared import narrated, open_workspace, settings_of, split_of
 
 if TYPE_CHECKING:
@@ -120,16 +121,29 @@ def train_topics(
     llm_topics: Annotated[
         bool, typer.Option("--llm-topics/--no-llm-topics", help="Let the LLM pick the core topics of each row.")
     ] = True,
+    labelling_llm: Annotated[
+        str, typer.Option(help="Another LLM, by its SPEC, that picks core topics; --llm is the one that is served.")
+    ] = "",
+    as_printed: Annotated[
+        bool, typer.Option("--as-printed", help="Keep topics that share one word, and those the LLM names only once.")
+    ] = False,
     sample: Annotated[int, typer.Option(help="Maximum number of demonstrations to learn from.", min=1)] = 20_000,
     questions: Annotated[
         int, typer.Option(help="Number of demonstrations asked zero-shot, to estimate LLM knowledge.", min=0)
     ] = 1_000,
     cosine: Annotated[float, typer.Option("--lambda", help="Weight of similarity relative to topics.")] = 1.0,
+    choose_lambda: Annotated[
+        bool,
+        typer.Option(
+            "--choose-lambda", help="Choose it (.1, .25, .5, 1) on half of the validation queries, kept apart."
+        ),
+    ] = False,
     labels: Annotated[
         Literal["soft", "binary"],
         typer.Option(help="What the predictor learns: how distinctive topics are, or yes and no (for topick-binary)."),
     ] = "soft",
     epochs: Annotated[int, typer.Option(help="Maximum number of epochs.", min=1)] = 30,
+    k: ShotsOption = None,
     llm: LLMOptions = NO_LLM_OPTIONS,
     paid: PaidOptions = NO_PAID_OPTIONS,
 ) -> None:
@@ -137,12 +151,29 @@ def train_topics(
     from ..engine.topics.train import TopicPlan, TopicTraining
     from ..render.topics import show_topic_training
 
-    settings = settings_of(workspace, **asdict(llm))
+    settings = settings_of(workspace, k=k, **asdict(llm))
     store = open_workspace(workspace)
     plan = TopicPlan(
-        topics, size, llm_topics, sample, questions, soft=labels == "soft", cosine=cosine, epochs=epochs
+        topics, size, llm_topics, sample, questions, soft=labels == "soft", cosine=cosine, epochs=epochs,
+        as_printed=as_printed, lambdas=(0.1, 0.25, 0.5, 1.0) if choose_lambda else (),
     )  # fmt: skip
-    carry_out(lambda llm: TopicTraining(llm, plan), store, settings, paid, show_topic_training)
+    if not labelling_llm:
+        carry_out(lambda llm: TopicTraining(llm, plan), store, settings, paid, show_topic_training)
+        return
+    from ..engine.errors import UsageError
+    from ..engine.llm.client import client_for
+
+    if paid.max_cost is not None:
+        raise UsageError("a cost limit counts the prices of one LLM, not of two", "limit calls: --max-calls N")
+    labelling = replace(settings, llm=labelling_llm)
+    confirm_server(labelling)
+    with ExitStack() as opened:
+
+        def ready(llm: LLMClient) -> TopicTraining:
+            client = client_for(store, labelling, llm.report, llm.cancel, dry_run=llm.dry_run)
+            return TopicTraining(llm, plan, opened.enter_context(client))
+
+        carry_out(ready, store, settings, paid, show_topic_training)
 
 
 @grouped

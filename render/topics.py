@@ -30,6 +30,9 @@ def show_topic_training(done: TopicRun) -> None:
         f"{metrics.core_per_example:.1f} core topics each; {len(fit.epochs)} epochs; "
         f"{done.llm} right without shots: {knows}"
     )
+    if metrics.chosen:
+        tried = ", ".join(f"{trial.cosine:g}: {trial.accuracy:.3f}" for trial in metrics.chosen.tried)
+        show_text(f"λ = {metrics.chosen.cosine:g}, chosen on {metrics.chosen.queries:,} validation queries ({tried})")
     for note in metrics.notes:
         show_text(f"note: {note}")
     show_text("next: icl-curate topics --gaps; icl-curate evaluate --methods dense,topick")

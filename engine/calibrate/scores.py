@@ -2,7 +2,8 @@
 
 The paper's eq. 1 prints the product of the tokens' probabilities; its eq. 3, its figures 1 and 4 and "the minimal
 uncertainty" mean one minus it, which is what `product` returns. Its eq. 2 prints the same denominator twice;
-`answer_score` reaches 0 at no uncertainty, 50 at the mean of the set and 100 at full uncertainty.
+`answer_score` reaches 0 at no uncertainty, 50 at the mean of the set and 100 at full uncertainty; where the mean is
+itself 0 or 1, that end has 50, as eq. 2 gives for an answer at the mean.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ def estimator_named(name: str) -> UncertaintyEstimator:
 
 
 def answer_score(uncertainty: float, mean: float) -> float:
-    """The score 0 to 100 of an answer, 50 at the mean uncertainty of the set (eq. 2)."""
+    """The score 0 to 100 of an answer, 50 at the mean uncertainty of the set (eq. 2), also if that is 0 or 1."""
     if uncertainty < mean:
         about = (uncertainty - mean) / mean
     else:

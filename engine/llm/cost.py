@@ -27,6 +27,19 @@ class Plan:
     cost: tuple[float, float] | None
 
 
+def together(one: Plan, other: Plan) -> Plan:
+    """The plan of asking two LLMs; its cost is not known if that of one of them is not."""
+    return Plan(
+        one.requests + other.requests,
+        one.distinct + other.distinct,
+        one.cached + other.cached,
+        one.to_ask + other.to_ask,
+        (one.tokens_in[0] + other.tokens_in[0], one.tokens_in[1] + other.tokens_in[1]),
+        (one.tokens_out[0] + other.tokens_out[0], one.tokens_out[1] + other.tokens_out[1]),
+        (one.cost[0] + other.cost[0], one.cost[1] + other.cost[1]) if one.cost and other.cost else None,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class DryRun:
     """What a piece of work would ask; ``destination`` is where its prompts would go, empty if they stay on this

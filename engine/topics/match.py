@@ -1,7 +1,8 @@
 """The topics of a text: candidates by word overlap and by embedding, core topics by the LLM.
 
 Paper 004, section 3.1.1: ten topics by BM25, ten others by cosine; the LLM picks from them and adds what is missing. A
-topic overlaps with a text only if all of its words occur in it: half a phrase is another topic.
+topic overlaps with a text only if all of its words occur in it: half a phrase is another topic. What the LLM adds must
+be named for several texts. Both can be had as printed instead.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ LEXICAL = SEMANTIC = 10
 
 MOST_CORE = 20
 """Maximum core topics read from one reply."""
+
+NAMINGS = 2
+"""Minimum texts for which the LLM must name a topic that was not mined."""
 
 LONGEST_NAME = 5
 """Maximum words of a topic taken from a reply."""
@@ -68,12 +72,13 @@ def lexical_candidates(
     index: BM25Index,
     names: Sequence[str],
     count: int = LEXICAL,
+    whole: bool = True,
     report: Report = silent,
     cancel: CancelToken | None = None,
 ) -> Links:
     """The ``count`` topics of each text with the highest BM25, ties to the earlier topic; the weights are the scores.
 
-    ``index`` has the folded texts, numbered from 0.
+    ``index`` has the folded texts, numbered from 0. ``whole``: only topics of which every word occurs.
     """
     found: list[tuple[Int64s, Int64s, Float64s]] = []
     for topic, name in enumerate(names):
@@ -84,7 +89,7 @@ def lexical_candidates(
         scores = index.scores(fold(name))
         here = scores != 0
         words = fold(name).split()
-        for word in words if len(words) > 1 else ():
+        for word in words if whole and len(words) > 1 else ():
             here &= index.scores(word) != 0
         texts = np.flatnonzero(here)
         found.append((texts, np.full(len(texts), topic), scores[texts]))
@@ -145,8 +150,10 @@ def topics_in(reply: str) -> list[str]:
     return list(named.values())[:MOST_CORE]
 
 
-def core_topics(names: Sequence[str], lexical: Links, results: Sequence[Result]) -> tuple[list[str], Links]:
-    """The topics including those that the LLM added to two texts or more, and the core topics of each text.
+def core_topics(
+    names: Sequence[str], lexical: Links, results: Sequence[Result], least: int = NAMINGS
+) -> tuple[list[str], Links]:
+    """The topics including those that the LLM added to ``least`` texts or more, and the core topics of each text.
 
     ``results`` has the LLM's reply for each text; without a reply, or if it names no known topic, the lexical
     candidates are used.
@@ -159,7 +166,7 @@ def core_topics(names: Sequence[str], lexical: Links, results: Sequence[Result])
     grown = list(names)
     for reply in replies:
         for name in reply:
-            if added[fold(name)] > 1 and fold(name) not in numbers:
+            if added[fold(name)] >= least and fold(name) not in numbers:
                 numbers[fold(name)] = len(grown)
                 grown.append(name)
     text: list[int] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..contract import SPREAD, named
+from ..contract import OPTIONAL, SPREAD, named
 from ..llm.usage import TrainingRun
 
 
@@ -36,9 +36,26 @@ class FitFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class LambdaTrial:
+    """The accuracy of ``topick`` with one λ on the validation queries kept apart for the choice."""
+
+    cosine: float = field(metadata=named("lambda"))
+    accuracy: float
+
+
+@dataclass(frozen=True, slots=True)
+class LambdaChoice:
+    """λ chosen on ``queries`` validation queries that the topics were not learnt from."""
+
+    cosine: float = field(metadata=named("lambda"))
+    queries: int
+    tried: tuple[LambdaTrial, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TopicMetrics:
     """Results of training on ``examples`` texts with ``topics`` topics. ``zero_shot_accuracy``: over the ``questions``
-    with an answer, None if there are none."""
+    with an answer, None if there are none. ``chosen``: how λ was chosen, if it was."""
 
     fit: FitFigures = field(metadata=SPREAD)
     topics: int
@@ -51,6 +68,7 @@ class TopicMetrics:
     zero_shot_accuracy: float | None
     notes: tuple[str, ...]
     seconds: float
+    chosen: LambdaChoice | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,10 @@ class LoadedTopicModel:
     model: TopicModel
     covered: csr_array
 
+    def with_cosine(self, cosine: float) -> LoadedTopicModel:
+        """The same with another λ."""
+        return replace(self, model=replace(self.model, cosine=cosine))
+
 
 @dataclass(frozen=True, slots=True)
 class TopicPick:
@@ -96,7 +100,20 @@ def topick(
     """
     opened = open_for(view, labels)
     if cosine is not None:
-        opened = replace(opened, model=replace(opened.model, cosine=cosine))
+        opened = opened.with_cosine(cosine)
+    return chosen_by(opened, view, queries, k, knowledge=knowledge, coverage=coverage)
+
+
+def chosen_by(
+    opened: LoadedTopicModel,
+    view: PoolView,
+    queries: Sequence[Query],
+    k: int,
+    *,
+    knowledge: bool = True,
+    coverage: Coverage = "pooled",
+) -> list[list[TopicPick]]:
+    """As `topick`, by a given model."""
     if not queries:
         return []
     vectors = view.embed(queries)
@@ -124,8 +141,13 @@ def open_for(view: PoolView, labels: Labels = "soft") -> LoadedTopicModel:
                 f"the topics were learned with {model.encoder}, but the workspace uses {stored.encoder}",
                 f"icl-curate index --encoder {model.encoder}, or train topics on {stored.encoder}",
             )
-        opened[labels] = LoadedTopicModel(model, _matrix(topics_of_rows(model, view), len(model.names)))
+        opened[labels] = loaded(model, view)
     return opened[labels]
+
+
+def loaded(model: TopicModel, view: PoolView) -> LoadedTopicModel:
+    """A model with the active rows of a view."""
+    return LoadedTopicModel(model, _matrix(topics_of_rows(model, view), len(model.names)))
 
 
 def topics_of_rows(model: TopicModel, view: PoolView) -> RowTopics:

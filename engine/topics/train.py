@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..arrays import Bools, Float32s, Int64s
-from ..llm.asking import prompt_for, request_for
+from ..errors import UsageError
+from ..llm.asking import prompt_budget, prompt_for, request_for
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
-from ..llm.cost import Plan
+from ..llm.cost import Plan, together
 from ..llm.types import Answer, Request, Result
 from ..llm.usage import usage_of
 from ..pool.answers import is_correct
@@ -33,11 +34,12 @@ from ..store.answers import RowAnswers
 from ..store.demonstrations import fetch, groups, queries, task_of
 from ..version import VERSION
 from .knowledge import topical_knowledge
-from .match import Links, core_request, core_topics, lexical_candidates, links_of, semantic_candidates
+from .match import NAMINGS, Links, core_request, core_topics, lexical_candidates, links_of, semantic_candidates
 from .mining import label_topics, mine, read_list
 from .model_file import TopicModel, save, strongest
 from .predictor import FitOptions, Predictor, fit, quality, ranking_quality, started
-from .results import FitFigures, TopicMetrics, TopicRun
+from .results import FitFigures, LambdaChoice, LambdaTrial, TopicMetrics, TopicRun
+from .selection import LoadedTopicModel, chosen_by, loaded
 from .targets import distinctiveness, neighbours
 from .words import fold
 
@@ -52,7 +54,9 @@ class TopicPlan:
     picks the core topics, otherwise word overlap does. ``sample``: maximum demonstrations for training the predictor
     (and for the LLM to read); ``questions``: demonstrations asked zero-shot for topical knowledge. ``soft``: targets by
     distinctiveness (eq. 2 and 3), else 1. ``cosine``: λ of the final score, which the paper chooses in [0.1, 1] on
-    validation. ``held_out``: share for evaluation only.
+    validation. ``held_out``: share for evaluation only. ``as_printed``: candidates by BM25 even where a word of the
+    topic is missing, and every topic that the LLM adds, even for one text alone. ``lambdas``: choose λ among these, on
+    half of the validation queries, from which nothing else is learnt.
     """
 
     topics_file: str = ""
@@ -65,28 +69,33 @@ class TopicPlan:
     held_out: float = 0.1
     epochs: int = 30
     rate: float = 1e-3
+    as_printed: bool = False
+    lambdas: tuple[float, ...] = ()
 
 
 class TopicTraining:
     """A prepared training run: topics are mined and every prompt is known, nothing has been sent yet.
 
-    ``notes`` are for the user. Raises `UsageError` for an empty pool, a pool without vectors or phrases, or a list that
-    cannot be read; in a dry run not even a probe is sent.
+    ``labeller`` picks the core topics, as GPT-4o does in the paper; without it, the ``llm`` does, whose knowledge is
+    measured. ``notes`` are for the user. Raises `UsageError` for an empty pool, a pool without vectors or phrases, or a
+    list that cannot be read; in a dry run not even a probe is sent.
     """
 
     def __init__(
         self,
         llm: LLMClient,
         plan: TopicPlan = TopicPlan(),
+        labeller: LLMClient | None = None,
     ) -> None:
         self.llm, self.plan = llm, plan
+        self.labeller = labeller or llm
         self.workspace, self.settings = llm.workspace, llm.settings
         self.report, self.cancel = llm.report, llm.cancel
         self.started = time.perf_counter()
         self.capabilities = llm.capabilities
         self.view = PoolView(self.workspace, self.settings, self.report, self.cancel)
         self.notes = self._notes()
-        self.by_llm = plan.llm_topics and self.capabilities.instructs
+        self.by_llm = plan.llm_topics and self.labeller.capabilities.instructs
         self._read()
         self._mine()
         self.core_requests = self._core_requests() if self.by_llm else []
@@ -94,7 +103,16 @@ class TopicTraining:
 
     def cost(self) -> Plan:
         """Prompts, cached answers, tokens and price."""
-        return self.llm.plan([*self.core_requests, *self.question_requests])
+        if self.labeller is self.llm:
+            cost = self.llm.plan([*self.core_requests, *self.question_requests])
+        else:
+            cost = together(self.labeller.plan(self.core_requests), self.llm.plan(self.question_requests))
+        if self.apart:  # the picks of topics that are not learnt yet cost about as much as the nearest
+            near = [rows.tolist() for rows, _ in self.view.dense_top(self.apart, self.settings.k)]
+            each = self.llm.plan(self._asked_with(near))
+            for _ in self.plan.lambdas:
+                cost = together(cost, each)
+        return cost
 
     def run(self, budget: Budget) -> TopicRun:
         """Ask what is not cached, train, store the model; returns the ``train --json`` contract."""
@@ -102,6 +120,7 @@ class TopicTraining:
             "seed": self.settings.seed,
             "encoder": self.view.stored.encoder,
             "by_llm": self.by_llm,
+            "labelled_by": self.labeller.name if self.by_llm else "",
             "demonstrations": len(self.view.rows),
             "queries": len(self.asked),
             "version": VERSION,
@@ -114,8 +133,8 @@ class TopicTraining:
     # preparation
 
     def _notes(self) -> tuple[str, ...]:
-        if self.plan.llm_topics and not self.capabilities.instructs:
-            return (f"{self.llm.name} does not follow instructions: core topics are chosen by word overlap",)
+        if self.plan.llm_topics and not self.labeller.capabilities.instructs:
+            return (f"{self.labeller.name} does not follow instructions: core topics are chosen by word overlap",)
         return ()
 
     def _read(self) -> None:
@@ -123,7 +142,8 @@ class TopicTraining:
         ask."""
         rows, seed = self.view.rows, self.settings.seed
         self.shots = fetch(self.workspace, rows)
-        self.asked = queries(self.workspace, "validation")
+        validation = queries(self.workspace, "validation")
+        self.apart, self.asked = halves(validation, seed) if self.plan.lambdas else ([], validation)
         self.task = task_of(self.workspace)
         self.texts = [
             *(text_of(shot.input, shot.options, shot.output) for shot in self.shots),
@@ -161,7 +181,9 @@ class TopicTraining:
                 self.cancel,
             )
         self.index = bm25.build(np.arange(len(self.texts)), map(fold, self.texts), self.report, self.cancel)
-        self.lexical = lexical_candidates(self.index, self.names, report=self.report, cancel=self.cancel)
+        self.lexical = lexical_candidates(
+            self.index, self.names, whole=not self.plan.as_printed, report=self.report, cancel=self.cancel
+        )
 
     def _labels(self) -> list[str]:
         """Labels of a pool with a closed set of outputs, and of its validation queries: each is a topic."""
@@ -191,11 +213,11 @@ class TopicTraining:
     def _learn(self, run: int, budget: Budget, described: dict[str, Any]) -> TopicRun:
         for note in self.notes:
             self.report(Event(TASK, note=note))
-        replies = self.llm.ask(self.core_requests, budget)
+        replies = self.labeller.ask(self.core_requests, budget)
         answers = self.llm.ask(self.question_requests, budget)
         names, name_vectors, core = self._core(replies)
         predictor, figures = self._train(names, name_vectors, core)
-        right = self._right(answers)
+        right = self._marked(self.questions, answers)
         usable = np.array([isinstance(answer, Answer) for answer in answers], np.bool_)
         knowledge = topical_knowledge(predictor, self.vectors[self.question_places[usable]], right[usable])
         rows = self.view.rows
@@ -209,6 +231,9 @@ class TopicTraining:
             self.plan.cosine,
             strongest(predictor, rows, self.pool_vectors, self.report, self.cancel),
         )
+        chosen, tried = self._choose_cosine(loaded(model, self.view), budget)
+        if chosen is not None:
+            model = replace(model, cosine=chosen.cosine)
         save(self.workspace, model, described)
         self._keep(run, answers, right)
         store.save(self.workspace, run, names, knowledge.share, knowledge.observations, self._linked(core))
@@ -224,8 +249,31 @@ class TopicTraining:
             zero_shot_accuracy=float(right[usable].mean()) if usable.any() else None,
             notes=self.notes,
             seconds=time.perf_counter() - self.started,
+            chosen=chosen,
         )
-        return TopicRun(run, self.llm.name, usage_of([*replies, *answers]), metrics)
+        return TopicRun(run, self.llm.name, usage_of([*replies, *answers, *tried]), metrics)
+
+    def _choose_cosine(self, opened: LoadedTopicModel, budget: Budget) -> tuple[LambdaChoice | None, list[Result]]:
+        """The λ with which the LLM answers most of the queries apart, the largest of equals, and all its answers."""
+        if not self.apart:
+            return None, []
+        trials, heard = [], []
+        for cosine in self.plan.lambdas:
+            picks = chosen_by(opened.with_cosine(cosine), self.view, self.apart, self.settings.k)
+            answers = self.llm.ask(self._asked_with([[pick.row for pick in each] for each in picks]), budget)
+            trials.append(LambdaTrial(cosine, float(self._marked(self.apart, answers).mean())))
+            heard += answers
+        best = max(trials, key=lambda trial: (trial.accuracy, trial.cosine))
+        return LambdaChoice(best.cosine, len(self.apart), tuple(trials)), heard
+
+    def _asked_with(self, rows: Sequence[Sequence[int]]) -> list[Request]:
+        """The queries apart, each with its rows as demonstrations."""
+        limit = prompt_budget(self.settings, self.capabilities)
+        prompts = [
+            prompt_for(query, shots, self.task, self.settings, self.llm.backend, limit)[0]
+            for query, shots in zip(self.apart, self.view.demonstrations(rows), strict=True)
+        ]
+        return [request_for(prompt, self.settings, self.capabilities) for prompt in prompts]
 
     def _keep(self, run: int, answers: Sequence[Result], right: Bools) -> None:
         """Store the zero-shot answers to demonstrations: they are evidence about them."""
@@ -242,7 +290,7 @@ class TopicTraining:
         lexical = picked(self.lexical, self.places)
         if not self.by_llm:
             return self.names, self.name_vectors, lexical
-        names, core = core_topics(self.names, lexical, replies)
+        names, core = core_topics(self.names, lexical, replies, 1 if self.plan.as_printed else NAMINGS)
         added = names[len(self.names) :]
         if not added:
             return names, self.name_vectors, core
@@ -275,11 +323,11 @@ class TopicTraining:
         by_topics = quality(predictor, vectors, core, judged)
         return predictor, FitFigures(by_topics, len(judged), by_name, tuple(history))
 
-    def _right(self, answers: Sequence[Result]) -> Bools:
+    def _marked(self, asked: Sequence[Query], answers: Sequence[Result]) -> Bools:
         return np.array(
             [
                 isinstance(answer, Answer) and is_correct(answer.text, query.answers, self.task.choices(query))
-                for query, answer in zip(self.questions, answers, strict=True)
+                for query, answer in zip(asked, answers, strict=True)
             ],
             np.bool_,
         )
@@ -289,6 +337,16 @@ class TopicTraining:
         places = self.places[core.texts()]
         pool = places < len(self.shots)
         return self.view.rows[places[pool]], core.topics[pool], self.targets.weights[pool]
+
+
+def halves(asked: Sequence[Query], seed: int) -> tuple[list[Query], list[Query]]:
+    """Two random halves in their order. Raises `UsageError` for fewer than four queries."""
+    if len(asked) < 4:
+        raise UsageError("choosing λ needs at least four validation queries", "icl-curate train topics --lambda 1")
+    first = np.random.default_rng([seed, 6]).permutation(len(asked)) < len(asked) // 2
+    return [q for q, own in zip(asked, first, strict=True) if own], [
+        q for q, own in zip(asked, first, strict=True) if not own
+    ]
 
 
 def text_of(input: str, options: Sequence[str], output: str = "") -> str:

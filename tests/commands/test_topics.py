@@ -18,6 +18,10 @@ def test_from_training_to_gaps_and_selection(run: Run, support: Path) -> None:
     small = ("--questions", 100, "--epochs", 6, *where, "--json")
     dry = run("train", "topics", *small, "--dry-run").json
     assert dry["requests"] == 100 + 200 and dry["cached"] == 0
+    both = run("train", "topics", *small, "--labelling-llm", "offline", "--choose-lambda", "-k", 2, "--dry-run").json
+    assert both["requests"] == 100 + 100 + 4 * 100
+    priced = run("train", "topics", *small, "--labelling-llm", "offline", "--max-cost", 1)
+    assert priced.code == 2 and "--max-calls" in priced.err
     trained = run("train", "topics", *small)
     assert trained.code == 0, trained.err
     told = trained.json

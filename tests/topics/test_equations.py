@@ -128,6 +128,11 @@ def test_lexical_candidates_are_the_best_by_rank_bm25_among_whole_matches() -> N
     for text in range(30):
         whole = [t for t, name in enumerate(names) if set(name.split()) <= set(texts[text].split())]
         assert found.of(text).tolist() == sorted(whole, key=lambda t: (-scores[t, text], t))[:4]
+    printed = lexical_candidates(bm25.build(np.arange(30), texts), names, 4, whole=False)
+    for text in range(30):
+        any_word = [t for t in range(len(names)) if scores[t, text] != 0]
+        assert printed.of(text).tolist() == sorted(any_word, key=lambda t: (-scores[t, text], t))[:4]
+    assert any(printed.of(text).tolist() != found.of(text).tolist() for text in range(30))
 
 
 def test_semantic_candidates_are_the_nearest_not_lexical() -> None:

@@ -25,7 +25,9 @@ from factories.topics_world import (
 )
 from icl_curate.engine.errors import UsageError, WorkspaceError
 from icl_curate.engine.index.build import IndexPlan, index_pool
+from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
+from icl_curate.engine.llm.types import Answer, Request, Result
 from icl_curate.engine.pool.records import Query
 from icl_curate.engine.retrieval.vectors import Vectors, folder_of
 from icl_curate.engine.retrieval.view import PoolView
@@ -41,7 +43,7 @@ from icl_curate.engine.topics.coverage import coverage_curves, required_topics
 from icl_curate.engine.topics.match import core_request, topics_in
 from icl_curate.engine.topics.report import FLOOR, TOP, Survey, gaps, topics
 from icl_curate.engine.topics.results import TopicRun
-from icl_curate.engine.topics.train import TopicTraining
+from icl_curate.engine.topics.train import TopicTraining, halves
 
 # mining
 
@@ -135,6 +137,62 @@ def test_the_llm_picks_core_topics_and_adds_some(tmp_path: Path, monkeypatch: py
     with workspace.read() as con:
         pool_and_validation |= {text for (text,) in con.execute("SELECT input FROM active").fetchall()}
     assert all(any(text in prompt for text in pool_and_validation) for prompt in prompts)  # test queries never
+
+
+def test_lambda_is_chosen_on_queries_that_nothing_was_learnt_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The LLM only answers with a demonstration that the largest λ shows: the nearest row."""
+    workspace = make_world(tmp_path / "w", monkeypatch)
+    view = PoolView(workspace, SETTINGS)
+    asked = queries(workspace, "validation")
+    found = zip(asked, view.dense_top(asked, 1), strict=True)
+    nearest = {query.input: int(rows[0]) for query, (rows, _) in found}
+    texts = {shot.row: shot.input for shot in fetch(workspace, list(nearest.values()))}
+
+    class Near(Scripted):
+        def _answer(self, request: Request) -> Result:
+            shown, query = {shot.input for shot in request.prompt.demonstrations}, request.prompt.query
+            if not shown:
+                return super()._answer(request)
+            return Answer(query.answers[0] if texts[nearest[query.input]] in shown else "no idea")
+
+    backend, plan = Near(), replace(PLAN, lambdas=(0.0, 50.0))
+    work = TopicTraining(LLMClient(workspace, backend, replace(SETTINGS, k=1)), plan)
+    assert len(work.apart) == len(work.asked) == 30 and not set(work.apart) & set(work.asked)
+    assert not {query.input for query in work.apart} & set(work.texts)
+    assert work.cost().requests == 200 + 30 + 2 * 30
+    done = work.run(Budget())
+    chosen = done.metrics.chosen
+    assert chosen is not None and chosen.queries == 30 and chosen.cosine == 50.0
+    low, high = (trial.accuracy for trial in chosen.tried)
+    assert low < high == 1.0
+    assert kept.load(workspace, done.run).cosine == 50.0
+    assert TopicRun.from_json(done.as_json()) == done
+    with pytest.raises(UsageError, match="four validation queries"):
+        halves(asked[:3], 0)
+
+
+def test_another_llm_may_label_than_the_one_that_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = make_world(tmp_path / "w", monkeypatch)
+    answering, labelling = Scripted(), Scripted(instructs=True)
+    labelling.spec = "labelling"
+    clients = [LLMClient(workspace, backend, SETTINGS) for backend in (answering, labelling)]
+    work = TopicTraining(clients[0], PLAN, clients[1])
+    assert (work.cost().requests, work.cost().to_ask) == (300 + 260, 300 + 260)
+    done = work.run(Budget())
+    assert (len(answering.asked), len(labelling.asked)) == (260, 300)
+    assert not any("Candidate topics:" in text for text in answering.asked)
+    assert all("Candidate topics:" in text for text in labelling.asked)
+    assert done.metrics.core_by_llm and done.llm == "scripted" and done.usage.calls == 560
+    assert runs.settings(workspace, done.run)["labelled_by"] == "labelling"
+
+
+def test_core_topics_can_be_as_the_paper_prints_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = make_world(tmp_path / "w", monkeypatch)
+    work = TopicTraining(LLMClient(workspace, Scripted(instructs=True), SETTINGS), replace(PLAN, as_printed=True))
+    done = work.run(Budget())  # the LLM adds a topic of its own to each of the 300 texts
+    assert done.metrics.added_by_llm > 250 > len(SUBJECTS)
 
 
 def test_a_reply_is_read_whatever_its_form() -> None:
