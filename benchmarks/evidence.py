@@ -118,17 +118,23 @@ def facts(workspace: Workspace) -> dict[str, str]:
 
 
 def curated(
-    workspace: Workspace, wrong: Sequence[str], methods: Sequence[str], queries: int, k: int, limits: Sequence[int]
+    workspace: Workspace,
+    wrong: Sequence[str],
+    methods: Sequence[str],
+    queries: int,
+    k: int,
+    limits: Sequence[int],
+    kind: str = "label",
 ) -> str:
     """What each way of curating gains on the first test queries, and how much of the gap to the pool's right rows it
-    closes. ``wrong``: ids of the rows with a wrong label, which no user knows; ``limits``: how many validation queries
-    to tune on. Sources have been trained before."""
+    closes. ``wrong``: ids of the rows with a wrong output, which no user knows; ``limits``: how many validation queries
+    to tune on; ``kind``: the one of `check` that finds wrong outputs. Sources have been trained before."""
     shown = ("-m", ",".join(methods), "-n", queries, "--seeds", 1, "-k", k)
     tune = ("prune", "--tune", "-m", "dense", "-k", k, "--llm", workspace.spec)
     ways: dict[str, tuple[object, ...]] = {
         "as it came": (),
-        "`check --accept label`": ("check", "--accept", "label"),
-        "`check --relabel`": ("check", "--relabel"),
+        f"`check --accept {kind}`": ("check", "--accept", kind),
+        **({"`check --relabel`": ("check", "--relabel")} if kind == "label" else {}),
         "`prune --tune --by vote`": ("prune", "--tune", "--by", "vote", "-k", k),
         "`prune --suspects`": ("prune", "--suspects"),
         **{f"`prune --tune -n {limit}`": (*tune, "-n", limit) for limit in limits},

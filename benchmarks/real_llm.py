@@ -216,7 +216,7 @@ def orders(pools: Path, workspace: Workspace) -> Iterable[str]:
     workspace.ask("train", "rows", "-k", 3)
     wrong_ids = [row["id"] for row in pool if row["output"] != row["truth"]]
     yield f"{len(wrong_ids)} of {len(pool)} records are wrong."
-    yield curated(workspace, wrong_ids, ("bm25", "dense"), 100, SHOTS, (60, 200))
+    yield curated(workspace, wrong_ids, ("bm25", "dense"), 60, SHOTS, (60, 150), "mismatch")
 
 
 PARTS: Mapping[str, Callable[[Path, Workspace], Iterable[str]]] = {

@@ -24,8 +24,8 @@ def check(
     kind: Annotated[
         str | None,
         typer.Option(
-            help="Kinds to look for, separated by commas: label, conflict, duplicate, leak, outlier, class, empty, "
-            "cut, mojibake, refusal (default: all)."
+            help="Kinds to look for, separated by commas: label, mismatch, conflict, duplicate, leak, outlier, class, "
+            "empty, cut, mojibake, refusal (default: all)."
         ),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Maximum number of findings to show.")] = 20,
@@ -48,7 +48,7 @@ def check(
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Find wrong labels, conflicts, duplicates, leaks, outliers and broken texts. No LLM is asked."""
+    """Find wrong labels and outputs, conflicts, duplicates, leaks, outliers and broken texts. No LLM is asked."""
     if row is not None:
         _show_row(workspace, row, as_json)
         return

@@ -44,6 +44,7 @@ def show_checks(found: CheckReport, limit: int) -> None:
 PARTS = {
     "source": "share of bad rows in the rest of its source",
     "label": "label against classifiers trained without the row",
+    "match": "output against its input: words it shares with this one rather than with others",
     "trials": "right answers with this demonstration alone: {right:,} of {trials:,}",
     "zero-shot": "the LLM's answer to its input without shots: {zero_shot_right:,} of {zero_shot_asked:,} right",
     "own": "the LLM's answer to its input with its nearest other rows: {own_right:,} of {own_asked:,} right",

@@ -13,6 +13,7 @@ from ..settings import Settings
 from ..store.demonstrations import fetch, groups
 from ..store.workspace import Workspace
 from .labels import LabelPredictions, judge_labels
+from .mismatch import Mismatches, mismatches
 
 
 class ActivePool:
@@ -54,3 +55,8 @@ class ActivePool:
             return None
         outputs = [row.output for row in self.rows]
         return judge_labels(self.vectors, outputs, self.repeated, self.report, self.cancel)
+
+    @cached_property
+    def mismatches(self) -> Mismatches | None:
+        """Outputs compared with their inputs; None if the task is not open. Raises `Cancelled` between blocks."""
+        return mismatches(self.rows, self.cancel) if self.view.task.kind == "open" else None

@@ -15,6 +15,7 @@ from ..store.demonstrations import leaks, similarities
 from ..store.workspace import Workspace
 from .active import ActivePool
 from .labels import FOLDS, LabelPredictions
+from .mismatch import SURE, Mismatches
 from .outliers import far_rows
 from .repeats import leak_findings, repeat_findings
 from .results import KINDS, RELABEL, REVIEW, CheckReport, Finding, Kind, finding
@@ -35,6 +36,10 @@ def check_pool(pool: ActivePool, kinds: Collection[Kind] = KINDS, also_kept: boo
     label_predictions = _label_predictions(pool, kinds, notes) if {"label", "conflict"} & set(kinds) else None
     if label_predictions and "label" in kinds:
         found += label_findings(rows, label_predictions)
+    if "mismatch" in kinds and pool.mismatches is not None:
+        if not pool.mismatches.usable:
+            notes.append("mismatches not looked for: outputs share too few words with their inputs (see train rows)")
+        found += mismatch_findings(rows, pool.mismatches)
     if {"conflict", "duplicate"} & set(kinds):
         quality = label_predictions.quality if label_predictions else None
         found += repeat_findings(rows, repeated, similarities(workspace), view.task, quality)
@@ -91,6 +96,14 @@ def label_findings(rows: Sequence[Demonstration], label_predictions: LabelPredic
         name = label_predictions.names[other]
         evidence = f"suggested {name} at {_decimals(p)}, given {row.output} at {_decimals(own)}"
         yield finding(row, "label", 1.0 - quality, evidence, RELABEL + name, given=own, suggested=p, quality=quality)
+
+
+def mismatch_findings(rows: Sequence[Demonstration], compared: Mismatches) -> Iterator[Finding]:
+    """Rows whose output belongs to another input."""
+    for place in np.flatnonzero(compared.probabilities >= SURE).tolist():
+        rank, probability = float(compared.ranks[place]), float(compared.probabilities[place])
+        evidence = f"{rank:.0%} of other outputs fit this input as well; not made from it at {_decimals(probability)}"
+        yield finding(rows[place], "mismatch", probability, evidence, rank=rank, probability=probability)
 
 
 def outlier_findings(

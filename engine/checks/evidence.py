@@ -1,9 +1,10 @@
 """What is known of each row of the active pool, joined in one probability that it hurts: its output is wrong for its
 input.
 
-The evidence: the label against classifiers trained without the row, the row's answers as the only demonstration of
-validation queries (``train sources``), its steps in prompts of the ranker (``train ranker``), the LLM's answers to its
-own input without shots (``train topics``) and with its nearest other rows (``train rows``), and its source.
+The evidence: the label against classifiers trained without the row, or free text against its input; the row's answers
+as the only demonstration of validation queries (``train sources``), its steps in prompts of the ranker (``train
+ranker``), the LLM's answers to its own input without shots (``train topics``) and with its nearest other rows (``train
+rows``), and its source.
 """
 
 from __future__ import annotations
@@ -106,6 +107,8 @@ def row_evidence(pool: ActivePool) -> PoolEvidence:
             label_ratio(label_predictions.probabilities, label_predictions.labels, sources), {}
         )
     quality = None if label_predictions is None else own_odds(label_predictions)
+    if pool.mismatches is not None and pool.mismatches.usable:
+        known["match"] = KindOfEvidence(score_ratio(-pool.mismatches.ranks), {})
     found = trials.latest(workspace)
     if found is not None:
         known["trials"] = _trials(found, view.rows, quality)

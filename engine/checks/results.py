@@ -11,7 +11,9 @@ from .. import contract
 from ..llm.usage import TrainingRun
 from ..pool.records import Demonstration
 
-Kind = Literal["label", "conflict", "duplicate", "leak", "outlier", "class", "empty", "cut", "mojibake", "refusal"]
+Kind = Literal[
+    "label", "mismatch", "conflict", "duplicate", "leak", "outlier", "class", "empty", "cut", "mojibake", "refusal"
+]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 RELABEL = "relabel: "
