@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from ..engine.errors import UsageError
+from ..render.terminal import print_json
 from .options import (
     DEFAULT_WORKSPACE,
     NO_LLM_OPTIONS,
@@ -68,6 +69,9 @@ def calibrate(
     k: ShotsOption = None,
     options: Annotated[list[str] | None, typer.Option("--option", help="An answer option; repeatable.")] = None,
     context: Annotated[str, typer.Option(help="Documents of the query, separated by blank lines.")] = "",
+    runs: Annotated[
+        bool, typer.Option("--runs", help="Ask nothing: compare the LLMs that calibrated this split before.")
+    ] = False,
     by: Annotated[str, typer.Option("--by", help="Report figures by this field of the queries, too.")] = "",
     order: OrderOption = None,
     llm: LLMOptions = NO_LLM_OPTIONS,
@@ -84,6 +88,15 @@ def calibrate(
     if bool(query) == bool(chosen) or (validation and split):
         raise UsageError("give either a query or a split", 'icl-curate calibrate "a question", or --validation')
     store = open_workspace(workspace)
+    if runs:
+        from ..engine.calibrate.comparison import comparison
+        from ..render.calibration import show_comparison
+
+        if not chosen:
+            raise UsageError("--runs compares calibrations of a split", "icl-curate calibrate --split test --runs")
+        found = comparison(store, chosen, settings.seed)
+        print_json(found.as_json()) if paid.as_json else show_comparison(found)
+        return
     if query:
         text = text_of(query)
         asked = [query_named(store, text, options or (), context)]

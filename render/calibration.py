@@ -14,6 +14,7 @@ from .evaluation import p_value
 from .tables import bar, show_table, show_text
 
 if TYPE_CHECKING:
+    from ..engine.calibrate.comparison import Comparison
     from ..engine.calibrate.results import (
         ArmFigures,
         CalibrationRun,
@@ -281,6 +282,30 @@ def _show_reliability(found: Reliability) -> None:
     show_text("\nreliability of final answers", style="bold")
     note = "" if found.error is None else f"expected calibration error {found.error:.3f}"
     show_table(["confidence", "answers", "mean", "right", ""], rows, note=note)
+
+
+def show_comparison(found: Comparison) -> None:
+    """LLMs side by side on one split: first answers and final ones."""
+    rows = [
+        [
+            row.run,
+            row.llm,
+            row.arm,
+            row.queries,
+            which,
+            answers.accuracy,
+            _interval(answers.ci95),
+            answers.f1,
+            _interval(answers.f1_ci95),
+            f"{answers.versus.difference:+.3f}" if answers.versus else None,
+            p_value(answers.versus.p) if answers.versus else None,
+        ]
+        for row in found.runs
+        for which, answers in (("first", row.first), (f"round {row.rounds}", row.final))
+    ]
+    heads = ["run", "LLM", "arm", "queries", "answers", "right", "95 %", "F1", "95 %", "against", "p"]
+    note = f"{found.split}; the final answers are the surest of all rounds; against: the first answers of the first LLM"
+    show_table(heads, rows, note=note)
 
 
 def show_fine_tuning(done: FineTuningRun) -> None:

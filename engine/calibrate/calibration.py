@@ -76,7 +76,7 @@ class Calibration:
                 for name in ESTIMATORS
                 for over in OVERS
             }
-        means = {key: found for key, found in known.items() if found}
+            means = {key: found for key, found in known.items() if found and self._same_prompts(found[2], key[1])}
         self.stored_means: dict[tuple[str, str], float] = {key: found[0] for key, found in means.items()}
         if plan.estimator == AUTO and not plan.split and means:  # a single query is scored like the latest set
             (name, _), _ = max(means.items(), key=lambda item: item[1][2])
@@ -116,6 +116,15 @@ class Calibration:
     def cases(self) -> Sequence[Case]:
         """The queries with their documents; over steps, those of the latest reasoning."""
         return self.round_runner.cases
+
+    def _same_prompts(self, run: int, over: str) -> bool:
+        """Whether a stored mean is of prompts like these: of the same template, and of as many demonstrations by the
+        same method. Runs from before this was recorded count as alike."""
+        then, now = runs.settings(self.workspace, run), self.settings
+        alike: dict[str, object] = {"template": [now.prompt_format, now.instruction, now.order]}
+        if over == "demonstrations":
+            alike |= {"k": now.k, "method": now.method}
+        return all(then.get(name, value) == value for name, value in alike.items())
 
     # cost and results
 
@@ -200,6 +209,7 @@ class Calibration:
             "k": self.settings.k,
             "method": self.settings.method,
             "seed": self.settings.seed,
+            "template": [self.settings.prompt_format, self.settings.instruction, self.settings.order],
             "version": VERSION,
         }
         with runs.recorded(self.workspace, kept.KIND, self.llm.name, described) as record:

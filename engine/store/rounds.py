@@ -162,6 +162,49 @@ def finals(workspace: Workspace, llm: str, arm: str = "full") -> dict[int, Final
     return {query: Final(*row) for query, *row in rows}
 
 
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """A calibration of a set by one LLM with one arm. ``queries``: by row, of the first answer and of the final one
+    whether it is right, and its F1."""
+
+    run: int
+    llm: str
+    arm: str
+    rounds: int
+    queries: dict[int, tuple[tuple[bool, float], tuple[bool, float]]]
+
+
+def latest_outcomes(workspace: Workspace, split: str) -> list[Outcomes]:
+    """The latest finished calibration of queries of ``split`` by each LLM and arm, in the order of their first ones;
+    a missing answer is wrong."""
+    with workspace.read() as con:
+        rows = con.execute(
+            """
+            WITH finished AS (
+                SELECT c.run, r.llm, c.arm, c.place, c.query, c.final,
+                       min(c.run) OVER (PARTITION BY r.llm) AS first_run,
+                       max(c.run) OVER (PARTITION BY r.llm, c.arm) AS last_run,
+                       CAST(json_extract(r.settings, '$.rounds') AS INTEGER) AS rounds
+                  FROM calibrations c JOIN runs r USING (run)
+                 WHERE r.status = 'done' AND c.query IS NOT NULL
+                   AND json_extract_string(r.settings, '$.split') = $split)
+            SELECT f.run, f.llm, f.arm, f.rounds, f.query, coalesce(a.correct, false), coalesce(a.f1, 0),
+                   coalesce(b.correct, false), coalesce(b.f1, 0)
+              FROM finished f
+              LEFT JOIN calibration_rounds a ON (a.run, a.arm, a.place, a.round) = (f.run, f.arm, f.place, 0)
+              LEFT JOIN calibration_rounds b ON (b.run, b.arm, b.place, b.round) = (f.run, f.arm, f.place, f.final)
+             WHERE f.run = f.last_run
+             ORDER BY f.first_run, f.arm = 'full' DESC, f.arm, f.place
+            """,
+            {"split": split},
+        ).fetchall()
+    found: dict[tuple[int, str], Outcomes] = {}
+    for run, llm, arm, rounds, query, *figures in rows:
+        own = found.setdefault((run, arm), Outcomes(run, llm, arm, rounds, {}))
+        own.queries[query] = ((figures[0], figures[1]), (figures[2], figures[3]))
+    return list(found.values())
+
+
 def stored_cases(workspace: Workspace, run: int, arm: str) -> list[StoredCase]:
     """The indexed queries of a run with their documents and rounds, in the order of the run."""
     with workspace.read() as con:

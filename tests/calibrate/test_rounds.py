@@ -193,6 +193,20 @@ def test_the_mean_of_the_latest_set_stands(workspace: Workspace) -> None:
     assert found[:2] == (pytest.approx(0.6), 1)
 
 
+def test_the_mean_of_other_prompts_is_not_used(workspace: Workspace) -> None:
+    calibrated(workspace, Scripted(SCRIPT))
+
+    def single(**changed: Any) -> bool:
+        llm = LLMClient(workspace, Scripted(SCRIPT), replace(SETTINGS, **changed))
+        done = Calibration(llm, [query_named(workspace, "capital")], replace(ALL, split="")).run(Budget())
+        assert isinstance(done, QueryCalibration)
+        return done.mean_known
+
+    assert single()
+    assert single(k=2, method="random")  # over documents, no demonstrations are shown
+    assert not single(instruction="Answer in one word.")
+
+
 def test_demonstrations_are_scored_where_a_query_brings_no_documents(tmp_path: Path) -> None:
     pool = [
         {"id": "p1", "input": "capital of Sweden?", "output": "Stockholm"},

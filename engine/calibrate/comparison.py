@@ -1,0 +1,91 @@
+"""Calibrations of one split by several LLMs, such as a base model and its fine-tuned adapters, side by side from what
+the workspace keeps: nothing is asked (paper 001, tables 2 and 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import contract
+from ..arrays import Float64s
+from ..errors import UsageError
+from ..evaluate.statistics import bootstrap_interval, compare
+from ..store import rounds as kept
+from ..store.workspace import Workspace
+from .results import Versus
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """First or final answers of a calibration: exact match and F1 with 95 % intervals; ``versus``: exact match against
+    the first answers of the first LLM, on the queries both were asked, None for these themselves."""
+
+    accuracy: float
+    ci95: tuple[float, float]
+    f1: float
+    f1_ci95: tuple[float, float]
+    versus: Versus | None
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedRun:
+    """The latest finished calibration of the split by one LLM with one arm; a query without an answer is wrong."""
+
+    run: int
+    llm: str
+    arm: str
+    rounds: int
+    queries: int
+    first: Answers
+    final: Answers
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One row for each LLM and arm, in the order in which the LLMs first calibrated the split."""
+
+    split: str
+    runs: tuple[ComparedRun, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """The object of ``calibrate --runs --json``."""
+        return contract.to_json(self)
+
+
+def comparison(workspace: Workspace, split: str, seed: int = 0) -> Comparison:
+    """All LLMs that calibrated queries of ``split``. Raises `UsageError` if none did."""
+    found = kept.latest_outcomes(workspace, split)
+    if not found:
+        raise UsageError(f"no {split} queries have been calibrated yet", f"icl-curate calibrate --split {split}")
+    reference = found[0]
+    return Comparison(split, tuple(_compared(run, reference, seed) for run in found))
+
+
+def _compared(run: kept.Outcomes, reference: kept.Outcomes, seed: int) -> ComparedRun:
+    answers = [_answers(run, part, None if (run is reference and part == 0) else reference, seed) for part in (0, 1)]
+    return ComparedRun(run.run, run.llm, run.arm, run.rounds, len(run.queries), *answers)
+
+
+def _answers(run: kept.Outcomes, part: int, reference: kept.Outcomes | None, seed: int) -> Answers:
+    pairs = [outcome[part] for outcome in run.queries.values()]
+    correct, f1 = (np.array(values, np.float64) for values in zip(*pairs, strict=True))
+    versus = None
+    if reference is not None:
+        common = [query for query in run.queries if query in reference.queries]
+        own = _correct([run.queries[query][part] for query in common])
+        theirs = _correct([reference.queries[query][0] for query in common])
+        versus = Versus(reference.llm, **asdict(compare(own, theirs, seed))) if common else None
+    return Answers(
+        float(correct.mean()),
+        bootstrap_interval(correct, seed),
+        float(f1.mean()),
+        bootstrap_interval(f1, seed),
+        versus,
+    )
+
+
+def _correct(pairs: Sequence[tuple[bool, float]]) -> Float64s:
+    return np.array([correct for correct, _ in pairs], np.float64)
