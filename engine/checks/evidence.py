@@ -108,7 +108,8 @@ def row_evidence(pool: ActivePool) -> PoolEvidence:
         )
     quality = None if label_predictions is None else own_odds(label_predictions)
     if pool.mismatches is not None and pool.mismatches.usable:
-        known["match"] = KindOfEvidence(score_ratio(-pool.mismatches.ranks), {})
+        ratios = pool.mismatches.log_ratios
+        known["match"] = KindOfEvidence(lambda _: ratios, {})
     found = trials.latest(workspace)
     if found is not None:
         known["trials"] = _trials(found, view.rows, quality)

@@ -44,17 +44,22 @@ SURE = 0.9
 """Probability from which a row is named."""
 
 BINS = 20
+
+FLOOR = 0.02
+"""Least density of ranks of right outputs, where 1 is uniform: some right outputs share no word with their input."""
+
 BLOCK = 8_192
 
 
 @dataclass(frozen=True, slots=True)
 class Mismatches:
     """``ranks`` (n,): the share of other outputs that fit the input at least as well, NaN where an output recurs;
-    ``probabilities`` (n,) that the output does not belong to the input, 0 where nothing is known. ``usable``: whether
-    the ranks tell outputs apart; if not, all probabilities are 0."""
+    ``probabilities`` (n,) that the output does not belong to the input, and ``log_ratios`` (n,) of its rank if it does
+    not against if it does: both 0 where nothing is known. ``usable``: whether the ranks tell outputs apart."""
 
     ranks: Float64s
     probabilities: Float64s
+    log_ratios: Float64s
     usable: bool
 
 
@@ -62,15 +67,15 @@ def mismatches(rows: Sequence[Demonstration], cancel: CancelToken | None = None)
     """Compare the output of each row with its input. Raises `Cancelled` between blocks."""
     counts = Counter(row.output for row in rows)
     judged = np.array([counts[row.output] < RECURRING for row in rows], np.bool_)
-    ranks, probabilities = np.full(len(rows), np.nan), np.zeros(len(rows))
+    ranks, probabilities, ratios = np.full(len(rows), np.nan), np.zeros(len(rows)), np.zeros(len(rows))
     if np.count_nonzero(judged) < LEAST:
-        return Mismatches(ranks, probabilities, False)
+        return Mismatches(ranks, probabilities, ratios, False)
     ranks[judged] = _ranks([row for row, each in zip(rows, judged, strict=True) if each], cancel)
-    known = probabilities_of(ranks[judged])
+    known = mixture(ranks[judged])
     if known is None:
-        return Mismatches(ranks, probabilities, False)
-    probabilities[judged] = known
-    return Mismatches(ranks, probabilities, True)
+        return Mismatches(ranks, probabilities, ratios, False)
+    probabilities[judged], ratios[judged] = known
+    return Mismatches(ranks, probabilities, ratios, True)
 
 
 def _ranks(rows: Sequence[Demonstration], cancel: CancelToken | None) -> Float64s:
@@ -101,8 +106,9 @@ def _ranks(rows: Sequence[Demonstration], cancel: CancelToken | None) -> Float64
     return ranks
 
 
-def probabilities_of(ranks: Float64s) -> Float64s | None:
-    """The probability that each rank (n,) is one that means nothing; None if ranks do not tell outputs apart."""
+def mixture(ranks: Float64s) -> tuple[Float64s, Float64s] | None:
+    """The probability that each rank (n,) is one that means nothing, and the log of its density among those against
+    its density among the others; None if ranks do not tell outputs apart."""
     foreign = min(1.0, 2.0 * float(np.mean(ranks > 0.5)))
     low = float(np.mean(ranks <= LOW)) - LOW * foreign
     if low < VISIBLE or low < EXPLAINED * (1.0 - foreign):
@@ -110,5 +116,7 @@ def probabilities_of(ranks: Float64s) -> Float64s | None:
     bins = np.minimum((ranks * BINS).astype(np.int64), BINS - 1)
     counts = np.bincount(bins, minlength=BINS)
     shares = np.minimum(foreign * len(ranks) / BINS / np.maximum(counts, 1), 1.0)
-    shares = np.where(counts > 0, shares, 0.0)
-    return np.asarray(np.maximum.accumulate(shares)[bins])
+    shares = np.maximum.accumulate(np.where(counts > 0, shares, 0.0))
+    density = (counts * BINS / len(ranks) - foreign) / max(1.0 - foreign, 1e-9)
+    ratios = np.maximum.accumulate(-np.log(np.maximum(density, FLOOR)))
+    return np.asarray(shares[bins]), np.asarray(ratios[bins])

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from factories.commands import Run
-from icl_curate.engine.checks.mismatch import LEAST, OTHERS, RECURRING, mismatches, probabilities_of
+from icl_curate.engine.checks.mismatch import LEAST, OTHERS, RECURRING, mismatches, mixture
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.pool.records import Demonstration
 from icl_curate.engine.retrieval.bm25 import tokenise
@@ -105,14 +105,16 @@ def test_ranks_are_those_of_cosines_counted_one_by_one() -> None:
 def test_probabilities_are_those_of_the_mixture_that_the_ranks_were_drawn_from() -> None:
     draw = np.random.default_rng(1)
     ranks = np.concatenate([draw.random(4_000), draw.random(6_000) * 0.05])
-    found = probabilities_of(ranks)
-    assert found is not None
+    known = mixture(ranks)
+    assert known is not None
+    found, ratios = known
+    assert np.allclose(ratios[ranks <= 0.05], -np.log(20), atol=0.1) and (ratios[ranks > 0.05] > 3).all()
     assert found[ranks > 0.05] == pytest.approx(1.0, abs=0.15)
     assert found[ranks <= 0.05].mean() == pytest.approx(0.4 * 0.05 / (0.4 * 0.05 + 0.6), abs=0.01)
-    assert probabilities_of(draw.random(5_000)) is None
-    assert probabilities_of(np.concatenate([draw.random(9_000), draw.random(1_000) * 0.05])) is None  # too few tell
+    assert mixture(draw.random(5_000)) is None
+    assert mixture(np.concatenate([draw.random(9_000), draw.random(1_000) * 0.05])) is None  # too few tell
     slight = np.concatenate([draw.random(2_000), draw.beta(1, 4, 8_000)])
-    assert probabilities_of(slight) is None  # outputs that belong to their inputs do not stand out
+    assert mixture(slight) is None  # outputs that belong to their inputs do not stand out
 
 
 def test_check_names_them_and_they_are_evidence(run: Run, tmp_path: Path) -> None:
