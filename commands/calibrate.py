@@ -72,6 +72,12 @@ def calibrate(
     runs: Annotated[
         bool, typer.Option("--runs", help="Ask nothing: compare the LLMs that calibrated this split before.")
     ] = False,
+    keys: Annotated[
+        bool,
+        typer.Option(
+            "--keys", help="Instead of rounds: tag relevant documents with <KEY>, in four places among others."
+        ),
+    ] = False,
     by: Annotated[str, typer.Option("--by", help="Report figures by this field of the queries, too.")] = "",
     order: OrderOption = None,
     llm: LLMOptions = NO_LLM_OPTIONS,
@@ -102,6 +108,14 @@ def calibrate(
         asked = [query_named(store, text, options or (), context)]
     else:
         asked = queries_of(store, chosen, limit)
+    if keys:
+        from ..engine.calibrate.keys import KeyAblation
+        from ..render.calibration import show_keys
+
+        if not chosen:
+            raise UsageError("--keys needs the queries of a split", "icl-curate calibrate --validation --keys")
+        carry_out(lambda llm: KeyAblation(llm, asked, chosen), store, settings, paid, show_keys)
+        return
     names = tuple(name.strip() for name in arms.split(",") if name.strip())
     plan = CalibrationPlan(
         rounds,

@@ -15,6 +15,7 @@ from .tables import bar, show_table, show_text
 
 if TYPE_CHECKING:
     from ..engine.calibrate.comparison import Comparison
+    from ..engine.calibrate.keys import KeyReport
     from ..engine.calibrate.results import (
         ArmFigures,
         CalibrationRun,
@@ -282,6 +283,35 @@ def _show_reliability(found: Reliability) -> None:
     show_text("\nreliability of final answers", style="bold")
     note = "" if found.error is None else f"expected calibration error {found.error:.3f}"
     show_table(["confidence", "answers", "mean", "right", ""], rows, note=note)
+
+
+def show_keys(found: KeyReport) -> None:
+    """Relevant documents tagged and not, by their place."""
+    rows = [
+        [
+            row.place,
+            "<KEY>" if row.tagged else "",
+            row.accuracy,
+            _interval(row.ci95),
+            row.f1,
+            _interval(row.f1_ci95),
+            row.failures or None,
+            f"{row.versus.difference:+.3f}" if row.versus else None,
+            p_value(row.versus.p) if row.versus else None,
+        ]
+        for row in found.places
+    ]
+    heads = ["relevant", "tag", "right", "95 %", "F1", "95 %", "failures", "against", "p"]
+    left = f", {found.left_out:,} without known relevance left out" if found.left_out else ""
+    show_table(
+        heads, rows, note=f"{found.queries:,} {found.split} queries{left}; against: right without the tag, paired"
+    )
+    show_text(
+        f"run {found.run}: {found.usage.calls:,} answers of {found.llm}, {found.usage.cached_calls:,} cached",
+        style="dim",
+    )
+    if is_stand_in(found.llm):
+        show_text(STAND_IN, style="dim")
 
 
 def show_comparison(found: Comparison) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import dropwhile
 from typing import Any, Generic, TypeVar
 
+from ..engine.calibrate.keys import KeyReport
 from ..engine.calibrate.results import FineTuningRun, QueryCalibration, SetCalibration, calibration_from_json
 from ..engine.checks.results import RowRun
 from ..engine.curate.results import TuneReport
@@ -22,7 +23,7 @@ from ..engine.llm.cost import DryRun
 from ..engine.ranker.results import RankerRun
 from ..engine.sources.results import SourceRun
 from ..engine.topics.results import TopicRun
-from .calibration import show_calibrated, show_fine_tuning
+from .calibration import show_calibrated, show_fine_tuning, show_keys
 from .checks import show_asked
 from .costs import plan_rows
 from .curate import brief_tuning, show_tuning
@@ -72,7 +73,18 @@ def _last_loss(done: FineTuningRun) -> str:
     return f"loss {done.metrics.steps[0].loss:.3f} → {done.metrics.steps[-1].loss:.3f}"
 
 
-def _first_to_last(done: QueryCalibration | SetCalibration) -> str:
+def _read_calibrated(data: Any) -> QueryCalibration | SetCalibration | KeyReport:
+    return KeyReport.from_json(data) if isinstance(data, dict) and "places" in data else calibration_from_json(data)
+
+
+def _show_calibrated(done: QueryCalibration | SetCalibration | KeyReport) -> None:
+    show_keys(done) if isinstance(done, KeyReport) else show_calibrated(done)
+
+
+def _first_to_last(done: QueryCalibration | SetCalibration | KeyReport) -> str:
+    if isinstance(done, KeyReport):
+        gains = [row.versus.difference for row in done.places if row.versus]
+        return f"tags gain {sum(gains) / len(gains):+.3f}"
     if isinstance(done, QueryCalibration) or not done.figures.arms:
         return f"run {done.run}"
     name, arm = next(iter(done.figures.arms.items()))
@@ -119,7 +131,7 @@ KINDS: dict[tuple[str, ...], Kind[Any]] = {
     ("train", "calibration"): Kind(FineTuningRun.from_json, show_fine_tuning, _last_loss),
     ("train", "all"): Kind(_read_parts, _show_parts, _brief_parts),
     ("prune",): Kind(TuneReport.from_json, show_tuning, brief_tuning),
-    ("calibrate",): Kind(calibration_from_json, show_calibrated, _first_to_last),
+    ("calibrate",): Kind(_read_calibrated, _show_calibrated, _first_to_last),
     ("index",): Kind(IndexReport.from_json, show_index, _changed),
     ("export",): Kind(ExportReport.from_json, show_export, _written),
 }

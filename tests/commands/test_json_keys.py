@@ -89,6 +89,7 @@ OPEN: dict[str, tuple[str, ...]] = {
     "calibrate --validation": ("calibrate", "--validation", "-r", "2", "--arms", "full,sampling"),
     "calibrate": ("calibrate", "fv-0001", "-r", "2"),
     "calibrate --by": ("calibrate", "--validation", "-r", "1", "--arms", "full,self-rag", "--by", "relation"),
+    "calibrate --keys": ("calibrate", "--validation", "--keys"),
     "calibrate --runs": ("calibrate", "--validation", "--runs"),
     "calibrate --dry-run": ("calibrate", "--validation", "--dry-run"),
     "export --format calibration": ("export", "tuning.jsonl", "--format", "calibration"),

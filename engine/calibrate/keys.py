@@ -1,0 +1,174 @@
+"""Do hints help? Relevant documents tagged with ``<KEY>``, at the start, in the middle, at the end or in random places
+among the others (paper 001, A.2, table 11 and figure 7). One answer for each place, with tags and without; no rounds.
+
+The paper uses this to show that an LLM can be guided by marks in its context at all: if tags of the truly relevant
+documents change nothing, scores of documents cannot either.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from .. import contract
+from ..arrays import Float64s
+from ..contract import SPREAD
+from ..errors import UsageError
+from ..evaluate.statistics import bootstrap_interval, compare
+from ..llm.asking import request_for
+from ..llm.budget import Budget
+from ..llm.client import LLMClient
+from ..llm.cost import Plan
+from ..llm.types import Answer, Request, Result
+from ..llm.usage import Usage, usage_of
+from ..pool.answers import is_correct, token_f1
+from ..pool.prompts import Prompt
+from ..pool.records import Query
+from ..store import runs
+from ..store.demonstrations import task_of
+from ..version import VERSION
+from .documents import cases_for
+from .prompts import Case, Document, Frame, round_prompt, with_documents
+from .results import Versus
+
+KIND = "calibrate keys"
+TAG = "<KEY>"
+MEANING = f"{TAG} means this document contains key information of the question."
+
+Place = Literal["start", "middle", "end", "random"]
+PLACES: tuple[Place, ...] = get_args(Place)
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceFigures:
+    """Answers with the relevant documents in one ``place``, tagged or not; ``versus``: tagged against not, paired."""
+
+    place: str
+    tagged: bool
+    accuracy: float
+    ci95: tuple[float, float]
+    f1: float
+    f1_ci95: tuple[float, float]
+    failures: int
+    versus: Versus | None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyReport:
+    """The ablation on a set; ``left_out``: queries without answers, or without both relevant and other documents."""
+
+    run: int
+    llm: str
+    split: str
+    usage: Usage = field(metadata=SPREAD)
+    queries: int
+    left_out: int
+    places: tuple[PlaceFigures, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """The object of ``calibrate --keys --json``."""
+        return contract.to_json(self)
+
+    @classmethod
+    def from_json(cls, data: object) -> KeyReport:
+        """From the output of `as_json`. Raises `ValueError` for anything else."""
+        return contract.from_json(cls, data)
+
+
+class KeyAblation:
+    """A prepared ablation: its prompts are known, nothing has been sent yet. Raises `UsageError` if no query has
+    answers, relevant documents and others."""
+
+    def __init__(self, llm: LLMClient, queries: Sequence[Query], split: str) -> None:
+        self.llm, self.split, self.workspace = llm, split, llm.workspace
+        settings, self.task = llm.settings, task_of(llm.workspace)
+        own = [query for query in queries if query.answers and query.context]
+        cases = cases_for(self.workspace, own, self.task, settings, "documents") if own else []
+        self.cases = [case for case in cases if {document.relevant for document in case.documents} >= {True, False}]
+        self.left_out = len(queries) - len(self.cases)
+        if not self.cases:
+            raise UsageError(
+                f"none of the {split} queries has answers, relevant documents and others",
+                "index queries with a context of several documents, and answers that occur in some of them",
+            )
+        frame = Frame(self.task, settings.template, settings.order)
+        self.cells = [(place, tagged) for place in PLACES for tagged in (False, True)]
+        prompts = [
+            key_prompt(placed(case, place, settings.seed), frame, tagged)
+            for place, tagged in self.cells
+            for case in self.cases
+        ]
+        self.requests: list[Request] = [request_for(prompt, settings, llm.capabilities) for prompt in prompts]
+
+    def cost(self) -> Plan:
+        """What is left to ask."""
+        return self.llm.plan(self.requests)
+
+    def run(self, budget: Budget) -> KeyReport:
+        """Ask all prompts, store the figures and return them."""
+        settings = {"split": self.split, "queries": len(self.cases), "version": VERSION}
+        with runs.recorded(self.workspace, KIND, self.llm.name, settings) as record:
+            results = self.llm.ask(self.requests, budget)
+            size, seed = len(self.cases), self.llm.settings.seed
+            parts = [results[i : i + size] for i in range(0, len(results), size)]
+            judged = [self._judged(part) for part in parts]
+            figures = []
+            for i, ((place, tagged), (correct, f1)) in enumerate(zip(self.cells, judged, strict=True)):
+                versus = Versus("untagged", **asdict(compare(correct, judged[i - 1][0], seed))) if tagged else None
+                figures.append(
+                    PlaceFigures(
+                        place=place,
+                        tagged=tagged,
+                        accuracy=float(correct.mean()),
+                        ci95=bootstrap_interval(correct, seed),
+                        f1=float(f1.mean()),
+                        f1_ci95=bootstrap_interval(f1, seed),
+                        failures=sum(not isinstance(result, Answer) for result in parts[i]),
+                        versus=versus,
+                    )
+                )
+            usage = usage_of(results)
+            found = KeyReport(record.run, self.llm.name, self.split, usage, size, self.left_out, tuple(figures))
+            record.summary = found.as_json()
+        return found
+
+    def _judged(self, results: Sequence[Result]) -> tuple[Float64s, Float64s]:
+        """Right or wrong, and F1, each (n,); a failure is wrong."""
+        correct, f1 = np.zeros(len(results)), np.zeros(len(results))
+        for i, (case, result) in enumerate(zip(self.cases, results, strict=True)):
+            if isinstance(result, Answer):
+                query = case.query
+                correct[i] = is_correct(result.text, query.answers, self.task.choices(query))
+                f1[i] = token_f1(result.text, query.answers)
+        return correct, f1
+
+
+def placed(case: Case, place: Place, seed: int) -> Case:
+    """The case with its relevant documents in this place, in their own order."""
+    relevant = [document for document in case.documents if document.relevant]
+    others = [document for document in case.documents if not document.relevant]
+    documents: list[Document]
+    if place == "random":
+        documents = list(case.documents)
+        random.Random(f"{seed} {case.query.id} {case.query.input}").shuffle(documents)
+    else:
+        at = {"start": 0, "middle": len(others) // 2, "end": len(others)}[place]
+        documents = [*others[:at], *relevant, *others[at:]]
+    return with_documents(case, documents)
+
+
+def key_prompt(case: Case, frame: Frame, tagged: bool) -> Prompt:
+    """The first prompt, with the relevant documents tagged as in table 11."""
+    if not tagged:
+        return round_prompt(case, frame)
+    marked = [
+        replace(document, text=f"{TAG} {document.text}") if document.relevant else document
+        for document in case.documents
+    ]
+    prompt = round_prompt(with_documents(case, marked), frame)
+    system, *rest = prompt.messages
+    return replace(prompt, messages=(replace(system, content=f"{system.content}\n{MEANING}"), *rest))
