@@ -78,6 +78,10 @@ def calibrate(
             "--keys", help="Instead of rounds: tag relevant documents with <KEY>, in four places among others."
         ),
     ] = False,
+    attention: Annotated[
+        bool,
+        typer.Option("--attention", help="Report how much attention relevant documents get (local models, a split)."),
+    ] = False,
     by: Annotated[str, typer.Option("--by", help="Report figures by this field of the queries, too.")] = "",
     order: OrderOption = None,
     llm: LLMOptions = NO_LLM_OPTIONS,
@@ -127,5 +131,6 @@ def calibrate(
         above=above,
         until_correct=until_correct,
         by=by,
+        attention=attention,
     )
     carry_out(lambda llm: Calibration(llm, asked, plan), store, settings, paid, show_calibrated)

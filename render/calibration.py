@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..engine.calibrate.keys import KeyReport
     from ..engine.calibrate.results import (
         ArmFigures,
+        AttentionFigures,
         CalibrationRun,
         FineTuningCost,
         FineTuningRun,
@@ -102,6 +103,8 @@ def show_calibrations(done: SetCalibration) -> None:
     _show_costs(arms, done.figures.marked)
     if done.figures.by:
         _show_groups(done.figures.by, is_open)
+    if done.figures.attention:
+        _show_attention(done.figures.attention)
     _show_rounds(first.rounds, is_open)
     _show_transitions(first.transitions)
     _show_outcome(done)
@@ -180,6 +183,13 @@ def _show_costs(arms: Mapping[str, ArmFigures], queries: int) -> None:
         show_text("")
         heads = ["arm", "calls", "tokens read", "written", "seconds"]
         show_table(heads, rows, note="per query, as if the arm ran alone; seconds of the LLM, added over its calls")
+
+
+def _show_attention(found: AttentionFigures) -> None:
+    rows = [[f"R10@{k}", found.before[k], found.after[k]] for k in found.before]
+    show_text("")
+    note = f"share of relevant documents among the k with most attention, mean of {found.queries:,} queries"
+    show_table(["attention", "round 0", "round 1"], rows, note=note)
 
 
 def _show_groups(found: Groups, is_open: bool) -> None:

@@ -29,6 +29,7 @@ from ..store import rounds as kept
 from ..store import runs
 from ..store.demonstrations import task_of
 from ..version import VERSION
+from .attention import attention_figures, check_attention
 from .documents import cases_for, encoder_scores, field_values, fitted
 from .prompts import OVERS, Case, Frame, alone_prompt, first_prompt
 from .reports import groups_of, report_of
@@ -108,6 +109,8 @@ class Calibration:
         self.round_runner = RoundRunner(
             given, self.frame, plan, settings, self.capabilities, relevance, self.stored_means
         )
+        if plan.attention:
+            check_attention(llm)
         if not llm.dry_run:
             self._check()
         self.asked: dict[bytes, Result] = {}
@@ -353,6 +356,8 @@ class Calibration:
         figures = report_of(state.all_rounds, *size, state.costs)
         if self.values:
             figures = replace(figures, by=groups_of(self.plan.by, self.values, state.all_rounds, *size))
+        if self.plan.attention:
+            figures = replace(figures, attention=attention_figures(self.llm, state.all_rounds[self.arms[0]]))
         return SetCalibration(**shared, figures=figures, queries=done_queries)
 
     def _query_result(self, i: int, state: CalibrationState) -> CalibratedQuery:

@@ -165,6 +165,16 @@ class Relevance:
 
 
 @dataclass(frozen=True, slots=True)
+class AttentionFigures:
+    """Share of the relevant documents among the k that get most attention, by k, ``before`` and ``after`` the first
+    calibration (table 10)."""
+
+    queries: int
+    before: Mapping[str, float]
+    after: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
 class SetFigures:
     """Figures of each arm, the first one first, on the ``marked`` queries, those with reference answers."""
 
@@ -172,6 +182,7 @@ class SetFigures:
     relevance: Relevance | None
     marked: int
     by: Groups | None = field(default=None, metadata=OPTIONAL)
+    attention: AttentionFigures | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ class CalibrationPlan:
     ``samples``: drawn for each prompt if the estimator needs them. ``above``: queries whose first answer has a lower
     score take no further round (section 4.1: samples that require calibration). ``until_correct``: a query ends with
     its first right answer (section 3.3), for fine-tuning sets; needs reference answers. ``by``: a field of the queries
-    by whose values figures are reported, too (table 4).
+    by whose values figures are reported, too (table 4). ``attention``: report where a local model looks (table 10).
     """
 
     rounds: int = 5
@@ -54,6 +54,7 @@ class CalibrationPlan:
     above: float | None = None
     until_correct: bool = False
     by: str = ""
+    attention: bool = False
 
 
 @dataclass(frozen=True, slots=True)

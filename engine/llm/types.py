@@ -185,6 +185,24 @@ class Streams(Protocol):
         cancelled, it stops computing as soon as possible."""
 
 
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """An answered prompt, and ``texts`` that it contains in this order."""
+
+    prompt: Prompt
+    answer: str
+    texts: tuple[str, ...]
+
+
+@runtime_checkable
+class Attends(Protocol):
+    """A backend that can tell where it looks, as a local model can."""
+
+    async def attention(self, looked: Sequence[Looked]) -> list[tuple[float, ...] | None]:
+        """For each prompt the share of attention that each of its texts gets while the answer is written; None if a
+        text is not in the prompt. Raises `LLMError` if the model cannot be loaded."""
+
+
 @runtime_checkable
 class Adopts(Protocol):
     """A backend that changes its requests once it knows what its server can do."""

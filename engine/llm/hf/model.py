@@ -13,7 +13,8 @@ from ...errors import LLMError
 from ...pool.prompts import Prompt
 from ..local import Worker, each, together
 from ..settings import DEFAULTS, LLMSettings
-from ..types import BLOCK_END, Answer, Capabilities, Failure, Keep, Request, Result
+from ..types import BLOCK_END, Answer, Capabilities, Failure, Keep, Looked, Request, Result
+from .attention import attention_to
 from .generation import Generation, generate, generator_of
 from .loaded import Loaded
 from .loading import device_named, digest_of, dtype_named, fingerprint, load_description, load_weights
@@ -102,6 +103,16 @@ class LocalModel:
         """See `Streams`: results arrive by group of prompts with a common prefix, by forward pass over options, and by
         finished answer."""
         await each(self._worker, lambda given: self._answer(requests, given), keep)
+
+    async def attention(self, looked: Sequence[Looked]) -> list[tuple[float, ...] | None]:
+        """See `Attends`."""
+        return await self._worker.run(lambda: self._attention(looked))
+
+    def _attention(self, looked: Sequence[Looked]) -> list[tuple[float, ...] | None]:
+        import torch
+
+        with torch.inference_mode():
+            return [attention_to(self._ready(), each.prompt, each.answer, each.texts) for each in looked]
 
     def _answer(self, requests: Sequence[Request], keep: Keep) -> None:
         import torch
