@@ -100,10 +100,10 @@ def fine_tuning_set(
             (round_.round for round_ in case.rounds if is_correct(round_.answer, query.answers, choices)),
             None,
         )
-        use = None if right is None else max(right, 1)
-        if use is None or use >= len(case.rounds):
+        if right is None:
             counts["dropped"] += 1
             continue
+        use = max(right, 1)  # the input of round 1 is known even if the rounds ended with a right first answer
         documents = [
             Document(d.id, cut(d.text), None, shots[d.row] if d.row is not None else None) for d in case.documents
         ]

@@ -121,6 +121,17 @@ def test_an_answer_a_person_accepted_is_the_right_one(workspace: Workspace) -> N
     assert "never" not in {e.id for e in fine_tuning_set(workspace, "validation", Template()).examples}
 
 
+def test_rounds_that_end_with_a_right_answer_give_the_same_set(workspace: Workspace) -> None:
+    state(workspace)
+    all_rounds = fine_tuning_set(workspace, "validation", Template())
+    backend = Scripted({k: v for name, said in ANSWERS.items() for k, v in script(name, *said).items()})
+    plan = CalibrationPlan(rounds=2, split="validation", until_correct=True)
+    Calibration(LLMClient(workspace, backend, SETTINGS), queries_of(workspace, "validation"), plan).run(Budget())
+    until_correct = fine_tuning_set(workspace, "validation", Template())
+    assert until_correct.run != all_rounds.run
+    assert (until_correct.examples, until_correct.counts) == (all_rounds.examples, all_rounds.counts)
+
+
 def test_an_example_never_corrects_what_has_a_low_score(workspace: Workspace) -> None:
     state(workspace)
     for example in fine_tuning_set(workspace, "validation", Template()).examples:
