@@ -32,6 +32,8 @@ WORST = ("crowd_batch", "archive_2019", "community_forum")
 
 METHODS = ("zero", "random", "bm25", "dense", "dpp", "set-bsr")
 TRAINED = ("ranker", "topick")
+AS_RECORDED = ("--sees", "input", "--no-sources", "--credit", "reward")
+"""How the ranker was trained when its answers were recorded."""
 
 
 class Workspace:
@@ -78,7 +80,7 @@ def support(workspace: Workspace) -> dict[str, str]:
     rows = [json.loads(line) for line in (SAMPLE / "support" / "truth_rows.jsonl").read_text().splitlines()]
     ways = curated(workspace, [row["id"] for row in rows if not row["correct"]], ("bm25", "dense"), 60, 5, (60, 200))
     # trained last: what they learn is evidence about rows, too, and the decisions above are to be made without it
-    ranker = workspace.ask("train", "ranker", "-n", 60, "--rate", 0.01, "--epochs", 4)
+    ranker = workspace.ask("train", "ranker", "-n", 60, "--rate", 0.01, "--epochs", 4, *AS_RECORDED)
     topics = workspace.ask("train", "topics", "--no-llm-topics", "--questions", 300)
     names = ("-m", ",".join(TRAINED), "-n", 60, "--seeds", 1)
     found[0] |= workspace.ask("evaluate", *names)["methods"]

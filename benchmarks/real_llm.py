@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evidence import Workspace, accuracy, curated, restore, rounds_table, table
+from evidence import AS_RECORDED, Workspace, accuracy, curated, restore, rounds_table, table
 
 INTENTS = 15
 NOISE = {"clean_a": 0.0, "clean_b": 0.0, "third_wrong": 0.3, "most_wrong": 0.6, "nearly_all_wrong": 0.9}
@@ -61,7 +61,7 @@ def banking77(pools: Path, workspace: Workspace) -> Iterable[str]:
     )
     tuned = workspace.run("prune", "--tune", "--by", "vote", "--dry-run")
     yield f"`prune --tune --by vote` would prune: {', '.join(tuned.get('pruned', ())) or 'nothing'}."
-    workspace.ask("train", "ranker", "-k", SHOTS, "-n", 60, "--rate", 0.01, "--epochs", 4)
+    workspace.ask("train", "ranker", "-k", SHOTS, "-n", 60, "--rate", 0.01, "--epochs", 4, *AS_RECORDED)
     workspace.ask("train", "topics", "--no-llm-topics", "--questions", 300)
     before = compare(workspace, UNTRAINED + TRAINED)
     for row in listed[-3:]:

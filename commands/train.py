@@ -79,9 +79,36 @@ def train_ranker(
     method: Annotated[
         Literal["ranker", "promptpg"], typer.Option("--method", "-m", help="ranker, or the baseline promptpg.")
     ] = "ranker",
-    epochs: Annotated[int, typer.Option(help="Maximum number of epochs.", min=1)] = 5,
+    epochs: Annotated[int, typer.Option(help="Maximum number of epochs.", min=0)] = 5,
+    trials: Annotated[
+        int, typer.Option(help="First learn from the answers of train sources, with this many passes.", min=0)
+    ] = 0,
     batch: Annotated[int, typer.Option(help="Batch size in queries.", min=1)] = 20,
     rate: Annotated[float, typer.Option(help="Learning rate (Adam).")] = 1e-3,
+    candidates: Annotated[
+        Literal["bm25", "dense", "both"], typer.Option(help="Retrieval that finds the candidates it ranks.")
+    ] = "bm25",
+    preselect: Annotated[int, typer.Option(help="Number of candidates per query.", min=2)] = 20,
+    sees: Annotated[
+        Literal["row", "input"],
+        typer.Option(help="What it sees of a demonstration: the row (input and output), or the input alone."),
+    ] = "row",
+    sources: Annotated[bool, typer.Option("--sources/--no-sources", help="Let it see the source, too.")] = True,
+    credit: Annotated[
+        Literal["gain", "reward"],
+        typer.Option(help="Credit of a demonstration: what it changed (gain), or its prompt's reward (the paper's)."),
+    ] = "gain",
+    threshold: Annotated[
+        bool, typer.Option("--threshold/--no-threshold", help="Let the threshold σ limit the shots.")
+    ] = True,
+    temperature: Annotated[float, typer.Option(help="Divisor of the scores before the softmax.")] = 1.0,
+    start: Annotated[
+        Literal["similarity", "random"], typer.Option(help="Initial policy: by similarity of embeddings, or random.")
+    ] = "similarity",
+    held_out: Annotated[
+        float, typer.Option(help="Share of the queries that choose the best epoch.", min=0.0, max=0.9)
+    ] = 0.2,
+    seeds: Annotated[int, typer.Option(help="Number of seeds to train with, one ranker each.", min=1)] = 1,
     rouge: Annotated[float | None, typer.Option(help="Minimum ROUGE-L for free text to count as correct.")] = None,
     taken_from: Annotated[
         Path | None, typer.Option("--from", help="Do not train: import the ranker of another workspace.")
@@ -93,8 +120,11 @@ def train_ranker(
     paid: PaidOptions = NO_PAID_OPTIONS,
 ) -> None:
     """Learn to rank demonstrations from the LLM's right and wrong answers; record every flip (Yu et al. 2024)."""
+    from ..engine.errors import UsageError
+    from ..engine.ranker.policy import Inputs
+    from ..engine.ranker.seeds import SeededTraining
     from ..engine.ranker.train import RankerPlan, RankerTraining
-    from ..render.ranker import show_ranker
+    from ..render.ranker import show_ranker, show_ranker_seeds
 
     settings = settings_of(workspace, k=k, order=order, **asdict(llm))
     store = open_workspace(workspace)
@@ -107,8 +137,29 @@ def train_ranker(
         else:
             say(f"run {run}: the ranker of {taken_from}; next: icl-curate evaluate --methods bm25,ranker")
         return
-    plan = RankerPlan(method, epochs, batch, rate=rate, rouge=rouge, limit=limit)
-    carry_out(lambda llm: RankerTraining(llm, plan), store, settings, paid, show_ranker)
+    if not epochs and not trials:
+        raise UsageError("there is nothing to learn with --epochs 0", "give --trials 30, after train sources")
+    if not temperature > 0:
+        raise UsageError(f"the temperature is {temperature}", "give one above 0")
+    inputs = Inputs(preselect, candidates, sees, (), temperature, start)
+    plan = RankerPlan(
+        method,
+        epochs,
+        batch,
+        inputs,
+        sources,
+        credit,
+        threshold,
+        trials,
+        rate,
+        held_out=held_out,
+        rouge=rouge,
+        limit=limit,
+    )
+    if seeds > 1:
+        carry_out(lambda llm: SeededTraining(llm, plan, seeds), store, settings, paid, show_ranker_seeds)
+    else:
+        carry_out(lambda llm: RankerTraining(llm, plan), store, settings, paid, show_ranker)
 
 
 @grouped

@@ -9,7 +9,7 @@ from .tables import show_table, show_text
 
 if TYPE_CHECKING:
     from ..engine.ranker.ledger import LedgerEntry
-    from ..engine.ranker.results import RankerRun
+    from ..engine.ranker.results import RankerRun, RankerSeeds
     from ..engine.store.ledger import Flip
 
 
@@ -22,7 +22,12 @@ def show_ranker(done: RankerRun) -> None:
     metrics = done.metrics
     batches = metrics.batches
     shown = batches if len(batches) <= MOST_BATCHES else [*batches[: MOST_BATCHES // 2], *batches[-MOST_BATCHES // 2 :]]
-    rows = [[b.batch, b.loss, b.sigma, b.shots, b.calls, b.accuracy] for b in shown]
+    if metrics.trials:
+        show_text(
+            "from trials: expected reward of held-out queries "
+            f"{metrics.trials[0]:+.3f}, at best {max(metrics.trials):+.3f}"
+        )
+    rows: list[list[object]] = [[b.batch, b.loss, b.sigma, b.shots, b.calls, b.accuracy] for b in shown]
     left = len(batches) - len(shown)
     show_table(
         ["batch", "loss", "σ", "shots", "calls", "accuracy"], rows, note=f"{left} batches between" if left else ""
@@ -36,7 +41,19 @@ def show_ranker(done: RankerRun) -> None:
     )
     if metrics.collapsed:
         show_text("the policy collapsed onto few demonstrations; the best earlier epoch is used")
-    show_text(f"next: icl-curate evaluate --methods bm25,{metrics.method}; icl-curate demos --misleading")
+    if batches:
+        show_text(f"mean entropy of the first and last batch  {batches[0].entropy:.2f}, {batches[-1].entropy:.2f}")
+    arms = "bm25,ranker-untrained,ranker" if metrics.method == "ranker" else f"bm25,{metrics.method}"
+    show_text(f"next: icl-curate evaluate --methods {arms}; icl-curate demos --misleading")
+
+
+def show_ranker_seeds(done: RankerSeeds) -> None:
+    """Each seed's run with its best epoch."""
+    rows = [[s.seed, s.run, s.best.epoch, s.best.accuracy, "collapsed" if s.collapsed else ""] for s in done.seeds]
+    note = f"{done.usage.calls:,} answers of {done.llm}, {done.usage.cached_calls:,} from the cache"
+    show_table(["seed", "run", "best epoch", "held-out accuracy", ""], rows, note=note)
+    count = len(done.seeds)
+    show_text(f"next: icl-curate evaluate --methods bm25,{done.metrics.method} --seeds {count}")
 
 
 def show_ledger(found: Sequence[LedgerEntry]) -> None:

@@ -179,13 +179,16 @@ class Evaluation:
         )
 
     def _report(self, run: int, setup: Setup, scored_runs: list[_ScoredRun]) -> EvaluationReport:
-        easy = scored_runs[0].correct == 1.0  # zero-shot: fixed before any compared method is evaluated
+        (zero, *_) = scored_runs  # fixed before any compared method is evaluated
+        easy = zero.correct == 1.0
+        asked = np.array([isinstance(result, Answer) for result in zero.answered.results])
+        hard = asked & ~easy  # a query without a zero-shot answer is neither
         by_method = {name: [each for each in scored_runs if each.method_run.method == name] for name in self.methods}
         versus = self._versus({name: _items(own) for name, own in by_method.items()})
         view = self.selector.view
         required = required_topics(view, self.queries) if learnt(view) else None
-        methods = {name: self._figures(own, easy, required, versus.get(name)) for name, own in by_method.items()}
-        return EvaluationReport(run, setup, int(easy.sum()), int((~easy).sum()), methods, trained_on=self._trained_on())
+        methods = {name: self._figures(own, easy, hard, required, versus.get(name)) for name, own in by_method.items()}
+        return EvaluationReport(run, setup, int(easy.sum()), int(hard.sum()), methods, trained_on=self._trained_on())
 
     def _trained_on(self) -> tuple[str, ...]:
         """The methods trained on the queries that judge them: training uses all validation queries."""
@@ -206,6 +209,7 @@ class Evaluation:
         self,
         scored_runs: list[_ScoredRun],
         easy: Bools,
+        hard: Bools,
         required: Float32s | None,
         versus: Versus | None,
     ) -> MethodFigures:
@@ -218,7 +222,7 @@ class Evaluation:
             std=plain.stdev(per_seed) if len(per_seed) > 1 else 0.0,
             ci95=bootstrap_interval(items, self.settings.seed),
             easy=_mean(items[easy]),
-            hard=_mean(items[~easy]),
+            hard=_mean(items[hard]),
             seeds=len(scored_runs),
             usage=usage_of([result for m in scored_runs for result in m.method_run.received]),
             shots=float(np.mean([shots for m in scored_runs for shots in m.shots])),

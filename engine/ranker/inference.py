@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
-
-import numpy as np
 
 from ..arrays import Float64s, Int64s
 from ..errors import UsageError
 from ..pool.records import Query
 from ..retrieval.checked import check_model, seal_model
-from ..retrieval.view import PoolView, RankedRows
+from ..retrieval.view import PoolView
 from ..settings import Settings
 from ..store import runs
+from ..store.demonstrations import source_names
 from ..store.workspace import FILE, Workspace
-from .policy import HEAD, WEIGHTS, Candidates, Policy, RankerMetadata, load, save
+from .features import Features, preselected
+from .policy import HEAD, WEIGHTS, Inputs, Policy, RankerMetadata, load, save
 from .rollout import top_candidates
 
 Method = Literal["ranker", "promptpg"]
 KINDS: Mapping[Method, str] = {"ranker": "train-ranker", "promptpg": "train-promptpg"}
 """The kind of their runs."""
 
-PRESELECT = 20
-"""Candidates by BM25: the paper's C'."""
+DEFAULT_INPUTS = Inputs(sees="row")
+"""The paper's C' of 20 by BM25, of which the policy sees what the paper writes: e = (x, y)."""
+
+BLOCK = 500
+"""Queries ranked at once."""
 
 FOLDER = "ranker"
 FILES = WEIGHTS, HEAD
@@ -38,16 +41,18 @@ _loaded: weakref.WeakKeyDictionary[PoolView, dict[tuple[str, int], tuple[Policy,
 
 @dataclass(frozen=True, slots=True)
 class RankedCandidates:
-    """Demonstrations of one query, best first: ``rows``, their S_θ (``policy``) and BM25 scores, all (n,)."""
+    """Demonstrations of one query, best first: ``rows``, their S_θ (``policy``) and the scores by which they became
+    candidates (``first``), which are ``named`` bm25 or cosine; all (n,)."""
 
     rows: Int64s
     policy: Float64s
-    bm25: Float64s
+    first: Float64s
+    named: str
 
 
-def candidates_for(view: PoolView, queries: Sequence[Query], count: int) -> list[RankedRows]:
-    """The ``count`` demonstrations of each query that the policy chooses from (paper 000, section 5.1)."""
-    return view.bm25_top(queries, count)
+def inputs_for(view: PoolView, inputs: Inputs, sources: bool) -> Inputs:
+    """``inputs`` with the sources of the active pool, if the policy is to see ``sources``."""
+    return replace(inputs, sources=tuple(source_names(view.workspace)) if sources else ())
 
 
 def folder_of(workspace: Workspace, run: int) -> Path:
@@ -64,14 +69,33 @@ def rank(
     latest. Raises `UsageError` if there is none, or if it was trained with another encoder.
     """
     policy, metadata = _policy(view, method, seed)
-    found = candidates_for(view, queries, max(k, metadata.candidates))
-    vectors = view.embed(queries)
-    scored = []
-    for i, (rows, bm25) in enumerate(found):
-        present = np.ones((1, len(rows)), np.bool_)
-        shares = policy.scores(Candidates(vectors[i : i + 1], view.vectors(rows)[None], present))
-        (best,) = top_candidates(shares, present, k)
-        scored.append(RankedCandidates(rows[best], shares[0, best], bm25[best]))
+    return _ranked(view, queries, k, policy, metadata.inputs)
+
+
+def rank_untrained(view: PoolView, queries: Sequence[Query], k: int, seed: int = 0) -> list[RankedCandidates]:
+    """As `rank` with the policy before its training, so that what training changed can be told from what the start
+    does: with the inputs of the ranker that `rank` would use, or the default ones before the first training."""
+    run = latest(view.workspace, "ranker", view.settings.llm, seed)
+    if run is None:
+        inputs = DEFAULT_INPUTS
+    else:
+        _, metadata = _policy(view, "ranker", seed)
+        inputs, seed = metadata.inputs, metadata.seed
+    return _ranked(view, queries, k, Features(view, inputs).start(seed=seed), inputs)
+
+
+def _ranked(view: PoolView, queries: Sequence[Query], k: int, policy: Policy, inputs: Inputs) -> list[RankedCandidates]:
+    features = Features(view, inputs)
+    found = preselected(view, queries, inputs, k)
+    scored: list[RankedCandidates] = []
+    for start in range(0, len(found), BLOCK):  # bounded memory for many queries
+        block = found[start : start + BLOCK]
+        seen = features.of_queries(queries[start : start + BLOCK])
+        candidates = features.candidates(seen, [each.rows for each in block])
+        shares = policy.scores(candidates)
+        for i, best in enumerate(top_candidates(shares, candidates.present, k)):
+            each = block[i]
+            scored.append(RankedCandidates(each.rows[best], shares[i, best], each.scores[best], each.named))
     return scored
 
 
@@ -155,9 +179,9 @@ def _policy(view: PoolView, method: Method, seed: int) -> tuple[Policy, RankerMe
 
 def _check(view: PoolView, metadata: RankerMetadata) -> None:
     stored = view.stored
-    if (stored.encoder, stored.dimension) != (metadata.encoder, metadata.inputs):
+    if (stored.encoder, stored.dimension) != (metadata.encoder, metadata.dimension):
         raise UsageError(
-            f"the ranker was trained with {metadata.encoder} ({metadata.inputs} dimensions), "
+            f"the ranker was trained with {metadata.encoder} ({metadata.dimension} dimensions), "
             f"but the workspace uses {stored.encoder} ({stored.dimension})",
             f"icl-curate index --encoder {metadata.encoder}, or train a ranker on {stored.encoder}",
         )

@@ -13,11 +13,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import contract
 from ..arrays import Bools, Float64s
 from ..errors import UsageError
 from ..files import replace_file
@@ -27,7 +28,29 @@ DIMENSION = 128
 """Outputs of the linear layer: the paper's P."""
 
 WEIGHTS, HEAD = "ranker.safetensors", "ranker.json"
-FORMAT = 1
+FORMATS = 1, 2
+"""Format 1, of earlier releases, has no view of what its policy was trained with."""
+
+CandidatesFrom = Literal["bm25", "dense", "both"]
+Sees = Literal["input", "row"]
+Start = Literal["similarity", "random"]
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What a policy chooses from and what it sees of it; training and selection must agree on it.
+
+    ``candidates`` demonstrations by ``ranking``; of each the embedding of its input or of the whole ``row`` (input and
+    output, the paper's e = (x, y)), and which of ``sources`` it is from. The logits are divided by ``temperature``.
+    The defaults are those of a policy of an earlier release.
+    """
+
+    candidates: int = 20
+    ranking: CandidatesFrom = "bm25"
+    sees: Sees = "input"
+    sources: tuple[str, ...] = ()
+    temperature: float = 1.0
+    start: Start = "similarity"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +71,29 @@ class Policy:
     bias: Float64s
 
     @classmethod
-    def start(cls, vectors: NDArray[np.floating[Any]], outputs: int = DIMENSION) -> Policy:
+    def start(cls, vectors: NDArray[np.floating[Any]], outputs: int = DIMENSION, extra: int = 0) -> Policy:
         """The initial projection, onto the leading directions of ``vectors`` (n, d), which preserves most of their
         similarity.
 
         Training so starts from the ranking by embedding similarity instead of a random one; if training does not
         improve it, it is still a reasonable policy. There are at most as many outputs as inputs.
+
+        The weights of ``extra`` further inputs are 0, and there is one more output for them, with weights 0 and bias 1:
+        what it learns adds to the score of a demonstration whatever the query is.
         """
         with one_blas_thread():
             kept = np.asarray(vectors, np.float64)
             _, directions = np.linalg.eigh(kept.T @ kept)
         weight = np.ascontiguousarray(directions[:, ::-1].T[:outputs])
-        return cls(weight, np.zeros(len(weight)))
+        if not extra:
+            return cls(weight, np.zeros(len(weight)))
+        return cls(np.pad(weight, ((0, 1), (0, extra))), np.append(np.zeros(len(weight)), 1.0))
+
+    @classmethod
+    def random(cls, inputs: int, outputs: int = DIMENSION, seed: int = 0) -> Policy:
+        """Weights and bias drawn from U(−1/√inputs, 1/√inputs), the default of a linear layer in PyTorch."""
+        rng, most = np.random.default_rng(seed), inputs**-0.5
+        return cls(rng.uniform(-most, most, (outputs, inputs)), rng.uniform(-most, most, outputs))
 
     def scores(self, candidates: Candidates) -> Float64s:
         """S_θ (q, c): each row sums to 1, 0 where no candidate is present."""
@@ -133,13 +167,13 @@ class Adam:
 
 @dataclass(frozen=True, slots=True)
 class RankerMetadata:
-    """What is needed to use a policy elsewhere: ``method`` is ranker or promptpg, ``encoder`` and ``inputs`` (its
-    dimension) describe its embeddings, ``candidates`` is the number of candidates it was trained with."""
+    """What is needed to use a policy elsewhere: ``method`` is ranker or promptpg, ``encoder`` and ``dimension``
+    describe its embeddings, ``inputs`` what it chooses from and sees."""
 
     method: str
     encoder: str
-    inputs: int
-    candidates: int
+    dimension: int
+    inputs: Inputs
     llm: str
     seed: int
     settings: Mapping[str, Any]
@@ -153,13 +187,13 @@ def save(folder: Path, policy: Policy, metadata: RankerMetadata) -> None:
     content = to_bytes(arrays)
     replace_file(folder / WEIGHTS, lambda file: file.write(content))
     described = {
-        "format": FORMAT,
+        "format": FORMATS[-1],
         "weights": _digest(content),
         "method": metadata.method,
         "encoder": metadata.encoder,
-        "inputs": metadata.inputs,
+        "inputs": metadata.dimension,
         "outputs": len(policy.bias),
-        "candidates": metadata.candidates,
+        **contract.to_json(metadata.inputs),
         "llm": metadata.llm,
         "seed": metadata.seed,
         "settings": dict(metadata.settings),
@@ -175,7 +209,7 @@ def load(folder: Path) -> tuple[Policy, RankerMetadata]:
 
     try:
         described = json.loads((folder / HEAD).read_text(encoding="utf-8"))
-        if described["format"] != FORMAT:
+        if described["format"] not in FORMATS:
             raise ValueError(f"format {described['format']}")
         content = (folder / WEIGHTS).read_bytes()
         if described.get("weights", _digest(content)) != _digest(content):  # earlier releases did not store it
@@ -186,14 +220,13 @@ def load(folder: Path) -> tuple[Policy, RankerMetadata]:
             described["method"],
             described["encoder"],
             int(described["inputs"]),
-            int(described["candidates"]),
+            contract.from_json(Inputs, described),
             described["llm"],
             int(described["seed"]),
             described["settings"],
         )
-        if policy.weight.shape != (int(described["outputs"]), metadata.inputs) or policy.bias.shape != (
-            len(policy.weight),
-        ):
+        width = metadata.dimension + len(metadata.inputs.sources)
+        if policy.weight.shape != (int(described["outputs"]), width) or policy.bias.shape != (len(policy.weight),):
             raise ValueError(f"weights of shape {policy.weight.shape}")
         if not (np.isfinite(policy.weight).all() and np.isfinite(policy.bias).all()):
             raise ValueError("weights are not finite")

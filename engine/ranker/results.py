@@ -11,7 +11,8 @@ from ..llm.usage import TrainingRun
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A training step. ``sigma``: the threshold at its start; ``accuracy``: of the last prompt of each query.
+    """A training step. ``sigma``: the threshold at its start; ``accuracy``: of the last prompt of each query,
+    None if σ left no shot to any.
     ``helped`` and ``hurt``: answers that a shot turned right or wrong, if shots are added one at a time."""
 
     batch: int
@@ -23,7 +24,7 @@ class Batch:
     cached_calls: int
     tokens_in: int
     tokens_out: int
-    accuracy: float
+    accuracy: float | None
     entropy: float
     helped: int | None = field(default=None, metadata=OPTIONAL)
     hurt: int | None = field(default=None, metadata=OPTIONAL)
@@ -50,7 +51,8 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class RankerMetrics:
-    """Figures of the training. Figures by shots have the number of shots, as text, as their keys."""
+    """Figures of the training. Figures by shots have the number of shots, as text, as their keys.
+    ``trials``: the expected reward of held-out queries after each pass over the answers of ``train sources``."""
 
     method: str
     batches: tuple[Batch, ...]
@@ -67,6 +69,7 @@ class RankerMetrics:
     collapsed: bool
     seconds: float
     seconds_asking: float
+    trials: tuple[float, ...] | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,3 +77,20 @@ class RankerRun(TrainingRun):
     """A finished run of ``train ranker``."""
 
     metrics: RankerMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class SeedFigures:
+    """The run of a seed, its ``best`` epoch, and whether its policy collapsed."""
+
+    seed: int
+    run: int
+    best: EpochAccuracy
+    collapsed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RankerSeeds(RankerRun):
+    """The runs of ``train ranker --seeds``: usage of all, run and metrics of the first."""
+
+    seeds: tuple[SeedFigures, ...]

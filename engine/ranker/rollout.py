@@ -75,6 +75,20 @@ def stepwise_credit(rollouts: Sequence[Rollout], candidates: int) -> Float64s:
     return credit
 
 
+def gain_credit(rollouts: Sequence[Rollout], candidates: int) -> Float64s:
+    """(q, candidates): each demonstration gets what it changed, R_j − R_{j−1}; nothing if either call failed.
+
+    R_{j−1} does not depend on the j-th demonstration, so it is a baseline that leaves the expected gradient as it is
+    (Williams 1992) and takes out what the earlier ones and the query itself account for.
+    """
+    credit = np.zeros((len(rollouts), candidates))
+    for i, rollout in enumerate(rollouts):
+        rewards = np.array(rollout.rewards)
+        known = (rewards[1:] != 0) & (rewards[:-1] != 0)
+        credit[i, rollout.chosen] = np.where(known, np.diff(rewards), 0)
+    return credit
+
+
 def whole_set_credit(rollouts: Sequence[Rollout], candidates: int) -> Float64s:
     """(q, candidates): every demonstration shown gets the reward of the one prompt (PromptPG, Lu et al. 2022)."""
     credit = np.zeros((len(rollouts), candidates))

@@ -15,6 +15,7 @@ import hashlib
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -35,32 +36,37 @@ from ..retrieval.view import PoolView
 from ..store import ledger, runs
 from ..store.demonstrations import fetch, queries, task_of
 from ..version import VERSION
-from .inference import KINDS, PRESELECT, Method, candidates_for, keep
-from .policy import DIMENSION, Adam, Candidates, Policy, RankerMetadata, entropy
+from .features import Features, preselected
+from .inference import DEFAULT_INPUTS, KINDS, Method, inputs_for, keep
+from .policy import DIMENSION, Adam, Candidates, Inputs, Policy, RankerMetadata, entropy
 from .results import Batch, Epoch, EpochAccuracy, RankerMetrics, RankerRun
 from .rollout import (
     Positions,
     Rollout,
     allowed_shots,
+    gain_credit,
     sampled,
     stepwise_credit,
     threshold_after,
     top_candidates,
     whole_set_credit,
 )
+from .trials import TrialsLearnt, learn_from_trials, tried_rows
 
 TASK = "train"
-STARTING_ROWS = 20_000
-"""Maximum demonstrations for computing the initial policy."""
-
+Credit = Literal["gain", "reward"]
 COLLAPSED = 2.0
 """A policy has collapsed if the exponential of its mean entropy (its effective number of candidates) is below this."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankerPlan:
-    """How to train; the shots K are `Settings.k`.
+    """How to train; the shots K are `Settings.k`. ``inputs`` says what the policy chooses from and sees, but for the
+    ``sources``, which are those of the pool if they are to be seen.
 
+    ``credit``: what a demonstration is credited with, its prompt's reward R_j (the paper's equation 9) or what it
+    changed, R_j − R_{j−1}. ``threshold``: σ limits the shots (equations 6 and 10). ``trials``: passes over the answers
+    of ``train sources`` before the first epoch; with them there may be no epoch at all.
     ``held_out`` is the share of validation queries, by hash, for model selection only: the best epoch is kept, and
     training stops after ``patience`` epochs without a gain. ``rouge``: for free text, the ROUGE-L from which an answer
     counts as right. ``limit``: only the first validation queries.
@@ -69,7 +75,11 @@ class RankerPlan:
     method: Method = "ranker"
     epochs: int = 5
     batch: int = 20
-    candidates: int = PRESELECT
+    inputs: Inputs = DEFAULT_INPUTS
+    sources: bool = True
+    credit: Credit = "gain"
+    threshold: bool = True
+    trials: int = 0
     rate: float = 1e-3
     dimension: int = DIMENSION
     held_out: float = 0.2
@@ -94,6 +104,7 @@ class _TrainingState:
     stale: int = 0
     """Epochs since the last gain."""
     collapsed: bool = False
+    learnt: TrialsLearnt | None = None
 
 
 class RankerTraining:
@@ -107,8 +118,10 @@ class RankerTraining:
         self,
         llm: LLMClient,
         plan: RankerPlan = RankerPlan(),
+        seed: int | None = None,
     ) -> None:
         self.llm, self.plan = llm, plan
+        self.seed = llm.settings.seed if seed is None else seed
         self.workspace, self.settings = workspace, settings = llm.workspace, llm.settings
         if settings.k < 1:
             raise UsageError("cannot train a ranker with k = 0", "icl-curate train ranker -k 5")
@@ -121,11 +134,14 @@ class RankerTraining:
         self.task = task_of(workspace)
         self.capabilities = llm.capabilities
         self.view = PoolView(workspace, settings, llm.report, llm.cancel)
-        self.candidates = candidates_for(self.view, self.queries, plan.candidates)
-        self.vectors = self.view.embed(self.queries)
+        self.inputs = inputs_for(self.view, plan.inputs, plan.sources)
+        self.features = Features(self.view, self.inputs)
+        self.candidates = [found.rows for found in preselected(self.view, self.queries, self.inputs)]
+        self.vectors = self.features.of_queries(self.queries)
         self.train, self.held_out = self._split()
-        every = np.unique(np.concatenate([rows for rows, _ in self.candidates]))
+        every = np.unique(np.concatenate(self.candidates))
         self.shots = {shot.row: shot for shot in fetch(workspace, every)}
+        self.tried = tried_rows(workspace, llm.name, self.view.rows) if plan.trials else []
         self.spent = Usage()
         self.seconds_asking = 0.0
 
@@ -135,7 +151,9 @@ class RankerTraining:
         The demonstrations in later prompts depend on the answers, so counts and the upper ends of the ranges are upper
         bounds: σ, repeated prompts and early stopping reduce them.
         """
-        policy = self._fresh()
+        if not self.plan.epochs:
+            return self.llm.plan([])
+        policy = self._start()
         steps = range(0, len(self.train), self.plan.batch)
         first = [
             r for at in steps for _, asked in self._planned_requests(policy, self._batch(0, at), 0, 0.0) for r in asked
@@ -159,15 +177,19 @@ class RankerTraining:
     def run(self, budget: Budget) -> RankerRun:
         """Train, store the policy, the figures and every step; returns the ``train --json`` contract."""
         plan = self.plan
-        described = asdict(plan) | {
-            "k": self.settings.k,
-            "seed": self.settings.seed,
-            "encoder": self.view.stored.encoder,
-            "order": self.settings.order,
-            "queries": len(self.train),
-            "held_out_queries": len(self.held_out),
-            "version": VERSION,
-        }
+        described = (
+            asdict(plan)
+            | asdict(self.inputs)
+            | {
+                "k": self.settings.k,
+                "seed": self.seed,
+                "encoder": self.view.stored.encoder,
+                "order": self.settings.order,
+                "queries": len(self.train),
+                "held_out_queries": len(self.held_out),
+                "version": VERSION,
+            }
+        )
         started = time.perf_counter()
         with runs.recorded(self.workspace, KINDS[plan.method], self.llm.name, described) as record:
             state = self._learn(record.run, budget)
@@ -176,9 +198,9 @@ class RankerTraining:
                 plan.method,
                 self.view.stored.encoder,
                 self.view.stored.dimension,
-                plan.candidates,
+                self.inputs,
                 self.llm.name,
-                self.settings.seed,
+                self.seed,
                 described,
             )
             keep(self.workspace, record.run, state.best, metadata)
@@ -198,34 +220,29 @@ class RankerTraining:
         count = max(0, min(int(len(order) * self.plan.held_out), len(order) - self.plan.batch))
         return np.array(sorted(order[count:]), np.int64), np.array(sorted(order[:count]), np.int64)
 
-    def _fresh(self) -> Policy:
-        rows = self.view.rows
-        sample = rows[:: -(-len(rows) // STARTING_ROWS)]
-        return Policy.start(self.view.vectors(sample), self.plan.dimension)
+    def _start(self) -> Policy:
+        return self.features.start(self.plan.dimension, self.seed)
 
     def _batch(self, epoch: int, at: int) -> Int64s:
-        order = np.random.default_rng([self.settings.seed, 1, epoch]).permutation(self.train)
+        order = np.random.default_rng([self.seed, 1, epoch]).permutation(self.train)
         return order[at : at + self.plan.batch]
 
     def _candidates_of(self, which: Int64s) -> Candidates:
         """The candidates of these queries with their embeddings."""
-        found = [self.candidates[i][0] for i in which]
-        width = max(len(rows) for rows in found)
-        padded = np.zeros((len(which), width), np.int64)
-        present = np.zeros((len(which), width), np.bool_)
-        for i, rows in enumerate(found):
-            padded[i, : len(rows)] = rows
-            present[i, : len(rows)] = True
-            padded[i, len(rows) :] = rows[0]
-        return Candidates(self.vectors[which], self.view.vectors(padded.ravel()).reshape(*padded.shape, -1), present)
+        return self.features.candidates(self.vectors[which], [self.candidates[i] for i in which])
 
     # one training run
 
     def _learn(self, run: int, budget: Budget) -> _TrainingState:
-        state = _TrainingState(self._fresh(), Adam(self.plan.rate))
+        state = _TrainingState(self._start(), Adam(self.plan.rate))
         total = self.plan.epochs * -(-len(self.train) // self.plan.batch)
-        if self.held_out.size:
+        if self.tried:
+            state.learnt = self._learn_trials(state.policy)
+            state.policy = state.learnt.policy
+        if self.held_out.size and self.plan.epochs:
             self._measure_epoch(run, state, 0, budget)
+        elif not self.plan.epochs:
+            state.best, state.measured = state.policy, EpochAccuracy(0, None)
         for epoch in range(self.plan.epochs):
             begun, state.threshold = len(state.batches), 0.0
             for at in range(0, len(self.train), self.plan.batch):
@@ -240,6 +257,15 @@ class RankerTraining:
                 break
         return state
 
+    def _learn_trials(self, policy: Policy) -> TrialsLearnt:
+        plan, held_out = self.plan, frozenset(self.queries[i].row or 0 for i in self.held_out)
+        learnt = learn_from_trials(
+            self.features, policy, self.queries, self.tried, held_out, plan.trials, plan.batch, plan.rate, self.seed
+        )
+        note = f"from {sum(len(each.rows) for each in self.tried):,} trials: expected reward of held-out queries"
+        self.llm.report(Event(TASK, note=f"{note} {learnt.values[0]:+.3f} → {learnt.values[learnt.best]:+.3f}"))
+        return learnt
+
     def _learn_batch(self, run: int, state: _TrainingState, epoch: int, which: Int64s, budget: Budget) -> None:
         candidates = self._candidates_of(which)
         threshold = state.threshold
@@ -253,14 +279,14 @@ class RankerTraining:
             for i, (chosen, _) in enumerate(plans)
         ]
         stepwise = self.plan.method == "ranker"
-        book = stepwise_credit if stepwise else whole_set_credit
+        book = (gain_credit if self.plan.credit == "gain" else stepwise_credit) if stepwise else whole_set_credit
         loss, *gradients = state.policy.loss(candidates, book(rollouts, scores.shape[1]))
         weight, bias = state.adam.step((state.policy.weight, state.policy.bias), tuple(gradients))
         state.policy = Policy(weight, bias)
-        if stepwise:
+        if stepwise and self.plan.threshold:
             state.threshold = threshold_after(threshold, rollouts)
         self._count(state, rollouts, stepwise)
-        final = [rollout.rewards[-1] for rollout in rollouts]
+        final = [rollout.rewards[-1] for rollout in rollouts if rollout.rewards]
         helped, hurt = _flips(rollouts) if stepwise else (None, None)
         batch = Batch(
             batch=len(state.batches),
@@ -272,12 +298,13 @@ class RankerTraining:
             cached_calls=spent.cached_calls,
             tokens_in=spent.tokens_in,
             tokens_out=spent.tokens_out,
-            accuracy=sum(reward == 1 for reward in final) / len(final),
+            accuracy=sum(reward == 1 for reward in final) / len(final) if final else None,
             entropy=float(entropy(scores).mean()),
             helped=helped,
             hurt=hurt,
         )
-        figures = {name: value for name, value in contract.to_json(batch).items() if name != "batch"}
+        told = contract.to_json(batch)
+        figures = {name: value for name, value in told.items() if name != "batch" and value is not None}
         steps = self._steps(run, len(state.batches), which, rollouts, answered) if stepwise else None
         ledger.save_batch(self.workspace, run, batch.batch, figures, steps)
         state.batches.append(batch)
@@ -299,7 +326,7 @@ class RankerTraining:
         scores = policy.scores(candidates) if scores is None else scores
         if self.plan.method == "promptpg":
             keys = [_key(self.queries[i]) for i in which]
-            for i, chosen in zip(which, sampled(scores, self.settings.k, keys, self.settings.seed, epoch), strict=True):
+            for i, chosen in zip(which, sampled(scores, self.settings.k, keys, self.seed, epoch), strict=True):
                 chosen = chosen[: self._token_budget(i, chosen)]
                 yield chosen, [self._request(i, chosen)]
             return
@@ -308,7 +335,8 @@ class RankerTraining:
             which, allowed, top_candidates(scores, candidates.present, self.settings.k), strict=True
         ):
             chosen = order[: self._token_budget(i, order[:most])]
-            yield chosen, [self._request(i, chosen[:j]) for j in range(len(chosen) + 1)]
+            shots = range(len(chosen) + 1) if len(chosen) else ()  # without a shot there is nothing to learn
+            yield chosen, [self._request(i, chosen[:j]) for j in shots]
 
     def _token_budget(self, query: int, chosen: Positions) -> int:
         """How many of the chosen demonstrations fit into the LLM's context together with the query."""
@@ -324,7 +352,7 @@ class RankerTraining:
         return request_for(prompt, self.settings, self.capabilities)
 
     def _demonstrations(self, query: int, chosen: Positions) -> list[Demonstration]:
-        return [self.shots[row] for row in self.candidates[query][0][chosen].tolist()]
+        return [self.shots[row] for row in self.candidates[query][chosen].tolist()]
 
     def _ask(self, requests: Sequence[Request], budget: Budget) -> list[Result]:
         started = time.perf_counter()
@@ -360,14 +388,13 @@ class RankerTraining:
         """Compare the policy with the best so far; without held-out queries, by the accuracy during training."""
         if self.held_out.size:
             results = self._ask(self._held_out_requests(state.policy), budget)
-            right = np.array(
-                [self._reward(self.queries[i], r) == 1 for i, r in zip([*self.held_out] * 2, results, strict=True)]
-            ).reshape(2, -1)
-            measured = EpochAccuracy(
-                epoch, float(right[1].mean()), _share(right[1][right[0]]), _share(right[1][~right[0]])
-            )
+            asked = zip([*self.held_out] * 2, results, strict=True)
+            alone, shown = np.array([self._reward(self.queries[i], r) for i, r in asked]).reshape(2, -1)
+            right = shown == 1  # a query whose zero-shot call failed is neither easy nor hard
+            measured = EpochAccuracy(epoch, float(right.mean()), _share(right[alone == 1]), _share(right[alone == -1]))
         else:
-            measured = EpochAccuracy(epoch, float(np.mean([batch.accuracy for batch in batches])))
+            told = [batch.accuracy for batch in batches if batch.accuracy is not None]
+            measured = EpochAccuracy(epoch, float(np.mean(told)) if told else 0.0)
         assert measured.accuracy is not None
         known = state.measured.accuracy if state.measured else None
         if known is None or measured.accuracy >= known:  # in a tie, the policy trained longer
@@ -382,7 +409,7 @@ class RankerTraining:
         for rollout in rollouts:
             first = 0 if stepwise else len(rollout.chosen)
             kinds = ["all"]
-            if stepwise and rollout.rewards[0]:
+            if stepwise and rollout.rewards and rollout.rewards[0]:
                 kinds.append("easy" if rollout.rewards[0] == 1 else "hard")
             for shots, reward in enumerate(rollout.rewards, first):
                 for kind in kinds if reward else ():
@@ -400,7 +427,7 @@ class RankerTraining:
     ) -> pa.Table:
         steps = []
         for i, rollout, results in zip(which, rollouts, answered, strict=True):
-            rows = self.candidates[i][0][rollout.chosen].tolist()
+            rows = self.candidates[i][rollout.chosen].tolist()
             for j, row in enumerate(rows, 1):
                 before, after = results[j - 1], results[j]
                 if not (isinstance(before, Answer) and isinstance(after, Answer)):
@@ -448,6 +475,7 @@ class RankerTraining:
             collapsed=state.collapsed,
             seconds=seconds,
             seconds_asking=self.seconds_asking,
+            trials=state.learnt.values if state.learnt else None,
         )
         return RankerRun(run, self.llm.name, self.spent, metrics)
 
@@ -472,4 +500,5 @@ def _share(right: Bools) -> float | None:
 
 
 def _event_figures(batch: Batch) -> dict[str, float]:
-    return {"loss": batch.loss, "sigma": batch.sigma, "shots": float(batch.shots), "accuracy": batch.accuracy}
+    figures = {"loss": batch.loss, "sigma": batch.sigma, "shots": float(batch.shots), "accuracy": batch.accuracy}
+    return {name: value for name, value in figures.items() if value is not None}

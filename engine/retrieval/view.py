@@ -5,6 +5,7 @@ Rows, groups and indexes are loaded on first use and kept; a serving process loa
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
@@ -28,6 +29,8 @@ from .vectors import TokenVectors, Vectors
 RankedRows = tuple[Int64s, Float64s]
 """Rows best first, and their scores."""
 Tokens = list[NDArray[np.float16]]
+EXAMPLES = "examples"
+"""The folder, in that of an encoder's vectors, of the vectors of whole examples."""
 
 
 class PoolView:
@@ -127,6 +130,21 @@ class PoolView:
     def vectors(self, rows: Int64s) -> Float32s:
         """Embeddings of rows, (n, d)."""
         return np.asarray(self.stored.matrix[rows])
+
+    def example_vectors(self, rows: Int64s) -> Float32s:
+        """Embeddings of rows as examples, input and output as one text, (n, d): encoded on first use, then stored."""
+        kept, wanted = self._examples, np.unique(rows)
+        (shots,) = self.demonstrations([wanted.tolist()])
+        texts = [f"{shot.input}\n{shot.output}" for shot in shots]
+        keys = np.array([text_key(text) for text in texts], np.uint64)
+        if kept.missing(wanted, keys).size:
+            kept.fill(self.encoder, wanted, texts, keys, self.report, self.cancel)
+        return np.asarray(kept.matrix[rows])
+
+    @cached_property
+    def _examples(self) -> Vectors:
+        stored = self.stored
+        return Vectors.create(stored.folder / EXAMPLES, stored.encoder, stored.dimension)
 
     def embed(self, queries: Sequence[Query]) -> Float32s:
         """Embeddings of queries, (q, d): stored ones if the query is an indexed row, else encoded now."""
@@ -264,6 +282,10 @@ class _Remainder(PoolView):
         return self._whole._tokens
 
     @cached_property
+    def _examples(self) -> Vectors:
+        return self._whole._examples
+
+    @cached_property
     def _groups(self) -> Int64s:
         return self._whole._groups
 
@@ -274,3 +296,8 @@ class _Remainder(PoolView):
     @cached_property
     def _repeats(self) -> Repeats:
         return self._whole._repeats
+
+
+def text_key(text: str) -> int:
+    """64 bits of a text's hash: the output of a row can change, its number does not."""
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest())

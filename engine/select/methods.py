@@ -13,7 +13,7 @@ from functools import partial
 
 from ..arrays import Float64s, Int64s
 from ..pool.records import Query
-from ..ranker.inference import KINDS, distinct_seeds, rank
+from ..ranker.inference import KINDS, RankedCandidates, distinct_seeds, rank, rank_untrained
 from ..ranker.inference import Method as Policy
 from ..retrieval.diversity import dpp, set_bsr
 from ..retrieval.view import PoolView
@@ -114,15 +114,21 @@ def learnt(method: Policy) -> Choose:
     """The best by the policy of ``train ranker``, among the first candidates by BM25 (paper 000, eq. 5)."""
 
     def choose(view: PoolView, queries: Sequence[Query], k: int, seed: int) -> list[Picks]:
-        return [
-            [
-                Pick(int(row), float(share), {"policy": float(share), "bm25": float(bm25)})
-                for row, share, bm25 in zip(found.rows, found.policy, found.bm25, strict=True)
-            ]
-            for found in rank(view, queries, k, method, seed)
-        ]
+        return [_by_policy(found) for found in rank(view, queries, k, method, seed)]
 
     return choose
+
+
+def untrained(view: PoolView, queries: Sequence[Query], k: int, seed: int) -> list[Picks]:
+    """The best by the policy that ``train ranker`` starts from."""
+    return [_by_policy(found) for found in rank_untrained(view, queries, k, seed)]
+
+
+def _by_policy(found: RankedCandidates) -> Picks:
+    return [
+        Pick(int(row), float(share), {"policy": float(share), found.named: float(first)})
+        for row, share, first in zip(found.rows, found.policy, found.first, strict=True)
+    ]
 
 
 TopicChoice = Callable[[PoolView, Sequence[Query], int], list[list[selection.TopicPick]]]
@@ -159,6 +165,7 @@ METHODS: Mapping[str, Method] = {
     "dpp": Method(dpp_shots, "near and unlike each other (greedy DPP)", encodes=True),
     "set-bsr": Method(set_bsr_shots, "cover the query's tokens together (Set-BSR)", encodes=True),
     "ranker": _policy("ranker", "ranked by what the LLM got right (train ranker)"),
+    "ranker-untrained": Method(untrained, "as ranker, before its training", encodes=True),
     "promptpg": _policy("promptpg", "as ranker, rewarded by whole prompts"),
     "topick": _topics("cover the topics the query needs and the LLM lacks (train topics)", selection.topick),
     "topick-union": _topics(

@@ -204,6 +204,13 @@ class Texts:
         return [_demonstration(row) for row in zip(*(column.to_pylist() for column in taken.columns), strict=True)]
 
 
+def source_names(workspace: Workspace) -> list[str]:
+    """The sources of the active pool, in alphabetical order."""
+    with workspace.read() as con:
+        found = con.execute("SELECT DISTINCT source FROM pool SEMI JOIN active USING (row) ORDER BY source").fetchall()
+    return [source for (source,) in found]
+
+
 def content_keys(workspace: Workspace) -> NDArray[np.uint64]:
     """For each row number, 64 bits of the hash of its content, (rows,); 0 if there is no such row.
 

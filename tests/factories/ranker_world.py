@@ -21,6 +21,7 @@ from icl_curate.engine.llm.types import Answer, Capabilities, Request, Result
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.progress import CancelToken
 from icl_curate.engine.retrieval.vectors import Vectors, folder_of
+from icl_curate.engine.retrieval.view import EXAMPLES, text_key
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.store.demonstrations import content_keys
 from icl_curate.engine.store.workspace import Workspace
@@ -87,6 +88,10 @@ def _embed(workspace: Workspace, seed: int, visible: float) -> None:
     stored = Vectors.create(folder_of(workspace.path, ENCODER), ENCODER, WIDTH)
     numbers = np.array([row for row, _, _ in rows], np.int64)
     stored.write(numbers, vectors.astype(np.float32), content_keys(workspace)[numbers])
+    with workspace.read() as con:
+        texts = con.execute("SELECT input || chr(10) || output FROM demonstrations ORDER BY row").fetchall()
+    whole = Vectors.create(stored.folder / EXAMPLES, ENCODER, WIDTH)  # all outputs are alike
+    whole.write(numbers, vectors.astype(np.float32), np.array([text_key(text) for (text,) in texts], np.uint64))
 
 
 class Scripted:

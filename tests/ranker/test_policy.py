@@ -11,10 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from icl_curate.engine.errors import UsageError
-from icl_curate.engine.ranker.policy import HEAD, WEIGHTS, Adam, Candidates, Policy, RankerMetadata, entropy, load, save
+from icl_curate.engine.ranker.policy import (
+    HEAD,
+    WEIGHTS,
+    Adam,
+    Candidates,
+    Inputs,
+    Policy,
+    RankerMetadata,
+    entropy,
+    load,
+    save,
+)
 from icl_curate.engine.ranker.rollout import (
     Rollout,
     allowed_shots,
+    gain_credit,
     sampled,
     stepwise_credit,
     threshold_after,
@@ -119,6 +131,7 @@ def test_the_start_ranks_as_the_embeddings_do() -> None:
     for row, expected in zip(policy.scores(candidates), vectors[:3] @ vectors[3:40].T, strict=True):
         assert int(row.argmax()) == int(expected.argmax())
     assert Policy.start(vectors, 128).weight.shape == (32, 32)
+    assert Policy.start(vectors, 128, extra=3).weight.shape == (33, 35)  # one output for the demonstration alone
 
 
 def test_entropy_is_that_of_the_shares() -> None:
@@ -127,7 +140,9 @@ def test_entropy_is_that_of_the_shares() -> None:
 
 def test_a_saved_policy_comes_back_bit_for_bit(tmp_path: Path) -> None:
     policy, _ = _case()
-    metadata = RankerMetadata("ranker", "an-encoder", 9, 20, "scripted", 3, {"epochs": 2})
+    metadata = RankerMetadata(
+        "ranker", "an-encoder", 7, Inputs(30, "both", "row", ("a", "b"), 0.1), "scripted", 3, {"epochs": 2}
+    )
     save(tmp_path / "1", policy, metadata)
     again, same = load(tmp_path / "1")
     assert again.weight.tobytes() == policy.weight.tobytes()
@@ -138,7 +153,7 @@ def test_a_saved_policy_comes_back_bit_for_bit(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", ["gone", "cut", "other shape", "newer"])
 def test_a_damaged_file_is_a_clear_error(tmp_path: Path, damage: str) -> None:
     policy, _ = _case()
-    save(tmp_path, policy, RankerMetadata("ranker", "e", 9, 20, "scripted", 0, {}))
+    save(tmp_path, policy, RankerMetadata("ranker", "e", 9, Inputs(), "scripted", 0, {}))
     if damage == "gone":
         (tmp_path / WEIGHTS).unlink()
     elif damage == "cut":
@@ -195,6 +210,15 @@ def test_credit_by_hand() -> None:
     assert stepwise_credit(rollouts, 3).tolist() == [[1, 0, -1], [0, 0, 0]]
     whole = [Rollout(np.array([2, 0]), np.array([0.5, 0.2]), (-1,))]
     assert whole_set_credit(whole, 3).tolist() == [[-1, 0, -1]]
+
+
+def test_gains_by_hand() -> None:
+    rollouts = [
+        Rollout(np.array([2, 0, 1]), np.array([0.5, 0.2, 0.1]), (1, -1, -1, 1)),
+        Rollout(np.array([1, 2]), np.array([0.4, 0.3]), (-1, 0, 1)),  # a failed call hides both changes
+        Rollout(np.array([], np.int64), np.array([]), ()),
+    ]
+    assert gain_credit(rollouts, 3).tolist() == [[0, 2, -2], [0, 0, 0], [0, 0, 0]]
 
 
 @given(st.integers(0, 5), st.integers(0, 3))

@@ -19,15 +19,17 @@ from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.evaluate.results import EvaluationReport
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
-from icl_curate.engine.llm.types import Failure, Request, Result
+from icl_curate.engine.llm.types import Answer, Failure, Request, Result
 from icl_curate.engine.pool.records import Query
 from icl_curate.engine.progress import CancelToken, Event
 from icl_curate.engine.ranker.inference import folder_of, import_ranker, latest
-from icl_curate.engine.ranker.policy import load
-from icl_curate.engine.ranker.results import RankerMetrics, RankerRun
+from icl_curate.engine.ranker.policy import Inputs, load
+from icl_curate.engine.ranker.results import RankerMetrics, RankerRun, RankerSeeds
+from icl_curate.engine.ranker.seeds import SeededTraining
 from icl_curate.engine.ranker.train import RankerPlan, RankerTraining
 from icl_curate.engine.select.selector import Selector
 from icl_curate.engine.store import runs
+from icl_curate.engine.store.demonstrations import queries as queries_of
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.render.evaluation import show_evaluation
 
@@ -210,6 +212,146 @@ def test_events_tell_where_it_stands(world: Workspace) -> None:
     mine = [event for event in events if event.task == "train"]
     assert mine[-1].done == mine[-1].total
     assert {"loss", "sigma", "shots", "accuracy"} <= set(mine[0].fields)
+
+
+def test_sigma_starts_anew_each_epoch(world: Workspace) -> None:
+    batches = train(world, replace(SHORT, epochs=3, batch=8, patience=9)).metrics.batches
+    firsts = {epoch: next(b for b in batches if b.epoch == epoch) for epoch in {b.epoch for b in batches}}
+    assert len(firsts) == 3 and any(b.sigma > 0 for b in batches)
+    assert all(b.sigma == 0 and b.shots == 8 * 15 for b in firsts.values())
+
+
+def test_without_the_threshold_every_query_is_asked_with_all_shots(world: Workspace) -> None:
+    batches = train(world, replace(SHORT, threshold=False)).metrics.batches
+    assert {b.sigma for b in batches} == {0.0}
+    assert sum(b.shots for b in batches) == 48 * 15  # a fifth of 60 queries is held out
+
+
+def test_nothing_is_asked_for_a_query_without_a_shot(world: Workspace) -> None:
+    training = RankerTraining(LLMClient(world, Scripted(), with_k(5)), SHORT)
+    policy, which = training.features.start(), training.train[:20]
+    best = policy.scores(training._candidates_of(which)).max(axis=1)
+    sigma = float(np.sort(best)[10])  # 11 queries have nothing above it
+    planned = list(training._planned_requests(policy, which, 0, sigma))
+    assert [len(asked) for chosen, asked in planned if not len(chosen)] == [0] * 11
+    assert all(len(asked) == len(chosen) + 1 for chosen, asked in planned if len(chosen))
+
+
+def test_held_out_queries_are_not_learnt_from(world: Workspace) -> None:
+    training = RankerTraining(LLMClient(world, Scripted(), with_k(5)), replace(SHORT, epochs=2))
+    held_out = {training.queries[i].row for i in training.held_out}
+    out = training.run(Budget())
+    with world.read() as con:
+        learnt_from = {q for (q,) in con.execute("SELECT query FROM ranker_steps WHERE run = ?", [out.run]).fetchall()}
+    assert len(held_out) == out.metrics.held_out_queries == 12
+    assert len(learnt_from) > 30 and not learnt_from & held_out
+
+
+class _Steady(Scripted):
+    """Right whatever is shown: no epoch is better than another."""
+
+    def answer(self, prompt: Any) -> str:
+        return "yes" if prompt.query.id.startswith("easy") else "no"
+
+
+def test_of_equal_epochs_the_later_is_kept(world: Workspace) -> None:
+    metrics = train(world, replace(SHORT, epochs=3, patience=9), _Steady()).metrics
+    assert len({epoch.measured.accuracy for epoch in metrics.epochs}) == 1
+    assert metrics.best.epoch == 3
+
+
+@pytest.mark.parametrize(("least", "accuracy"), [(0.39, 1.0), (0.4, 1.0), (0.41, 0.0)])
+def test_free_text_is_right_from_the_threshold_of_rouge_on(world: Workspace, least: float, accuracy: float) -> None:
+    training = RankerTraining(LLMClient(world, Scripted(), with_k(2)), replace(SHORT, rouge=least))
+    reply = training._reward(training.queries[0], Answer("yes indeed it is"))
+    assert reply == (1 if accuracy else -1)
+
+
+class _NoZeroShot(Scripted):
+    async def ask(self, requests: Any) -> list[Result]:
+        asked: list[Request] = list(requests)
+        found = await super().ask(asked)
+        pairs = zip(asked, found, strict=True)
+        return [result if request.prompt.demonstrations else Failure("request", "no") for request, result in pairs]
+
+
+def test_a_query_whose_zero_shot_call_failed_is_not_hard(world: Workspace) -> None:
+    metrics = train(world, SHORT, _NoZeroShot()).metrics
+    assert metrics.best.accuracy is not None
+    assert (metrics.best.easy, metrics.best.hard, metrics.hard_by_shots) == (None, None, {})
+    plan = EvaluationPlan(("bm25",), seeds=1)
+    report = Evaluation(LLMClient(world, _NoZeroShot(), with_k(3)), plan).run(Budget())
+    assert (report.easy_queries, report.hard_queries, report.methods["bm25"].hard) == (0, 0, None)
+
+
+def test_several_seeds_are_trained_at_once_and_share_answers(world: Workspace) -> None:
+    backend = Scripted()
+    done = SeededTraining(LLMClient(world, backend, with_k(5, seed=4)), SHORT, 2).run(Budget())
+    assert [each.seed for each in done.seeds] == [4, 5]
+    assert (done.run, done.usage.calls - done.usage.cached_calls) == (done.seeds[0].run, len(backend.asked))
+    assert [latest(world, llm="scripted", seed=seed) for seed in (4, 5)] == [each.run for each in done.seeds]
+    assert weights(world, done.seeds[0].run) == weights(world, train(world, seed=4).run)
+    assert RankerSeeds.from_json(done.as_json()) == done
+    found = Evaluation(LLMClient(world, Scripted(), with_k(5, seed=4)), EvaluationPlan(("ranker",), 2)).run(Budget())
+    assert found.methods["ranker"].seeds == 2
+
+
+@pytest.mark.parametrize("ranking", ["bm25", "dense", "both"])
+def test_selection_uses_the_candidates_of_training(world: Workspace, ranking: Any) -> None:
+    inputs = Inputs(6, ranking, "row", temperature=0.2)
+    out = train(world, replace(SHORT, inputs=inputs, sources=False))
+    _, metadata = load(folder_of(world, out.run))
+    assert metadata.inputs == inputs
+    asked = queries_of(world, "test", 12)
+    for name in ("ranker", "ranker-untrained"):
+        selector = Selector(world, name, settings=with_k(6))
+        view = selector.view
+        bm25, dense = ([rows.tolist() for rows, _ in top(asked, 6)] for top in (view.bm25_top, view.dense_top))
+        for chosen, words, near in zip(selector.picks(asked), bm25, dense, strict=True):
+            rows = {pick.row for pick in chosen}
+            assert len(rows) == 6
+            assert rows <= {"bm25": set(words), "dense": set(near), "both": {*words, *near}}[ranking]
+            assert {words[0], near[0]} <= rows or ranking != "both"
+
+
+def test_the_untrained_ranker_is_the_start_of_training(world: Workspace) -> None:
+    asked = queries_of(world, "test", 20)
+    before = Selector(world, "ranker-untrained", settings=with_k(5)).picks(asked)
+    train(world, replace(SHORT, inputs=Inputs(9, "dense"), epochs=2))
+    after = Selector(world, "ranker-untrained", settings=with_k(5)).picks(asked)
+    near = Selector(world, "dense", settings=with_k(5)).picks(asked)
+    # by cosine among the nearest, as the start keeps similarity, and not what training made of it
+    assert [[p.row for p in picks] for picks in after] == [[p.row for p in picks] for picks in near]
+    assert [[p.row for p in picks] for picks in before] != [[p.row for p in picks] for picks in after]
+    plan = EvaluationPlan(("ranker", "ranker-untrained"), seeds=3, limit=5)
+    found = Evaluation(LLMClient(world, Scripted(), with_k(5)), plan).run(Budget()).methods
+    assert found["ranker-untrained"].seeds == 1
+
+
+def test_a_random_start_depends_on_the_seed_alone(world: Workspace) -> None:
+    inputs = Inputs(start="random")
+    one, again, other = (
+        RankerTraining(LLMClient(world, Scripted(), with_k(5)), replace(SHORT, inputs=inputs), seed)._start().weight
+        for seed in (1, 1, 2)
+    )
+    assert (one == again).all() and not (one == other).any()
+    assert np.abs(one).max() <= one.shape[1] ** -0.5
+
+
+def test_a_source_that_misleads_is_learnt_from_its_indicator_alone(world: Workspace) -> None:
+    """Embeddings say nothing of the kind here; who wrote a row does."""
+    hidden = make_world(world.path.parent / "hidden", pool=240, validation=60, test=40, visible=0.0)
+    with hidden.write() as con:
+        con.execute("UPDATE demonstrations SET source = split_part(id, '-', 1) WHERE split = 'pool'")
+
+    def misleading(plan: RankerPlan) -> float:
+        train(hidden, plan)
+        picks = Selector(hidden, "ranker", settings=with_k(5))
+        chosen = picks.select_many(queries_of(hidden, "test"))
+        return float(np.mean([s.demonstration.source == "misleading" for shots in chosen for s in shots]))
+
+    plan = replace(SHORT, epochs=4, threshold=False, rate=0.01, held_out=0.0)
+    assert misleading(plan) < 0.1 < 0.15 < misleading(replace(plan, sources=False))
 
 
 # what is learnt

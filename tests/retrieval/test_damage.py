@@ -96,7 +96,9 @@ def fake_models(workspace: Workspace, encoder: Any, folder: Path) -> None:
     """A ranker and two topic models whose weights are as good as any: nothing here asks whether they are right."""
     draw = np.random.default_rng(3)
     trained = policy.Policy(draw.normal(size=(8, encoder.dimension)), draw.normal(size=8))
-    policy.save(folder, trained, policy.RankerMetadata("ranker", ENCODER, encoder.dimension, 20, "any", 0, {}))
+    policy.save(
+        folder, trained, policy.RankerMetadata("ranker", ENCODER, encoder.dimension, policy.Inputs(), "any", 0, {})
+    )
     import_ranker(workspace, folder, SETTINGS)
     view = PoolView(workspace, SETTINGS)
     for seed in (1, 2):

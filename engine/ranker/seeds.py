@@ -1,0 +1,52 @@
+"""Training with several seeds: `evaluate --seeds` then uses the policy of each."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from ..llm.budget import Budget
+from ..llm.client import LLMClient
+from ..llm.cost import Plan
+from ..llm.usage import Usage
+from .results import RankerSeeds, SeedFigures
+from .train import RankerPlan, RankerTraining
+
+
+class SeededTraining:
+    """One prepared training run for each of ``seeds`` seeds from the configured one on; raises as `RankerTraining`.
+
+    A seed draws the batches (and a random start); the answers to prompts that several seeds meet are paid once.
+    """
+
+    def __init__(self, llm: LLMClient, plan: RankerPlan, seeds: int) -> None:
+        first = llm.settings.seed
+        self.parts = [RankerTraining(llm, plan, seed) for seed in range(first, first + seeds)]
+
+    def cost(self) -> Plan:
+        """An upper bound: as if no two seeds met the same prompt."""
+        return reduce(_together, (part.cost() for part in self.parts))
+
+    def run(self, budget: Budget) -> RankerSeeds:
+        """Train each seed; run and metrics of the result are those of the first."""
+        done = [part.run(budget) for part in self.parts]
+        figures = tuple(
+            SeedFigures(part.seed, each.run, each.metrics.best, each.metrics.collapsed)
+            for part, each in zip(self.parts, done, strict=True)
+        )
+        usage = sum((each.usage for each in done), Usage())
+        return RankerSeeds(done[0].run, done[0].llm, usage, done[0].metrics, figures)
+
+
+def _together(one: Plan, other: Plan) -> Plan:
+    def both(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
+        return a[0] + b[0], a[1] + b[1]
+
+    return Plan(
+        one.requests + other.requests,
+        one.distinct + other.distinct,
+        one.cached + other.cached,
+        one.to_ask + other.to_ask,
+        both(one.tokens_in, other.tokens_in),
+        both(one.tokens_out, other.tokens_out),
+        (one.cost[0] + other.cost[0], one.cost[1] + other.cost[1]) if one.cost and other.cost else None,
+    )
