@@ -13,12 +13,14 @@ options, context). WORK keeps the workspaces: a run that was stopped goes on whe
 - ``all-intents``: the same with all 77 intents and six times as many rows.
 - ``commonsenseqa``, ``pubmedqa``: does the LLM answer them above chance, and do demonstrations help?
 - ``hotpotqa``: calibration over ten documents.
+- ``fine-tuning``: LoRA on the sample fact set, and what carries over to ``hotpotqa``, after that part.
 - ``usable``: how many generated replies can be read as an answer, by kind of task.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -219,6 +221,43 @@ def orders(pools: Path, workspace: Workspace) -> Iterable[str]:
     yield curated(workspace, wrong_ids, ("bm25", "dense"), 60, SHOTS, (60, 150), "mismatch")
 
 
+def fine_tuning(pools: Path, workspace: Workspace) -> Iterable[str]:
+    """The LLM fine-tuned on plain answers of the fact set, then on its own rounds, and all three on hotpotqa."""
+    here, there = workspace.folder, workspace.folder.parent / "hotpotqa"
+    if not here.exists():
+        workspace.index("facts")
+    specs = [workspace.spec, *(f"hf:{here.parent / name}" for name in ("answers-adapter", "rounds-adapter"))]
+    trainings = (
+        ("--on", "answers", "--split", "pool", "-n", 64, "--epochs", 1, "--rate", 1e-3),
+        ("--split", "validation", "--epochs", 3, "--rate", 5e-4),
+    )
+    for i, (before, after) in enumerate(itertools.pairwise(specs)):
+        if i:
+            own = ("--split", "validation", "-n", 40, "--rounds", 1, "--until-correct", "--llm", before)
+            workspace.run("calibrate", *own)
+        out = after.removeprefix("hf:")
+        done = workspace.run("train", "calibration", *trainings[i], "--batch", 4, "--llm", before, "--out", out)
+        losses = [step["loss"] for step in done["metrics"]["steps"]]
+        yield f"{after}: {done['metrics']['examples']} examples, loss {losses[0]:.2f} to {losses[-1]:.2f}."
+    for folder, asked in ((here, ("test", "-n", 40)), (there, ("validation", "-n", 16))):
+        if folder.exists():
+            in_turn = Workspace(folder.parent, folder.name, workspace.spec, workspace.dtype)
+            for spec in specs:
+                in_turn.run("calibrate", "--split", *asked, "--rounds", 1, "--llm", spec)
+            yield compared_llms(in_turn.run("calibrate", "--split", asked[0], "--runs"))
+
+
+def compared_llms(found: Mapping[str, Any]) -> str:
+    """First and final answers of each LLM."""
+    rows = []
+    for run in found["runs"]:
+        for name in ("first", "final"):
+            own = run[name]
+            low, high = own["ci95"]
+            rows.append([run["llm"], name, f"{own['accuracy']:.3f}", f"{low:.2f}–{high:.2f}", f"{own['f1']:.3f}"])
+    return table(["LLM", "answers", "exact match", "95 %", "F1"], rows)
+
+
 PARTS: Mapping[str, Callable[[Path, Workspace], Iterable[str]]] = {
     "banking77": banking77,
     "commonsenseqa": options("commonsenseqa", 2000, 5, 100),
@@ -229,6 +268,7 @@ PARTS: Mapping[str, Callable[[Path, Workspace], Iterable[str]]] = {
     "all-intents": all_intents,
     "free-text": free_text,
     "orders": orders,
+    "fine-tuning": fine_tuning,
 }
 
 
