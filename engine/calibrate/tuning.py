@@ -88,11 +88,11 @@ class FineTuning:
         self.workspace, self.settings, self.plan = workspace, settings, plan
         self.report, self.cancel = report, cancel or CancelToken()
         self.name, _ = model_of(settings.llm)
-        tokenizer, config = load_description(self.name)
+        tokenizer, self.config = load_description(self.name)
         self.set = self._set(tokenizer)
         conversations = [[Message(t["role"], t["content"]) for t in e.messages] for e in self.set.examples]
         lessons = lessons_of(tokenizer, conversations)
-        limit = context_of(tokenizer, config)
+        limit = context_of(tokenizer, self.config)
         self.lessons = [lesson for lesson in lessons if limit is None or len(lesson.ids) <= limit]
         self.too_long = len(lessons) - len(self.lessons)
         if not self.lessons:
@@ -141,7 +141,7 @@ class FineTuning:
     def _key(self, conversations: Sequence[Sequence[Message]]) -> str:
         from ..llm.hf.loading import device_named, digest_of, dtype_named, fingerprint
 
-        pieces: list[object] = [fingerprint(self.name), asdict(self.plan.recipe)]
+        pieces: list[object] = [fingerprint(self.name, self.config), asdict(self.plan.recipe)]
         pieces += [
             dtype_named(self.settings.dtype, device_named(self.settings.device)),
             [len(x.ids) for x in self.lessons],
@@ -208,7 +208,7 @@ class FineTuning:
             base_path = Path(base).expanduser()
             origin = {
                 "base": str(base_path.resolve()) if base_path.exists() else base,
-                "base_weights": fingerprint(base_of(self.name)),
+                "base_weights": fingerprint(base_of(self.name), trainer.model.config),
                 "key": self.key,
                 "training": done.as_json(),
             }

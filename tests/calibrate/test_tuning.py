@@ -16,6 +16,7 @@ import transformers
 from factories.calibrate_world import workspace_of
 from factories.commands import Run
 from factories.models import CHAT, save_model
+from icl_curate.engine.calibrate import tuning
 from icl_curate.engine.calibrate.finetune import answer_set
 from icl_curate.engine.calibrate.tuning import FOLDER, FineTuning, TuningPlan
 from icl_curate.engine.errors import Cancelled, LLMError, UsageError
@@ -180,6 +181,24 @@ def test_a_training_goes_on_where_it_was_stopped(model: Path, workspace: Workspa
     one, two = (load_file(tmp_path / name / WEIGHTS) for name in ("straight", "again"))
     assert all(torch.equal(one[name], two[name]) for name in one)
     assert not list((workspace.path / FOLDER).glob("*"))
+
+
+def test_what_was_kept_survives_a_kill(
+    model: Path, workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "KEEP_EVERY", 0.0)
+
+    def die(event: Any) -> None:
+        if event.done == 3:
+            raise RuntimeError  # nothing more is written, as after a kill
+
+    recipe = Recipe(1e-2, 4, 2)
+    with pytest.raises(RuntimeError):
+        FineTuning(workspace, settings(model), plan(recipe, out=tmp_path / "adapter"), die).run()
+    assert FineTuning(workspace, settings(model), plan(replace(recipe, seed=1))).run().metrics.resumed_at == 0
+    done = FineTuning(workspace, settings(model), plan(recipe, out=tmp_path / "adapter")).run()
+    assert done.metrics.resumed_at == 2
+    assert len(done.metrics.steps) == 8
 
 
 def test_documents_are_cut_and_examples_that_do_not_fit_are_left_out(model: Path, tmp_path: Path) -> None:

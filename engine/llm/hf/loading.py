@@ -46,17 +46,18 @@ def load_weights(name: str, dtype: str, device: str) -> Any:
             _source(base), dtype=dtype if dtype == "auto" else getattr(torch, dtype), trust_remote_code=False
         )
     if is_adapter(name):
-        _check_base(name)
+        _check_base(name, model.config)
         with _loading(name), _quiet():
             model = with_adapter(model, name)
     return model.to(device).eval()
 
 
-def _check_base(name: str) -> None:
-    """Raise `LLMError` if an adapter's base is not the one it was trained on: its answers would be worthless."""
+def _check_base(name: str, config: Any) -> None:
+    """Raise `LLMError` if an adapter's base, of this configuration, is not the one it was trained on: its answers would
+    be worthless."""
     origin = origin_of(name)
     found, base = origin.get("base_weights"), base_of(name)
-    if found and found != fingerprint(base):
+    if found and found != fingerprint(base, config):
         raise LLMError(
             f"the base of hf:{name} has changed since the adapter was trained: {base}",
             "train it again: icl-curate train calibration",
