@@ -9,13 +9,17 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from factories.calibrate_world import CAPITAL, workspace_of
 from factories.models import CHAT, Reference, save_model
+from icl_curate.engine.calibrate.tuning import FineTuning, TuningPlan
 from icl_curate.engine.errors import LLMError
 from icl_curate.engine.llm.hf.model import LocalModel
+from icl_curate.engine.llm.hf.training import Recipe
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Answer, Request, Sampling
 from icl_curate.engine.pool.prompts import Message, Prompt
 from icl_curate.engine.pool.records import Query
+from icl_curate.engine.settings import Settings
 
 gguf = pytest.importorskip("gguf")
 
@@ -161,3 +165,12 @@ def test_a_file_that_is_none_and_a_cache_that_cannot_be_written_say_what_to_do(
     with pytest.raises(LLMError) as caught:
         asyncio.run(_model(file).probe())
     assert "XDG_CACHE_HOME" in caught.value.fix
+
+
+def test_an_adapter_is_trained_on_a_file_and_loads_on_it(file: Path, tmp_path: Path) -> None:
+    settings = Settings(llm=f"hf:{file}", device="cpu", dtype="float32")
+    plan = TuningPlan(Recipe(1e-2, 1, 1), "answers")
+    done = FineTuning(workspace_of(tmp_path / "w", [CAPITAL]), settings, plan).run()
+    adapted = LocalModel(done.adapter, LLMSettings(device="cpu", dtype="float32"))
+    assert asyncio.run(adapted.probe()).logprobs
+    assert adapted.identity()["weights"] != LocalModel(str(file)).identity()["weights"]
