@@ -182,10 +182,7 @@ def fit_prompt(
     prompt = build(query, best_first)
     if limit is None or count_tokens(prompt) <= limit:
         return prompt, 0
-    low, high = (
-        0,
-        kept - 1,
-    )  # token counts grow with the number of shots: find the largest number that fits by bisection
+    low, high = 0, kept - 1  # token counts grow with the number of shots: the largest that fits, by bisection
     while low < high:
         middle = (low + high + 1) // 2
         if count_tokens(build(query, best_first[:middle])) <= limit:

@@ -15,7 +15,7 @@ from icl_curate.engine.calibrate.calibration import Calibration
 from icl_curate.engine.calibrate.documents import queries_of, query_named
 from icl_curate.engine.calibrate.results import QueryCalibration, SetCalibration, calibration_from_json
 from icl_curate.engine.calibrate.round_runner import CalibrationPlan
-from icl_curate.engine.calibrate.rounds import ARMS
+from icl_curate.engine.calibrate.rounds import ARMS, oracle_score
 from icl_curate.engine.calibrate.scores import geometric, more_spread_estimator, product
 from icl_curate.engine.errors import BudgetError, Cancelled, LLMError, UsageError
 from icl_curate.engine.llm.budget import Budget
@@ -441,3 +441,12 @@ def test_an_answer_that_repeats_its_prompt_is_never_the_surest() -> None:
     assert product(echoed, (), ()) == geometric(echoed, (), ()) == 1.0
     cut_off = replace(echoed, finish="length")
     assert product(cut_off, (), ()) == pytest.approx(1 - math.exp(-0.01))
+
+
+def test_oracle_scores_fill_their_two_ranges() -> None:
+    scores = {
+        good: [oracle_score(good, 0, Query(f"query {i}"), "document 0") for i in range(2_000)] for good in (True, False)
+    }
+    assert 0 <= min(scores[True]) < 0.1 and 19.9 < max(scores[True]) <= 20
+    assert 80 <= min(scores[False]) < 80.1 and 99.9 < max(scores[False]) <= 100
+    assert oracle_score(True, 1, Query("query 0"), "document 0") != scores[True][0]
