@@ -11,7 +11,9 @@ from .options import (
     DEFAULT_WORKSPACE,
     NO_LLM_OPTIONS,
     NO_PAID_OPTIONS,
+    LeastOption,
     LLMOptions,
+    MetricOption,
     OrderOption,
     PaidOptions,
     ShotsOption,
@@ -42,17 +44,25 @@ def evaluate(
     confusion: Annotated[
         bool, typer.Option("--confusion", help="Also show which labels are answered for which, for the best method.")
     ] = False,
+    metric: MetricOption = "accuracy",
+    least: LeastOption = 0.5,
     order: OrderOption = None,
     llm: LLMOptions = NO_LLM_OPTIONS,
     paid: PaidOptions = NO_PAID_OPTIONS,
 ) -> None:
     """Compare selection methods in one table. An interrupted run resumes when repeated; answers are not paid twice."""
     from ..engine.evaluate.compare import Evaluation, EvaluationPlan
+    from ..engine.pool.answers import metric_named
     from ..render.evaluation import show_evaluation
 
     settings = settings_of(workspace, k=k, order=order, **asdict(llm))
     plan = EvaluationPlan(
-        tuple(m.strip() for m in methods.split(",") if m.strip()), seeds, query_split_of(split), limit, confusion
+        tuple(m.strip() for m in methods.split(",") if m.strip()),
+        seeds,
+        query_split_of(split),
+        limit,
+        confusion,
+        metric_named(metric, least),
     )
     store = open_workspace(workspace)
     carry_out(lambda llm: Evaluation(llm, plan), store, settings, paid, show_evaluation)

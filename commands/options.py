@@ -33,6 +33,12 @@ OrderOption = Annotated[
 
 AnswersOption = Annotated[str | None, typer.Option("--answers", help="How the LLM answers: auto, score or generate.")]
 
+MetricOption = Annotated[
+    str, typer.Option(help="Which answers are right: accuracy, f1, rouge-l, bleu, or module:function of your own.")
+]
+
+LeastOption = Annotated[float, typer.Option(help="Score from which an answer is right, with another metric.")]
+
 ConcurrencyOption = Annotated[int | None, typer.Option("--concurrency", "-j", help="Maximum concurrent calls.")]
 
 MaxCallsOption = Annotated[int | None, typer.Option("--max-calls", help="Maximum number of calls.")]

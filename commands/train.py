@@ -20,7 +20,9 @@ from .options import (
     DryRunOption,
     ForceOption,
     JsonOption,
+    LeastOption,
     LLMOptions,
+    MetricOption,
     OrderOption,
     PaidOptions,
     ShotsOption,
@@ -109,7 +111,9 @@ def train_ranker(
         float, typer.Option(help="Share of the queries that choose the best epoch.", min=0.0, max=0.9)
     ] = 0.2,
     seeds: Annotated[int, typer.Option(help="Number of seeds to train with, one ranker each.", min=1)] = 1,
-    rouge: Annotated[float | None, typer.Option(help="Minimum ROUGE-L for free text to count as correct.")] = None,
+    metric: MetricOption = "accuracy",
+    least: LeastOption = 0.5,
+    rouge: Annotated[float | None, typer.Option(help="Short for --metric rouge-l --least X.")] = None,
     taken_from: Annotated[
         Path | None, typer.Option("--from", help="Do not train: import the ranker of another workspace.")
     ] = None,
@@ -121,6 +125,7 @@ def train_ranker(
 ) -> None:
     """Learn to rank demonstrations from the LLM's right and wrong answers; record every flip (Yu et al. 2024)."""
     from ..engine.errors import UsageError
+    from ..engine.pool.answers import metric_named
     from ..engine.ranker.policy import Inputs
     from ..engine.ranker.seeds import SeededTraining
     from ..engine.ranker.train import RankerPlan, RankerTraining
@@ -139,6 +144,8 @@ def train_ranker(
         return
     if not epochs and not trials:
         raise UsageError("there is nothing to learn with --epochs 0", "give --trials 30, after train sources")
+    if rouge is not None:
+        metric, least = "rouge-l", rouge
     if not temperature > 0:
         raise UsageError(f"the temperature is {temperature}", "give one above 0")
     inputs = Inputs(preselect, candidates, sees, (), temperature, start)
@@ -153,7 +160,7 @@ def train_ranker(
         trials,
         rate,
         held_out=held_out,
-        rouge=rouge,
+        metric=metric_named(metric, least),
         limit=limit,
     )
     if seeds > 1:

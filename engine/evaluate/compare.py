@@ -24,7 +24,7 @@ from ..llm.client import LLMClient
 from ..llm.cost import Plan
 from ..llm.types import Answer, Request, Result
 from ..llm.usage import usage_of
-from ..pool.answers import is_correct, token_f1
+from ..pool.answers import ACCURACY, Metric, token_f1
 from ..pool.records import Query, Split, Task
 from ..select.methods import METHODS, Method
 from ..select.selector import Selector, method_named
@@ -39,20 +39,21 @@ from .request_stages import FinalAnswers, MethodContext, MethodRun, RequestStage
 from .results import KIND, EvaluationReport, MethodFigures, Setup, Versus
 from .statistics import bootstrap_interval, compare, holm
 
-BASELINES = ("zero", "random", "bm25", "dense", "dpp", "set-bsr")
-"""Methods that need no training: a trained method is compared with the best of them."""
+BASELINES = ("zero", "random", "bm25", "dense", "dpp", "set-bsr", "ranker-untrained", "promptpg", "rerank", "sure")
+"""What a method is compared with, the best of them: those that need no training, and the other ones of paper 000."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationPlan:
     """What to compare. A method that ignores seeds runs once; ``zero`` always runs, to separate easy from hard
-    queries. ``confusion``: also which labels are answered for which."""
+    queries. ``confusion``: also which labels are answered for which. ``metric`` says which answers are right."""
 
     methods: tuple[str, ...]
     seeds: int = 3
     split: Split = "test"
     limit: int | None = None
     confusion: bool = False
+    metric: Metric = ACCURACY
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,9 @@ class Evaluation:
         setup = self._setup(method_runs)
         with runs.recorded(self.workspace, KIND, self.llm.name, contract.to_json(setup)) as record:
             run_stages(method_runs, lambda stages: self._ask(stages, budget))
-            scored_runs = [_score_run(method_run, self.queries, self.selector.task) for method_run in method_runs]
+            scored_runs = [
+                _score_run(method_run, self.queries, self.selector.task, self.plan.metric) for method_run in method_runs
+            ]
             for each in scored_runs:
                 runs.add_evaluations(self.workspace, _outcome_table(record.run, each, self.queries))
             report = self._report(record.run, setup, scored_runs)
@@ -171,7 +174,7 @@ class Evaluation:
             k=self.settings.k,
             llm=self.llm.name,
             task=self.selector.task.kind,
-            metric=metric_of(self.selector.task),
+            metric=metric_of(self.selector.task, self.plan.metric),
             answered_by="score" if scored else "generate",
             seeds=self.plan.seeds,
             settings=knobs(self.settings),
@@ -226,7 +229,7 @@ class Evaluation:
             seeds=len(scored_runs),
             usage=usage_of([result for m in scored_runs for result in m.method_run.received]),
             shots=float(np.mean([shots for m in scored_runs for shots in m.shots])),
-            em=accuracy if is_open else None,
+            em=accuracy if is_open and self.plan.metric == ACCURACY else None,
             f1=float(np.mean([m.f1.mean() for m in scored_runs])) if is_open else None,
             topic_coverage=coverage,
             topic_redundancy=redundancy,
@@ -245,17 +248,19 @@ class Evaluation:
         return coverage, redundancy
 
 
-def metric_of(task: Task) -> str:
+def metric_of(task: Task, metric: Metric = ACCURACY) -> str:
     """What ``accuracy`` means for the task."""
+    if metric != ACCURACY:
+        return f"{metric.name} ≥ {metric.least:g}"
     return "exact match" if task.kind == "open" else "accuracy"
 
 
-def _score_run(method_run: MethodRun, queries: Sequence[Query], task: Task) -> _ScoredRun:
+def _score_run(method_run: MethodRun, queries: Sequence[Query], task: Task, metric: Metric) -> _ScoredRun:
     assert method_run.answered is not None  # run_stages completes every method run
     correct, f1 = np.zeros(len(queries)), np.zeros(len(queries))
     for i, (query, result) in enumerate(zip(queries, method_run.answered.results, strict=True)):
         if isinstance(result, Answer):
-            correct[i] = is_correct(result.text, query.answers, task.choices(query))
+            correct[i] = metric.right(result.text, query.answers, task.choices(query))
             f1[i] = token_f1(result.text, query.answers)
     return _ScoredRun(method_run, method_run.answered, correct, f1)
 

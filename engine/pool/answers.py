@@ -1,16 +1,20 @@
-"""Whether an answer is right: options, normalised exact match, SQuAD EM and F1, ROUGE-L.
+"""Whether an answer is right: options, normalised exact match, SQuAD EM and F1, ROUGE-L, BLEU.
 
 Every function takes texts and returns a float in [0, 1]; none needs an LLM.
 """
 
 from __future__ import annotations
 
+import importlib
+import math
 import re
 import string
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
+from ..errors import UsageError
 from .prompts import letter_of
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -65,6 +69,82 @@ def _rouge_l(given: list[str], wanted: list[str]) -> float:
             diagonal, row[j] = row[j], diagonal + 1 if token == other else max(row[j], row[j - 1])
     common = row[-1]
     return 2 * common / (len(given) + len(wanted))
+
+
+def bleu(answer: str, accepted: Sequence[str]) -> float:
+    """Sentence BLEU-4 against the best accepted answer, on normalised tokens (Papineni et al. 2002).
+
+    As sacrebleu's sentence score: orders longer than the answer are left out, and an order without a match counts half
+    as much as the one without a match before it ("exponential" smoothing, Chen and Cherry 2014, method 3).
+    """
+    return max((_bleu(normalise(answer).split(), normalise(r).split()) for r in accepted), default=0.0)
+
+
+def _bleu(given: list[str], wanted: list[str], orders: int = 4) -> float:
+    if not given or not wanted:
+        return float(given == wanted)
+    logs, smooth = [], 1.0
+    for n in range(1, min(orders, len(given)) + 1):
+        mine, theirs = _phrases(given, n), _phrases(wanted, n)
+        common, total = sum((mine & theirs).values()), sum(mine.values())
+        if not common:
+            if n == 1:
+                return 0.0
+            smooth *= 2
+        logs.append(math.log((common or 1 / smooth) / total))
+    brevity = min(0.0, 1 - len(wanted) / len(given))
+    return math.exp(brevity + sum(logs) / len(logs))
+
+
+def _phrases(words: list[str], length: int) -> Counter[tuple[str, ...]]:
+    return Counter(tuple(words[i : i + length]) for i in range(len(words) - length + 1))
+
+
+Score = Callable[[str, Sequence[str]], float]
+SCORES: Mapping[str, Score] = {"f1": token_f1, "rouge-l": rouge_l, "bleu": bleu}
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """Which answers are right: those whose ``score`` (answer, accepted answers) is at least ``least``; without a score,
+    `is_correct`."""
+
+    name: str = "accuracy"
+    score: Score | None = None
+    least: float = 1.0
+
+    def right(self, answer: str, accepted: Sequence[str], options: Sequence[str] = ()) -> bool:
+        if self.score is None:
+            return is_correct(answer, accepted, options)
+        return self.score(answer, accepted) >= self.least
+
+
+ACCURACY = Metric()
+
+
+def metric_named(name: str, least: float) -> Metric:
+    """A metric by name: accuracy, f1, rouge-l, bleu, or ``module:function`` of the user's own, which is imported and
+    called with an answer and the accepted answers. Raises `UsageError` if there is no such function."""
+    if name == "accuracy":
+        return ACCURACY
+    if ":" not in name:
+        if name not in SCORES:
+            raise UsageError(f"unknown metric '{name}'", f"use accuracy, {', '.join(SCORES)} or module:function")
+        return Metric(name, SCORES[name], least)
+    module, _, function = name.partition(":")
+    try:
+        own = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UsageError(f"no metric {name}: {error}", "set PYTHONPATH to the folder of the module") from error
+    if not callable(own):
+        raise UsageError(f"{name} is not a function", "give module:function")
+    return Metric(name, lambda answer, accepted: _number(name, own(answer, list(accepted))), least)
+
+
+def _number(name: str, value: object) -> float:
+    if not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise UsageError(f"{name} returned {value!r}", "return a number for (answer, accepted answers)")
+    return float(value)
 
 
 def choice_of(answer: str, options: Sequence[str]) -> int | None:

@@ -25,6 +25,9 @@ from ..store.workspace import Workspace
 LEVEL = 1.959964
 """Standard errors of a 95 % interval."""
 
+FALSE = 0.05
+"""Share of the rows pruned as misleading that may be false alarms."""
+
 PRECISIONS = np.geomspace(0.5, 500, 25)
 """Candidate precisions of the prior, in observations; they are weighted by their likelihood."""
 
@@ -32,7 +35,8 @@ PRECISIONS = np.geomspace(0.5, 500, 25)
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
     """A demonstration in the ledger. ``shown``, ``helped`` (wrong → right) and ``hurt`` (right → wrong) count prompts;
-    ``estimate`` is the shrunken net effect on accuracy, in [-1, 1], ``low`` to ``high`` its 95 % interval."""
+    ``estimate`` is the shrunken net effect on accuracy, in [-1, 1], ``low`` to ``high`` its 95 % interval.
+    ``q``: the share of false alarms to expect among all entries at least as sure to hurt as this one."""
 
     row: int
     id: str
@@ -44,6 +48,7 @@ class LedgerEntry:
     estimate: float
     low: float
     high: float
+    q: float
 
     def as_json(self) -> dict[str, Any]:
         """One of ``demos --misleading --json``."""
@@ -63,9 +68,9 @@ def ledger(
     found = [
         LedgerEntry(
             e.row, e.id, e.source, e.pruned, e.shown, e.helped, e.hurt,
-            float(value), max(-1.0, float(value - LEVEL * error)), min(1.0, float(value + LEVEL * error)),
+            float(value), max(-1.0, float(value - LEVEL * error)), min(1.0, float(value + LEVEL * error)), float(q),
         )
-        for e, value, error in zip(effects, estimates, errors, strict=True)
+        for e, value, error, q in zip(effects, estimates, errors, false_shares(estimates, errors), strict=True)
         if not (misleading and e.hurt <= e.helped) and not (helpful and e.helped <= e.hurt)
     ]  # fmt: skip
     found.sort(key=lambda entry: (-entry.estimate if helpful else entry.estimate, -entry.shown, entry.row))
@@ -73,11 +78,25 @@ def ledger(
 
 
 def surely_misleading(workspace: Workspace) -> list[str]:
-    """Ids of demonstrations not pruned yet whose whole interval is below zero. `UsageError` if there are none."""
-    found = [entry.id for entry in ledger(workspace, misleading=True) if entry.high < 0 and not entry.pruned]
+    """Ids of demonstrations not pruned yet of which at most a share of `FALSE` can be expected not to hurt.
+    `UsageError` if there are none."""
+    found = [entry.id for entry in ledger(workspace, misleading=True) if entry.q <= FALSE and not entry.pruned]
     if not found:
         raise UsageError("no demonstration hurts significantly by the ledger", "icl-curate demos --misleading")
     return found
+
+
+def false_shares(estimates: Float64s, errors: Float64s) -> Float64s:
+    """Adjusted p-values (Benjamini and Hochberg 1995) of the one-sided tests that each effect is not below zero, (n,):
+    of all with at most q, a share of at most q is expected not to hurt."""
+    from scipy.special import ndtr  # scipy.stats would take a second to import
+
+    p = np.asarray(ndtr(np.divide(estimates, errors, out=np.zeros_like(estimates), where=errors > 0)), np.float64)
+    order = np.argsort(p)[::-1]  # from the largest p down
+    steps = p[order] * len(p) / np.arange(len(p), 0, -1)
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum.accumulate(np.minimum(steps, 1.0))
+    return adjusted
 
 
 def flips_of(workspace: Workspace, row: int) -> list[Flip]:

@@ -29,7 +29,7 @@ from ..llm.client import LLMClient
 from ..llm.cost import Plan
 from ..llm.types import Answer, Request, Result
 from ..llm.usage import Usage, usage_of
-from ..pool.answers import is_correct, rouge_l
+from ..pool.answers import ACCURACY, Metric
 from ..pool.records import Demonstration, Query
 from ..progress import Event
 from ..retrieval.view import PoolView
@@ -68,8 +68,8 @@ class RankerPlan:
     changed, R_j − R_{j−1}. ``threshold``: σ limits the shots (equations 6 and 10). ``trials``: passes over the answers
     of ``train sources`` before the first epoch; with them there may be no epoch at all.
     ``held_out`` is the share of validation queries, by hash, for model selection only: the best epoch is kept, and
-    training stops after ``patience`` epochs without a gain. ``rouge``: for free text, the ROUGE-L from which an answer
-    counts as right. ``limit``: only the first validation queries.
+    training stops after ``patience`` epochs without a gain. ``metric``: which answers are right. ``limit``: only the
+    first validation queries.
     """
 
     method: Method = "ranker"
@@ -84,7 +84,7 @@ class RankerPlan:
     dimension: int = DIMENSION
     held_out: float = 0.2
     patience: int = 2
-    rouge: float | None = None
+    metric: Metric = ACCURACY
     limit: int | None = None
 
 
@@ -177,9 +177,11 @@ class RankerTraining:
     def run(self, budget: Budget) -> RankerRun:
         """Train, store the policy, the figures and every step; returns the ``train --json`` contract."""
         plan = self.plan
+        metric = {"metric": plan.metric.name, "least": plan.metric.least}
         described = (
-            asdict(plan)
+            asdict(replace(plan, metric=ACCURACY))
             | asdict(self.inputs)
+            | metric
             | {
                 "k": self.settings.k,
                 "seed": self.seed,
@@ -364,9 +366,7 @@ class RankerTraining:
     def _reward(self, query: Query, result: Result) -> int:
         if not isinstance(result, Answer):
             return 0
-        if self.plan.rouge is not None:
-            return 1 if rouge_l(result.text, query.answers) >= self.plan.rouge else -1
-        return 1 if is_correct(result.text, query.answers, self.task.choices(query)) else -1
+        return 1 if self.plan.metric.right(result.text, query.answers, self.task.choices(query)) else -1
 
     # evaluation
 

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from icl_curate.engine.pool.answers import choice_of, exact_match, is_correct, normalise, rouge_l, token_f1
+from icl_curate.engine.errors import UsageError
+from icl_curate.engine.pool.answers import (
+    ACCURACY,
+    bleu,
+    choice_of,
+    exact_match,
+    is_correct,
+    metric_named,
+    normalise,
+    rouge_l,
+    token_f1,
+)
 
 OPTIONS = ["bank", "library", "department store", "mall", "new york"]
 
@@ -94,3 +108,29 @@ def test_rouge_l_is_the_longest_common_subsequence(given_: list[str], wanted: li
         recall, precision = common / len(wanted), common / len(given_)
         expected = 2 * recall * precision / (recall + precision) if common else 0.0
     assert rouge_l(" ".join(given_), [" ".join(wanted)]) == pytest.approx(expected)
+
+
+def test_bleu_by_hand() -> None:
+    # two of three words; no pair, counted as 1/2 of 2; no triple, as 1/4 of 1
+    assert bleu("police killed gunman", ["police kill gunman"]) == pytest.approx((2 / 3 * 1 / 4 * 1 / 4) ** (1 / 3))
+    assert bleu("one two three four five", ["one two three four five"]) == 1.0
+    assert bleu("one two", ["one two three four"]) == pytest.approx(math.exp(-1))  # 1 − 4 / 2
+    assert bleu("one two", ["nothing", "one two three"]) == pytest.approx(math.exp(-0.5))  # the best reference
+    assert (bleu("alpha", ["beta"]), bleu("", ["beta"]), bleu("", [""])) == (0.0, 0.0, 1.0)
+
+
+def test_a_metric_says_from_which_score_an_answer_is_right(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "my_metrics.py").write_text(
+        "def length(answer, accepted):\n    return len(answer) / len(accepted[0])\n\n"
+        "def broken(answer, accepted):\n    return 'x'\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    own = metric_named("my_metrics:length", 0.5)
+    assert [own.right(text, ["four"]) for text in ("f", "fo")] == [False, True]
+    assert metric_named("rouge-l", 0.4).right("yes indeed it is", ["yes"])
+    assert metric_named("accuracy", 0.1) == ACCURACY
+    with pytest.raises(UsageError, match="returned 'x'"):
+        metric_named("my_metrics:broken", 0.5).right("a", ["b"])
+    for name in ("rouge", "my_metrics:none", "no_such_module:f"):
+        with pytest.raises(UsageError):
+            metric_named(name, 0.5)

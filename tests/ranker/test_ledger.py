@@ -10,7 +10,7 @@ import pytest
 from factories.ranker_world import Scripted, make_world, with_k
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
-from icl_curate.engine.ranker.ledger import flips_of, ledger, net_effects, shrunken_rates
+from icl_curate.engine.ranker.ledger import false_shares, flips_of, ledger, net_effects, shrunken_rates
 from icl_curate.engine.ranker.train import RankerPlan, RankerTraining
 from icl_curate.engine.store import decisions, runs
 from icl_curate.engine.store.ledger import STEP_COLUMNS, FlipCounts, figures, save_batch
@@ -157,3 +157,25 @@ def test_planted_ones_are_found(tmp_path: Path) -> None:
         right = sum(entry.id.startswith(kind) for entry in found)
         assert right / len(found) >= 0.9
         assert right / shown.count(kind) >= 0.5
+
+
+def test_the_shares_of_right_and_wrong_weigh_help_and_harm() -> None:
+    """π is the share that was right before: where nearly all were, helping the few wrong ones adds little."""
+    helper = FlipCounts(1, "a", "s", False, shown=400, wrong_before=200, helped=200, hurt=0)
+    rest = FlipCounts(2, "b", "s", False, shown=600, wrong_before=0, helped=0, hurt=0)
+    (effect, _), _ = net_effects([helper, rest])  # π = .8
+    assert effect == pytest.approx(0.2, abs=0.02)
+    harmful = FlipCounts(1, "a", "s", False, shown=400, wrong_before=200, helped=0, hurt=200)
+    (effect, _), _ = net_effects([harmful, rest])
+    assert effect == pytest.approx(-0.8, abs=0.02)
+
+
+def test_false_alarms_are_controlled_over_all_entries() -> None:
+    from scipy.special import ndtri
+
+    # Benjamini and Hochberg 1995, section 3.2: of these 15 p-values the four smallest are rejected at q = .05
+    smallest = [0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459]
+    p = np.array([*smallest, 0.3240, 0.4262, 0.5719, 0.6528, 0.7590, 1.0])
+    q = false_shares(np.clip(ndtri(p), -9, 9), np.ones(15))
+    assert (q <= 0.05).tolist() == [True] * 4 + [False] * 11
+    assert q[:2] == pytest.approx([0.0015, 0.003])

@@ -20,6 +20,7 @@ from icl_curate.engine.evaluate.results import EvaluationReport
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Answer, Failure, Request, Result
+from icl_curate.engine.pool.answers import metric_named
 from icl_curate.engine.pool.records import Query
 from icl_curate.engine.progress import CancelToken, Event
 from icl_curate.engine.ranker.inference import folder_of, import_ranker, latest
@@ -262,9 +263,35 @@ def test_of_equal_epochs_the_later_is_kept(world: Workspace) -> None:
 
 @pytest.mark.parametrize(("least", "accuracy"), [(0.39, 1.0), (0.4, 1.0), (0.41, 0.0)])
 def test_free_text_is_right_from_the_threshold_of_rouge_on(world: Workspace, least: float, accuracy: float) -> None:
-    training = RankerTraining(LLMClient(world, Scripted(), with_k(2)), replace(SHORT, rouge=least))
+    training = RankerTraining(
+        LLMClient(world, Scripted(), with_k(2)), replace(SHORT, metric=metric_named("rouge-l", least))
+    )
     reply = training._reward(training.queries[0], Answer("yes indeed it is"))
     assert reply == (1 if accuracy else -1)
+
+
+class _Wordy(Scripted):
+    def answer(self, prompt: Any) -> str:
+        return "yes indeed it is"  # ROUGE-L with "yes": 2 · 1 / (4 + 1) = 0.4
+
+
+@pytest.mark.parametrize(
+    ("metric", "least", "accuracy"), [("accuracy", 0.1, 0.0), ("rouge-l", 0.4, 1.0), ("bleu", 0.4, 0.0)]
+)
+def test_evaluation_goes_by_the_metric(world: Workspace, metric: str, least: float, accuracy: float) -> None:
+    plan = EvaluationPlan(("bm25",), 1, limit=4, metric=metric_named(metric, least))
+    report = Evaluation(LLMClient(world, _Wordy(), with_k(2)), plan).run(Budget())
+    assert (report.methods["bm25"].accuracy, report.easy_queries) == (accuracy, 4 * accuracy)
+    assert metric == "accuracy" or report.setup.metric == f"{metric} ≥ 0.4"
+
+
+def test_a_trained_baseline_is_what_a_method_is_compared_with(world: Workspace) -> None:
+    train(world)
+    train(world, replace(SHORT, method="promptpg"))
+    plan = EvaluationPlan(("promptpg", "ranker"), 1, limit=8)
+    found = Evaluation(LLMClient(world, Scripted(), with_k(2)), plan).run(Budget()).methods
+    assert found["ranker"].versus is not None and found["ranker"].versus.method == "promptpg"
+    assert found["promptpg"].versus is None
 
 
 class _NoZeroShot(Scripted):
