@@ -46,6 +46,10 @@ def evaluate(
     ] = False,
     metric: MetricOption = "accuracy",
     least: LeastOption = 0.5,
+    mdr_c: Annotated[float, typer.Option("--mdr-c", help="mdr: penalty of what the LLM answers wrong.")] = 0.5,
+    choose_mdr_c: Annotated[
+        bool, typer.Option("--choose-mdr-c", help="mdr: choose the penalty by answers to validation queries.")
+    ] = False,
     order: OrderOption = None,
     llm: LLMOptions = NO_LLM_OPTIONS,
     paid: PaidOptions = NO_PAID_OPTIONS,
@@ -63,6 +67,7 @@ def evaluate(
         limit,
         confusion,
         metric_named(metric, least),
+        None if choose_mdr_c else mdr_c,
     )
     store = open_workspace(workspace)
     carry_out(lambda llm: Evaluation(llm, plan), store, settings, paid, show_evaluation)

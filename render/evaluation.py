@@ -30,8 +30,10 @@ def show_evaluation(report: EvaluationReport) -> None:
         "F1": lambda name, row: row.f1,
         "easy": lambda name, row: row.easy,
         "hard": lambda name, row: row.hard,
+        "perplexity": lambda name, row: row.perplexity,
         "topics": lambda name, row: _last(row.topic_coverage),
         "repeated": lambda name, row: _last(row.topic_redundancy),
+        "ms": lambda name, row: None if row.selection_ms is None else round(row.selection_ms, 1),
         "shots": lambda name, row: int(row.shots) if row.shots.is_integer() else row.shots,
         "calls": lambda name, row: row.usage.calls,
         "failures": lambda name, row: row.usage.failures or None,
@@ -52,6 +54,10 @@ def show_evaluation(report: EvaluationReport) -> None:
         f"easy: answered right zero-shot ({report.easy_queries:,} queries); 95 % by bootstrap over queries; "
         "against best: difference to the best other baseline, p of a paired test, Holm-adjusted",
     ]
+    if "perplexity" in shown:
+        notes.append("perplexity: of the right answer, per token, the geometric mean over queries")
+    if "ms" in shown:
+        notes.append("ms: milliseconds per query to select in a warm process; calls of the LLM as they took")
     if "topics" in shown:
         notes.append(
             "topics: expected number of the 20 topics a query requires that its demonstrations cover; repeated: share "

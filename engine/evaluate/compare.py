@@ -10,6 +10,7 @@ from __future__ import annotations
 import statistics as plain
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -34,6 +35,7 @@ from ..store.demonstrations import queries as queries_of
 from ..topics.coverage import coverage_curves, learnt, required_topics
 from ..version import VERSION
 from .confusion import confusion
+from .effort import llm_seconds, perplexity, timed
 from .llm_selection import LLM_METHODS
 from .request_stages import FinalAnswers, MethodContext, MethodRun, RequestStages, Stage, run_stages
 from .results import KIND, EvaluationReport, MethodFigures, Setup, Versus
@@ -46,7 +48,8 @@ BASELINES = ("zero", "random", "bm25", "dense", "dpp", "set-bsr", "ranker-untrai
 @dataclass(frozen=True, slots=True)
 class EvaluationPlan:
     """What to compare. A method that ignores seeds runs once; ``zero`` always runs, to separate easy from hard
-    queries. ``confusion``: also which labels are answered for which. ``metric`` says which answers are right."""
+    queries. ``confusion``: also which labels are answered for which. ``metric`` says which answers are right.
+    ``mdr_error``: the C of ``mdr``, None to choose it on validation queries."""
 
     methods: tuple[str, ...]
     seeds: int = 3
@@ -54,6 +57,7 @@ class EvaluationPlan:
     limit: int | None = None
     confusion: bool = False
     metric: Metric = ACCURACY
+    mdr_error: float | None = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +104,20 @@ class Evaluation:
         self.selector = Selector(workspace, "zero", settings=settings, report=llm.report, cancel=llm.cancel)
         if plan.confusion and self.selector.task.kind != "labels":
             raise UsageError("--confusion needs a pool whose answers are labels", "omit --confusion")
-        self.context = MethodContext(self.selector, llm.backend, settings, capabilities, self.queries, llm.report)
+        choosing = plan.mdr_error is None and "mdr" in self.methods
+        self.context = MethodContext(
+            self.selector, llm.backend, settings, capabilities, self.queries, llm.report, plan.mdr_error,
+            queries_of(workspace, "validation", plan.limit) if choosing else (),
+        )  # fmt: skip
         for name in self.methods:
             if name in LLM_METHODS:
                 LLM_METHODS[name].check(name, self.selector.task, capabilities, llm.name)
         self._runs = [(name, seed) for name in dict.fromkeys(["zero", *self.methods]) for seed in self._seeds(name)]
-        self._picks = {run: self._select(*run) for run in self._runs if run[0] in METHODS}
+        self._picks: dict[tuple[str, int], list[list[int]]] = {}
+        self._seconds: dict[tuple[str, int], float] = {}
+        for each in self._runs:
+            if each[0] in METHODS:
+                self._picks[each], self._seconds[each] = timed(partial(self._select, *each), self.queries)
 
     def cost(self) -> Plan:
         """Prompts, cached answers, tokens and price of the whole comparison.
@@ -155,9 +167,9 @@ class Evaluation:
         distinct = method.distinct if isinstance(method, Method) else None
         return distinct(self.selector.view, seeds) if distinct else seeds
 
-    def _select(self, method: str, seed: int) -> list[list[int]]:
+    def _select(self, method: str, seed: int, queries: Sequence[Query]) -> list[list[int]]:
         self.llm.cancel.check()
-        picks = METHODS[method].choose(self.selector.view, self.queries, self.settings.k, seed)
+        picks = METHODS[method].choose(self.selector.view, queries, self.settings.k, seed)
         return [[pick.row for pick in chosen] for chosen in picks]
 
     def _request_stages(self, method: str, seed: int) -> RequestStages:
@@ -218,7 +230,8 @@ class Evaluation:
     ) -> MethodFigures:
         items = _items(scored_runs)
         per_seed = [float(m.correct.mean()) for m in scored_runs]
-        accuracy, is_open = float(items.mean()), self.selector.task.kind == "open"
+        task = self.selector.task
+        accuracy, is_open = float(items.mean()), task.kind == "open"
         coverage, redundancy = self._coverage(scored_runs, required)
         return MethodFigures(
             accuracy=accuracy,
@@ -233,8 +246,16 @@ class Evaluation:
             f1=float(np.mean([m.f1.mean() for m in scored_runs])) if is_open else None,
             topic_coverage=coverage,
             topic_redundancy=redundancy,
+            perplexity=_geometric_mean([perplexity(m.answered.results, self.queries, task) for m in scored_runs]),
+            selection_ms=1000 * float(np.mean([self._selection_seconds(m) for m in scored_runs])),
             versus=versus,
         )
+
+    def _selection_seconds(self, scored: _ScoredRun) -> float:
+        run = scored.method_run
+        if (run.method, run.seed) in self._seconds:
+            return self._seconds[run.method, run.seed]
+        return llm_seconds(run.received, scored.answered.results, len(self.queries))
 
     def _coverage(
         self, scored_runs: list[_ScoredRun], required: Float32s | None
@@ -280,6 +301,11 @@ def _reference(name: str, items: dict[str, Float64s]) -> str | None:
     """The best baseline other than the method itself."""
     others = [other for other in items if other != name and other in BASELINES]
     return max(others, key=lambda other: items[other].mean(), default=None)
+
+
+def _geometric_mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return plain.geometric_mean(known) if known else None
 
 
 def _mean(values: Float64s) -> float | None:

@@ -50,7 +50,8 @@ RequestStages = Generator[Stage, list[Result], FinalAnswers]
 
 @dataclass(frozen=True, slots=True)
 class MethodContext:
-    """The setup shared by all compared methods: pool, queries, LLM and settings."""
+    """The setup shared by all compared methods: pool, queries, LLM and settings. ``mdr_error`` is the C of `mdr`, None
+    to choose it on the ``validation`` queries."""
 
     selector: Selector
     backend: Backend
@@ -58,6 +59,8 @@ class MethodContext:
     capabilities: Capabilities
     queries: Sequence[Query]
     report: Report
+    mdr_error: float | None = 0.5
+    validation: Sequence[Query] = ()
 
     def prompt_budget(self, reply: int | None = None) -> int | None:
         """Tokens available for a prompt beside a reply of this length (default: the settings' longest answer), None if

@@ -40,7 +40,9 @@ class MethodFigures:
     """Figures of a method. ``accuracy`` is the mean over queries and seeds with its interval ``ci95``, ``std`` that of
     the seeds' means; ``easy`` and ``hard`` are None if there are no such queries. ``shots``: mean demonstrations per
     prompt. ``em`` and ``f1`` for open questions only. ``topic_coverage`` and ``topic_redundancy`` after each shot, if
-    topics are trained. ``versus``: the best other baseline, if one was compared."""
+    topics are trained. ``perplexity`` of the right answer, if options were scored. ``selection_ms``: milliseconds per
+    query that the selection takes, the LLM's replies included. ``versus``: the best other baseline, if one was
+    compared."""
 
     accuracy: float
     std: float
@@ -54,6 +56,8 @@ class MethodFigures:
     f1: float | None = field(default=None, metadata=OPTIONAL)
     topic_coverage: tuple[float, ...] | None = field(default=None, metadata=OPTIONAL)
     topic_redundancy: tuple[float, ...] | None = field(default=None, metadata=OPTIONAL)
+    perplexity: float | None = field(default=None, metadata=OPTIONAL)
+    selection_ms: float | None = field(default=None, metadata=OPTIONAL)
     versus: Versus | None = field(default=None, metadata=OPTIONAL)
 
 

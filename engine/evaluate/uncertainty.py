@@ -14,9 +14,10 @@ import numpy as np
 from ..arrays import Float64s
 from ..llm.asking import prompt_for, request_for
 from ..llm.types import Answer, Request, Result
-from ..pool.answers import exact_match
+from ..pool.answers import exact_match, is_correct
 from ..pool.prompts import Message, Prompt, Template
 from ..pool.records import Demonstration, Query
+from ..progress import Event
 from .request_stages import FinalAnswers, MethodContext, RequestStages, Stage
 
 CANDIDATES = 30
@@ -24,7 +25,10 @@ SETS = 10
 """Sets of demonstrations that `mdl` compares."""
 
 ERROR = 0.5
-"""The penalty of `mdr` on the cosine of a demonstration that the LLM would surely answer wrong."""
+"""The penalty of `mdr` on the cosine of a demonstration that the LLM would surely answer wrong: the paper's C."""
+
+ERRORS = (0.5, 0.25, 0.75, 0.0, 1.0)
+"""Values of C to choose from, the first of equals; the paper takes one of [0, 1] by validation."""
 
 
 def mdl(context: MethodContext, seed: int) -> RequestStages:
@@ -51,19 +55,58 @@ def mdl(context: MethodContext, seed: int) -> RequestStages:
 
 
 def mdr(context: MethodContext, seed: int) -> RequestStages:
-    """Near demonstrations that the LLM itself answers well without shots: highest cosine − `ERROR` × (1 − p of its
-    own output). After paper 004's description of Wang et al. 2024, whose code is not available."""
+    """Near demonstrations that the LLM itself answers well without shots: highest cosine − C × (1 − p of its own
+    output). After paper 004's description of Wang et al. 2024, whose code is not available. C is the context's, or, if
+    that is None, chosen by the answers to validation queries."""
+    n = len(context.queries)
+    groups = [] if context.mdr_error is not None else _groups(context)
     found = _nearest(context)
-    rows = sorted({row for near, _ in found for row in near})
+    apart = [_nearest(replace(context, queries=chosen_on)) for _, chosen_on in groups]
+    rows = sorted({row for nearest in (found, *apart) for near, _ in nearest for row in near})
     (shots,) = context.demonstrations([rows])
     asked = [_own_answer(context, shot) for shot in shots]
     results = yield Stage(asked)
     error = {row: _error(request, result) for row, request, result in zip(rows, asked, results, strict=True)}
-    chosen = []
-    for near, cosines in found:
-        scores = np.array([c - ERROR * error[row] for row, c in zip(near, cosines, strict=True)])
-        chosen.append([near[i] for i in np.argsort(-scores, kind="stable")[: context.settings.k]])
+    penalties = np.full(n, ERROR if context.mdr_error is None else context.mdr_error)
+    for (own, chosen_on), nearest in zip(groups, apart, strict=True):
+        other = replace(context, queries=chosen_on)
+        tried = [other.prompts(_penalised(nearest, error, [c] * len(nearest), context), "mdr")[0] for c in ERRORS]
+        answers = yield Stage([request for requests in tried for request in requests])
+        right = [_right(other, answers[i * len(chosen_on) : (i + 1) * len(chosen_on)]) for i in range(len(ERRORS))]
+        penalties[own] = ERRORS[int(np.argmax(right))]
+        context.report(
+            Event("select", note=f"mdr: C = {penalties[own[0]]:g} chosen on {len(chosen_on)} validation queries")
+        )
+    chosen = _penalised(found, error, penalties.tolist(), context)
     return (yield from context.answer(chosen, "mdr"))
+
+
+def _groups(context: MethodContext) -> list[tuple[list[int], list[Query]]]:
+    """Which queries C is chosen for, by their places, and on which: never on themselves."""
+    queries, apart = list(context.queries), list(context.validation)
+    if not {query.row for query in queries} & {query.row for query in apart}:
+        return [(list(range(len(queries))), apart)] if apart else []
+    halves = [list(range(0, len(queries), 2)), list(range(1, len(queries), 2))]
+    return [(own, [queries[i] for i in other]) for own, other in (halves, halves[::-1]) if own and other]
+
+
+def _penalised(
+    found: list[tuple[list[int], list[float]]], error: dict[int, float], penalties: list[float], context: MethodContext
+) -> list[list[int]]:
+    chosen = []
+    for (near, cosines), penalty in zip(found, penalties, strict=True):
+        scores = np.array([c - penalty * error[row] for row, c in zip(near, cosines, strict=True)])
+        chosen.append([near[i] for i in np.argsort(-scores, kind="stable")[: context.settings.k]])
+    return chosen
+
+
+def _right(context: MethodContext, results: list[Result]) -> int:
+    """How many of the context's queries are answered right."""
+    task = context.selector.task
+    return sum(
+        isinstance(result, Answer) and is_correct(result.text, query.answers, task.choices(query))
+        for query, result in zip(context.queries, results, strict=True)
+    )
 
 
 def cone(context: MethodContext, seed: int) -> RequestStages:

@@ -58,6 +58,7 @@ def test_from_training_to_gaps_and_selection(run: Run, support: Path) -> None:
     table = run("evaluate", "-m", "dense,topick", "-n", 20, "-k", 4, *where, "--json").json["methods"]
     for row in table.values():
         assert len(row["topic_coverage"]) == len(row["topic_redundancy"]) == 4
+        assert row["selection_ms"] > 0 and row["perplexity"] > 1
         assert row["topic_coverage"] == sorted(row["topic_coverage"]) and row["topic_redundancy"][0] == 0
 
 

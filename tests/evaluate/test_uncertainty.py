@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -25,10 +26,14 @@ from factories.asked_world import (
 )
 from factories.models import Reference, save_model
 from icl_curate.engine.evaluate import uncertainty
+from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
+from icl_curate.engine.llm.budget import Budget
+from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.hf.model import LocalModel
 from icl_curate.engine.llm.loop import close
 from icl_curate.engine.llm.types import Answer, Failure, Keep, Request, Result
 from icl_curate.engine.pool.prompts import Prompt, Template
+from icl_curate.engine.progress import Event
 from icl_curate.engine.retrieval.vectors import Vectors, folder_of
 from icl_curate.engine.store.demonstrations import active_rows, fetch, queries
 from icl_curate.engine.store.workspace import Workspace
@@ -164,6 +169,40 @@ def test_mdr_takes_near_ones_that_the_model_answers_itself(
         changed += shots != [name for name, _ in near[: SHORT.k]]
     assert changed  # else the scores would not have mattered
     assert table.methods["mdr"].usage.calls == len(right) + 3
+
+
+@pytest.mark.parametrize("split", ["test", "validation"])
+def test_the_penalty_of_mdr_is_chosen_on_queries_that_it_is_not_judged_by(
+    split: Literal["test", "validation"], labelled: Copy, model: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The choice, repeated with the methods' own answers under each fixed penalty."""
+    monkeypatch.setattr(uncertainty, "ERRORS", (0.5, 0.0, 5.0))
+    workspace = labelled("w")
+    with workspace.write() as con:  # two of the three test queries become validation queries
+        rows = [query.row for query in queries(workspace, "test")]
+        apart = rows[1:] if split == "test" else rows
+        con.execute("UPDATE demonstrations SET split = 'validation' WHERE row IN (SELECT unnest(?::BIGINT[]))", [apart])
+    notes: list[Event] = []
+
+    def picked(error: float | None, on: Literal["test", "validation"]) -> dict[str, dict[str, Any]]:
+        plan = EvaluationPlan(("mdr",), 1, on, mdr_error=error)
+        client = LLMClient(workspace, model, SHORT, notes.append)
+        return outcomes(workspace, Evaluation(client, plan).run(Budget()).run, "mdr")
+
+    fixed = {error: picked(error, "validation") for error in uncertainty.ERRORS}
+    names = [query.id for query in queries(workspace, "validation")]
+
+    def best(chosen_on: list[str]) -> float:
+        return max(uncertainty.ERRORS, key=lambda error: sum(fixed[error][name]["correct"] for name in chosen_on))
+
+    chosen = picked(None, split)
+    if split == "test":
+        assert chosen == picked(best(names), "test")
+    else:  # each half by the other one
+        for own, other in ((names[0::2], names[1::2]), (names[1::2], names[0::2])):
+            assert {name: chosen[name] for name in own} == {name: fixed[best(other)][name] for name in own}
+    assert len({json.dumps(found, sort_keys=True) for found in fixed.values()}) > 1
+    assert any("C = " in event.note for event in notes)
 
 
 def test_mdr_scores_the_outputs_of_open_questions(tmp_path: Path, model: Recorded, reference: Reference) -> None:
