@@ -11,7 +11,7 @@ from ..engine.calibrate.results import QueryCalibration, SetCalibration
 from ..engine.llm.spec import is_stand_in
 from ..engine.pool.display import display_line
 from .evaluation import p_value
-from .tables import bar, show_table, show_text
+from .tables import Bar, Head, show_table, show_text
 
 if TYPE_CHECKING:
     from ..engine.calibrate.comparison import Comparison
@@ -54,7 +54,7 @@ def show_calibration(done: QueryCalibration) -> None:
     rows = [
         [
             document.id,
-            Text(bar(1.0 - document.score / 100.0)) if document.score is not None else "",
+            Bar(1.0 - document.score / 100.0) if document.score is not None else "",
             document.score if document.score is None else round(document.score),
             document.answer,
             *([{True: "yes", False: "", None: ""}[document.relevant]] if knows else []),
@@ -62,14 +62,21 @@ def show_calibration(done: QueryCalibration) -> None:
         ]
         for document in done.query.documents
     ]
-    heads = ["", "trusted", "score", "answer from it alone", *(["relevant"] if knows else []), f"{done.query.over}>"]
+    heads: list[str | Head] = [
+        "",
+        "trusted",
+        "score",
+        "answer from it alone",
+        *(["relevant"] if knows else []),
+        f"{done.query.over}>",
+    ]
     show_table(heads, rows, title=done.query.query)
     show_text("")
     judged = bool(done.query.answers)
     turns: list[list[Any]] = [
         [
             turn.round,
-            Text(bar(1.0 - turn.uncertainty)),
+            Bar(1.0 - turn.uncertainty),
             turn.uncertainty,
             round(turn.score),
             *(["right" if turn.correct else "wrong"] if judged else []),
@@ -157,7 +164,7 @@ def _show_arms(arms: Mapping[str, ArmFigures], done: SetCalibration, is_open: bo
         ]
         for name, arm in arms.items()
     ]
-    heads = ["arm", metric, "95 %", "F1", "AUROC", "failures", "against", "p", "shows>"]
+    heads: list[str | Head] = ["arm", metric, "95 %", "F1", "AUROC", "failures", "against", "p", "shows>"]
     keep = [i for i in range(len(heads)) if any(row[i] is not None for row in rows)]
     note = (
         f"{done.figures.marked:,} {done.split} queries; final answers; AUROC of uncertainty against error"
@@ -215,7 +222,7 @@ def _show_rounds(rounds: Sequence[RoundFigures], is_open: bool) -> None:
     rows = [
         [
             row.round,
-            Text(bar(row.accuracy)),
+            Bar(row.accuracy),
             row.accuracy,
             _interval(row.ci95),
             *([row.f1, _interval(row.f1_ci95)] if is_open else []),
@@ -227,7 +234,7 @@ def _show_rounds(rounds: Sequence[RoundFigures], is_open: bool) -> None:
         for row in rounds
     ]
     with_f1 = ["F1", "95 %"] if is_open else []
-    heads = ["round", "", "right", "95 %", *with_f1, "unsure", "AUROC", "final", *with_f1[:1]]
+    heads: list[str | Head] = ["round", "", "right", "95 %", *with_f1, "unsure", "AUROC", "final", *with_f1[:1]]
     note = "unsure: mean uncertainty; final: accuracy if the rounds ended here"
     show_text("")
     show_table(heads, rows, note=note)
@@ -238,7 +245,7 @@ def _show_transitions(transitions: Sequence[Transitions]) -> None:
         [row.round, *map(_turned, (row.right_right, row.right_wrong, row.wrong_right, row.wrong_wrong))]
         for row in transitions
     ]
-    heads = ["round", "right → right", "right → wrong", "wrong → right", "wrong → wrong"]
+    heads: list[str | Head] = ["round", "right → right", "right → wrong", "wrong → right", "wrong → wrong"]
     show_text("")
     show_table(heads, rows, note="number of queries, and mean uncertainty of their new answers")
 
@@ -270,9 +277,9 @@ def _show_pair(
         cells: list[Any] = [f"{i * 100 // bins}–{(i + 1) * 100 // bins}"]
         for _, values in (a, b):
             share = values.bins[i] / max(values.count, 1)
-            cells += [Text(bar(share, 24)), f"{share:.0%}"]
+            cells += [Bar(share, 24), f"{share:.0%}"]
         rows.append(cells)
-    heads = ["%", f"{a[0]} ({a[1].count:,})", "", f"{b[0]} ({b[1].count:,})", ""]
+    heads: list[str | Head] = ["%", "", Head(f"{a[0]} ({a[1].count:,})"), "", Head(f"{b[0]} ({b[1].count:,})")]
     figure = "not known" if auroc is None else f"{auroc:.3f}"
     show_text(f"\n{title}", style="bold")
     show_table(heads, rows, note=f"AUROC {figure}" + (f"; {more}" if more else ""))
@@ -285,7 +292,7 @@ def _show_reliability(found: Reliability) -> None:
             row.answers,
             row.confidence,
             row.accuracy,
-            Text(bar(row.accuracy or 0.0, 20)),
+            Bar(row.accuracy or 0.0, 20),
         ]
         for row in found.bins
         if row.answers

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from math import exp
 from typing import TYPE_CHECKING
 
-from .tables import show_table, show_text
+from .tables import Head, show_table, show_text
 
 if TYPE_CHECKING:
     from ..engine.checks.evidence import PoolEvidence, RowEvidence
@@ -35,7 +35,14 @@ def show_checks(found: CheckReport, limit: int) -> None:
         return
     more = len(found.rows) - len(worst)
     show_table(
-        ["id", "source", "kind", "severity", "evidence>", "suggestion"],
+        [
+            Head("id", 2, "start"),
+            Head("source", 3, "middle"),
+            Head("kind"),
+            Head("severity", 4),
+            "evidence>",
+            Head("suggestion", 1),
+        ],
         [[one.id, one.source, one.kind, f"{one.severity:.2f}", one.evidence, one.suggestion] for one in worst],
         note=f"… and {more:,} more: icl-curate check -n {len(found.rows)}" if more else "",
     )
@@ -58,7 +65,10 @@ def show_suspects(rows: Sequence[RowEvidence], found: PoolEvidence) -> None:
     """``rows``: those to list, of all that were ``found``."""
     parts = found.kinds
     show_table(
-        ["id", "source", "output>", "hurts", *parts, "suggestion"],
+        [
+            Head("id", cut="start"), Head("source", 2, "middle"), "output>", Head("hurts"),
+            *(Head(part, 5) for part in parts), Head("suggestion", 1),
+        ],
         [
             [
                 row.id, row.source, row.output, f"{row.posterior:.3f}",
@@ -104,7 +114,7 @@ def show_datamodel(done: DatamodelRun) -> None:
     """The effects of ``train datamodel`` by source, the worst first, and the next step."""
     effects = sorted(done.metrics.sources.items(), key=lambda item: item[1].effect)
     show_table(
-        ["source", "effect", "95 %", "shown"],
+        [Head("source", cut="middle"), Head("effect"), "95 %", "shown"],
         [[name, f"{one.effect:+.3f}", "{:+.3f} to {:+.3f}".format(*one.interval), one.shown] for name, one in effects],
         note="effect: change in accuracy for one more of its demonstrations in the place of an average one",
     )

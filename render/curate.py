@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..engine.llm.spec import is_stand_in
 from .costs import plan_rows
-from .tables import show_table, show_text
+from .tables import Head, show_table, show_text
 
 if TYPE_CHECKING:
     from ..engine.curate.results import CandidateResult, Difference, TuneReport
@@ -38,7 +38,10 @@ def show_tuning(found: TuneReport) -> None:
     ]
     if is_stand_in(found.llm):
         notes.append("the offline reader is not an LLM: these figures say nothing about your LLM")
-    columns = ["candidate", "rows", "sources", "queries", "accuracy", "against all", "dropped after", ""]
+    columns: list[str | Head] = [
+        Head("candidate", cut="middle"), Head("rows", 2), Head("sources", 4), Head("queries", 5), Head("accuracy"),
+        Head("against all", 1), Head("dropped after", 6), "",
+    ]  # fmt: skip
     show_table(columns, rows, note="\n".join(notes))
     for line in verdict(found):
         show_text(line)

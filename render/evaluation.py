@@ -9,11 +9,17 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from ..engine.llm.spec import is_stand_in
-from .tables import show_table
+from .tables import Head, show_table
 
 if TYPE_CHECKING:
     from ..engine.evaluate.confusion import Confusion
     from ..engine.evaluate.results import EvaluationReport, MethodFigures
+
+RANKS = {
+    "95 %": 1, "easy": 2, "hard": 2, "against best": 2, "p": 2, "F1": 3, "shots": 4, "topics": 5, "failures": 5,
+    "repeated": 6, "std": 6, "calls": 7,
+}  # fmt: skip
+"""Of the columns of a comparison: where there is no room, the highest are left out; method and accuracy stay."""
 
 MOST_LABELS = 12
 """Maximum labels of a confusion matrix."""
@@ -70,7 +76,8 @@ def show_evaluation(report: EvaluationReport) -> None:
         )
     if is_stand_in(setup.llm):
         notes.append("the offline reader is not an LLM: these figures say nothing about your LLM")
-    show_table(list(shown), list(zip(*shown.values(), strict=True)), note="\n".join(notes))
+    heads = [Head(name, RANKS.get(name, 0), "middle") for name in shown]
+    show_table(heads, list(zip(*shown.values(), strict=True)), note="\n".join(notes))
     if report.confusion and report.best in report.confusion:
         show_confusion(report.best, report.confusion[report.best])
 

@@ -31,7 +31,7 @@ from .evaluation import show_evaluation
 from .pool import export_rows, exported, index_rows, show_export, show_index
 from .ranker import show_ranker
 from .sources import show_training
-from .tables import show_table, show_text
+from .tables import Head, show_table, show_text
 from .topics import show_topic_training
 
 R = TypeVar("R")
@@ -174,7 +174,7 @@ def dry_run_rows(found: DryRunResult) -> list[tuple[str, str]]:
 def show_jobs(found: Sequence[Job]) -> None:
     """Jobs with their progress and command."""
     rows = [[job.number, state_of(job), outcome(job, live_of(job)), took(job), job.command] for job in found]
-    show_table(["#", "state", "", "took", "command>"], rows)
+    show_table(["#", Head("state"), "", Head("took", 1), Head("command", 2, "wrap")], rows)
 
 
 def live_of(job: Job) -> JobProgress:

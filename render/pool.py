@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .tables import show_table, show_text
+from .tables import Head, show_table, show_text
 
 if TYPE_CHECKING:
     from ..engine.export.results import ExportReport
@@ -71,7 +71,15 @@ def show_page(found: Sequence[Listed], limit: int) -> None:
     """Rows of the pool; if there are ``limit`` rows, also how to see more."""
     rows = [[r.row, r.id, r.source, "pruned" if r.pruned else "", r.input, r.output] for r in found]
     more = f"more: icl-curate demos --after {found[-1].row} …" if found and len(found) == limit else ""
-    show_table(["row", "id", "source", "", "input>", "output"], rows, note=more)
+    heads: list[str | Head] = [
+        Head("row", 4),
+        Head("id", 1, "start"),
+        Head("source", 3, "middle"),
+        "",
+        "input>",
+        Head("output", 2),
+    ]
+    show_table(heads, rows, note=more)
 
 
 def show_history(found: Sequence[Entry]) -> None:
@@ -89,7 +97,11 @@ def show_history(found: Sequence[Entry]) -> None:
         ]
         for entry in found
     ]
-    show_table(["#", "time", "user", "action", "scope", "targets>", "reason", ""], rows)
+    heads: list[str | Head] = [
+        Head("#", 4), Head("time", 3), Head("user", 5), Head("action"), Head("scope", 2), "targets>", Head("reason", 1),
+        "",
+    ]  # fmt: skip
+    show_table(heads, rows)
 
 
 def names_of(targets: Sequence[str], most: int) -> str:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rich.text import Text
-
-from .tables import bar, show_table, show_text
+from .tables import Bar, Head, show_table, show_text
 
 if TYPE_CHECKING:
     from ..engine.select.preview import Preview
@@ -32,7 +30,10 @@ def show_preview(seen: Preview, explain: bool = False) -> None:
         ]
         for i, shot in enumerate(seen.shots, 1)
     ]
-    heads = ["", "score", *(name.replace("_", " ") for name in names), "source", "id", "input>", "output"]
+    heads: list[str | Head] = [
+        "", Head("score"), *(Head(name.replace("_", " "), 5) for name in names), Head("source", 3, "middle"),
+        Head("id", 2, "start"), "input>", Head("output", 1),
+    ]  # fmt: skip
     show_table(heads, rows, title=f"{seen.method}: {len(rows)} demonstrations")
     if explain and seen.needs:
         show_needs(seen)
@@ -50,7 +51,7 @@ def show_preview(seen: Preview, explain: bool = False) -> None:
 def show_needs(seen: Preview) -> None:
     """The topics a query requires, the LLM's knowledge of them, and what each pick adds."""
     strong = [need for i, need in enumerate(seen.needs) if i < LEAST_NEEDS or need.required >= FAINT]
-    rows = [[need.topic, Text(bar(need.required)), need.required, need.knowledge] for need in strong]
+    rows = [[need.topic, Bar(need.required), need.required, need.knowledge] for need in strong]
     show_table(["required topic", "", "required", "LLM knows"], rows)
     picks = [
         [

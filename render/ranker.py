@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .tables import show_table, show_text
+from .tables import Head, show_table, show_text
 
 if TYPE_CHECKING:
     from ..engine.ranker.ledger import LedgerEntry
@@ -72,7 +72,11 @@ def show_ledger(found: Sequence[LedgerEntry]) -> None:
         for s in found
     ]
     note = "effect: shrunken net effect on accuracy with 95 % interval; icl-curate demos --flips ID shows the prompts"
-    show_table(["id", "source", "", "shown", "helped", "hurt", "effect", "95 %"], rows, note=note)
+    heads: list[str | Head] = [
+        Head("id", cut="start"), Head("source", 4, "middle"), "", Head("shown", 5), Head("helped", 3), Head("hurt", 2),
+        Head("effect"), Head("95 %", 1),
+    ]  # fmt: skip
+    show_table(heads, rows, note=note)
 
 
 def show_flips(found: Sequence[Flip]) -> None:

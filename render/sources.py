@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
-from .tables import bar, show_table, show_text
+from .tables import Bar, Head, show_table, show_text
 
 if TYPE_CHECKING:
     from ..engine.sources.audit import AuditReport, EstimatorResult
@@ -19,6 +17,12 @@ if TYPE_CHECKING:
 MOST_SOURCES = 40
 """Maximum sources listed by an audit, the lowest first."""
 
+RANKS = {
+    "weight": 0, "size": 1, "alone": 2, "bar": 3, "leave-one-out": 4, "reliability": 5, "hits": 7, "pruned": 8,
+    "repeats": 9,
+}  # fmt: skip
+"""Of a source's columns, for command and tab: where there is no room, the highest are left out."""
+
 
 def show_sources(found: Sequence[SourceSummary]) -> None:
     """Sources, by descending weight after training."""
@@ -26,11 +30,7 @@ def show_sources(found: Sequence[SourceSummary]) -> None:
     rows = [
         [
             s.source,
-            *(
-                [Text(bar(s.weight or 0.0)), s.weight, s.leave_one_out, s.reliability, s.accuracy, s.hits]
-                if learnt
-                else []
-            ),
+            *([Bar(s.weight or 0.0), s.weight, s.leave_one_out, s.reliability, s.accuracy, s.hits] if learnt else []),
             s.demonstrations,
             s.demonstrations - s.active,
             s.duplicates,
@@ -38,9 +38,12 @@ def show_sources(found: Sequence[SourceSummary]) -> None:
         ]
         for s in found
     ]
-    heads = ["", "weight", "leave 1 out", "reliability", "alone", "hits"] if learnt else []
+    learnt_heads = (("weight", "weight"), ("leave-one-out", "leave 1 out"), ("reliability", "reliability"),
+                    ("alone", "alone"), ("hits", "hits"))  # fmt: skip
+    heads: list[str | Head] = ["", *(Head(title, RANKS[name]) for name, title in learnt_heads)] if learnt else []
+    counts = [Head(name, RANKS[name]) for name in ("size", "pruned", "repeats")]
     note = "weight: as learnt; alone: accuracy with single demonstrations of the source" if learnt else ""
-    show_table(["source", *heads, "size", "pruned", "repeats", "kept"], rows, note=note)
+    show_table([Head("source", cut="middle"), *heads, *counts, Head("kept")], rows, note=note)
 
 
 def show_training(done: SourceRun) -> None:
@@ -62,7 +65,7 @@ def show_tuned(tuned: VoteTuneReport) -> None:
             point.threshold,
             point.dropped,
             kept + len(tuned.pruned) - point.dropped,
-            Text(bar(point.accuracy, 20)),
+            Bar(point.accuracy, 20),
             point.accuracy,
             "chosen" if tuned.worth_it and point.dropped == len(tuned.pruned) else "",
         ]
@@ -84,7 +87,12 @@ def show_audit(found: AuditReport) -> None:
     rows = [[s.source, s.hits, *(s.scores[name] for name in names), s.kept] for s in found.sources[:MOST_SOURCES]]
     left = len(found.sources) - len(rows)
     note = f"… and {left:,} more sources with higher scores: audit --json lists all" if left else ""
-    show_table(["source", "hits", *names, "kept"], rows, note=note)
+    heads: list[str | Head] = [
+        Head("source", cut="middle"),
+        Head("hits", 9),
+        *(Head(name, i) for i, name in enumerate(names, 1)),
+    ]
+    show_table([*heads, Head("kept")], rows, note=note)
     ways = [("keep everything", found.baseline), *((f"prune by {n}", r) for n, r in found.estimators.items())]
     rows = [
         [way, result.validation_accuracy, result.test_accuracy, len(result.pruned), _interval(result)]

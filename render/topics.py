@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
-from .tables import bar, show_table, show_text
+from .tables import Bar, Head, show_table, show_text
 
 if TYPE_CHECKING:
     from ..engine.topics.report import Gap, TopicList
@@ -46,14 +44,17 @@ def show_topics(found: TopicList) -> None:
             topic.active,
             topic.demonstrations - topic.active or None,
             topic.coverage,
-            Text(bar(topic.knowledge)),
+            Bar(topic.knowledge),
             topic.knowledge,
             round(topic.observations, 1),
             ", ".join(f"{source} {count:,}" for source, count in topic.sources[:4]),
         ]
         for topic in found.topics
     ]
-    heads = ["topic", "core to", "pruned", "coverage", "LLM knows", "", "of questions", "sources>"]
+    heads: list[str | Head] = [
+        Head("topic"), Head("core to", 1), Head("pruned", 6), Head("coverage", 2), Head(""), Head("LLM knows"),
+        Head("of questions", 5), Head("sources", 4, "wrap"),
+    ]  # fmt: skip
     note = f"{len(rows):,} of {found.total:,} topics; coverage: t̂ summed over the active pool" if rows else ""
     show_table(heads, rows, note=note)
 
@@ -67,9 +68,9 @@ def show_gaps(found: Sequence[Gap]) -> None:
         [
             gap.topic,
             gap.queries,
-            Text(bar(gap.knowledge, 6)),
+            Bar(gap.knowledge, 6),
             gap.knowledge,
-            Text(bar(gap.coverage, 6)),
+            Bar(gap.coverage, 6),
             gap.coverage,
             gap.severity,
             ", ".join(gap.related),
@@ -77,6 +78,9 @@ def show_gaps(found: Sequence[Gap]) -> None:
         ]
         for gap in found
     ]
-    heads = ["gap", "queries", "LLM knows", "", "covered", "", "severity", "with", "for example>"]
+    heads: list[str | Head] = [
+        Head("gap"), Head("queries", 1), Head(""), Head("LLM knows"), Head(""), Head("covered"), Head("severity", 2),
+        Head("with", 5), Head("for example", 4, "wrap"),
+    ]  # fmt: skip
     note = "severity: queries that need it × not known × not covered; covered: by the k best demonstrations"
     show_table(heads, rows, note=note)

@@ -15,6 +15,7 @@ from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.model import Empty
 from icl_curate.tui.tabs.sources.model import SORTS, SourcesModel, measure, read
 from icl_curate.tui.tabs.sources.rows import columns_for, source_line, verdict
+from icl_curate.tui.widgets.lines import ColumnLayout
 
 
 def names(model: SourcesModel) -> list[str]:
@@ -55,7 +56,7 @@ def test_what_is_not_known_comes_last_either_way(untaught: Path) -> None:
     assert len(model.sources) == 3
     assert not model.learnt
     assert "icl-curate train sources" in verdict(model).plain
-    assert "weight" not in {column.name for column in columns_for(model.sources)}
+    assert "weight" not in {column.name for column in columns_for(model)}
 
 
 def test_the_threshold_moves_over_the_curve_and_names_what_lies_below(taught: Path) -> None:
@@ -71,7 +72,7 @@ def test_the_threshold_moves_over_the_curve_and_names_what_lies_below(taught: Pa
     assert model.at == 0
     model.move_to(99)
     assert model.at == len(model.points) - 1
-    columns = columns_for(model.sources)
+    columns = columns_for(model)
     assert str(source_line(model.sources[-1], columns, below=True).cells[-1]) == "below"
 
 
@@ -121,3 +122,18 @@ def test_before_training_there_is_nothing_to_tune(untaught: Path, tmp_path_facto
     assert not model.next_estimator()
     assert (model.points, model.below(), model.to_cut(), model.threshold) == ((), set(), [], None)
     assert isinstance(read(Workspace.create(tmp_path_factory.mktemp("none"))), Empty)
+
+
+def test_the_estimator_that_is_drawn_stays_in_the_table_at_any_width(taught: Path) -> None:
+    model = measured(Workspace.open(taught))
+    model.sort_by("source")
+    columns = {"multilinear": "weight", "leave-one-out": "leave-one-out", "reliability": "reliability"}
+    for _ in columns:
+        assert model.next_estimator()
+        for width in (40, 60, 80, 120):
+            layout = ColumnLayout.into(columns_for(model), width, 1)
+            shown = {layout.columns[i].name for i, _ in layout.shown}
+            assert {columns[model.estimator], "source", "state"} <= shown, (model.estimator, width)
+    model.sort_by("repeats")
+    layout = ColumnLayout.into(columns_for(model), 60, 1)
+    assert "repeats" in {layout.columns[i].name for i, _ in layout.shown}

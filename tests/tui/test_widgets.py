@@ -10,9 +10,10 @@ import pytest
 from factories.reviewing import HOSTILE, lines_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from icl_curate.render.columns import Column, fit, missing
 from icl_curate.tui.themes import named_styles
 from icl_curate.tui.widgets.curve import Curve, CurveData
-from icl_curate.tui.widgets.lines import Bar, Column, Line, fit, stroke
+from icl_curate.tui.widgets.lines import Bar, ColumnLayout, Line, stroke
 from icl_curate.tui.widgets.tabbar import TabBar
 from icl_curate.tui.widgets.table import LineTable
 from rich.cells import cell_len
@@ -46,6 +47,18 @@ def test_columns_take_the_room_there_is(given_columns: list[Column], tab: int, g
         assert used == tab
 
 
+@settings(deadline=None)
+@given(columns, st.integers(20, 200))
+def test_a_heading_says_how_many_columns_are_missing(given_columns: list[Column], width: int) -> None:
+    layout = ColumnLayout.into(given_columns, width, 1)
+    said = layout.heading(None, width)
+    left_out = len(given_columns) - len(layout.shown)
+    assert missing(given_columns, layout.shown) == list(layout.missing) == ["c"] * left_out
+    assert said.plain.endswith(f" +{left_out}") if left_out else "+" not in said.plain
+    if left_out:
+        assert said.cell_len == width - 1
+
+
 class Stage(App[None]):
     def __init__(self, widget: Any) -> None:
         super().__init__()
@@ -68,7 +81,7 @@ def _on_stage(widget: Any, size: tuple[int, int], script: Any) -> None:
 @pytest.mark.parametrize("width", [1, 2, 7, 20, 61])
 def test_every_line_is_as_wide_as_the_table(width: int) -> None:
     table = LineTable(
-        [Column("a", "名前", 5, grow=1), Column("b", "b", 8, tail=True, rank=1), Column("c", "c", 6, right=True)],
+        [Column("a", "名前", 5, grow=1), Column("b", "b", 8, cut="start", rank=1), Column("c", "c", 6, right=True)],
         marked=lambda i: i % 2 == 0,
     )
 

@@ -12,9 +12,10 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from ...engine.pool.display import display_line
+from ...render.columns import Column
 from ..actions import Action, bindings
 from ..widgets.field import Field
-from ..widgets.lines import Column, Line
+from ..widgets.lines import Line
 from ..widgets.table import LineTable
 
 

@@ -12,8 +12,9 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from ...engine.store.decisions import Entry, history
+from ...render.columns import Column
 from ..actions import Action, bindings
-from ..widgets.lines import Column, Line
+from ..widgets.lines import Line
 from ..widgets.table import LineTable
 from ..workers import BackgroundWork
 

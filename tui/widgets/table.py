@@ -20,8 +20,9 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from ...render.columns import Column
 from ..actions import Action, bindings
-from .lines import Column, ColumnLayout, Line
+from .lines import ColumnLayout, Line
 
 MOST_KEPT = 4_000
 """Maximum lines in memory; the oldest are dropped first."""
@@ -252,13 +253,16 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
         """The columns fitted into the current width."""
         width = self.scrollable_content_region.width
         if self._fit is None or self._fit[0] != width:
-            self._fit = width, ColumnLayout.into(self.columns, width, 2 if self.marked is not None else 1)
+            self._fit = (
+                width,
+                ColumnLayout.into(self.columns, width, 2 if self.marked is not None else 1, bool(self.heading)),
+            )
         return self._fit[1]
 
     def _heading(self, width: int) -> Strip:
         fitted = self._fitted()
         style = self.rich_style + self._named("primary" if self.has_focus else "muted") + Style(bold=True)
-        return self._strip(fitted.joined(fitted.heads(self.sorted_by), Text(" " * fitted.gutter)), width, style)
+        return self._strip(fitted.heading(self.sorted_by, width), width, style)
 
     def _draw(self, index: int, width: int, component: str) -> Strip:
         line, fitted = self._lines.get(index), self._fitted()

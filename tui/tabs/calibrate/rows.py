@@ -13,7 +13,8 @@ from ....engine.pool.prompts import Message
 from ....engine.store.demonstrations import Listed
 from ....engine.store.reviews import Review
 from ....engine.store.rounds import Final
-from ...widgets.lines import Bar, Column, Line, stroke
+from ....render.columns import Column
+from ...widgets.lines import Bar, Line, stroke
 from ..preview import reasons
 from .model import CalibrateData, CalibrateModel
 
@@ -26,9 +27,9 @@ QUEUE = (
     Column("unsure", "unsure", 6, right=True, rank=2, sortable=False),
 )
 DOCUMENTS = (
-    Column("id", "", 6, most=16, grow=1, sortable=False, tail=True),
+    Column("id", "", 6, most=16, grow=1, sortable=False, cut="start"),
     Column("score", "score", 5, right=True, sortable=False),
-    Column("bar", "trusted", 8, rank=2, sortable=False),
+    Column("bar", "trusted", 8, rank=2, sortable=False, picture=True),
     Column("alone", "answer from it alone", 12, grow=2, most=28, sortable=False),
     Column("relevant", "", 8, rank=1, sortable=False),
     Column("text", "document", 16, grow=6, rank=3, sortable=False),
@@ -36,7 +37,7 @@ DOCUMENTS = (
 ROUNDS = (
     Column("round", "round", 5, right=True, sortable=False),
     Column("score", "score", 5, right=True, sortable=False),
-    Column("bar", "sure", 8, rank=2, sortable=False),
+    Column("bar", "sure", 8, rank=2, sortable=False, picture=True),
     Column("uncertainty", "unsure", 6, right=True, rank=1, sortable=False),
     Column("answer", "answer", 16, grow=4, most=48, sortable=False),
     Column("state", "", 5, sortable=False),

@@ -13,7 +13,8 @@ from ....engine.ranker.browse import DemosQuery, FoundRows
 from ....engine.ranker.ledger import LedgerEntry
 from ....engine.store.demonstrations import Listed
 from ....render.checks import PARTS
-from ...widgets.lines import Column, Line
+from ....render.columns import Column
+from ...widgets.lines import Line
 from .model import STATE_NAMES, DemosModel
 from .suspects import SuspectsModel
 
@@ -24,8 +25,8 @@ def columns_for(asked: DemosQuery) -> list[Column]:
         Column("flips", "flips", 6, right=True, rank=1, sortable=False),
     ]
     return [
-        Column("id", "id", 10, rank=4, grow=1, most=16, tail=True),
-        Column("source", "source", 10, rank=3, grow=1, most=18),
+        Column("id", "id", 10, rank=4, grow=1, most=16, cut="start"),
+        Column("source", "source", 10, rank=3, grow=1, most=18, cut="middle"),
         *(flips if asked.by_ledger else []),
         Column("input", "input", 20, grow=6),
         Column("output", "output", 10, grow=2, most=32),
@@ -78,8 +79,8 @@ def _flips(entry: LedgerEntry | None) -> tuple[Text, Text]:
 
 
 SUSPECTS = [
-    Column("id", "id", 10, rank=4, grow=1, most=16, tail=True, sortable=False),
-    Column("source", "source", 10, rank=3, grow=1, most=18, sortable=False),
+    Column("id", "id", 10, rank=4, grow=1, most=16, cut="start", sortable=False),
+    Column("source", "source", 10, rank=3, grow=1, most=18, sortable=False, cut="middle"),
     Column("kind", "kind", 9, grow=1, most=20, sortable=False),
     Column("posterior", "posterior", 9, right=True, sortable=False),
     Column("input", "input", 20, grow=6, sortable=False),

@@ -11,7 +11,8 @@ from ....engine.evaluate.results import MethodFigures, StoredEvaluation, Versus
 from ....engine.llm.spec import is_stand_in
 from ....engine.pool.display import display_line
 from ....engine.store.runs import QueryOutcome
-from ...widgets.lines import Column, Line
+from ....render.columns import Column
+from ...widgets.lines import Line
 from .model import EvaluateModel
 
 CUT = 300
@@ -37,7 +38,16 @@ def query_columns(method: str, other: str | None) -> list[Column]:
         Column("query", "query", 16, grow=4, sortable=False),
         Column("wanted", "wanted", 12, grow=1, most=30, sortable=False),
         Column("answer", display_line(method), 12, grow=1, most=30, sortable=False),
-        Column("other", display_line(other or ""), 12, grow=1, most=30, rank=1 if other else 9, sortable=False),
+        Column(
+            "other",
+            display_line(other or ""),
+            12,
+            grow=1,
+            most=30,
+            rank=1 if other else 9,
+            sortable=False,
+            picture=not other,
+        ),
         Column("unsure", "unsure", 6, right=True, rank=3, sortable=False),
         Column("id", "id", 8, grow=1, most=24, rank=2, sortable=False),
     ]

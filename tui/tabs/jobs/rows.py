@@ -13,8 +13,9 @@ from rich.text import Text
 from ....engine.jobs.folder import Job
 from ....engine.pool.display import display_line
 from ....engine.progress import Event
+from ....render.columns import Column
 from ....render.jobs import duration, took
-from ...widgets.lines import Column, Line, short
+from ...widgets.lines import Line, short
 from .model import JobView
 
 MOST_TASKS = 4

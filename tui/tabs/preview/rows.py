@@ -10,7 +10,8 @@ from ....engine.llm.spec import is_stand_in
 from ....engine.pool.answers import is_correct
 from ....engine.pool.display import display_line
 from ....engine.select.stability import PromptAnswer, Stability
-from ...widgets.lines import Bar, Column, Line
+from ....render.columns import Column
+from ...widgets.lines import Bar, Line
 from .model import MethodSelection, PreviewModel, Side
 
 CUT = 300
@@ -66,7 +67,7 @@ def shot_columns(chosen: MethodSelection, other: MethodSelection | None) -> list
         ),
         *([Column("other", "also", 4, rank=3, sortable=False)] if other and other.shots else []),
         *([Column("without", "without", 10, grow=1, most=22, rank=1, sortable=False)] if _asked(chosen) else []),
-        Column("source", "source", 8, grow=1, most=18, rank=4, sortable=False),
+        Column("source", "source", 8, grow=1, most=18, rank=4, sortable=False, cut="middle"),
         Column("input", "input", 24, grow=6, sortable=False),
         Column("output", "output", 12, grow=2, most=28, sortable=False),
     ]

@@ -10,27 +10,38 @@ from rich.text import Text
 from ....engine.llm.spec import is_stand_in
 from ....engine.pool.display import display_line
 from ....engine.store.trials import SourceSummary
-from ...widgets.lines import Bar, Column, Line
+from ....render.columns import Column
+from ....render.sources import RANKS
+from ...widgets.lines import Bar, Line
 from .model import SourcesModel
 
 LEARNT = {"bar", "weight", "leave-one-out", "reliability", "alone", "hits"}
 
 
-def columns_for(sources: Sequence[SourceSummary]) -> list[Column]:
-    """The columns that have values."""
-    learnt = any(s.weight is not None for s in sources)
+DRAWN = {"multilinear": "weight"}
+"""Columns of estimators that have another name."""
+
+
+def columns_for(model: SourcesModel) -> list[Column]:
+    """The columns that have values; those of the curve's estimator and of the order stay at any width."""
+    sources, learnt = model.sources, model.learnt
+    stay = {DRAWN.get(model.estimator, model.estimator), model.sort} if learnt else {model.sort}
     widest = max((cell_len(display_line(s.source)) for s in sources), default=8)
+
+    def figure(name: str, title: str, width: int) -> Column:
+        return Column(name, title, width, right=True, rank=0 if name in stay else RANKS[name])
+
     columns = [
-        Column("source", "source", min(widest, 14), grow=1, most=max(widest, 8)),
-        Column("bar", "", 6, rank=3, grow=2, most=24, sortable=False),
-        Column("weight", "weight", 7, right=True),
-        Column("leave-one-out", "leave 1 out", 12, right=True, rank=4),
-        Column("reliability", "reliability", 12, right=True, rank=5),
-        Column("alone", "alone", 6, right=True, rank=2),
-        Column("hits", "hits", 7, right=True, rank=7),
-        Column("size", "size", 9, right=True, rank=1),
-        Column("pruned", "pruned", 9, right=True, rank=8),
-        Column("repeats", "repeats", 9, right=True, rank=9),
+        Column("source", "source", min(widest, 14), grow=1, most=max(widest, 8), cut="middle"),
+        Column("bar", "", 6, rank=RANKS["bar"], grow=2, most=24, sortable=False, picture=True),
+        figure("weight", "weight", 7),
+        figure("leave-one-out", "leave 1 out", 12),
+        figure("reliability", "reliability", 12),
+        figure("alone", "alone", 6),
+        figure("hits", "hits", 7),
+        figure("size", "size", 9),
+        figure("pruned", "pruned", 9),
+        figure("repeats", "repeats", 9),
         Column("state", "", 6, sortable=False),
     ]
     return columns if learnt else [c for c in columns if c.name not in LEARNT]

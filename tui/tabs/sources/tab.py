@@ -124,7 +124,7 @@ class SourcesTab(Tab):
 
     def _show_lines(self, cursor: int) -> None:
         model, table = self.model, self.table
-        columns, below = columns_for(model.sources), model.below()
+        columns, below = columns_for(model), model.below()
         table.sorted_by = model.sort, model.descending
         table.arrange_columns(columns)
         table.fill([source_line(s, columns, s.source in below) for s in model.sources])

@@ -10,7 +10,8 @@ from rich.text import Text
 from ....engine.pool.display import display_line
 from ....engine.store.demonstrations import Listed
 from ....engine.topics.report import Gap, TopicSummary
-from ...widgets.lines import Bar, Column, Line
+from ....render.columns import Column
+from ...widgets.lines import Bar, Line
 from .model import TopicDetails, TopicsData
 
 CUT = 300
@@ -19,9 +20,9 @@ COLUMNS = (
     Column("topic", "topic", 16, grow=2, most=44),
     Column("queries", "queries", 8, right=True, rank=1),
     Column("knows", "LLM knows", 10, right=True),
-    Column("knows-bar", "", 6, rank=4, grow=1, most=20, sortable=False),
+    Column("knows-bar", "", 6, rank=4, grow=1, most=20, sortable=False, picture=True),
     Column("covered", "covered", 8, right=True),
-    Column("covered-bar", "", 6, rank=4, grow=1, most=20, sortable=False),
+    Column("covered-bar", "", 6, rank=4, grow=1, most=20, sortable=False, picture=True),
     Column("severity", "severity", 9, right=True, rank=2),
     Column("core", "core to", 8, right=True, rank=6),
     Column("pruned", "pruned", 7, right=True, rank=7),
@@ -29,7 +30,7 @@ COLUMNS = (
 )
 NEEDING = (
     Column("strength", "", 4, right=True, sortable=False),
-    Column("bar", "", 6, rank=3, sortable=False),
+    Column("bar", "", 6, rank=3, sortable=False, picture=True),
     Column("input", "", 20, grow=5, sortable=False),
     Column("output", "", 10, grow=1, most=28, rank=1, sortable=False),
 )
