@@ -112,7 +112,9 @@ def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress, only errors.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Show no progress and not what was done, only errors.")
+    ] = False,
     no_color: Annotated[bool, typer.Option("--no-color", help="Disable colours (or set NO_COLOR).")] = False,
 ) -> None:
     from .engine.store import locks

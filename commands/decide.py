@@ -26,7 +26,7 @@ from .options import (
     WorkspaceOption,
     grouped,
 )
-from .shared import narrated, open_workspace, settings_of
+from .shared import narrated, open_workspace, settings_of, state
 
 if TYPE_CHECKING:
     from ..engine.settings import Settings
@@ -207,6 +207,8 @@ def _prune_suspects(
 def _show_change(change: Change, as_json: bool) -> None:
     if as_json:
         print_json(change.as_json())
+        return
+    if state.quiet and not change.dry_run:
         return
     from ..render.decisions import show_change
 

@@ -10,7 +10,7 @@ import typer
 from ..render.terminal import print_json
 from .jobs import start_job
 from .options import DEFAULT_WORKSPACE, BackgroundOption, DryRunOption, ForceOption, JsonOption, WorkspaceOption
-from .shared import narrated, open_workspace, settings_of, split_of
+from .shared import narrated, open_workspace, settings_of, split_of, state
 
 
 def export(
@@ -69,6 +69,8 @@ def export(
             done = write(open_workspace(workspace), plan, report, cancel)
     if as_json:
         print_json(done.as_json())
+        return
+    if state.quiet and not dry_run:
         return
     from ..render.pool import show_export
 

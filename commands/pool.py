@@ -12,7 +12,7 @@ from ..engine.errors import UsageError
 from ..render.terminal import print_json
 from .jobs import start_job
 from .options import DEFAULT_WORKSPACE, BackgroundOption, DeviceOption, DryRunOption, JsonOption, WorkspaceOption
-from .shared import narrated, open_workspace, settings_of, split_of
+from .shared import narrated, open_workspace, settings_of, split_of, state
 
 
 def index(
@@ -72,6 +72,8 @@ def index(
             done = index_pool(open_workspace(workspace, create=True), plan, report, cancel)
     if as_json:
         print_json(done.as_json())
+        return
+    if state.quiet and not dry_run:
         return
     from ..render.pool import show_index
 
@@ -139,12 +141,28 @@ def demos(
         return
     kept = Filter(source, split_of(split), pruned, search, duplicates)
     found = page(open_workspace(workspace), kept, after=after, limit=limit)
+    if not found:
+        _check_source(workspace, source, split)
     if as_json:
         print_json({"demonstrations": [row.as_json() for row in found]})
         return
     from ..render.pool import show_page
 
     show_page(found, limit)
+
+
+def _check_source(workspace: Path, source: str | None, split: str) -> None:
+    """Raises `UsageError` if no row of this split has the source."""
+    if source is None:
+        return
+    from difflib import get_close_matches
+
+    from ..engine.store.browse import tally
+
+    names = [name for name, _ in tally(open_workspace(workspace), "source", split, limit=1 << 30)]
+    if source not in names:
+        hint = "".join(f"; did you mean '{near}'?" for near in get_close_matches(source, names, 1))
+        raise UsageError(f"no source named '{source}'{hint}", "icl-curate sources")
 
 
 def _show_ledger(workspace: Path, misleading: bool, helpful: bool, limit: int, as_json: bool) -> None:
@@ -166,6 +184,8 @@ def _show_suspects(workspace: Path, source: str | None, limit: int, as_json: boo
     with narrated() as (report, cancel):
         found = row_evidence(ActivePool(open_workspace(workspace), settings_of(workspace), report, cancel))
     rows = [row for row in found.suspects(0.0) if source in (None, row.source)][:limit]
+    if not rows:
+        _check_source(workspace, source, "pool")
     if as_json:
         print_json({"demonstrations": [row.as_json() for row in rows], "notes": list(found.notes)})
         return

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import dropwhile
+from itertools import dropwhile, takewhile
 from typing import Any, Generic, TypeVar
 
 from ..engine.calibrate.keys import KeyReport
@@ -142,6 +142,25 @@ DryRunResult = DryRun | ExportReport | IndexReport | Mapping[str, DryRun]
 
 ODD = (ValueError, LookupError, ArithmeticError)
 """Errors from a result that no command wrote: a folder may have been copied from elsewhere."""
+
+
+def doing(found: Sequence[Job], command: str) -> Job | None:
+    """The running or waiting job of a command line, by its words before the first option; ``train all`` does what each
+    of its parts does."""
+    wanted = tuple(takewhile(lambda word: not _is_option(word), command.removeprefix("icl-curate ").split()))
+    for job in found:
+        words = tuple(dropwhile(_is_option, job.arguments))
+        every = words[:2] == ("train", "all") and wanted[:1] == ("train",) and wanted[1:] in [(name,) for name in PARTS]
+        if job.live and (words[: len(wanted)] == wanted or every):
+            return job
+    return None
+
+
+def in_words(job: Job) -> str:
+    """``training sources (job 3)``, or that it waits."""
+    words = list(takewhile(lambda word: not _is_option(word), dropwhile(_is_option, job.arguments)))
+    what = " ".join(["training", *words[1:2]] if words[:1] == ["train"] else words[:1])
+    return f"{what} (job {job.number}{'' if job.state == 'running' else ' waits'})"
 
 
 def _kind_of(job: Job) -> Kind[Any] | None:

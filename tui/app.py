@@ -18,8 +18,8 @@ from textual.binding import Binding
 from textual.dom import DOMNode
 from textual.message import Message
 from textual.notifications import SeverityLevel
-from textual.screen import Screen
-from textual.widgets import ContentSwitcher
+from textual.screen import ModalScreen, Screen
+from textual.widgets import ContentSwitcher, Input
 
 from ..engine.errors import UsageError
 from ..engine.pool.display import display_text
@@ -29,6 +29,7 @@ from . import session_state as memory
 from .actions import Action, bindings, keymap
 from .decisions import DecisionQueue, counted, notice
 from .dialogs.help import Help, sections
+from .processes import own_process
 from .signals import TidyEnd
 from .themes import THEMES, named_styles
 from .widgets.keybar import KeyBar
@@ -56,8 +57,14 @@ TABS = {
 WATCH = 1.0
 """Seconds between checks for changes of the workspace and of the session state."""
 
+WATCHED = ("*.duckdb*", "jobs/*/job.json", "jobs/*/state.json")
+"""Files of a workspace that tell of a change."""
+
 PATIENCE = 5.0
 """Seconds between two messages about a process that is waited for."""
+
+AGAIN = 3.0
+"""Seconds in which a second Ctrl-C quits."""
 
 FRAME = (
     *(
@@ -75,7 +82,7 @@ FRAME = (
     Action("frame.help", "question_mark,f1", "Help", "Show the keys of the focused part", "icl-curate --help"),
     Action("frame.run", "exclamation_mark", "Run", "Run any icl-curate command and show its output", footer=False),
     Action("frame.palette", "colon", "Commands", "Find a command by name", call="command_palette"),
-    Action("frame.leave", "q", "Quit", "Quit; decisions are saved"),
+    Action("frame.leave", "q", "Quit", "Quit (also Ctrl-C twice); decisions are saved, and jobs go on"),
 )
 
 
@@ -97,7 +104,7 @@ def import_tabs() -> list[type[Tab]]:
 
 
 class Waiting(Message):
-    """A thread waits for another process: ``what`` describes it."""
+    """A thread waits for another process: ``what`` says for which."""
 
     def __init__(self, what: str) -> None:
         super().__init__()
@@ -109,7 +116,11 @@ class ReviewApp(App[None], DecisionQueue):
 
     TITLE = "icl-curate review"
     ACTIONS = FRAME
-    BINDINGS: ClassVar = [*bindings(FRAME), Binding("ctrl+q", "leave", show=False, system=True, priority=True)]
+    BINDINGS: ClassVar = [
+        *bindings(FRAME),
+        Binding("ctrl+q", "leave", show=False, system=True, priority=True),
+        Binding("ctrl+c", "interrupt", show=False, system=True, priority=True),
+    ]
     CSS_PATH = "review.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-tight"), (60, "-narrow"), (100, "-wide"), (150, "-vast")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-flat"), (18, "-short"), (32, "-tall")]  # noqa: RUF012
@@ -125,6 +136,7 @@ class ReviewApp(App[None], DecisionQueue):
         self._fingerprint: tuple[tuple[int, int], ...] = ()
         self._clashes: set[str] = set()
         self._told_waiting = -PATIENCE
+        self._interrupted = -AGAIN
         self.ending = TidyEnd(self)
         for theme in THEMES:
             self.register_theme(theme)
@@ -152,15 +164,14 @@ class ReviewApp(App[None], DecisionQueue):
         if self._exit or not self.is_running:
             raise Cancelled
         if waited >= WATCH:
-            self.post_message(Waiting(what))
+            self.post_message(Waiting(own_process(self.folder, what) or f"workspace is open in {what}: waiting"))
 
     @on(Waiting)
     def _waiting(self, message: Waiting) -> None:
         now = time.monotonic()
         if now - self._told_waiting >= PATIENCE:
             self._told_waiting = now
-            message_text = f"workspace is open in {message.what}: waiting"
-            self.notify(message_text, severity="warning", timeout=PATIENCE, markup=False)
+            self.notify(message.what, severity="warning", timeout=PATIENCE, markup=False)
 
     def settings(self) -> Settings:
         from ..engine.settings import resolve
@@ -330,6 +341,21 @@ class ReviewApp(App[None], DecisionQueue):
         else:
             self.push_screen(CommandDialog(self.folder, command))
 
+    def action_interrupt(self) -> None:
+        """Ctrl-C: copies a selection and leaves a dialog, as elsewhere; otherwise it says how to quit, and a second one
+        quits."""
+        chosen = self.focused.selected_text if isinstance(self.focused, Input) else self.screen.get_selected_text()
+        now = time.monotonic()
+        if chosen:
+            self.copy_to_clipboard(display_text(chosen))
+        elif isinstance(self.screen, ModalScreen):
+            self.simulate_key("escape")
+        elif now - self._interrupted < AGAIN:
+            self.action_leave()
+        else:
+            self._interrupted = now
+            self.notify("Ctrl-C again, or q, quits; decisions are saved, and jobs go on", timeout=AGAIN)
+
     def action_leave(self) -> None:
         self.save()
         self.exit()
@@ -398,9 +424,9 @@ def _short(folder: Path) -> str:
 
 
 def _last_written(folder: Path) -> tuple[tuple[int, int], ...]:
-    """Modification times and sizes of the workspace's files: the value changes with the workspace."""
+    """Modification times and sizes of the files of a workspace and of its jobs: the value changes with them."""
     found = []
-    for path in sorted(folder.glob("*.duckdb*")):
+    for path in sorted(path for pattern in WATCHED for path in folder.glob(pattern)):
         try:
             state = path.stat()
             found.append((state.st_mtime_ns, state.st_size))

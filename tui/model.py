@@ -10,6 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ..engine.jobs.folder import jobs
+from ..engine.store.workspace import Workspace
+from ..render.jobs import doing, in_words
+
 
 @dataclass(frozen=True, slots=True)
 class Empty:
@@ -21,6 +25,15 @@ class Empty:
 
 
 READING = Empty("reading …", "", "")
+
+
+def under_way(empty: Empty, workspace: Workspace) -> Empty:
+    """What is missing, or if a job is creating it, that job. For threads."""
+    job = doing(jobs(workspace), empty.command) if empty.command else None
+    if job is None:
+        return empty
+    why = "Its result will be shown here. Tab 8 shows how far it is."
+    return Empty(in_words(job), why, f"icl-curate jobs follow {job.number}")
 
 
 class TabModel:

@@ -37,11 +37,15 @@ from ..engine.store.decisions import Scope
 from ..engine.store.workspace import Workspace
 from .actions import Action
 from .decisions import Targets
-from .model import READING, Empty, TabModel
+from .model import READING, Empty, TabModel, under_way
+from .processes import own_process
 from .workers import BackgroundWork
 
 if TYPE_CHECKING:
     from ..engine.select.session import SessionCache
+
+OPEN_IN = "workspace is open in "
+"""How the error begins that names the process which holds the workspace."""
 
 RETRY = 2.0
 """Seconds until a locked workspace is tried again."""
@@ -178,7 +182,12 @@ class Tab(Part, BackgroundWork):
     def reload(self) -> None:
         """Read again and display the result, in a thread."""
         self.stale = False
-        self.in_thread("load", lambda: self.read(self.review.opened()), self._loaded)
+        self.in_thread("load", self._read, self._loaded)
+
+    def _read(self) -> Any:
+        workspace = self.review.opened()
+        found = self.read(workspace)
+        return under_way(found, workspace) if isinstance(found, Empty) else found
 
     def take_focus(self) -> None:
         """Focus the tab's first widget, or nothing: if focus stayed on a hidden tab, keys would act there."""
@@ -195,7 +204,8 @@ class Tab(Part, BackgroundWork):
         if kind != "load" and not again:
             super().failed(kind, error)
             return
-        text = f"{error.what}: {error.fix}" if error.fix else error.what
+        own = own_process(self.review.folder, error.what.removeprefix(OPEN_IN)) if again else ""
+        text = own or (f"{error.what}: {error.fix}" if error.fix else error.what)
         self._trouble(text + (" (trying again)" if again else ""))
         if again:
             self.set_timer(RETRY, self.reload)

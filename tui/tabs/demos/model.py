@@ -86,6 +86,10 @@ class Marks:
         """Unmark all rows."""
         self._marked[:] = False
 
+    def drop(self, rows: Rows) -> None:
+        """Unmark these rows."""
+        self._marked[rows[rows < len(self._marked)]] = False
+
 
 class DemosModel(TabModel):
     """One search at a time, its rows, and marks, which are kept across searches."""
@@ -235,9 +239,27 @@ class DemosModel(TabModel):
         row = self.row(at)
         return row is not None and row in self.marks
 
+    @property
+    def searched(self) -> bool:
+        """Whether the rows shown are those of the current search."""
+        return self.found is not None and self.found.asked == self.asked
+
+    @property
+    def hidden(self) -> int:
+        """How many marked rows are not among those shown."""
+        return self.marks.count - len(self._seen_marks())
+
     def targets(self, at: int) -> Rows:
-        """The rows of a decision: the marked ones, or that in line ``at``."""
-        return self.marks.rows if self.marks.count else self.rows[at : at + 1]
+        """The rows of a decision: the marked ones among those shown, or that in line ``at`` if none of them is."""
+        marked = self._seen_marks()
+        return marked if len(marked) else self.rows[at : at + 1]
+
+    def _seen_marks(self) -> Rows:
+        return np.intersect1d(self.rows, self.marks.rows) if self.marks.count else self.rows[:0]
+
+    def leave_rows(self) -> None:
+        """Show no row until the current search has found some."""
+        self.rows, self.found, self.seen = self.rows[:0], None, None
 
     @property
     def reason(self) -> str:

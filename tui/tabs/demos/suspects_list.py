@@ -89,7 +89,7 @@ class SuspectsList(Part, BackgroundWork):
 
     def on_mount(self) -> None:
         self._look_soon = later(self, 0.06, self._look)
-        self.labels.message = "the answers of this pool are not labels"
+        self.labels.message = "reading …"
 
     @property
     def review(self) -> ReviewSession:
@@ -173,6 +173,7 @@ class SuspectsList(Part, BackgroundWork):
         first = max(0, round(table.scroll_y) - table.size.height)
         known = takewhile(lambda one: one.row in self._listed, model.shown[first : first + PAGE])
         table.put(first, [suspect_line(self._listed[one.row], one) for one in known])
+        self.labels.message = "the answers of this pool are not labels" if model.pool_state else "reading …"
         self.labels.fill([label_line(count) for count in model.labels()])
         self._show_status()
         self._look_soon()

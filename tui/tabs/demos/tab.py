@@ -19,6 +19,7 @@ from ....engine.store.decisions import Action as Verb
 from ....engine.store.demonstrations import Listed
 from ....engine.store.workspace import Workspace
 from ...actions import Action, bindings
+from ...decisions import counted
 from ...dialogs.choose import Choose
 from ...model import Empty
 from ...tab import Tab
@@ -228,15 +229,22 @@ class DemosTab(Tab):
     def show_source(self, source: str) -> None:
         """For other tabs: show the rows of one source."""
         self.model.of_source(source)
-        self._search_anew()
+        self._search_elsewhere()
 
     def show_row(self, name: str) -> None:
         """For other tabs: show the demonstration with this id."""
         self.model.of_id(name)
-        self._search_anew()
+        self._search_elsewhere()
 
     def action_clear(self) -> None:
         self.model.clear()
+        self._search_anew()
+
+    def _search_elsewhere(self) -> None:
+        """The rows that another tab asks for replace those shown: a key typed meanwhile finds none of these."""
+        self.model.leave_rows()
+        self.table.message = "searching …"
+        self.table.size_to(0)
         self._search_anew()
 
     def _search_anew(self) -> None:
@@ -305,22 +313,25 @@ class DemosTab(Tab):
         self.app.push_screen(Choose("Filter by", self.model.choices()), chosen)
 
     def _choose(self, column: str, field: str) -> None:
-        """Choose an existing value to filter ``field`` by."""
+        """Choose an existing value to filter ``field`` by. The list opens at once, so that it gets the keys, and is
+        filled when the values were counted."""
         split = self.model.asked.filter.split
+        values: list[str | None] = [None]
+        choose = Choose(f"{column} of {split}")
 
         def pick(found: list[tuple[str, int]]) -> None:
-            options = [("all", ""), *((value, f"{count:,}") for value, count in found)]
-            values = [None, *(value for value, _ in found)]
+            values.extend(value for value, _ in found)
             now = getattr(self.model.asked.filter, field)
+            options = [("all", ""), *((value, f"{count:,}") for value, count in found)]
+            choose.fill(options, values.index(now) if now in values else 0)
 
-            def taken(at: int | None) -> None:
-                if at is not None:
-                    self.model.filter_by(**{field: values[at]})
-                    self._changed()
+        def taken(at: int | None) -> None:
+            self.forget("tally")
+            if at is not None:
+                self.model.filter_by(**{field: values[at]})
+                self._changed()
 
-            at = values.index(now) if now in values else 0
-            self.app.push_screen(Choose(f"{column} of {split}", options, at), taken)
-
+        self.app.push_screen(choose, taken)
         self.in_thread("tally", lambda: tally(self.review.opened(), cast(Any, column), split), pick)
 
     def _choose_split(self) -> None:
@@ -334,15 +345,22 @@ class DemosTab(Tab):
 
     # Marks and decisions.
 
+    def _is_awaited(self) -> bool:
+        """Whether the rows of the current search are still to come; the user is told, since a key must not act on those
+        of another one."""
+        if not self.model.searched:
+            self.notify("still searching: nothing was done", severity="warning", timeout=3)
+        return not self.model.searched
+
     def action_mark(self) -> None:
         at = self.table.cursor
-        if self.current is not None:
+        if self.current is not None and not self._is_awaited():
             self.model.marks.switch(self.model.rows[at : at + 1])
             self._show_marks()
             self.table.cursor += 1
 
     def action_mark_all(self) -> None:
-        if len(self.model.rows):
+        if len(self.model.rows) and not self._is_awaited():
             self.model.marks.switch(self.model.rows)
             self._show_marks()
 
@@ -357,7 +375,9 @@ class DemosTab(Tab):
         self._decide("restore")
 
     def _decide(self, verb: Verb) -> None:
-        rows, reason = self.model.targets(self.table.cursor), self.model.reason
+        if self._is_awaited():
+            return
+        rows, reason, hidden = self.model.targets(self.table.cursor), self.model.reason, self.model.hidden
         if not len(rows):
             return
         if self.model.asked.filter.split != "pool":
@@ -365,7 +385,9 @@ class DemosTab(Tab):
             return
 
         def clear() -> None:
-            self.model.marks.clear()
+            self.model.marks.drop(rows)
             self._show_marks()
+            if hidden:
+                self.notify(f"{counted(hidden, 'marked row')} not shown: left as they are, c clears marks")
 
         self.review.decide(verb, "demonstration", lambda workspace: ids_of(workspace, rows), reason, clear)

@@ -69,7 +69,7 @@ class EvaluateTab(Tab):
         yield LineTable((), id="queries")
 
     def on_mount(self) -> None:
-        self.queries.message = "no such query"
+        self.queries.message = "reading …"
         self._soon = later(self, 0.15, self._load_queries)
 
     @property
@@ -102,6 +102,8 @@ class EvaluateTab(Tab):
             command = self.nothing.command.removeprefix("icl-curate ")
         if command.startswith("evaluate"):
             propose(self, [command])
+        elif command.startswith("jobs follow"):
+            self.notify(f"wait: {self.nothing.what if self.nothing else command}", markup=False)
         else:
             self.notify(f"first: icl-curate {command}", severity="warning", markup=False)
 
@@ -201,6 +203,7 @@ class EvaluateTab(Tab):
 
     def _show_queries(self) -> None:
         self.query_one("#versus", Static).update(against(self.model))
+        self.queries.message = "no such query"
         self.queries.arrange_columns(query_columns(*self.model.pair))
         self.queries.fill([query_line(outcome) for outcome in self.model.shown])
 

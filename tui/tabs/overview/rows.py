@@ -9,12 +9,15 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
+from ....engine.jobs.folder import Job
 from ....engine.llm.spec import is_stand_in, recorded
 from ....engine.pool.display import display_line
 from ....engine.settings import Settings
 from ....engine.store.overview import LLMTotals, Overview
 from ....engine.store.runs import FinishedRun
 from ....engine.store.trials import SourceSummary
+from ....render.columns import sized
+from ....render.jobs import doing, in_words
 from ...widgets.lines import stroke
 
 MOST_SOURCES = 12
@@ -38,6 +41,12 @@ def labelled(facts: Sequence[Fact]) -> Table:
     return table
 
 
+def next_line(step: str, job: Job | None) -> Text:
+    """The next step as a command, and the job that is doing it already."""
+    line = Text.assemble(("$ ", "muted"), (step, "title"))
+    return line if job is None else line.append(f"   {in_words(job)}", "accent")
+
+
 def pool_facts(state: Overview) -> list[Fact]:
     """Contents of the pool."""
     active = Text.assemble((f"{state.active:,}", "title"), f" of {state.pool:,}")
@@ -59,13 +68,16 @@ def pool_facts(state: Overview) -> list[Fact]:
     return facts
 
 
-def learnt_facts(learnt: Sequence[FinishedRun]) -> list[Fact]:
-    """What was trained, when, and what has changed since."""
+def learnt_facts(learnt: Sequence[FinishedRun], jobs: Sequence[Job]) -> list[Fact]:
+    """What was trained, when, and what has changed since; what a job is training now."""
     seen = {last.run.kind: last for last in learnt}
     facts: list[Fact] = []
     for kind, name in KINDS.items():
         last = seen.pop(kind, None)
-        if last is not None:
+        job = doing(jobs, kind.replace("-", " "))
+        if job is not None:
+            facts.append((name, Text(in_words(job), "accent")))
+        elif last is not None:
             facts.append((name, _age(last)))
         elif kind not in ("train-topics", "train-rows"):
             facts.append((name, Text("not yet", "muted")))
@@ -82,26 +94,29 @@ def _age(last: FinishedRun) -> Text:
     return text
 
 
-def source_lines(sources: Sequence[SourceSummary]) -> Text:
-    """The sources with the largest weights, or without training the largest ones, with their share of the active
-    pool."""
+def source_lines(sources: Sequence[SourceSummary], width: int, most: int = MOST_SOURCES) -> Text:
+    """Up to ``most`` sources in lines of ``width`` cells: those with the largest weights, or without training the
+    largest ones, with their share of the active pool."""
     learnt = any(s.weight is not None for s in sources)
     shown = sources if learnt else sorted(sources, key=lambda s: -s.demonstrations)
+    shown = shown[: most if len(shown) > most + 1 else most + 1]  # a line that counts one would have room for it
     largest = max((s.demonstrations for s in sources), default=1) or 1
-    names = [display_line(s.source, 24) for s in shown[:MOST_SOURCES]]
-    widest = max(map(cell_len, names), default=0)
+    pruned = 8 if any(not s.kept for s in shown) else 0
+    bar = 12 if width >= 52 else 6
+    widest = max((cell_len(display_line(s.source)) for s in shown), default=0)
+    name = max(8, min(widest, width - 2 - bar - (6 if learnt else 0) - 9 - pruned))
     lines = []
-    for s, name in zip(shown, names, strict=False):
+    for s in shown:
         share = (s.weight or 0.0) if learnt else s.demonstrations / largest
         style = "muted" if not s.kept else "good" if not learnt or share >= 0.5 else "bad"
-        line = Text(name + " " * (widest - cell_len(name)), "" if s.kept else "muted")
-        line.append("  ").append_text(stroke(share, 12, style))
+        line = sized(Text(display_line(s.source), "" if s.kept else "muted"), name, cut="middle")
+        line.append("  ").append_text(stroke(share, bar, style))
         line.append(f" {s.weight:.3f}" if s.weight is not None else "")
         line.append(f"{s.demonstrations:>9,}" + ("" if s.kept else "  pruned"), "muted")
         lines.append(line)
-    if len(sources) > MOST_SOURCES:
-        lines.append(Text(f"and {len(sources) - MOST_SOURCES:,} more", "muted"))
-    return Text("\n").join(lines)
+    if len(sources) > len(shown):
+        lines.append(Text(f"and {len(sources) - len(shown):,} more: tab 2 has all", "muted"))
+    return Text("\n", no_wrap=True).join(lines)
 
 
 def llm_facts(state: Overview, settings: Settings) -> list[Fact]:

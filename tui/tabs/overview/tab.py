@@ -14,16 +14,18 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widget import Widget
 from textual.widgets import Static
 
+from ....engine.jobs.folder import Job, jobs
 from ....engine.settings import Settings
 from ....engine.store.overview import Overview, overview
 from ....engine.store.runs import FinishedRun, latest
 from ....engine.store.trials import SourceSummary, source_summaries
 from ....engine.store.workspace import Workspace
+from ....render.jobs import doing
 from ...actions import Action, bindings
 from ...dialogs.start import propose
 from ...model import Empty
 from ...tab import Tab
-from .rows import labelled, learnt_facts, llm_facts, pool_facts, source_lines
+from .rows import MOST_SOURCES, labelled, learnt_facts, llm_facts, next_line, pool_facts, source_lines
 
 EXPORTS = (
     "export curated.jsonl",
@@ -37,6 +39,13 @@ EXPORTS = (
 """Suggested exports: one command per format."""
 
 
+BESIDE = 100
+"""Width of the screen from which the cards are side by side, as in ``review.tcss``."""
+
+OTHER_LINES = 20
+"""Lines of the screen that the column of sources needs for everything else."""
+
+
 @dataclass(frozen=True, slots=True)
 class OverviewData:
     """Everything on the tab."""
@@ -45,6 +54,7 @@ class OverviewData:
     learnt: Sequence[FinishedRun]
     sources: Sequence[SourceSummary]
     settings: Settings
+    jobs: Sequence[Job]
 
 
 class OverviewTab(Tab):
@@ -63,6 +73,8 @@ class OverviewTab(Tab):
     def __init__(self) -> None:
         super().__init__()
         self.step = ""
+        self.job: Job | None = None
+        """The job that is doing it already."""
 
     def compose_body(self) -> ComposeResult:
         with VerticalScroll():
@@ -72,7 +84,7 @@ class OverviewTab(Tab):
                     yield Card("pool")
                     yield Card("learnt")
                 with Vertical():
-                    yield Card("sources")
+                    yield SourcesCard("sources")
                     yield Card("llm")
 
     def start(self) -> Widget:
@@ -86,18 +98,21 @@ class OverviewTab(Tab):
                 "Index a pool of demonstrations, and queries to evaluate on.",
                 "icl-curate index POOL.jsonl --validation-fraction 0.1 --test-fraction 0.1",
             )
-        return OverviewData(state, latest(workspace), source_summaries(workspace), self.review.settings())
+        return OverviewData(
+            state, latest(workspace), source_summaries(workspace), self.review.settings(), jobs(workspace)
+        )
 
     def show(self, found: OverviewData) -> None:
         self.step = found.state.next_step
+        self.job = doing(found.jobs, self.step)
         for name, title, content in (
-            ("next", "Next step", Text.assemble(("$ ", "muted"), (self.step, "title"))),
+            ("next", "Next step", next_line(self.step, self.job)),
             ("pool", "Pool", labelled(pool_facts(found.state))),
-            ("learnt", "Learnt", labelled(learnt_facts(found.learnt))),
-            ("sources", "Sources", source_lines(found.sources)),
+            ("learnt", "Learnt", labelled(learnt_facts(found.learnt, found.jobs))),
             ("llm", "LLM and encoder", labelled(llm_facts(found.state, found.settings))),
         ):
             self.query_one(f"#{name}", Card).set_content(title, content)
+        self.query_one(SourcesCard).draw(found.sources)
 
     def copied(self) -> str:
         return self.step
@@ -105,6 +120,8 @@ class OverviewTab(Tab):
     def action_follow(self) -> None:
         if self.nothing:
             self.action_index()
+        elif self.job is not None:
+            self.review.visit("jobs").select(self.job.number)  # type: ignore[attr-defined]
         elif self.step.startswith("icl-curate prune"):
             self.review.visit("sources")
         else:
@@ -128,3 +145,22 @@ class Card(Static):
 
     def set_content(self, title: str, content: RenderableType) -> None:
         self.update(Group(Text(title, "primary"), content))
+
+
+class SourcesCard(Card):
+    """As many sources as the screen has lines for, in lines as wide as the card."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._sources: Sequence[SourceSummary] = ()
+
+    def draw(self, sources: Sequence[SourceSummary]) -> None:
+        """Show these sources."""
+        self._sources = sources
+        self.on_resize()
+
+    def on_resize(self) -> None:
+        """Fit them into the card."""
+        room = self.app.size.height - OTHER_LINES if self.app.size.width >= BESIDE else 0
+        lines = source_lines(self._sources, self.content_size.width or BESIDE // 2, max(MOST_SOURCES, room))
+        self.set_content("Sources", lines)

@@ -137,17 +137,20 @@ class PreviewTab(LLMTab):
             rows = state.listed_queries(self.review.opened())
             return [(display_line(row.input), display_line(row.output, 30)) for row in rows]
 
-        def open_list(options: list[tuple[str, str]]) -> None:
-            more = f" (the first {MOST_LISTED:,} of {model.queries:,})" if model.queries > MOST_LISTED else ""
-            at = min(model.place, len(options) - 1)
-            self.app.push_screen(Choose(f"Validation query{more}", options, at), taken)
+        more = f" (the first {MOST_LISTED:,} of {model.queries:,})" if model.queries > MOST_LISTED else ""
+        choose = Choose(f"Validation query{more}")
+
+        def fill(options: list[tuple[str, str]]) -> None:
+            choose.fill(options, min(model.place, len(options) - 1))
 
         def taken(at: int | None) -> None:
+            self.forget("list")
             if at is not None:
                 model.want_place(at)
                 self._select_wanted()
 
-        self.in_thread("list", read, open_list)
+        self.app.push_screen(choose, taken)
+        self.in_thread("list", read, fill)
 
     def _select_wanted(self) -> None:
         """Select for a query that was not typed."""

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 from ....engine.curate.results import CandidateResult
 from ....engine.curate.stored import MEASURE, StoredTuning, stored_tuning
 from ....engine.errors import UsageError
+from ....engine.jobs.folder import jobs
 from ....engine.progress import CancelToken
 from ....engine.settings import Settings
 from ....engine.store.trials import SourceSummary, source_summaries
 from ....engine.store.workspace import Workspace
+from ....render.jobs import doing, in_words
 from ...model import Empty, TabModel
 
 if TYPE_CHECKING:  # imports numba when it computes; the tab is shown before that
@@ -47,6 +49,9 @@ class SourcesData:
 
     sources: Sequence[SourceSummary]
     served: StoredTuning | None
+    training: str = ""
+    measuring: str = ""
+    """The job that learns weights, and the one that measures served prompts, in words."""
 
 
 def read(workspace: Workspace) -> SourcesData | Empty:
@@ -54,7 +59,14 @@ def read(workspace: Workspace) -> SourcesData | Empty:
     found = source_summaries(workspace)
     if not found:
         return Empty("The pool is empty", "Sources appear here after indexing.", "icl-curate index POOL.jsonl")
-    return SourcesData(found, stored_tuning(workspace))
+    listed = jobs(workspace)
+    training, measuring = (doing(listed, command) for command in ("train sources", TUNE))
+    return SourcesData(
+        found,
+        stored_tuning(workspace),
+        in_words(training) if training else "",
+        in_words(measuring) if measuring else "",
+    )
 
 
 TUNE = MEASURE.removeprefix("icl-curate ")
@@ -82,6 +94,8 @@ class SourcesModel(TabModel):
         self.measured: Measured | None = None
         self.served: StoredTuning | None = None
         """The latest race with served prompts."""
+        self.training = self.measuring = ""
+        """What a job is doing, in words, as in `SourcesData`."""
         self.view = ""
         """``vote`` or ``served``, where there is only room for one; empty: not chosen."""
         self.sort, self.descending = "weight", True

@@ -71,13 +71,15 @@ def source_line(s: SourceSummary, columns: Sequence[Column], below: bool) -> Lin
 def verdict(model: SourcesModel) -> Text:
     """By the vote: what the threshold would drop and gain, and the result of tuning."""
     title = Text.assemble(("Vote of single answers", "primary"))
+    if not model.learnt and model.training:
+        return title.append(f"\n{model.training}", "accent")
     if not model.learnt:
         return title.append_text(
             Text.assemble(("\nsource weights not learned yet: ", "muted"), ("icl-curate train sources", "accent"))
         )
     title.append(" (each demonstration alone, not what is served)", "muted")
     if not model.points:
-        return title
+        return title.append("\nmeasuring …" if model.measured is None else "\nno answers to draw it from", "muted")
     points, below = model.points, model.below()
     point, start = points[model.at], points[0]
     size = sum(s.demonstrations for s in model.sources if s.source in below)
@@ -107,6 +109,8 @@ def served_verdict(model: SourcesModel) -> Text:
     """By the served prompts: how they were measured, the best candidate, the expected gain, and what can be done."""
     title = Text.assemble(("Served prompts", "primary"))
     found = model.served
+    if model.measuring:
+        return title.append(f"\nbeing measured: {model.measuring}", "accent")
     if found is None or found.report.confirmed is None:
         return title.append_text(
             Text.assemble(("\nnot measured yet: ", "muted"), ("t", "accent"),

@@ -59,7 +59,13 @@ class SourcesTab(Tab):
         Action(
             "sources.view", "v", "Vote or served", "Where there is room for one: the vote or the prompts", footer=False
         ),
-        Action("sources.cut", "p", "Prune below", "Prune sources below the threshold", "icl-curate prune --below W"),
+        Action(
+            "sources.cut",
+            "p",
+            "Prune below",
+            "Prune sources below the threshold of the estimator that is drawn",
+            "icl-curate prune --source NAME",
+        ),
         Action("sources.lower", "h,left", "Lower", "Move the threshold down", footer=False, call="threshold(-1)"),
         Action("sources.raise", "l,right", "Threshold", "Move the threshold up", call="threshold(1)"),
         Action(
@@ -103,13 +109,12 @@ class SourcesTab(Tab):
 
     def show(self, found: SourcesData) -> None:
         self._show_lines(self.model.arrange(self.table.cursor, found.sources))
-        self.model.served = found.served
+        self.model.served, self.model.training, self.model.measuring = found.served, found.training, found.measuring
         self._show_served()
+        self.query_one("#verdict", Static).update(verdict(self.model))
         if self.model.learnt:
             work = lambda: measure(self.review.opened(), self.review.settings(), self._cancel)  # noqa: E731
             self.in_thread("measure", work, self._measured)
-        else:
-            self.query_one("#verdict", Static).update(verdict(self.model))
 
     def copied(self) -> str:
         return self.current.source if self.current else ""
@@ -207,6 +212,8 @@ class SourcesTab(Tab):
         self.model.take_measured(measured)
         if measured.curves is not None:
             self._draw()
+        else:
+            self.query_one("#verdict", Static).update(verdict(self.model))
 
     def _draw(self) -> None:
         points = self.model.points

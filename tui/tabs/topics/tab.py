@@ -70,8 +70,7 @@ class TopicsTab(Tab):
 
     def on_mount(self) -> None:
         self._soon = later(self, 0.1, self._look)
-        self.needing.message = "no validation query needs it"
-        self.shots.message = "no active demonstration covers it"
+        self.needing.message = self.shots.message = "reading …"
 
     @property
     def table(self) -> LineTable:
@@ -150,6 +149,8 @@ class TopicsTab(Tab):
         self.query_one("#needing-head", Static).update(needing_head(shown))
         self.query_one("#shots-head", Static).update(covering_head(shown))
         members = shown.members
+        self.needing.message = "no validation query needs it"
+        self.shots.message = "no active demonstration covers it"
         self.needing.fill(member_lines(shown.queries, dict(members.queries)))
         self.shots.fill(member_lines(shown.demonstrations, dict(members.demonstrations), members.core))
 
