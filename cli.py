@@ -17,7 +17,6 @@ from traceback import format_exc
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
 
 from .commands.audit import audit
 from .commands.calibrate import calibrate
@@ -27,6 +26,7 @@ from .commands.decide import history, prune, relabel, restore
 from .commands.demo import demo
 from .commands.evaluate import evaluate
 from .commands.export import export
+from .commands.help import LEARNING, OTHERS, CurateCommand, SectionedGroup
 from .commands.jobs import jobs, jobs_cancel, jobs_follow, jobs_resume
 from .commands.llm import llm_check, llm_record, llm_trust
 from .commands.pool import demos, index, sources, status
@@ -49,7 +49,7 @@ from .render.terminal import end, guard, narrate, print_error, say
 TRACEBACK = "ICL_CURATE_TRACEBACK"
 
 
-class CurateGroup(TyperGroup):
+class CurateGroup(SectionedGroup):
     """Leaves error reporting to `_run`."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -80,22 +80,27 @@ app = _group(
 llm_app = _group("Check the LLM, record its answers, and confirm servers.", no_args_is_help=True)
 train_app = _group("Learn from the LLM's answers.", no_args_is_help=True)
 jobs_app = _group("Manage background jobs: list, follow, cancel, resume.")
-app.add_typer(llm_app, name="llm")
-app.add_typer(train_app, name="train")
-app.add_typer(jobs_app, name="jobs")
 
-# in the order of a typical session
-for command in (
-    index, status, check, sources, demos, prune, relabel, restore, history, preview, evaluate, calibrate, export,
-    config, demo, topics, review, audit,
-):  # fmt: skip
-    app.command()(command)
+PANELS = {
+    "The pool": (index, status, check, sources, demos, topics, review),
+    "Decisions": (prune, relabel, restore, history, export),
+    "Selection and answers": (preview, evaluate, calibrate, audit),
+    OTHERS: (config, demo),
+}
+"""The commands as ``--help`` lists them, in the order of a typical session."""
+
+for panel, commands in PANELS.items():
+    for command in commands:
+        app.command(cls=CurateCommand, rich_help_panel=panel)(command)
 for command in (llm_check, llm_record, llm_trust):
-    llm_app.command(command.__name__.removeprefix("llm_"))(command)
+    llm_app.command(command.__name__.removeprefix("llm_"), cls=CurateCommand)(command)
 for command in (train_sources, train_ranker, train_topics, train_rows, train_datamodel, train_calibration, train_all):
-    train_app.command(command.__name__.removeprefix("train_"))(command)
+    train_app.command(command.__name__.removeprefix("train_"), cls=CurateCommand)(command)
 for command in (jobs_follow, jobs_cancel, jobs_resume):
-    jobs_app.command(command.__name__.removeprefix("jobs_"))(command)
+    jobs_app.command(command.__name__.removeprefix("jobs_"), cls=CurateCommand)(command)
+app.add_typer(train_app, name="train", rich_help_panel=LEARNING)
+app.add_typer(jobs_app, name="jobs", rich_help_panel=LEARNING)
+app.add_typer(llm_app, name="llm", rich_help_panel=LEARNING)
 jobs_app.callback(invoke_without_command=True)(jobs)
 
 

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from ..engine.settings import Settings
     from ..engine.store.decisions import Action, Change, Scope
 
+TUNING = "For --tune"
+"""Group of options."""
+
 
 @grouped
 def prune(
@@ -40,7 +43,7 @@ def prune(
     demo: Annotated[list[str] | None, typer.Option("--demo", help="Prune this demonstration; repeatable.")] = None,
     tune: Annotated[bool, typer.Option("--tune", help="Prune the sources and rows that hurt on validation.")] = False,
     propose: Annotated[
-        bool, typer.Option("--propose", help="Only measure, for --tune: --proposed prunes it afterwards.")
+        bool, typer.Option("--propose", help="Only measure: --proposed prunes it afterwards.", rich_help_panel=TUNING)
     ] = False,
     proposed: Annotated[
         bool, typer.Option("--proposed", help="Prune what the latest --tune confirmed with served prompts.")
@@ -57,13 +60,19 @@ def prune(
     sure: Annotated[float, typer.Option(help="Minimum probability for --suspects.", min=0.0, max=1.0)] = 0.9,
     by: Annotated[
         Literal["served", "vote"],
-        typer.Option(help="What decides for --tune: the prompts served, or the vote of single answers (no LLM calls)."),
+        typer.Option(
+            help="What decides: the prompts served, or the vote of single answers (no LLM calls).",
+            rich_help_panel=TUNING,
+        ),
     ] = "served",
-    noise: Annotated[float, typer.Option(help="Minimum gain for --tune, in standard errors.")] = 1.645,
-    method: Annotated[str | None, typer.Option("--method", "-m", help="Served selection method, for --tune.")] = None,
+    noise: Annotated[float, typer.Option(help="Minimum gain, in standard errors.", rich_help_panel=TUNING)] = 1.645,
+    method: Annotated[
+        str | None, typer.Option("--method", "-m", help="Served selection method.", rich_help_panel=TUNING)
+    ] = None,
     k: ShotsOption = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", help="Use only the first N validation queries, for --tune.")
+        int | None,
+        typer.Option("--limit", "-n", help="Use only the first N validation queries.", rich_help_panel=TUNING),
     ] = None,
     order: OrderOption = None,
     llm: LLMOptions = NO_LLM_OPTIONS,

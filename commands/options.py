@@ -11,27 +11,38 @@ from typing import Annotated, Any
 
 import typer
 
+from .help import MODELS, RUNNING, WORKSPACE
+
 WorkspaceOption = Annotated[
-    Path, typer.Option("--workspace", "-w", envvar="ICL_CURATE_WORKSPACE", help="Workspace folder.")
+    Path,
+    typer.Option(
+        "--workspace", "-w", envvar="ICL_CURATE_WORKSPACE", help="Workspace folder.", rich_help_panel=WORKSPACE
+    ),
 ]
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object to stdout.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object to stdout.", rich_help_panel=WORKSPACE)]
 
-LLMOption = Annotated[str | None, typer.Option("--llm", help="offline, openai:MODEL, hf:NAME_OR_PATH or smollm2.")]
+LLMOption = Annotated[
+    str | None, typer.Option("--llm", help="offline, openai:MODEL, hf:NAME_OR_PATH or smollm2.", rich_help_panel=MODELS)
+]
 
-BaseURLOption = Annotated[str | None, typer.Option("--base-url", help="URL of an OpenAI-compatible server.")]
+BaseURLOption = Annotated[
+    str | None, typer.Option("--base-url", help="URL of an OpenAI-compatible server.", rich_help_panel=MODELS)
+]
 
-DeviceOption = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda or mps.")]
+DeviceOption = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda or mps.", rich_help_panel=MODELS)]
 
 ShotsOption = Annotated[int | None, typer.Option("-k", "--shots", help="Number of demonstrations per prompt.")]
 
-SeedOption = Annotated[int | None, typer.Option("--seed", help="Random seed.")]
+SeedOption = Annotated[int | None, typer.Option("--seed", help="Random seed.", rich_help_panel=MODELS)]
 
 OrderOption = Annotated[
     str | None, typer.Option("--order", help="Demonstration order: best-last (next to the query) or best-first.")
 ]
 
-AnswersOption = Annotated[str | None, typer.Option("--answers", help="How the LLM answers: auto, score or generate.")]
+AnswersOption = Annotated[
+    str | None, typer.Option("--answers", help="How the LLM answers: auto, score or generate.", rich_help_panel=MODELS)
+]
 
 MetricOption = Annotated[
     str, typer.Option(help="Which answers are right: accuracy, f1, rouge-l, bleu, or module:function of your own.")
@@ -39,20 +50,35 @@ MetricOption = Annotated[
 
 LeastOption = Annotated[float, typer.Option(help="Score from which an answer is right, with another metric.")]
 
-ConcurrencyOption = Annotated[int | None, typer.Option("--concurrency", "-j", help="Maximum concurrent calls.")]
+ConcurrencyOption = Annotated[
+    int | None, typer.Option("--concurrency", "-j", help="Maximum concurrent calls.", rich_help_panel=MODELS)
+]
 
-MaxCallsOption = Annotated[int | None, typer.Option("--max-calls", help="Maximum number of calls.")]
+MaxCallsOption = Annotated[
+    int | None, typer.Option("--max-calls", help="Maximum number of calls.", rich_help_panel=RUNNING)
+]
 
-MaxCostOption = Annotated[float | None, typer.Option("--max-cost", help="Maximum cost in USD.")]
+MaxCostOption = Annotated[
+    float | None, typer.Option("--max-cost", help="Maximum cost in USD.", rich_help_panel=RUNNING)
+]
 
-PriceInOption = Annotated[float | None, typer.Option("--price-in", help="Price per million prompt tokens (USD).")]
+PriceInOption = Annotated[
+    float | None, typer.Option("--price-in", help="Price per million prompt tokens (USD).", rich_help_panel=RUNNING)
+]
 
-PriceOutOption = Annotated[float | None, typer.Option("--price-out", help="Price per million generated tokens (USD).")]
+PriceOutOption = Annotated[
+    float | None, typer.Option("--price-out", help="Price per million generated tokens (USD).", rich_help_panel=RUNNING)
+]
 
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would be done without doing it.")]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Show what would be done without doing it.", rich_help_panel=RUNNING)
+]
 
 BackgroundOption = Annotated[
-    bool, typer.Option("--background", help="Run as a background job; list jobs with: icl-curate jobs.")
+    bool,
+    typer.Option(
+        "--background", help="Run as a background job; list jobs with: icl-curate jobs.", rich_help_panel=RUNNING
+    ),
 ]
 
 JobArgument = Annotated[int | None, typer.Argument(help="Job number (default: the latest).")]

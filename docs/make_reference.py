@@ -95,6 +95,7 @@ def _command(command: Any, context: Any, depth: int) -> Iterator[str]:
         yield f"{' '.join((command.help or '').split())}\n"
         yield f"```text\n{' '.join(command.get_usage(context).removeprefix('Usage:').split())}\n```\n"
     yield from _parameters(command, context)
+    yield from _examples(context.command_path.removeprefix(PROGRAM).strip())
     for name, child in getattr(command, "commands", {}).items():
         if not getattr(child, "hidden", False):
             yield from _command(child, _context(child, name, context), depth + 1)
@@ -109,6 +110,13 @@ def _parameters(command: Any, context: Any) -> Iterator[str]:
     for names, about in shown:
         yield f"| `{_line(names)}` | {_prose(about)} |"
     yield ""
+
+
+def _examples(command: str) -> Iterator[str]:
+    from icl_curate.commands.help import EXAMPLES
+
+    if command in EXAMPLES:
+        yield "\n".join(["```bash", *(f"{PROGRAM} {example}" for example in EXAMPLES[command]), "```\n"])
 
 
 def _line(text: str) -> str:

@@ -1,0 +1,121 @@
+"""The texts of ``--help``: commands and options in groups, and examples. Plain text, which starts faster than rich's
+panels and reads the same in a pipe."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from typer.core import TyperCommand, TyperGroup
+
+MODELS, RUNNING, WORKSPACE = "Models", "Cost and running", "Workspace and output"
+"""Groups of options that many commands have; the others come first."""
+
+LEARNING, OTHERS = "Learning with an LLM", "Others"
+"""Groups of commands."""
+
+ORDER = ("Arguments", "Options", MODELS, RUNNING, WORKSPACE, OTHERS)
+"""Of the groups; the others have the place of the options."""
+
+CITED = re.compile(r" \([^()]*\d{4}\)")
+
+EXAMPLES = {
+    "index": (
+        'index "pool/*.jsonl" --validation validation.jsonl --test test.jsonl',
+        "index banking.csv --map input=utterance --map output=intent --validation-fraction 0.1",
+    ),
+    "status": ("status",),
+    "check": ("check", "check --accept label --dry-run"),
+    "sources": ("sources", "sources --json"),
+    "demos": ("demos --source forum --search refund", "demos --suspects -n 50"),
+    "prune": ("prune --tune --propose --llm openai:MODEL --max-calls 2000", "prune --proposed", "prune --source forum"),
+    "relabel": ("relabel forum-17 card_arrival", "relabel --from corrections.csv --dry-run"),
+    "restore": ("restore --source forum",),
+    "history": ("history -n 10",),
+    "preview": ('preview "Where is my card?" --method dense --explain', 'preview "Where is my card?" --answer'),
+    "evaluate": (
+        "evaluate --methods zero,bm25,dense --llm openai:MODEL --dry-run",
+        "evaluate --methods dense,ranker --split validation --max-calls 2000",
+    ),
+    "calibrate": ("calibrate --validation --limit 50 --llm openai:MODEL", 'calibrate "Where is my card?" --rounds 3'),
+    "export": ("export curated.jsonl", "export curated.chat.jsonl --format chat"),
+    "config": ("config",),
+    "demo": ("demo",),
+    "topics": ("topics --gaps", "topics --search card"),
+    "review": ("review", "review --serve 8000"),
+    "audit": ("audit validation.jsonl --test test.jsonl -k 10",),
+    "llm check": ("llm check --llm openai:MODEL --base-url http://localhost:8000/v1",),
+    "llm trust": ("llm trust http://localhost:8000/v1",),
+    "llm record": ("llm record answers.jsonl",),
+    "train sources": ("train sources --llm openai:MODEL --dry-run", "train sources --max-calls 5000 --background"),
+    "train ranker": ("train ranker --llm openai:MODEL --max-calls 5000",),
+    "train topics": ("train topics --llm openai:MODEL --dry-run",),
+    "train rows": ("train rows --max-calls 1000",),
+    "train datamodel": ("train datamodel --max-calls 2000 --background",),
+    "train calibration": ("train calibration --llm hf:FOLDER --dry-run",),
+    "train all": ("train all --llm openai:MODEL --dry-run",),
+    "jobs": ("jobs",),
+    "jobs follow": ("jobs follow 3",),
+    "jobs cancel": ("jobs cancel 3",),
+    "jobs resume": ("jobs resume 3",),
+}
+"""Command lines by command, without the program's name; each can be run as it is once its files exist."""
+
+
+class _Sections:
+    """Writes options and commands by their panels, each sentence in full, and the examples."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        command: Any = self
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for parameter in command.get_params(ctx):
+            if record := parameter.get_help_record(ctx):
+                panels.setdefault(_panel(parameter, WORKSPACE in panels), []).append(record)
+        _write(formatter, panels)
+        if hasattr(command, "commands"):
+            command.format_commands(ctx, formatter)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        command: Any = self
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for name in command.list_commands(ctx):
+            child = command.get_command(ctx, name)
+            if not child.hidden:
+                panel = getattr(child, "rich_help_panel", None) or "Commands"
+                panels.setdefault(panel, []).append((name, first_sentence(child.help or "")))
+        _write(formatter, panels)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        program, *words = ctx.command_path.split()
+        if examples := EXAMPLES.get(" ".join(words)):
+            with formatter.section("Examples" if len(examples) > 1 else "Example"):
+                formatter.write("".join(f"  {program} {example}\n" for example in examples))
+
+
+class CurateCommand(_Sections, TyperCommand):
+    """A command."""
+
+
+class SectionedGroup(_Sections, TyperGroup):
+    """Commands under a common name."""
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence of a help text, without its full stop and without papers."""
+    return CITED.sub("", " ".join(text.split())).split(". ")[0].removesuffix(".")
+
+
+def _panel(parameter: Any, help_last: bool) -> str:
+    """The group of a parameter; ``--help`` stands with the workspace, if the command has that group."""
+    if parameter.param_type_name == "argument":
+        return "Arguments"
+    if parameter.name == "help" and help_last:
+        return WORKSPACE
+    return getattr(parameter, "rich_help_panel", None) or "Options"
+
+
+def _write(formatter: Any, panels: Mapping[str, Sequence[tuple[str, str]]]) -> None:
+    for name in sorted(panels, key=lambda name: ORDER.index(name) if name in ORDER else ORDER.index("Options")):
+        with formatter.section(name):
+            formatter.write_dl(panels[name])
