@@ -72,6 +72,10 @@ class Marks:
         """How many rows are marked."""
         return int(self._marked.sum())
 
+    def among(self, rows: Rows) -> Rows:
+        """Those of the rows that are marked, in ascending order."""
+        return np.intersect1d(rows, self.rows) if self.count else rows[:0]
+
     def __contains__(self, row: int) -> bool:
         return row < len(self._marked) and bool(self._marked[row])
 
@@ -244,18 +248,10 @@ class DemosModel(TabModel):
         """Whether the rows shown are those of the current search."""
         return self.found is not None and self.found.asked == self.asked
 
-    @property
-    def hidden(self) -> int:
-        """How many marked rows are not among those shown."""
-        return self.marks.count - len(self._seen_marks())
-
     def targets(self, at: int) -> Rows:
         """The rows of a decision: the marked ones among those shown, or that in line ``at`` if none of them is."""
-        marked = self._seen_marks()
+        marked = self.marks.among(self.rows)
         return marked if len(marked) else self.rows[at : at + 1]
-
-    def _seen_marks(self) -> Rows:
-        return np.intersect1d(self.rows, self.marks.rows) if self.marks.count else self.rows[:0]
 
     def leave_rows(self) -> None:
         """Show no row until the current search has found some."""

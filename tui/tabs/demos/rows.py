@@ -47,7 +47,8 @@ def asked_line(model: DemosModel) -> Text:
     text = Text(" · ".join(filter(None, parts)), "accent", no_wrap=True, overflow="ellipsis")
     if marked := model.marks.count:
         text.append(f"  {marked:,} marked", "title")
-        text.append(f", {model.hidden:,} of them not shown" if model.hidden else "", "warn")
+        hidden = marked - len(model.marks.among(model.rows))
+        text.append(f", {hidden:,} of them not shown" if hidden else "", "warn")
     more = "" if model.found is None or model.found.whole else "+"
     return text.append(f"  {len(model.rows):,}{more} row{'' if len(model.rows) == 1 else 's'}", "muted")
 

@@ -229,26 +229,24 @@ class DemosTab(Tab):
     def show_source(self, source: str) -> None:
         """For other tabs: show the rows of one source."""
         self.model.of_source(source)
-        self._search_elsewhere()
+        self._search_anew(elsewhere=True)
 
     def show_row(self, name: str) -> None:
         """For other tabs: show the demonstration with this id."""
         self.model.of_id(name)
-        self._search_elsewhere()
+        self._search_anew(elsewhere=True)
 
     def action_clear(self) -> None:
         self.model.clear()
         self._search_anew()
 
-    def _search_elsewhere(self) -> None:
-        """The rows that another tab asks for replace those shown: a key typed meanwhile finds none of these."""
-        self.model.leave_rows()
-        self.table.message = "searching …"
-        self.table.size_to(0)
-        self._search_anew()
-
-    def _search_anew(self) -> None:
-        """Start a new search among all rows, replacing the typed text."""
+    def _search_anew(self, elsewhere: bool = False) -> None:
+        """Start a new search among all rows, replacing the typed text. ``elsewhere``: another tab asks for it, so none
+        of the rows shown is meant by the next key."""
+        if elsewhere:
+            self.model.leave_rows()
+            self.table.message = "searching …"
+            self.table.size_to(0)
         self.remove_class("-suspects")
         self.query_one(Input).value = self.model.asked.filter.search
         self.search()
@@ -345,22 +343,15 @@ class DemosTab(Tab):
 
     # Marks and decisions.
 
-    def _is_awaited(self) -> bool:
-        """Whether the rows of the current search are still to come; the user is told, since a key must not act on those
-        of another one."""
-        if not self.model.searched:
-            self.notify("still searching: nothing was done", severity="warning", timeout=3)
-        return not self.model.searched
-
     def action_mark(self) -> None:
         at = self.table.cursor
-        if self.current is not None and not self._is_awaited():
+        if self.current is not None and not _awaited(self):
             self.model.marks.switch(self.model.rows[at : at + 1])
             self._show_marks()
             self.table.cursor += 1
 
     def action_mark_all(self) -> None:
-        if len(self.model.rows) and not self._is_awaited():
+        if len(self.model.rows) and not _awaited(self):
             self.model.marks.switch(self.model.rows)
             self._show_marks()
 
@@ -375,9 +366,10 @@ class DemosTab(Tab):
         self._decide("restore")
 
     def _decide(self, verb: Verb) -> None:
-        if self._is_awaited():
+        if _awaited(self):
             return
-        rows, reason, hidden = self.model.targets(self.table.cursor), self.model.reason, self.model.hidden
+        rows, reason, marks = self.model.targets(self.table.cursor), self.model.reason, self.model.marks
+        hidden = marks.count - len(marks.among(self.model.rows))
         if not len(rows):
             return
         if self.model.asked.filter.split != "pool":
@@ -385,9 +377,17 @@ class DemosTab(Tab):
             return
 
         def clear() -> None:
-            self.model.marks.drop(rows)
+            marks.drop(rows)
             self._show_marks()
             if hidden:
                 self.notify(f"{counted(hidden, 'marked row')} not shown: left as they are, c clears marks")
 
         self.review.decide(verb, "demonstration", lambda workspace: ids_of(workspace, rows), reason, clear)
+
+
+def _awaited(tab: DemosTab) -> bool:
+    """Whether the rows of the current search are still to come; the user is told, since a key must not act on those of
+    another one."""
+    if not tab.model.searched:
+        tab.notify("still searching: nothing was done", severity="warning", timeout=3)
+    return not tab.model.searched
