@@ -24,6 +24,16 @@ RANKS = {
 """Of a source's columns, for command and tab: where there is no room, the highest are left out."""
 
 
+ESTIMATORS = {
+    "multilinear": "the weight, 0 to 1, at which the vote is right most often",
+    "monte-carlo": "the same weight for the majority vote itself, by sampling",
+    "grouped": "the same weight if the whole source is in or out",
+    "leave-one-out": "how much more often the vote is right with the source than without it",
+    "reliability": "its own share of right answers, shrunk towards the mean where there are few",
+}
+"""What each estimator of source importance says, in one sentence."""
+
+
 def show_sources(found: Sequence[SourceSummary]) -> None:
     """Sources, by descending weight after training."""
     learnt = any(s.weight is not None for s in found)
@@ -42,8 +52,15 @@ def show_sources(found: Sequence[SourceSummary]) -> None:
                     ("alone", "alone"), ("hits", "hits"))  # fmt: skip
     heads: list[str | Head] = ["", *(Head(title, RANKS[name]) for name, title in learnt_heads)] if learnt else []
     counts = [Head(name, RANKS[name]) for name in ("size", "pruned", "repeats")]
-    note = "weight: as learnt; alone: accuracy with single demonstrations of the source" if learnt else ""
-    show_table([Head("source", cut="middle"), *heads, *counts, Head("kept")], rows, note=note)
+    notes = [
+        f"weight: {ESTIMATORS['multilinear']}",
+        f"leave 1 out: {ESTIMATORS['leave-one-out']}",
+        f"reliability: {ESTIMATORS['reliability']}",
+        "alone: accuracy with single demonstrations of the source",
+    ]
+    show_table(
+        [Head("source", cut="middle"), *heads, *counts, Head("kept")], rows, note="\n".join(notes) if learnt else ""
+    )
 
 
 def show_training(done: SourceRun) -> None:

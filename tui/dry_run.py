@@ -13,6 +13,7 @@ from ..engine.errors import CurateError, UsageError
 from ..engine.jobs.folder import error_and_fix
 from ..engine.jobs.start import PROGRAM, checked, environment, with_flags
 from ..render.jobs import DryRunResult, read_dry_run
+from .processes import COMMANDS
 
 
 def words_of(typed: str) -> list[str]:
@@ -37,6 +38,7 @@ async def dry_run_command(folder: Path, arguments: Sequence[str]) -> DryRunResul
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         env=environment(folder),
     )  # fmt: skip
+    COMMANDS.add(process.pid)
     try:
         out, err = await process.communicate()
     except asyncio.CancelledError:
@@ -44,6 +46,8 @@ async def dry_run_command(folder: Path, arguments: Sequence[str]) -> DryRunResul
             process.kill()
         await process.wait()
         raise
+    finally:
+        COMMANDS.discard(process.pid)
     if process.returncode == 0:
         with suppress(ValueError):
             return read_dry_run(dict(json.loads(out)))

@@ -6,10 +6,13 @@ import os
 import re
 from pathlib import Path
 
+COMMANDS: set[int] = set()
+"""Process ids of the commands that this session has started and that may still be running."""
+
 
 def own_process(folder: Path, what: str) -> str:
-    """What is waited for, if the process that ``what`` describes (`store.locks.process`) is this one, was started by
-    it, or is a job of the workspace in ``folder``; else empty. For threads."""
+    """What is waited for, if the process that ``what`` describes (`store.locks.process`) is this one, a command of
+    it, or a job of the workspace in ``folder``; else empty. For threads."""
     found = re.match(r"PID (\d+)", what)
     if found is None:
         return ""
@@ -18,7 +21,7 @@ def own_process(folder: Path, what: str) -> str:
         return f"waiting for job {job}: it is writing"
     if pid == os.getpid():
         return "waiting for other work of this session"
-    if _parent(pid) == os.getpid():
+    if pid in COMMANDS:
         return "waiting for a command of this session"
     return ""
 
@@ -32,13 +35,3 @@ def _job(folder: Path, pid: int) -> int | None:
         if job.pid == pid and job.live:
             return number
     return None
-
-
-def _parent(pid: int) -> int | None:
-    """The parent of a process, where the system tells it."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    found = re.search(r"^PPid:\t(\d+)$", status, re.MULTILINE)
-    return int(found[1]) if found else None

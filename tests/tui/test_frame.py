@@ -109,6 +109,7 @@ def test_help_tells_all_actions_of_the_focused_part_and_the_palette_carries_them
         assert isinstance(app.screen, Help)
         told = [action for _, _, actions in app.screen._sections for action in actions]
         assert set(told) == {*LineTable.ACTIONS, *tab.ACTIONS, *FRAME}
+        assert [title for title, _, _ in app.screen._sections] == ["Sources", "Table", "Everywhere"]
         await pilot.press("escape")
         commands = {command.title: command for command in app.get_system_commands(app.screen)}
         assert {f"{r.TITLE}: {a.label or a.about}" for r in app.tabs for a in r.ACTIONS} <= set(commands)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -14,9 +15,11 @@ import pytest
 from factories.commands import Run
 from factories.reviewing import SOURCES, go, lines_of, notified, numbers, session, settled, text_of, until
 from factories.topics_world import LOST, learnt_world
+from icl_curate.engine.errors import CurateError
 from icl_curate.engine.jobs.lock import hold
 from icl_curate.engine.store.decisions import decide, history
 from icl_curate.engine.store.workspace import Workspace
+from icl_curate.tui import dry_run
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.choose import Choose
 from icl_curate.tui.dialogs.help import Help
@@ -224,13 +227,31 @@ def test_a_process_of_ours_is_no_intruder(tmp_path: Path) -> None:
     path = job(folder, 7, "train", "sources")
     with hold(path):
         assert own_process(folder, f"PID {me} (icl-curate train sources)") == "waiting for job 7: it is writing"
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    try:
-        if Path("/proc").is_dir():
-            assert own_process(folder, f"PID {child.pid} (python)") == "waiting for a command of this session"
-        assert own_process(folder, "PID 1 (init)") == own_process(folder, "another process") == ""
-    finally:
-        child.communicate(b"\n")
+    assert own_process(folder, "PID 1 (init)") == own_process(folder, "another process") == ""
+
+
+def test_a_command_of_the_session_is_no_intruder_while_it_runs(taught: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(dry_run, "PROGRAM", (sys.executable, "-c", "import sys; sys.exit(1)"))
+    create = asyncio.create_subprocess_exec
+
+    async def started(*given: Any, **more: Any) -> Any:
+        process = await create(*given, **more)
+        communicate = process.communicate
+
+        async def watched() -> Any:
+            said.extend((str(process.pid), own_process(taught, f"PID {process.pid} (icl-curate)")))
+            return await communicate()
+
+        monkeypatch.setattr(process, "communicate", watched)
+        return process
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", started)
+    with pytest.raises(CurateError):
+        asyncio.run(dry_run.dry_run_command(taught, ["evaluate"]))
+    pid, while_running = said
+    assert while_running == "waiting for a command of this session"
+    assert own_process(taught, f"PID {pid} (icl-curate)") == ""
 
 
 def test_the_name_of_a_job_is_in_the_message(taught: Path) -> None:
@@ -311,8 +332,6 @@ def test_a_picker_shows_what_its_notes_say() -> None:
             await pilot.pause()
             await pilot.pause()
             return lines_of(app)
-
-    import asyncio
 
     assert any(about in line and "dense" in line for line in asyncio.run(run((120, 30))))
     assert any("the nearest" in line and "dense" in line for line in asyncio.run(run((50, 20))))

@@ -12,6 +12,7 @@ from icl_curate.engine.settings import Settings
 from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.trials import source_summaries
 from icl_curate.engine.store.workspace import Workspace
+from icl_curate.render.sources import ESTIMATORS
 from icl_curate.tui.model import Empty
 from icl_curate.tui.tabs.sources.model import SORTS, SourcesModel, measure, read
 from icl_curate.tui.tabs.sources.rows import columns_for, source_line, verdict
@@ -130,6 +131,7 @@ def test_the_estimator_that_is_drawn_stays_in_the_table_at_any_width(taught: Pat
     columns = {"multilinear": "weight", "leave-one-out": "leave-one-out", "reliability": "reliability"}
     for _ in columns:
         assert model.next_estimator()
+        assert f"\n{model.estimator}: {ESTIMATORS[model.estimator]}" in verdict(model).plain
         for width in (40, 60, 80, 120):
             layout = ColumnLayout.into(columns_for(model), width, 1)
             shown = {layout.columns[i].name for i, _ in layout.shown}

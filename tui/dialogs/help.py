@@ -16,7 +16,7 @@ from ..actions import Action, bindings
 
 
 class Help(ModalScreen[None]):
-    """Sections of (title, about, actions), the focused part first."""
+    """Sections of (title, about, actions), those of the tab first."""
 
     ACTIONS = (
         Action("help.close", "escape,q,question_mark,f1", "Close", "Back to the tab"),
@@ -62,10 +62,13 @@ class Help(ModalScreen[None]):
 
 
 def sections(focused: DOMNode | None, frame: Sequence[Action]) -> list[tuple[str, str, Sequence[Action]]]:
-    """Help on the focused widget, its containers and the frame."""
-    found = []
+    """Help on the tab, or the part of it that is focused, then on the focused widget and the frame: what a tab can do
+    is asked for more often than how a list is scrolled."""
+    parts: list[tuple[str, str, Sequence[Action]]] = []
+    widgets: list[tuple[str, str, Sequence[Action]]] = []
     for node in focused.ancestors_with_self if focused is not None else ():
         actions = node.__class__.__dict__.get("ACTIONS") or getattr(node, "ACTIONS", ())
-        if actions and not isinstance(node, ModalScreen):
-            found.append((getattr(node, "TITLE", type(node).__name__), getattr(node, "ABOUT", ""), actions))
-    return [section for section in found if section[2] is not frame] + [("Everywhere", "", frame)]
+        if actions and actions is not frame and not isinstance(node, ModalScreen):
+            about = getattr(node, "ABOUT", "")
+            (parts if about else widgets).append((getattr(node, "TITLE", type(node).__name__), about, actions))
+    return [*parts, *widgets, ("Everywhere", "", frame)]

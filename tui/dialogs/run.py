@@ -20,6 +20,7 @@ from ...engine.jobs.start import PROGRAM, environment
 from ...engine.pool.display import display_text
 from ..actions import Action, bindings
 from ..dry_run import words_of
+from ..processes import COMMANDS
 from ..widgets.field import Field
 from ..widgets.logview import MOST, LogView
 from ..widgets.paths import Paths
@@ -92,6 +93,7 @@ class CommandDialog(ModalScreen[None]):
             *PROGRAM, *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT, env=environment(self.folder) | {"COLUMNS": width}, limit=1 << 24,
         )  # fmt: skip
+        COMMANDS.add(process.pid)
         try:
             assert process.stdout is not None
             drawn = 0.0
@@ -105,5 +107,7 @@ class CommandDialog(ModalScreen[None]):
             with suppress(ProcessLookupError):
                 process.terminate()
             raise
+        finally:
+            COMMANDS.discard(process.pid)
         ended = ("done", "good") if self.code == 0 else (f"ended with exit code {self.code}", "bad")
         view.set_lines([*lines, Text.assemble(ended)])

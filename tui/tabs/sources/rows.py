@@ -11,7 +11,7 @@ from ....engine.llm.spec import is_stand_in
 from ....engine.pool.display import display_line
 from ....engine.store.trials import SourceSummary
 from ....render.columns import Column
-from ....render.sources import RANKS
+from ....render.sources import ESTIMATORS, RANKS
 from ...widgets.lines import Bar, Line
 from .model import SourcesModel
 
@@ -91,7 +91,9 @@ def verdict(model: SourcesModel) -> Text:
         f"{start.accuracy:.3f} → ",
         (f"{point.accuracy:.3f}", "good" if gain > 0 else "bad" if gain < 0 else ""),
     )  # fmt: skip
-    return text.append("\n").append_text(_advice(model))
+    text.append("\n").append_text(_advice(model))
+    about = ESTIMATORS.get(model.estimator)
+    return text.append(f"\n{model.estimator}: {about}", "muted") if about else text
 
 
 def _advice(model: SourcesModel) -> Text:
