@@ -21,6 +21,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from icl_curate.engine.evaluate.statistics import Comparison, compare
+from icl_curate.engine.store.runs import outcomes
+from icl_curate.engine.store.workspace import Workspace as Store
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "evidence.md"
 RECORDINGS = ROOT / "docs" / "evidence"
@@ -32,8 +37,13 @@ WORST = ("crowd_batch", "archive_2019", "community_forum")
 
 METHODS = ("zero", "random", "bm25", "dense", "dpp", "set-bsr")
 TRAINED = ("ranker", "topick")
-AS_RECORDED = ("--sees", "input", "--no-sources", "--credit", "reward")
-"""How the ranker was trained when its answers were recorded."""
+AS_PRINTED = ("--rate", 0.01, "--epochs", 4, "--sees", "input", "--no-sources", "--credit", "reward")
+"""The ranker as in the paper: it sees inputs, and each demonstration has the reward of its whole prompt."""
+
+FROM_TRIALS = ("--candidates", "dense", "--preselect", 30, "--temperature", 0.1, "--trials", 40, "--epochs", 0)
+"""The ranker from the answers of `train sources`, which costs no request."""
+
+VARIANTS = ("topick-union", "topick-alone", "topick-no-knowledge", "topick-released")
 
 
 class Workspace:
@@ -80,14 +90,24 @@ def support(workspace: Workspace) -> dict[str, str]:
     rows = [json.loads(line) for line in (SAMPLE / "support" / "truth_rows.jsonl").read_text().splitlines()]
     ways = curated(workspace, [row["id"] for row in rows if not row["correct"]], ("bm25", "dense"), 60, 5, (60, 200))
     # trained last: what they learn is evidence about rows, too, and the decisions above are to be made without it
-    ranker = workspace.ask("train", "ranker", "-n", 60, "--rate", 0.01, "--epochs", 4, *AS_RECORDED)
+    ranker = workspace.ask("train", "ranker", "-n", 60, *AS_PRINTED)
     topics = workspace.ask("train", "topics", "--no-llm-topics", "--questions", 300)
-    names = ("-m", ",".join(TRAINED), "-n", 60, "--seeds", 1)
-    found[0] |= workspace.ask("evaluate", *names)["methods"]
-    for source in WORST:
-        workspace.run("prune", "--source", source)
-    found[1] |= workspace.ask("evaluate", *names)["methods"]
-    methods = [[name, *(cell for run in found for cell in accuracy(run[name]))] for name in found[0]]
+    printed = with_worst_and_without(workspace, TRAINED)
+    workspace.ask("train", "ranker", "-n", 60, *FROM_TRIALS)
+    from_trials = with_worst_and_without(workspace, ("ranker-untrained", "ranker"))
+    for run, first, second in zip(found, printed, from_trials, strict=True):
+        run |= {
+            "ranker, as printed": first["ranker"],
+            "ranker, its start": second["ranker-untrained"],
+            "ranker, from trials": second["ranker"],
+            "topick": first["topick"],
+        }
+    variants = workspace.ask("evaluate", "-m", ",".join(VARIANTS), "-n", 60, "--seeds", 1)["methods"]
+    found[0] |= variants
+    methods = [
+        [name, *(cell for run in found for cell in (accuracy(run[name]) if name in run else ("–", "–")))]
+        for name in found[0]
+    ]
     truth = json.loads((SAMPLE / "support" / "truth.json").read_text())["sources"]
     sources = [
         [
@@ -102,6 +122,20 @@ def support(workspace: Workspace) -> dict[str, str]:
     compared = [row["calls"] for run in found for row in run.values()]
     calls = sum(compared) + sum(done["calls"] for done in (trained, ranker, topics))
     return {
+        "ranker-claims": claims(
+            [
+                ("above dense retrieval", "+2.97 points over the best baseline", against(workspace, "ranker", "dense")),
+                ("above its own start", "–", against(workspace, "ranker", "ranker-untrained")),
+            ]
+        ),
+        "topics-claims": claims(
+            [
+                ("above Set-BSR", "+1.59 %", against(workspace, "topick", "set-bsr")),
+                ("above dense retrieval", "higher on each set", against(workspace, "topick", "dense")),
+                ("joint coverage helps", "the largest loss without it", against(workspace, "topick", "topick-alone")),
+                ("knowledge helps", "a loss without it", against(workspace, "topick", "topick-no-knowledge")),
+            ]
+        ),
         "methods": table(
             ["method", "as it came", "95 %", "without the three worst sources", "95 %"],
             methods,
@@ -110,6 +144,33 @@ def support(workspace: Workspace) -> dict[str, str]:
         "curation": ways,
         "sources": table(["source", "wrong labels", "reliability", "weight", "answers"], sources),
     }
+
+
+def with_worst_and_without(workspace: Workspace, methods: Sequence[str]) -> list[dict[str, Any]]:
+    """The figures of methods on the pool as it came and without its worst sources; the pool stays as it came."""
+    names = ("-m", ",".join(methods), "-n", 60, "--seeds", 1)
+    before = workspace.ask("evaluate", *names)["methods"]
+    for source in WORST:
+        workspace.run("prune", "--source", source)
+    after = workspace.ask("evaluate", *names)["methods"]
+    restore(workspace)
+    return [before, after]
+
+
+def against(workspace: Workspace, method: str, other: str) -> Comparison:
+    """The paired difference of two methods on the pool as it came."""
+    done = workspace.ask("evaluate", "-m", f"{other},{method}", "-n", 60, "--seeds", 1)
+    found = outcomes(Store.open(workspace.folder), done["run"], method, other)
+    return compare(np.array([each.right for each in found]), np.array([each.other_right for each in found]))
+
+
+def claims(rows: Sequence[tuple[str, str, Comparison]]) -> str:
+    """What a paper claims, by how much, and the paired difference here; it holds if the difference is beyond noise."""
+    told = []
+    for claim, paper, here in rows:
+        holds = "yes" if here.low > 0 else "no, the reverse" if here.high < 0 else "not beyond noise"
+        told.append([claim, paper, f"{here.difference:+.3f}", f"{here.low:+.2f} to {here.high:+.2f}", holds])
+    return table(["claim", "in the paper", "here", "95 %", "holds"], told)
 
 
 def facts(workspace: Workspace) -> dict[str, str]:
