@@ -67,7 +67,7 @@ def test_a_job_is_the_command_itself(
     assert [path.name for path in job.folder.iterdir() if path.stat().st_mode & 0o077] == []
     assert job.created <= (job.started or 0) <= (job.ended or 0)
     again = run(*evaluation(server), "-w", workspace.path, "--json").json
-    kept = {"cached_calls", "run"}
+    kept = {"cached_calls", "run", "selection_ms"}
     figures = {k: v for k, v in followed.json["methods"]["zero"].items() if k not in kept}
     assert figures == {k: v for k, v in again["methods"]["zero"].items() if k not in kept}
     assert Counter(asked(server)).most_common(1)[0][1] == 1
