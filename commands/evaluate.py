@@ -44,6 +44,14 @@ def evaluate(
     confusion: Annotated[
         bool, typer.Option("--confusion", help="Also show which labels are answered for which, for the best method.")
     ] = False,
+    flips: Annotated[
+        bool,
+        typer.Option("--flips", help="Also show how many hard queries turned right and easy ones wrong with shots."),
+    ] = False,
+    sweep: Annotated[
+        str | None,
+        typer.Option("--sweep", help="Evaluate for several values of one setting: k=0,1,2,5 or preselect=10,20,50."),
+    ] = None,
     metric: MetricOption = "accuracy",
     least: LeastOption = 0.5,
     mdr_c: Annotated[float, typer.Option("--mdr-c", help="mdr: penalty of what the LLM answers wrong.")] = 0.5,
@@ -56,8 +64,9 @@ def evaluate(
 ) -> None:
     """Compare selection methods in one table. An interrupted run resumes when repeated; answers are not paid twice."""
     from ..engine.evaluate.compare import Evaluation, EvaluationPlan
+    from ..engine.evaluate.sweep import Sweep, sweep_named
     from ..engine.pool.answers import metric_named
-    from ..render.evaluation import show_evaluation
+    from ..render.evaluation import show_evaluation, show_sweep
 
     settings = settings_of(workspace, k=k, order=order, **asdict(llm))
     plan = EvaluationPlan(
@@ -68,6 +77,11 @@ def evaluate(
         confusion,
         metric_named(metric, least),
         None if choose_mdr_c else mdr_c,
+        flips=flips,
     )
+    swept = sweep_named(sweep) if sweep else None
     store = open_workspace(workspace)
+    if swept:
+        carry_out(lambda llm: Sweep(llm, plan, swept), store, settings, paid, show_sweep)
+        return
     carry_out(lambda llm: Evaluation(llm, plan), store, settings, paid, show_evaluation)

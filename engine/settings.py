@@ -60,6 +60,8 @@ class Settings:
     price_in: float | None = _setting(None, "price per million prompt tokens in USD; not set: unknown", float)
     price_out: float | None = _setting(None, "price per million generated tokens in USD; not set: unknown", float)
     seed: int = _setting(0, "random seed")
+    policy_candidates: int | None = None
+    """Not a setting: how many candidates ranking policies choose from, if not as many as they were trained with."""
 
     @property
     def full_precision(self) -> bool:

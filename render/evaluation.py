@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from string import ascii_letters
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
 from ..engine.llm.spec import is_stand_in
-from .tables import Head, show_table
+from .tables import Head, bar, show_table
 
 if TYPE_CHECKING:
     from ..engine.evaluate.confusion import Confusion
-    from ..engine.evaluate.results import EvaluationReport, MethodFigures
+    from ..engine.evaluate.flips import FlipCounts
+    from ..engine.evaluate.results import EvaluationReport, MethodFigures, SweepReport
 
 RANKS = {
     "95 %": 1, "easy": 2, "hard": 2, "against best": 2, "p": 2, "F1": 3, "shots": 4, "topics": 5, "failures": 5,
@@ -23,6 +24,8 @@ RANKS = {
 
 MOST_LABELS = 12
 """Maximum labels of a confusion matrix."""
+
+STAND_IN = "the offline reader is not an LLM: these figures say nothing about your LLM"
 
 
 def show_evaluation(report: EvaluationReport) -> None:
@@ -75,11 +78,63 @@ def show_evaluation(report: EvaluationReport) -> None:
             "icl-curate evaluate --split test"
         )
     if is_stand_in(setup.llm):
-        notes.append("the offline reader is not an LLM: these figures say nothing about your LLM")
+        notes.append(STAND_IN)
     heads = [Head(name, RANKS.get(name, 0), "middle") for name in shown]
     show_table(heads, list(zip(*shown.values(), strict=True)), note="\n".join(notes))
+    if report.flips:
+        show_flips(report.flips)
     if report.confusion and report.best in report.confusion:
         show_confusion(report.best, report.confusion[report.best])
+
+
+def show_sweep(report: SweepReport) -> None:
+    """Accuracy by method and value, each with a bar from 0 to 1 and its interval (paper 000, figures 5 and 6)."""
+    rows = [
+        [name, point.value, figures.accuracy, Text(bar(figures.accuracy, 20)), *figures.ci95, figures.shots]
+        for name in report.points[0].report.methods
+        for point in report.points
+        for figures in [point.report.methods[name]]
+    ]
+    shown = [
+        [name if i % len(report.points) == 0 else "", value, accuracy, drawn, f"{low:.3f}–{high:.3f}", shots]
+        for i, (name, value, accuracy, drawn, low, high, shots) in enumerate(rows)
+    ]
+    setup = report.points[0].report.setup
+    runs = ", ".join(str(point.report.run) for point in report.points)
+    every = [figures.usage for point in report.points for figures in point.report.methods.values()]
+    notes = [
+        f"{setup.queries:,} {setup.split} queries"
+        + ("" if report.setting == "k" else f", k = {setup.k}")
+        + f", {setup.llm} ({setup.answered_by}), runs {runs}; {sum(u.calls for u in every):,} answers, "
+        f"{sum(u.cached_calls for u in every):,} of them cached",
+        "95 % by bootstrap over queries",
+    ]
+    if is_stand_in(setup.llm):
+        notes.append(STAND_IN)
+    show_table(["method", report.setting, setup.metric, "0 to 1", "95 %", "shots"], shown, note="\n".join(notes))
+    for point in report.points:
+        if point.report.flips:
+            show_flips(point.report.flips, f"Flips with {report.setting} = {point.value}")
+
+
+def show_flips(found: Mapping[str, FlipCounts], title: str = "Flips") -> None:
+    """What each method's shots changed against zero shots (paper 000, figure 3)."""
+    rows = [
+        [
+            name,
+            f"{_count(each.turned_right)} of {each.hard:,}",
+            f"{_count(each.turned_wrong)} of {each.easy:,}",
+            each.changed,
+            f"{each.ci95[0]:.3f}–{each.ci95[1]:.3f}",
+            each.hard_share,
+        ]
+        for name, each in found.items()
+    ]
+    note = (
+        "flips from zero shots, mean over seeds, among queries answered both times; of hard: share of the changed ones"
+    )
+    columns = ["method", "hard, now right", "easy, now wrong", "changed", "95 %", "of hard"]
+    show_table(columns, rows, title=title, note=note)
 
 
 def show_confusion(method: str, found: Confusion) -> None:
@@ -100,6 +155,10 @@ def show_confusion(method: str, found: Confusion) -> None:
     if matrix.hidden:
         note += f"; {matrix.hidden:,} more labels are confused less: evaluate --confusion --json"
     show_table(columns, rows, title=f"{method}: {found.right:,} of {found.answers:,} answers right", note=note)
+
+
+def _count(mean: float) -> str:
+    return f"{mean:,.0f}" if mean.is_integer() else f"{mean:,.1f}"
 
 
 def _last(curve: Sequence[float] | None) -> float | None:

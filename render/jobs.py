@@ -14,7 +14,7 @@ from ..engine.calibrate.keys import KeyReport
 from ..engine.calibrate.results import FineTuningRun, QueryCalibration, SetCalibration, calibration_from_json
 from ..engine.checks.results import RowRun
 from ..engine.curate.results import TuneReport
-from ..engine.evaluate.results import EvaluationReport
+from ..engine.evaluate.results import EvaluationReport, SweepReport
 from ..engine.export.results import ExportReport
 from ..engine.index.results import IndexReport
 from ..engine.jobs.folder import Job, result
@@ -27,7 +27,7 @@ from .calibration import show_calibrated, show_fine_tuning, show_keys
 from .checks import show_asked
 from .costs import plan_rows
 from .curate import brief_tuning, show_tuning
-from .evaluation import show_evaluation
+from .evaluation import show_evaluation, show_sweep
 from .pool import export_rows, exported, index_rows, show_export, show_index
 from .ranker import show_ranker
 from .sources import show_training
@@ -47,7 +47,19 @@ class Kind(Generic[R]):
     brief: Callable[[R], str]
 
 
-def _best_method(report: EvaluationReport) -> str:
+def _read_evaluated(data: Any) -> EvaluationReport | SweepReport:
+    swept = isinstance(data, dict) and "points" in data
+    return SweepReport.from_json(data) if swept else EvaluationReport.from_json(data)
+
+
+def _show_evaluated(report: EvaluationReport | SweepReport) -> None:
+    show_sweep(report) if isinstance(report, SweepReport) else show_evaluation(report)
+
+
+def _best_method(report: EvaluationReport | SweepReport) -> str:
+    if isinstance(report, SweepReport):
+        point, name = report.best
+        return f"best: {name} with {report.setting} = {point.value} {point.report.methods[name].accuracy:.3f}"
     return f"best of {len(report.methods)}: {report.best} {report.methods[report.best].accuracy:.3f}"
 
 
@@ -125,7 +137,7 @@ def _brief_parts(done: Mapping[str, Any]) -> str:
 
 
 KINDS: dict[tuple[str, ...], Kind[Any]] = {
-    ("evaluate",): Kind(EvaluationReport.from_json, show_evaluation, _best_method),
+    ("evaluate",): Kind(_read_evaluated, _show_evaluated, _best_method),
     **{("train", name): kind for name, kind in PARTS.items()},
     ("train", "rows"): Kind(RowRun.from_json, show_asked, _suspects),
     ("train", "calibration"): Kind(FineTuningRun.from_json, show_fine_tuning, _last_loss),

@@ -36,6 +36,7 @@ from ..topics.coverage import coverage_curves, learnt, required_topics
 from ..version import VERSION
 from .confusion import confusion
 from .effort import llm_seconds, perplexity, timed
+from .flips import flips
 from .llm_selection import LLM_METHODS
 from .request_stages import FinalAnswers, MethodContext, MethodRun, RequestStages, Stage, run_stages
 from .results import KIND, EvaluationReport, MethodFigures, Setup, Versus
@@ -49,7 +50,8 @@ BASELINES = ("zero", "random", "bm25", "dense", "dpp", "set-bsr", "ranker-untrai
 class EvaluationPlan:
     """What to compare. A method that ignores seeds runs once; ``zero`` always runs, to separate easy from hard
     queries. ``confusion``: also which labels are answered for which. ``metric`` says which answers are right.
-    ``mdr_error``: the C of ``mdr``, None to choose it on validation queries."""
+    ``mdr_error``: the C of ``mdr``, None to choose it on validation queries.
+    ``flips``: also which answers turned from zero to k shots."""
 
     methods: tuple[str, ...]
     seeds: int = 3
@@ -58,6 +60,7 @@ class EvaluationPlan:
     confusion: bool = False
     metric: Metric = ACCURACY
     mdr_error: float | None = 0.5
+    flips: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +123,11 @@ class Evaluation:
                 self._picks[each], self._seconds[each] = timed(partial(self._select, *each), self.queries)
 
     def cost(self) -> Plan:
-        """Prompts, cached answers, tokens and price of the whole comparison.
+        """Prompts, cached answers, tokens and price of the whole comparison."""
+        return self.llm.plan(self.requests())
+
+    def requests(self) -> list[Request]:
+        """Every request of the comparison, without sending any.
 
         For methods that ask in stages, the requests after an unknown reply are estimated from a typical reply.
         """
@@ -134,7 +141,7 @@ class Evaluation:
             return _split_by_stage([k or p for k, p in zip(known, presumed, strict=True)], stages)
 
         run_stages(self.begin(), presume)
-        return self.llm.plan(requests)
+        return requests
 
     def run(self, budget: Budget) -> EvaluationReport:
         """Ask what is not cached, mark every answer, store the outcomes, and compare."""
@@ -149,9 +156,12 @@ class Evaluation:
                 runs.add_evaluations(self.workspace, _outcome_table(record.run, each, self.queries))
             report = self._report(record.run, setup, scored_runs)
             record.summary = report.summary()
-        if not self.plan.confusion:
-            return report
-        return replace(report, confusion={name: confusion(self.workspace, report.run, name) for name in report.methods})
+        if self.plan.confusion:
+            found = {name: confusion(self.workspace, report.run, name) for name in report.methods}
+            report = replace(report, confusion=found)
+        if self.plan.flips:
+            report = replace(report, flips=flips(self.workspace, report.run, self.methods, self.settings.seed))
+        return report
 
     def begin(self) -> list[MethodRun]:
         """Every method and seed, `zero` first, each with its first stage."""

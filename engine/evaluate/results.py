@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from .. import contract
 from ..contract import OPTIONAL, SPREAD
 from ..llm.usage import Usage
 from .confusion import Confusion
+from .flips import FlipCounts
 
 if TYPE_CHECKING:
     from ..store.runs import Run
 
 KIND = "evaluate"
+
+Swept = Literal["k", "preselect"]
 
 SUMMARY_VERSION = 1
 """The ``schema_version`` of the report stored with a run, which is not that of ``--json``."""
@@ -79,9 +82,9 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationReport:
-    """Compared methods. A query is easy if the LLM is right without demonstrations. ``confusion`` by method, if it was
-    asked for. ``trained_on`` names the methods that were trained on the queries that judge them, so that their figures
-    are too good."""
+    """Compared methods. A query is easy if the LLM is right without demonstrations. ``confusion`` and ``flips`` by
+    method, if they were asked for. ``trained_on`` names the methods that were trained on the queries that judge them,
+    so that their figures are too good."""
 
     run: int
     setup: Setup = field(metadata=SPREAD)
@@ -90,6 +93,7 @@ class EvaluationReport:
     methods: Mapping[str, MethodFigures]
     confusion: Mapping[str, Confusion] | None = field(default=None, metadata=OPTIONAL)
     trained_on: tuple[str, ...] = ()
+    flips: Mapping[str, FlipCounts] | None = field(default=None, metadata=OPTIONAL)
 
     @property
     def best(self) -> str:
@@ -101,12 +105,43 @@ class EvaluationReport:
         return contract.to_json(self)
 
     def summary(self) -> dict[str, Any]:
-        """What is stored with the run; its confusion follows from the outcomes."""
-        return {"schema_version": SUMMARY_VERSION, **replace(self, confusion=None).as_json()}
+        """What is stored with the run; confusion and flips follow from the outcomes."""
+        return {"schema_version": SUMMARY_VERSION, **replace(self, confusion=None, flips=None).as_json()}
 
     @classmethod
     def from_json(cls, data: object) -> EvaluationReport:
         """From the output of `as_json` or `summary`. Raises `ValueError` for anything else."""
+        return contract.from_json(cls, data)
+
+
+@dataclass(frozen=True, slots=True)
+class SweepPoint:
+    """The evaluation with one ``value``."""
+
+    value: int
+    report: EvaluationReport = field(metadata=SPREAD)
+
+
+@dataclass(frozen=True, slots=True)
+class SweepReport:
+    """The evaluations by value of ``setting``, in the order given; each is also stored as a run of its own."""
+
+    setting: Swept
+    points: tuple[SweepPoint, ...]
+
+    @property
+    def best(self) -> tuple[SweepPoint, str]:
+        """The point and the method with the highest accuracy; the first in a tie."""
+        every = [(point, name) for point in self.points for name in point.report.methods]
+        return max(every, key=lambda each: each[0].report.methods[each[1]].accuracy)
+
+    def as_json(self) -> dict[str, Any]:
+        """The ``evaluate --sweep --json`` contract."""
+        return contract.to_json(self)
+
+    @classmethod
+    def from_json(cls, data: object) -> SweepReport:
+        """From the output of `as_json`. Raises `ValueError` for anything else."""
         return contract.from_json(cls, data)
 
 

@@ -85,6 +85,7 @@ def rank_untrained(view: PoolView, queries: Sequence[Query], k: int, seed: int =
 
 
 def _ranked(view: PoolView, queries: Sequence[Query], k: int, policy: Policy, inputs: Inputs) -> list[RankedCandidates]:
+    inputs = replace(inputs, candidates=view.settings.policy_candidates or inputs.candidates)
     features = Features(view, inputs)
     found = preselected(view, queries, inputs, k)
     scored: list[RankedCandidates] = []

@@ -23,8 +23,8 @@ KEYS = Path(__file__).with_name("json_keys.json")
 
 NAMED = {
     "accuracy_by_shots", "arms", "by.groups", "calls", "confusion", "counts.exported", "duplicates",
-    "duplicates_by_kind", "easy_by_shots", "estimators", "files", "hard_by_shots", "kinds", "llama_factory", "means",
-    "methods",
+    "duplicates_by_kind", "easy_by_shots", "estimators", "files", "flips", "hard_by_shots", "kinds", "llama_factory",
+    "means", "methods",
     "metrics.sources", "numbers", "origins", "parts", "prompts_by_shots", "runs", "scores", "settings",
 }  # fmt: skip
 """Objects whose own keys are names from the data, by the end of their path."""
@@ -52,6 +52,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "train datamodel": ("train", "datamodel", "-n", "8", "-b", "4", "-k", "3", "--candidates", "12"),
     "evaluate": ("evaluate", *TRAINED),
     "evaluate --confusion": ("evaluate", "-m", "zero,bm25", "-n", "8", "-k", "3", "--confusion"),
+    "evaluate --flips": ("evaluate", "-m", "zero,bm25", "-n", "8", "-k", "3", "--flips"),
+    "evaluate --sweep": ("evaluate", "-m", "zero,bm25", "-n", "8", "--sweep", "k=0,1"),
     "sources": ("sources",),
     "demos": ("demos", "-n", "3"),
     "demos --suspects": ("demos", "--suspects", "-n", "3"),

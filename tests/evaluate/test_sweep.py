@@ -1,0 +1,58 @@
+"""Methods over values of one setting: each point against its own evaluation, what is asked, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from factories.commands import Run
+from icl_curate.engine.errors import UsageError
+from icl_curate.engine.evaluate.results import SweepReport
+from icl_curate.engine.evaluate.sweep import SweepPlan, sweep_named
+from icl_curate.engine.ranker.inference import rank_untrained
+from icl_curate.engine.retrieval.view import PoolView
+from icl_curate.engine.settings import Settings
+from icl_curate.engine.store.demonstrations import queries
+from icl_curate.engine.store.workspace import Workspace
+
+
+def test_each_value_is_an_evaluation_and_nothing_is_asked_twice(run: Run, support: Path) -> None:
+    words = ("evaluate", "-m", "bm25,zero", "-n", 10, "-w", support)
+    swept = (*words, "--sweep", "k=0,1,3")
+    price = run(*swept, "--dry-run", "--json").json
+    assert (price["requests"], price["distinct"], price["to_ask"]) == (60, 30, 30)  # zero, also at k = 0, is asked once
+    told = run(*swept, "--flips", "--json").json
+    report = SweepReport.from_json(told)
+    assert (report.setting, [point.value for point in report.points]) == ("k", [0, 1, 3])
+    for point in report.points:
+        assert point.report.setup.k == point.report.methods["bm25"].shots == point.value
+        alone = run(*words, "-k", point.value, "--json").json
+        assert alone["methods"]["bm25"]["cached_calls"] == alone["methods"]["bm25"]["calls"] == 10
+        for figure in ("accuracy", "ci95", "easy", "hard"):
+            found = next(p for p in told["points"] if p["value"] == point.value)
+            assert found["methods"]["bm25"][figure] == alone["methods"]["bm25"][figure]
+    none = report.points[0].report.flips
+    assert none and (none["bm25"].changed, none["bm25"].hard_share) == (0, None)
+    assert run(*swept, "--dry-run", "--json").json["to_ask"] == 0
+    shown = run(*swept).out
+    assert f"{report.points[2].report.methods['bm25'].accuracy:.3f}" in shown and "█" in shown
+    assert "40 answers" not in shown and "60 answers, 60 of them cached" in shown
+
+
+def test_preselect_is_the_number_of_candidates_of_policies_too(support: Path) -> None:
+    workspace = Workspace.open(support)
+    asked, plan = queries(workspace, "test", 3), SweepPlan("preselect", (4, 12))
+    ranked = [rank_untrained(PoolView(workspace, plan.settings(Settings(), n)), asked, 20) for n in plan.values]
+    few, many = ({tuple(sorted(each.rows.tolist())) for each in found} for found in ranked)
+    assert few == many  # at least k are found, whatever the value
+    best = [rank_untrained(PoolView(workspace, plan.settings(Settings(), n)), asked, 4) for n in (4, 12)]
+    assert [set(a.rows.tolist()) for a in best[0]] != [set(b.rows.tolist()) for b in best[1]]
+    assert plan.settings(Settings(), 4) == replace(Settings(), preselect=4, policy_candidates=4)
+
+
+@pytest.mark.parametrize("text", ["seed=1,2", "k", "k=", "k=1,x", "k=-1,2", "k=2,2", "preselect=0", "k=1,,2"])
+def test_other_settings_and_odd_values_are_refused(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        sweep_named(text)
+    assert "--sweep" in caught.value.fix
