@@ -155,14 +155,10 @@ def _check_source(workspace: Path, source: str | None, split: str) -> None:
     """Raises `UsageError` if no row of this split has the source."""
     if source is None:
         return
-    from difflib import get_close_matches
+    from ..engine.store.demonstrations import check_sources
 
-    from ..engine.store.browse import tally
-
-    names = [name for name, _ in tally(open_workspace(workspace), "source", split, limit=1 << 30)]
-    if source not in names:
-        hint = "".join(f"; did you mean '{near}'?" for near in get_close_matches(source, names, 1))
-        raise UsageError(f"no source named '{source}'{hint}", "icl-curate sources")
+    with open_workspace(workspace).read() as con:
+        check_sources(con, [source], split)
 
 
 def _show_ledger(workspace: Path, misleading: bool, helpful: bool, limit: int, as_json: bool) -> None:

@@ -32,7 +32,7 @@ from ..pool.prompts import Template
 from ..pool.records import Demonstration, Split
 from ..progress import CancelToken, Event, Report, silent
 from ..store import decisions
-from ..store.demonstrations import fetch, task_of
+from ..store.demonstrations import check_sources, fetch, task_of
 from ..store.workspace import Workspace
 from ..version import VERSION
 from .results import ExportReport
@@ -164,9 +164,7 @@ def _rows(workspace: Workspace, plan: ExportPlan, split: Split) -> Int64s:
         sql = f"SELECT row FROM {table} WHERE {' AND '.join(where)}"
     with workspace.read() as con:
         if plan.sources:
-            known = {name for (name,) in con.execute("SELECT DISTINCT source FROM pool").fetchall()}
-            if missing := [name for name in plan.sources if name not in known]:
-                raise UsageError(f"no source named '{missing[0]}'", "icl-curate sources")
+            check_sources(con, plan.sources)
         rows = con.execute(f"{sql} ORDER BY row", values).fetchnumpy()["row"]
     return np.asarray(rows, np.int64)
 

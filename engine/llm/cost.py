@@ -28,7 +28,7 @@ class Plan:
 
 
 def together(one: Plan, other: Plan) -> Plan:
-    """The plan of asking two LLMs; its cost is not known if that of one of them is not."""
+    """The plan of two pieces of work, of one LLM or of two; its cost is not known if that of one piece is not."""
     return Plan(
         one.requests + other.requests,
         one.distinct + other.distinct,

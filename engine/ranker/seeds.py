@@ -6,7 +6,7 @@ from functools import reduce
 
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
-from ..llm.cost import Plan
+from ..llm.cost import Plan, together
 from ..llm.usage import Usage
 from .results import RankerSeeds, SeedFigures
 from .train import RankerPlan, RankerTraining
@@ -24,7 +24,7 @@ class SeededTraining:
 
     def cost(self) -> Plan:
         """An upper bound: as if no two seeds met the same prompt."""
-        return reduce(_together, (part.cost() for part in self.parts))
+        return reduce(together, (part.cost() for part in self.parts))
 
     def run(self, budget: Budget) -> RankerSeeds:
         """Train each seed; run and metrics of the result are those of the first."""
@@ -35,18 +35,3 @@ class SeededTraining:
         )
         usage = sum((each.usage for each in done), Usage())
         return RankerSeeds(done[0].run, done[0].llm, usage, done[0].metrics, figures)
-
-
-def _together(one: Plan, other: Plan) -> Plan:
-    def both(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
-        return a[0] + b[0], a[1] + b[1]
-
-    return Plan(
-        one.requests + other.requests,
-        one.distinct + other.distinct,
-        one.cached + other.cached,
-        one.to_ask + other.to_ask,
-        both(one.tokens_in, other.tokens_in),
-        both(one.tokens_out, other.tokens_out),
-        (one.cost[0] + other.cost[0], one.cost[1] + other.cost[1]) if one.cost and other.cost else None,
-    )

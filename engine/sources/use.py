@@ -27,9 +27,7 @@ _Key = tuple[str, Use, float]  # estimator, use, decay
 _Tables = dict[_Key, Float64s]
 
 DEFAULT_ESTIMATORS = ("multilinear", "leave-one-out", "reliability")
-PROBABILITIES = frozenset(
-    {"multilinear", "grouped", "monte-carlo"}
-)  # estimators whose scores are probabilities of presence
+PROBABILITIES = frozenset({"multilinear", "grouped", "monte-carlo"})  # their scores are probabilities of presence
 VOTERS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 100)
 DECAYS = (1.0, 0.95, 0.85, 0.7)
 MOST_THRESHOLDS = 256  # one per source up to this number, evenly spaced beyond

@@ -20,6 +20,7 @@ import numpy as np
 from .. import contract
 from ..arrays import Int64s
 from ..errors import UsageError
+from .demonstrations import check_sources
 from .effects import Effects, active_counts, effects_of
 from .workspace import Workspace
 
@@ -421,20 +422,14 @@ def _check_outputs(con: duckdb.DuckDBPyConnection, outputs: Mapping[str, str], n
 def _check_targets(con: duckdb.DuckDBPyConnection, scope: Scope, targets: Sequence[str]) -> None:
     if not targets:
         raise UsageError("nothing to change", "icl-curate prune --source NAME or --demo ID")
-    column = "source" if scope == "source" else "id"
-    missing = con.execute(
-        f"SELECT t FROM (SELECT unnest(CAST(? AS VARCHAR[])) AS t) WHERE t NOT IN (SELECT {column} FROM pool)",
-        [list(targets)],
-    ).fetchall()
-    if not missing:
+    if scope == "source":
+        check_sources(con, targets)
         return
-    name = missing[0][0]
-    if scope == "demonstration":
-        raise UsageError(f"no demonstration with id '{name}'", "icl-curate demos --search TEXT")
-    names = [row[0] for row in con.execute("SELECT DISTINCT source FROM pool").fetchall()]
-    near = difflib.get_close_matches(name, names, 1)
-    hint = f"; did you mean '{near[0]}'?" if near else ""
-    raise UsageError(f"no source named '{name}'{hint}", "icl-curate sources")
+    missing = con.execute(
+        "SELECT t FROM (SELECT unnest(CAST(? AS VARCHAR[])) AS t) WHERE t NOT IN (SELECT id FROM pool)", [list(targets)]
+    ).fetchone()
+    if missing:
+        raise UsageError(f"no demonstration with id '{missing[0]}'", "icl-curate demos --search TEXT")
 
 
 def _next(con: duckdb.DuckDBPyConnection, column: str) -> int:

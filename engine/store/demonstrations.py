@@ -6,6 +6,7 @@ looking up a few rows by their dense number takes a millisecond whatever the siz
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -209,6 +210,18 @@ def source_names(workspace: Workspace) -> list[str]:
     with workspace.read() as con:
         found = con.execute("SELECT DISTINCT source FROM pool SEMI JOIN active USING (row) ORDER BY source").fetchall()
     return [source for (source,) in found]
+
+
+def check_sources(con: duckdb.DuckDBPyConnection, names: Sequence[str], split: str = "pool") -> None:
+    """Raises `UsageError` if no row of the ``split`` has one of these sources, with the name that may be meant."""
+    found = con.execute(
+        "SELECT DISTINCT source FROM demonstrations WHERE split = ? AND retired_at IS NULL ORDER BY source", [split]
+    ).fetchall()
+    known = [source for (source,) in found]
+    if missing := [name for name in names if name not in known]:
+        near = difflib.get_close_matches(missing[0], known, 1)
+        hint = f"; did you mean '{near[0]}'?" if near else ""
+        raise UsageError(f"no source named '{missing[0]}'{hint}", "icl-curate sources")
 
 
 def content_keys(workspace: Workspace) -> NDArray[np.uint64]:
