@@ -46,6 +46,7 @@ class Settings:
     order: Order = _setting("best-last", "best-last (next to the query) or best-first")
     prompt_format: str = _setting("auto", "auto, Q-A, QO-A, SQO-A, SQ-A, or a text with {input} {options} {context}")
     instruction: str = _setting("", "first line of every prompt; empty: one that fits the task")
+    answer_prefix: str = _setting("", "text before every answer, such as: The answer is")
     llm: str = _setting("offline", "offline, openai:MODEL, hf:NAME_OR_PATH or smollm2")
     base_url: str = _setting("", "OpenAI-compatible server; empty: OPENAI_BASE_URL or OpenAI itself")
     base_url_by: str = ""
@@ -70,7 +71,7 @@ class Settings:
 
     @property
     def template(self) -> Template:
-        return Template(self.prompt_format, self.instruction)
+        return Template(self.prompt_format, self.instruction, self.answer_prefix)
 
 
 class Overrides(TypedDict, total=False):
@@ -84,6 +85,7 @@ class Overrides(TypedDict, total=False):
     order: Order
     prompt_format: str
     instruction: str
+    answer_prefix: str
     llm: str
     base_url: str
     answers: str

@@ -45,6 +45,8 @@ def test_every_problem_is_listed_with_its_place(layers: Path) -> None:
         {"k": -1},
         {"near_duplicate": 0.0},
         {"prompt_format": "{nope}"},
+        {"answer_prefix": "two\nlines"},
+        {"answer_prefix": "blank at its end "},
         {"concurrency": 0},
         {"context_tokens": 0},
         {"price_in": -1.0},

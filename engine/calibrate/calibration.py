@@ -25,6 +25,7 @@ from ..pool.records import Query
 from ..progress import Event
 from ..retrieval.view import PoolView
 from ..select.selector import Selector
+from ..settings import Settings
 from ..store import rounds as kept
 from ..store import runs
 from ..store.demonstrations import task_of
@@ -124,7 +125,7 @@ class Calibration:
         """Whether a stored mean is of prompts like these: of the same template, and of as many demonstrations by the
         same method. Runs from before this was recorded count as alike."""
         then, now = runs.settings(self.workspace, run), self.settings
-        alike: dict[str, object] = {"template": [now.prompt_format, now.instruction, now.order]}
+        alike: dict[str, object] = {"template": _template(now)}
         if over == "demonstrations":
             alike |= {"k": now.k, "method": now.method}
         return all(then.get(name, value) == value for name, value in alike.items())
@@ -212,7 +213,7 @@ class Calibration:
             "k": self.settings.k,
             "method": self.settings.method,
             "seed": self.settings.seed,
-            "template": [self.settings.prompt_format, self.settings.instruction, self.settings.order],
+            "template": _template(self.settings),
             "version": VERSION,
         }
         with runs.recorded(self.workspace, kept.KIND, self.llm.name, described) as record:
@@ -399,6 +400,12 @@ class Calibration:
             correct=is_correct(round_.answer, query.answers, self.task.choices(query)) if known else None,
             f1=token_f1(round_.answer, query.answers) if known else None,
         )
+
+
+def _template(settings: Settings) -> list[str]:
+    """What shapes the prompts of a run; a prefix of answers only if there is one, as in runs from before it existed."""
+    prefix = [settings.answer_prefix] if settings.answer_prefix else []
+    return [settings.prompt_format, settings.instruction, settings.order, *prefix]
 
 
 def _messages(prompt: Prompt) -> str:

@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ..pool.prompts import CUE, EarlierAnswer, Message, Order, Prompt, Template, build_prompt, cued, instruction_for
+from ..pool.prompts import EarlierAnswer, Message, Order, Prompt, Template, build_prompt, cued, instruction_for
 from ..pool.records import Demonstration, Query, Task
 
 Over = Literal["documents", "demonstrations", "steps"]
 OVERS: tuple[Over, ...] = ("documents", "demonstrations", "steps")
 
 STEPS_CUE = "Reasoning Steps:"
-FINAL_CUE = f"Final {CUE}"
 CONCLUDE = "Give the final answer to the question after its reasoning steps: a few words or a number, and nothing else."
 
 
@@ -79,7 +78,7 @@ def round_prompt(
         for i, (document, score) in enumerate(zip(case.documents, marks, strict=True), 1)
     ]
     question = frame.template.question(replace(case.query, context=""))
-    user = cued("\n\n".join([*blocks, question + _previous(earlier)]))
+    user = cued("\n\n".join([*blocks, question + _previous(earlier)]), frame.template.cue)
     messages = (Message("system", _instruction(frame, "document", scores, earlier)), Message("user", user))
     choices = frame.task.choices(case.query)
     return Prompt(
@@ -91,6 +90,7 @@ def round_prompt(
         earlier=tuple(earlier),
         numbered=bool(blocks),
         one_line=frame.task.one_line,
+        cue=frame.template.cue,
     )
 
 
@@ -109,7 +109,9 @@ def _over_demonstrations(
     messages = (
         replace(system, content=_instruction(frame, "example", scores, earlier)),
         *turns,
-        replace(question, content=cued(question.content.removesuffix(cued("")) + _previous(earlier))),
+        replace(
+            question, content=cued(question.content.removesuffix(cued("", prompt.cue)) + _previous(earlier), prompt.cue)
+        ),
     )
     return replace(prompt, messages=messages, shot_scores=marks, earlier=earlier, numbered=True)
 
@@ -123,7 +125,7 @@ def _over_steps(case: Case, frame: Frame, scores: Sequence[int | None], earlier:
     ]
     shown = [frame.template.question(case.query), *([STEPS_CUE, *steps] if steps else [])]
     system = "\n".join([frame.template.instruction or CONCLUDE, *_scores_explained("step", scores, earlier)])
-    user = "\n".join(shown) + _previous(earlier) + f"\n{FINAL_CUE}"
+    user = "\n".join(shown) + _previous(earlier) + f"\nFinal {frame.template.cue}"
     return Prompt(
         (Message("system", system), Message("user", user)),
         case.query,
@@ -132,6 +134,7 @@ def _over_steps(case: Case, frame: Frame, scores: Sequence[int | None], earlier:
         earlier=tuple(earlier),
         numbered=True,
         one_line=True,
+        cue=frame.template.cue,
     )
 
 

@@ -163,7 +163,7 @@ def _own_answer(context: MethodContext, shot: Demonstration) -> Request:
     query = shot.as_query()
     prompt, _ = prompt_for(query, [], context.selector.task, context.settings)
     if not prompt.choices:
-        prompt = Prompt(prompt.messages, query, (), (shot.output,))
+        prompt = Prompt(prompt.messages, query, (), (shot.output,), cue=prompt.cue)
     return replace(request_for(prompt, context.settings, context.capabilities), score=True)
 
 

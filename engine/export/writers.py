@@ -60,7 +60,7 @@ def chat(row: Demonstration, task: Task, template: Template) -> dict[str, Any]:
         "messages": [
             {"role": "system", "content": template.instruction or instruction_for(task)},
             {"role": "user", "content": template.question(row.as_query())},
-            {"role": "assistant", "content": row.output},
+            {"role": "assistant", "content": f"{template.answer_prefix} {row.output}".lstrip()},
         ]
     }
 

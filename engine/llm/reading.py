@@ -35,16 +35,16 @@ def read_all(requests: Sequence[Request], results: Sequence[Result]) -> list[Res
 def read(request: Request, answer: Answer) -> Answer:
     """The intended answer, with only its own tokens.
 
-    In tasks with one-line answers: the first line with content, without the cue and without headers and scores repeated
-    from the prompt. ``usable`` is then false if nothing is left, if the text was cut off at the token limit, if it
-    began by repeating the prompt's headers, or if it names none of the prompt's choices.
+    In tasks with one-line answers: the first line with content, without the cue, the prefix of answers, headers and
+    scores repeated from the prompt. ``usable`` is then false if nothing is left, if the text was cut off at the token
+    limit, if it began by repeating the prompt's headers, or if it names none of the prompt's choices.
     """
     if answer.option_logprobs:
         return answer
     prompt = request.prompt
     text, ended = answer.text.strip(), False
     if prompt.one_line:
-        text, ended = _first_line(text)
+        text, ended = _first_line(text, prompt)
     text, echoed = _without_echoes(text, prompt)
     finish = "stop" if ended else answer.finish
     named = not prompt.choices or choice_of(text, prompt.choices) is not None
@@ -52,22 +52,32 @@ def read(request: Request, answer: Answer) -> Answer:
     return _cut(replace(answer, finish=finish, usable=usable), text)
 
 
-def _first_line(text: str) -> tuple[str, bool]:
+def _first_line(text: str, prompt: Prompt) -> tuple[str, bool]:
     """The first line with more than the answer cue, and whether others follow."""
     lines = text.splitlines()
     for i, line in enumerate(lines):
-        if _CUE.sub("", line).strip():
+        if _without_cue(line, prompt).strip():
             return line.strip(), i + 1 < len(lines)
     return "", False
 
 
 def _without_echoes(text: str, prompt: Prompt) -> tuple[str, bool]:
     """The text without repeated prompt layout, and whether it began with a header."""
-    text = _CUE.sub("", text)
+    text = _without_cue(text, prompt)
     if not (prompt.earlier or prompt.document_scores or prompt.shot_scores or prompt.numbered):
         return text.strip(), False
     bare = _HEADER.sub("", text)
     return _SCORE.sub("", bare).strip(), bare != text
+
+
+def _without_cue(text: str, prompt: Prompt) -> str:
+    """The text without the answer cue and without the template's prefix of answers, each only at its beginning."""
+    text = _CUE.sub("", text)
+    prefix = prompt.cue.removeprefix(CUE).strip()
+    if not prefix:
+        return text
+    end = r"(?!\w)" if prefix[-1].isalnum() else ""  # "The answer isn" does not repeat "The answer is"
+    return re.sub(rf"^\s*{re.escape(prefix)}{end}\s*:?\s*", "", text, count=1, flags=re.IGNORECASE)
 
 
 def _cut(answer: Answer, text: str) -> Answer:

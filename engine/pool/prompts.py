@@ -41,11 +41,17 @@ class Template:
 
     ``format`` is a name in `FORMATS`, ``auto`` (chosen from the fields each row has) or a custom text with the fields
     ``{input}``, ``{options}`` and ``{context}``. ``instruction`` opens the prompt; empty means the default instruction
-    of the task.
+    of the task. ``answer_prefix`` comes before every answer ("The answer is" in paper 000).
     """
 
     format: str = "auto"
     instruction: str = ""
+    answer_prefix: str = ""
+
+    @property
+    def cue(self) -> str:
+        """What asks for an answer: the text in front of each demonstration's output, and the end of the prompt."""
+        return f"{CUE} {self.answer_prefix}".rstrip()
 
     def question(self, query: Query) -> str:
         """The query as the LLM reads it, without the answer cue."""
@@ -56,7 +62,12 @@ class Template:
 
 
 def check_template(template: Template) -> Template:
-    """The template itself, or `UsageError` when its format names a field that does not exist."""
+    """The template itself, or `UsageError` when its format names a field that does not exist, or its prefix of answers
+    has several lines."""
+    if template.answer_prefix != template.answer_prefix.strip() or len(template.answer_prefix.splitlines()) > 1:
+        raise UsageError(
+            f"answer_prefix is {template.answer_prefix!r}", "use one line without blanks at its ends: The answer is"
+        )
     if template.format == "auto" or template.format in FORMATS:
         return template
     try:
@@ -117,7 +128,7 @@ class Prompt:
     open question. ``document_scores`` and ``shot_scores`` are the uncertainty scores (0 to 100, None: shown without
     one) of the query's documents and of the demonstrations, ``earlier`` the answers to the query so far; all three are
     empty outside calibration rounds. ``numbered``: its documents or examples have headers. ``one_line``: the answer is
-    one line of text (see `Task`).
+    one line of text (see `Task`). ``cue``: what every question ends with (`Template.cue`).
     """
 
     messages: tuple[Message, ...]
@@ -129,6 +140,7 @@ class Prompt:
     earlier: tuple[EarlierAnswer, ...] = ()
     numbered: bool = False
     one_line: bool = False
+    cue: str = CUE
 
     @property
     def text(self) -> str:
@@ -137,10 +149,10 @@ class Prompt:
         for message in self.messages:
             if message.role == "assistant":
                 parts[-1] += f" {message.content}"
-            elif message.role == "system" or message.content.endswith(CUE):
+            elif message.role == "system" or message.content.endswith(self.cue):
                 parts.append(message.content)
             else:
-                parts.append(cued(message.content))
+                parts.append(cued(message.content, self.cue))
         return "\n\n".join(parts)
 
 
@@ -155,15 +167,15 @@ def build_prompt(
     shown = tuple(best_first if order == "best-first" else reversed(best_first))
     messages = [Message("system", template.instruction or instruction_for(task))]
     for demonstration in shown:
-        messages.append(Message("user", cued(template.question(demonstration.as_query()))))
+        messages.append(Message("user", cued(template.question(demonstration.as_query()), template.cue)))
         messages.append(Message("assistant", demonstration.output))
-    messages.append(Message("user", cued(template.question(query))))
-    return Prompt(tuple(messages), query, shown, task.choices(query), one_line=task.one_line)
+    messages.append(Message("user", cued(template.question(query), template.cue)))
+    return Prompt(tuple(messages), query, shown, task.choices(query), one_line=task.one_line, cue=template.cue)
 
 
-def cued(question: str) -> str:
+def cued(question: str, cue: str = CUE) -> str:
     """A question with the cue that asks for its answer. Without it, small chat LLMs continue the question."""
-    return f"{question}\n{CUE}"
+    return f"{question}\n{cue}"
 
 
 def fit_prompt(

@@ -13,6 +13,7 @@ import pytest
 from factories.calibrate_world import CAPITAL, SCRIPT, SETTINGS, Scripted, workspace_of
 from icl_curate.engine.calibrate.calibration import Calibration
 from icl_curate.engine.calibrate.documents import queries_of, query_named
+from icl_curate.engine.calibrate.prompts import Case, Document, Frame, round_prompt
 from icl_curate.engine.calibrate.results import QueryCalibration, SetCalibration, calibration_from_json
 from icl_curate.engine.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.calibrate.rounds import ARMS, oracle_score
@@ -21,7 +22,8 @@ from icl_curate.engine.errors import BudgetError, Cancelled, LLMError, UsageErro
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Answer, Capabilities, Request, Result
-from icl_curate.engine.pool.records import Query
+from icl_curate.engine.pool.prompts import EarlierAnswer, Template
+from icl_curate.engine.pool.records import Demonstration, Query, Task
 from icl_curate.engine.progress import CancelToken
 from icl_curate.engine.store import rounds as kept
 from icl_curate.engine.store.workspace import Workspace
@@ -205,6 +207,24 @@ def test_the_mean_of_other_prompts_is_not_used(workspace: Workspace) -> None:
     assert single()
     assert single(k=2, method="random")  # over documents, no demonstrations are shown
     assert not single(instruction="Answer in one word.")
+    assert not single(answer_prefix="The answer is")
+
+
+def test_rounds_ask_after_the_prefix_of_answers() -> None:
+    template = Template(answer_prefix="The answer is")
+    frame, query = Frame(Task("open"), template), Query("capital of Norway?")
+    shot = Demonstration(0, "p1", "capital of Sweden?", "Stockholm", "s")
+    earlier = [EarlierAnswer("Oslo", 12)]
+    for over, document in (
+        ("documents", Document("d", "Oslo is a city.")),
+        ("demonstrations", Document("p1", "", demonstration=shot)),
+        ("steps", Document("1", "Norway is a country.")),
+    ):
+        for scores in ([], [30]):
+            prompt = round_prompt(Case(query, (document,), over), frame, scores, earlier if scores else [])
+            last = prompt.messages[-1].content
+            assert last.endswith("Answer: The answer is") and last.count("The answer is") == 1
+            assert prompt.text.endswith(last)
 
 
 def test_demonstrations_are_scored_where_a_query_brings_no_documents(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from icl_curate.engine.export.corpus import ExportPlan, export, format_of
 from icl_curate.engine.export.results import ExportReport
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.index.formulas import escaped, plain
+from icl_curate.engine.pool.prompts import Template
 from icl_curate.engine.progress import CancelToken
 from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.demonstrations import active_rows, fetch
@@ -119,6 +120,17 @@ def test_chat_lines_are_what_trainers_read(store: Workspace, tmp_path: Path) -> 
         assert [m["role"] for m in messages] == ["system", "user", "assistant"]
         assert row["input"] in messages[1]["content"]
         assert messages[2]["content"] == row["output"]
+
+
+def test_an_export_carries_the_prefix_of_answers(store: Workspace, tmp_path: Path) -> None:
+    template = Template(answer_prefix="The answer is")
+    export(store, ExportPlan(tmp_path / "chat.jsonl", "chat", template=template))
+    lines = (tmp_path / "chat.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["messages"][-1]["content"] for line in lines] == [
+        f"The answer is {row['output']}" for row in ROWS
+    ]
+    manifest = json.loads((tmp_path / "chat.jsonl.manifest.json").read_text(encoding="utf-8"))
+    assert Template(**manifest["template"]) == template
 
 
 def test_dspy_examples_are_flat_and_name_their_inputs(store: Workspace, tmp_path: Path) -> None:

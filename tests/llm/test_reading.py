@@ -27,6 +27,12 @@ def _answer(text: str, finish: str = "stop") -> Answer:
     return Answer(text, tuple(text), tuple(-0.1 * (i + 1) for i in range(len(text))), finish=finish)
 
 
+PREFIXED = Prompt(
+    (Message("user", "Question: q\nAnswer: The answer is"),), Query("q"), one_line=True, cue="Answer: The answer is"
+)
+HASHES = Prompt((Message("user", "q\nAnswer: ####"),), Query("q"), one_line=True, cue="Answer: ####")
+
+
 @pytest.mark.parametrize(
     ("prompt", "text", "finish", "meant", "usable"),
     [
@@ -37,6 +43,14 @@ def _answer(text: str, finish: str = "stop") -> Answer:
         (PLAIN, "The answer to this question is a long", "length", "The answer to this question is a long", False),
         (PLAIN, "  \n ", "stop", "", False),
         (PLAIN, "Document [3]: a title", "stop", "Document [3]: a title", True),  # the prompt has no such headers
+        (PREFIXED, "Paris", "stop", "Paris", True),
+        (PREFIXED, "Answer: the answer is: Paris", "stop", "Paris", True),
+        (PREFIXED, "The answer is\nParis", "stop", "Paris", True),
+        (PREFIXED, "The answer isn't known", "stop", "The answer isn't known", True),
+        (PREFIXED, "The answer is", "stop", "", False),
+        (HASHES, "#### 42", "stop", "42", True),
+        (HASHES, "####42", "stop", "42", True),
+        (PLAIN, "The answer is Paris", "stop", "The answer is Paris", True),  # nobody asked for this prefix
         (LINES, "def f():\n    return 1", "stop", "def f():\n    return 1", True),
         (ROUNDS, "Nils Nevorrander (Uncertainty Score: 12)", "stop", "Nils Nevorrander", True),
         (ROUNDS, "Round 2: Nils Nevorrander (Uncertainty Score: 12)", "stop", "Nils Nevorrander", False),

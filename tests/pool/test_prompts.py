@@ -32,6 +32,19 @@ def test_best_last_puts_the_best_demonstration_next_to_the_query() -> None:
     assert [shot.id for shot in first.demonstrations] == ["d0", "d1", "d2"]
 
 
+def test_a_prefix_of_answers_stands_before_each_output_and_ends_the_prompt() -> None:
+    template = Template(answer_prefix="The answer is")
+    prompt = build_prompt(Query("now?"), SHOTS[:1], OPEN, template)
+    ending = "Question: question 0?\nAnswer: The answer is answer 0\n\nQuestion: now?\nAnswer: The answer is"
+    assert prompt.text.endswith(ending)
+    turns = [(message.role, message.content) for message in prompt.messages[1:]]
+    assert turns == [
+        ("user", "Question: question 0?\nAnswer: The answer is"),
+        ("assistant", "answer 0"),
+        ("user", "Question: now?\nAnswer: The answer is"),
+    ]
+
+
 def test_labels_stand_in_the_instruction_and_are_the_choices() -> None:
     prompt = build_prompt(Query("hi"), [], Task("labels", ("greet", "leave")))
     assert prompt.messages[0].content.splitlines()[1:] == ["greet", "leave"]
