@@ -35,8 +35,10 @@ LLM = "smollm2"
 WORST = ("crowd_batch", "archive_2019", "community_forum")
 """The sources with the lowest reliability in the table of sources."""
 
-METHODS = ("zero", "random", "bm25", "dense", "dpp", "set-bsr")
-TRAINED = ("ranker", "topick")
+METHODS = ("zero", "random", "bm25", "dense", "dpp")
+TRAINED = ("set-bsr", "ranker", "topick")
+"""Those that a ranker or topics are trained for, and Set-BSR, which compares tokens."""
+
 AS_PRINTED = ("--rate", 0.01, "--epochs", 4, "--sees", "input", "--no-sources", "--credit", "reward")
 """The ranker as in the paper: it sees inputs, and each demonstration has the reward of its whole prompt."""
 
@@ -76,38 +78,19 @@ class Workspace:
 
 
 def support(workspace: Workspace) -> dict[str, str]:
-    """Methods on the pool as it came and without its worst sources; what `train sources` sees."""
+    """The tables of the sample pool."""
+    return untrained(workspace) | trained(workspace)
+
+
+def untrained(workspace: Workspace) -> dict[str, str]:
+    """Methods on the pool as it came and without its worst sources, what `train sources` sees, and ways to curate."""
     workspace.index("support")
     restore(workspace)  # after a run that was stopped
-    names = ("-m", ",".join(METHODS), "-n", 60, "--seeds", 1)
-    before = workspace.ask("evaluate", *names)
-    trained = workspace.ask("train", "sources", "--depth", 10, "-n", 40)
+    asked = workspace.ask("train", "sources", "--depth", 10, "-n", 40)
     listed = workspace.run("sources")
-    for source in WORST:
-        workspace.run("prune", "--source", source)
-    after = workspace.ask("evaluate", *names)
-    found = [before["methods"], after["methods"]]
+    found = with_worst_and_without(workspace, METHODS)
     rows = [json.loads(line) for line in (SAMPLE / "support" / "truth_rows.jsonl").read_text().splitlines()]
     ways = curated(workspace, [row["id"] for row in rows if not row["correct"]], ("bm25", "dense"), 60, 5, (60, 200))
-    # trained last: what they learn is evidence about rows, too, and the decisions above are to be made without it
-    ranker = workspace.ask("train", "ranker", "-n", 60, *AS_PRINTED)
-    topics = workspace.ask("train", "topics", "--no-llm-topics", "--questions", 300)
-    printed = with_worst_and_without(workspace, TRAINED)
-    workspace.ask("train", "ranker", "-n", 60, *FROM_TRIALS)
-    from_trials = with_worst_and_without(workspace, ("ranker-untrained", "ranker"))
-    for run, first, second in zip(found, printed, from_trials, strict=True):
-        run |= {
-            "ranker, as printed": first["ranker"],
-            "ranker, its start": second["ranker-untrained"],
-            "ranker, from trials": second["ranker"],
-            "topick": first["topick"],
-        }
-    variants = workspace.ask("evaluate", "-m", ",".join(VARIANTS), "-n", 60, "--seeds", 1)["methods"]
-    found[0] |= variants
-    methods = [
-        [name, *(cell for run in found for cell in (accuracy(run[name]) if name in run else ("–", "–")))]
-        for name in found[0]
-    ]
     truth = json.loads((SAMPLE / "support" / "truth.json").read_text())["sources"]
     sources = [
         [
@@ -119,9 +102,35 @@ def support(workspace: Workspace) -> dict[str, str]:
         ]
         for row in sorted(listed["sources"], key=lambda row: -row["reliability"])
     ]
-    compared = [row["calls"] for run in found for row in run.values()]
-    calls = sum(compared) + sum(done["calls"] for done in (trained, ranker, topics))
     return {
+        "methods": methods_table(found, asked["calls"]),
+        "curation": ways,
+        "sources": table(["source", "wrong labels", "reliability", "weight", "answers"], sources),
+    }
+
+
+def trained(workspace: Workspace) -> dict[str, str]:
+    """The ranker and the topics, on the workspace that `untrained` leaves, and what their papers claim.
+
+    They are trained last: what they learn is evidence about rows, too, and the decisions before are made without it."""
+    ranker = workspace.ask("train", "ranker", "-n", 60, *AS_PRINTED)
+    topics = workspace.ask("train", "topics", "--no-llm-topics", "--questions", 300)
+    printed = with_worst_and_without(workspace, TRAINED)
+    workspace.ask("train", "ranker", "-n", 60, *FROM_TRIALS)
+    from_trials = with_worst_and_without(workspace, ("ranker-untrained", "ranker"))
+    found = [
+        {
+            "set-bsr": first["set-bsr"],
+            "ranker, as printed": first["ranker"],
+            "ranker, its start": second["ranker-untrained"],
+            "ranker, from trials": second["ranker"],
+            "topick": first["topick"],
+        }
+        for first, second in zip(printed, from_trials, strict=True)
+    ]
+    found[0] |= workspace.ask("evaluate", "-m", ",".join(VARIANTS), "-n", 60, "--seeds", 1)["methods"]
+    return {
+        "trained": methods_table(found, ranker["calls"] + topics["calls"]),
         "ranker-claims": claims(
             [
                 ("above dense retrieval", "+2.97 points over the best baseline", against(workspace, "ranker", "dense")),
@@ -136,14 +145,18 @@ def support(workspace: Workspace) -> dict[str, str]:
                 ("knowledge helps", "a loss without it", against(workspace, "topick", "topick-no-knowledge")),
             ]
         ),
-        "methods": table(
-            ["method", "as it came", "95 %", "without the three worst sources", "95 %"],
-            methods,
-            f"{calls:,} requests, those of training included",
-        ),
-        "curation": ways,
-        "sources": table(["source", "wrong labels", "reliability", "weight", "answers"], sources),
     }
+
+
+def methods_table(found: Sequence[Mapping[str, Any]], training: int) -> str:
+    """Accuracy by method on the pool as it came and without its worst sources. ``training``: requests of training."""
+    rows = [
+        [name, *(cell for run in found for cell in (accuracy(run[name]) if name in run else ("–", "–")))]
+        for name in found[0]
+    ]
+    calls = training + sum(row["calls"] for run in found for row in run.values())
+    heads = ["method", "as it came", "95 %", "without the three worst sources", "95 %"]
+    return table(heads, rows, f"{calls:,} requests, those of training included")
 
 
 def with_worst_and_without(workspace: Workspace, methods: Sequence[str]) -> list[dict[str, Any]]:

@@ -1,8 +1,14 @@
-"""Vectors of texts encoded before, kept for the run of a worker: the same texts stand in many tests."""
+"""Vectors of texts encoded before, kept for a run of the tests: the same texts stand in many of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+import os
+import pickle
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +16,8 @@ from icl_curate.engine.arrays import Float32s
 from icl_curate.engine.progress import CancelToken, Event, Report, silent
 from icl_curate.engine.retrieval.encoder import FEW, SentenceEncoder
 from icl_curate.engine.retrieval.transformer import Transformer
+
+from factories.copies import VARIABLE
 
 Patch = Callable[[object, str, object], None]
 
@@ -20,7 +28,9 @@ COMPUTED: dict[str, Callable[..., Any]] = {
 }
 """The methods themselves, for tests of the encoder."""
 
-_KEPT: dict[Hashable, Any] = {}
+_KEPT: dict[str, Any] = {}
+"""Vectors by digest of what was computed; `_shared` has those of the other workers, too."""
+
 _LOADED: dict[tuple[str, str], Transformer] = {}
 
 
@@ -68,15 +78,42 @@ def _kept(
     cancel: CancelToken | None,
 ) -> list[Any]:
     many = len(texts) >= FEW
-    keys = [(what, encoder.name, encoder._reduce_from, many, text) for text in texts]
-    missing = list({key: text for key, text in zip(keys, texts, strict=True) if key not in _KEPT}.values())
+    way = repr((what, encoder.name, encoder._reduce_from, many))
+    keys = [sha256(f"{way} {text}".encode(errors="surrogatepass")).hexdigest() for text in texts]
+    _recall(sorted({key for key in keys if key not in _KEPT}))
+    missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in _KEPT}
     if missing:
-        if many and len(missing) < FEW:
-            missing += list(texts)[: FEW - len(missing)]  # few alone would be computed in the other way
-        for text, vector in zip(missing, compute(encoder, missing, report, cancel), strict=True):
-            _KEPT[(what, encoder.name, encoder._reduce_from, many, text)] = vector
+        asked = list(missing.values())
+        if many and len(asked) < FEW:
+            asked += list(texts)[: FEW - len(asked)]  # few alone would be computed in the other way
+        _keep(dict(zip(missing, compute(encoder, asked, report, cancel), strict=False)))
     else:
         if cancel:
             cancel.check()
         report(Event("encode", len(texts), len(texts)))
     return [_KEPT[key] for key in keys]
+
+
+def _shared() -> sqlite3.Connection:
+    """The vectors of all workers."""
+    con = sqlite3.connect(Path(os.environ[VARIABLE]) / "vectors.sqlite", timeout=60)
+    con.execute("PRAGMA synchronous = off")
+    con.execute("CREATE TABLE IF NOT EXISTS vectors (key TEXT PRIMARY KEY, vector BLOB)")
+    return con
+
+
+def _recall(keys: Sequence[str]) -> None:
+    if keys:
+        with closing(_shared()) as con:
+            for key in keys:
+                for (found,) in con.execute("SELECT vector FROM vectors WHERE key = ?", [key]):
+                    _KEPT[key] = pickle.loads(found)
+
+
+def _keep(computed: dict[str, Any]) -> None:
+    _KEPT.update(computed)
+    with closing(_shared()) as con, con:
+        con.executemany(
+            "INSERT OR IGNORE INTO vectors VALUES (?, ?)",
+            [(key, pickle.dumps(found)) for key, found in computed.items()],
+        )
