@@ -14,6 +14,8 @@ options, context). WORK keeps the workspaces: a run that was stopped goes on whe
 - ``commonsenseqa``, ``pubmedqa``: does the LLM answer them above chance, and do demonstrations help?
 - ``hotpotqa``: calibration over ten documents.
 - ``fine-tuning``: LoRA on the sample fact set, and what carries over to ``hotpotqa``, after that part.
+- ``shots``: the sample pool with 0, 1, 2 and 5 shots, and who flips from zero to five.
+- ``template``: the same queries with and without "The answer is" before every answer.
 - ``usable``: how many generated replies can be read as an answer, by kind of task.
 """
 
@@ -27,7 +29,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evidence import AS_RECORDED, Workspace, accuracy, curated, restore, rounds_table, table
+import numpy as np
+from evidence import AS_PRINTED, Workspace, accuracy, curated, restore, rounds_table, table
+from icl_curate.engine.evaluate.statistics import compare as paired
+from icl_curate.engine.store.runs import outcomes
+from icl_curate.engine.store.workspace import Workspace as Store
 
 INTENTS = 15
 NOISE = {"clean_a": 0.0, "clean_b": 0.0, "third_wrong": 0.3, "most_wrong": 0.6, "nearly_all_wrong": 0.9}
@@ -63,7 +69,7 @@ def banking77(pools: Path, workspace: Workspace) -> Iterable[str]:
     )
     tuned = workspace.run("prune", "--tune", "--by", "vote", "--dry-run")
     yield f"`prune --tune --by vote` would prune: {', '.join(tuned.get('pruned', ())) or 'nothing'}."
-    workspace.ask("train", "ranker", "-k", SHOTS, "-n", 60, "--rate", 0.01, "--epochs", 4, *AS_RECORDED)
+    workspace.ask("train", "ranker", "-k", SHOTS, "-n", 60, *AS_PRINTED)
     workspace.ask("train", "topics", "--no-llm-topics", "--questions", 300)
     before = compare(workspace, UNTRAINED + TRAINED)
     for row in listed[-3:]:
@@ -124,6 +130,54 @@ def usable(pools: Path, workspace: Workspace) -> Iterable[str]:
             share = 1 - row["unusable"] / max(row["calls"] + row["cached_calls"], 1)
             rows.append([kind, method, f"{share:.0%}", *accuracy(row)])
     yield table(["task", "method", "usable replies", "accuracy", "95 %"], rows)
+
+
+def shots(pools: Path, workspace: Workspace) -> Iterable[str]:
+    """The sample pool by number of shots, and what the most shots turned right and wrong."""
+    workspace.index("support")
+    counts = (0, 1, 2, 5)
+    asked = ("-n", 100, "--seeds", 1, "--sweep", f"k={','.join(map(str, counts))}", "--flips")
+    points = workspace.ask("evaluate", "-m", "bm25,dense", *asked)["points"]
+    rows = [
+        [name, count, *accuracy(point["methods"][name])]
+        for name in ("bm25", "dense")
+        for count, point in zip(counts, points, strict=True)
+    ]
+    yield table(["method", "shots", "accuracy", "95 %"], rows)
+    told = []
+    for name, each in points[-1]["flips"].items():
+        hard, easy = (f"{each[turned]:.0f} of {each[kind]}" for turned, kind in
+                      (("turned_right", "hard"), ("turned_wrong", "easy")))  # fmt: skip
+        low, high = each["ci95"]
+        told.append([name, hard, easy, f"{each['changed']:.2f}", f"{low:.2f}–{high:.2f}", f"{each['hard_share']:.2f}"])
+    yield table(["method", "hard, now right", "easy, now wrong", "changed", "95 %", "of hard"], told)
+
+
+def template(pools: Path, workspace: Workspace) -> Iterable[str]:
+    """Accuracy with and without "The answer is", paired by query."""
+    files, base = workspace.folder.parent / "template-files", workspace.folder
+    write(files / "commonsenseqa.jsonl", read(pools / "commonsenseqa" / "train.jsonl")[:2000])
+    rows = []
+    for kind, answers in (("labels", "score"), ("labels", "generate"), ("options", "score")):
+        here = Workspace(base, f"{kind}-{answers}", workspace.spec, workspace.dtype)
+        if kind == "labels":
+            here.index("support")
+        else:
+            here.run("index", files / "commonsenseqa.jsonl", "--test", pools / "commonsenseqa" / "test.jsonl")
+        done = []
+        for setting in ("", 'answer_prefix = "The answer is"\n'):
+            (here.folder / "config.toml").write_text(setting, encoding="utf-8")
+            asked = ("-n", 100, "--seeds", 1, "-k", 5, "--answers", answers)
+            done.append(here.ask("evaluate", "-m", "zero,dense", *asked))
+        for method in ("zero", "dense"):
+            off, on = (
+                np.array([each.right for each in sorted(found, key=lambda each: each.row)])
+                for found in (outcomes(Store.open(here.folder), run["run"], method) for run in done)
+            )
+            change = paired(on, off)
+            told = f"{change.difference:+.3f}", f"{change.low:+.2f} to {change.high:+.2f}", f"{change.p:.2f}"
+            rows.append([kind, answers, method, f"{off.mean():.3f}", f"{on.mean():.3f}", *told])
+    yield table(["task", "answers", "method", "without", "with", "difference", "95 %", "p"], rows)
 
 
 def curation(pools: Path, workspace: Workspace) -> Iterable[str]:
@@ -263,6 +317,8 @@ PARTS: Mapping[str, Callable[[Path, Workspace], Iterable[str]]] = {
     "commonsenseqa": options("commonsenseqa", 2000, 5, 100),
     "pubmedqa": options("pubmedqa", 400, 2, 60),
     "hotpotqa": hotpotqa,
+    "shots": shots,
+    "template": template,
     "usable": usable,
     "curation": curation,
     "all-intents": all_intents,

@@ -8,19 +8,19 @@ from typing import Annotated
 import typer
 
 from .options import (
+    ACCURACY,
     DEFAULT_WORKSPACE,
     NO_LLM_OPTIONS,
     NO_PAID_OPTIONS,
-    LeastOption,
     LLMOptions,
-    MetricOption,
+    MetricOptions,
     OrderOption,
     PaidOptions,
     ShotsOption,
     WorkspaceOption,
     grouped,
 )
-from .paid import carry_out
+from .paid import carry_out_judged
 from .shared import open_workspace, query_split_of, settings_of
 
 
@@ -52,8 +52,7 @@ def evaluate(
         str | None,
         typer.Option("--sweep", help="Evaluate for several values of one setting: k=0,1,2,5 or preselect=10,20,50."),
     ] = None,
-    metric: MetricOption = "accuracy",
-    least: LeastOption = 0.5,
+    marking: MetricOptions = ACCURACY,
     mdr_c: Annotated[float, typer.Option("--mdr-c", help="mdr: penalty of what the LLM answers wrong.")] = 0.5,
     choose_mdr_c: Annotated[
         bool, typer.Option("--choose-mdr-c", help="mdr: choose the penalty by answers to validation queries.")
@@ -65,7 +64,6 @@ def evaluate(
     """Compare selection methods in one table. An interrupted run resumes when repeated; answers are not paid twice."""
     from ..engine.evaluate.compare import Evaluation, EvaluationPlan
     from ..engine.evaluate.sweep import Sweep, sweep_named
-    from ..engine.pool.answers import metric_named
     from ..render.evaluation import show_evaluation, show_sweep
 
     settings = settings_of(workspace, k=k, order=order, **asdict(llm))
@@ -75,13 +73,13 @@ def evaluate(
         query_split_of(split),
         limit,
         confusion,
-        metric_named(metric, least),
+        marking.computed,
         None if choose_mdr_c else mdr_c,
         flips=flips,
     )
     swept = sweep_named(sweep) if sweep else None
     store = open_workspace(workspace)
     if swept:
-        carry_out(lambda llm: Sweep(llm, plan, swept), store, settings, paid, show_sweep)
+        carry_out_judged(lambda llm, judge: Sweep(llm, plan, swept, judge), marking, store, settings, paid, show_sweep)
         return
-    carry_out(lambda llm: Evaluation(llm, plan), store, settings, paid, show_evaluation)
+    carry_out_judged(lambda llm, judge: Evaluation(llm, plan, judge), marking, store, settings, paid, show_evaluation)

@@ -7,11 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from .help import MODELS, RUNNING, WORKSPACE
+
+if TYPE_CHECKING:
+    from ..engine.pool.answers import Metric
 
 WorkspaceOption = Annotated[
     Path,
@@ -43,12 +46,6 @@ OrderOption = Annotated[
 AnswersOption = Annotated[
     str | None, typer.Option("--answers", help="How the LLM answers: auto, score or generate.", rich_help_panel=MODELS)
 ]
-
-MetricOption = Annotated[
-    str, typer.Option(help="Which answers are right: accuracy, f1, rouge-l, bleu, or module:function of your own.")
-]
-
-LeastOption = Annotated[float, typer.Option(help="Score from which an answer is right, with another metric.")]
 
 ConcurrencyOption = Annotated[
     int | None, typer.Option("--concurrency", "-j", help="Maximum concurrent calls.", rich_help_panel=MODELS)
@@ -120,7 +117,46 @@ class PaidOptions:
         return self.dry_run or self.max_calls == 0
 
 
-NO_LLM_OPTIONS, NO_PAID_OPTIONS = LLMOptions(), PaidOptions()
+@dataclass(frozen=True)
+class MetricOptions:
+    """Which answers are right."""
+
+    metric: Annotated[
+        str,
+        typer.Option(
+            help="Which answers are right: accuracy, f1, rouge-l, bleu, judge (an LLM says), or module:function of "
+            "your own."
+        ),
+    ] = "accuracy"
+    least: Annotated[float, typer.Option(help="Score from which an answer is right, with another metric.")] = 0.5
+    judge_llm: Annotated[
+        str, typer.Option("--judge-llm", help="LLM of --metric judge, by its SPEC (default: --llm).")
+    ] = ""
+    judge_prompt: Annotated[
+        Path | None,
+        typer.Option(
+            "--judge-prompt",
+            help="File with its prompt: a text with {question} {accepted} {answer}, and, if you like, "
+            "{context} {options}.",
+        ),
+    ] = None
+    judge_price_in: Annotated[
+        float | None, typer.Option("--judge-price-in", help="Price per million prompt tokens of --judge-llm (USD).")
+    ] = None
+    judge_price_out: Annotated[
+        float | None, typer.Option("--judge-price-out", help="Price per million generated tokens of --judge-llm (USD).")
+    ] = None
+
+    @property
+    def computed(self) -> Metric:
+        """The metric by its name; `ACCURACY` stands for a judge, whose verdicts take its place."""
+        from ..engine.llm.judge import NAME
+        from ..engine.pool.answers import ACCURACY, metric_named
+
+        return ACCURACY if self.metric == NAME else metric_named(self.metric, self.least)
+
+
+NO_LLM_OPTIONS, NO_PAID_OPTIONS, ACCURACY = LLMOptions(), PaidOptions(), MetricOptions()
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:

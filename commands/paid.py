@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -12,13 +14,14 @@ import typer
 from ..engine.errors import UsageError
 from ..render.terminal import narrate, print_json
 from .jobs import start_job
-from .options import PaidOptions
+from .options import MetricOptions, PaidOptions
 from .shared import narrated, state
 
 if TYPE_CHECKING:
     from ..engine.contract import Reported
     from ..engine.llm.client import LLMClient, PaidWork
     from ..engine.llm.cost import Plan
+    from ..engine.llm.judge import Judge
     from ..engine.settings import Settings
     from ..engine.store.workspace import Workspace
 
@@ -37,6 +40,57 @@ def carry_out(
     done = carry_out_all({"": ready}, workspace, settings, paid)
     if done:
         print_json(done[""].as_json()) if paid.as_json else show(done[""])
+
+
+def carry_out_with(
+    other: Settings | None,
+    ready: Callable[[LLMClient, LLMClient], PaidWork[R]],
+    workspace: Workspace,
+    settings: Settings,
+    paid: PaidOptions,
+    show: Callable[[R], None],
+) -> None:
+    """As `carry_out`, with a second LLM, that of the ``other`` settings; without those it is the same one."""
+    if other is None:
+        carry_out(lambda llm: ready(llm, llm), workspace, settings, paid, show)
+        return
+    from ..engine.llm.client import client_for
+
+    if paid.max_cost is not None:
+        raise UsageError("a cost limit counts the prices of one LLM, not of two", "limit calls: --max-calls N")
+    confirm_server(other)
+    with ExitStack() as opened:
+
+        def both(llm: LLMClient) -> PaidWork[R]:
+            client = client_for(workspace, other, llm.report, llm.cancel, dry_run=llm.dry_run)
+            return ready(llm, opened.enter_context(client))
+
+        carry_out(both, workspace, settings, paid, show)
+
+
+def carry_out_judged(
+    ready: Callable[[LLMClient, Judge | None], PaidWork[R]],
+    options: MetricOptions,
+    workspace: Workspace,
+    settings: Settings,
+    paid: PaidOptions,
+    show: Callable[[R], None],
+) -> None:
+    """As `carry_out`, with a judge if the metric is one."""
+    from ..engine.llm.judge import NAME, Judge, read_template
+
+    prices = (options.judge_price_in, options.judge_price_out)
+    if options.metric != NAME:
+        if options.judge_llm or options.judge_prompt or prices != (None, None):
+            raise UsageError("options of a judge were given, but the metric is another", f"--metric {NAME}")
+        carry_out(lambda llm: ready(llm, None), workspace, settings, paid, show)
+        return
+    if prices != (None, None) and not options.judge_llm:
+        raise UsageError("the judge's prices are those of --llm, which is the judge", "--judge-llm SPEC, or --price-in")
+    template = read_template(options.judge_prompt)
+    other = replace(settings, llm=options.judge_llm, price_in=prices[0], price_out=prices[1])
+    judged = other if options.judge_llm else None
+    carry_out_with(judged, lambda llm, own: ready(llm, Judge(own, template)), workspace, settings, paid, show)
 
 
 def carry_out_all(

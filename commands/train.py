@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,6 +12,7 @@ import typer
 from ..render.terminal import print_json, say
 from .jobs import start_job
 from .options import (
+    ACCURACY,
     DEFAULT_WORKSPACE,
     NO_LLM_OPTIONS,
     NO_PAID_OPTIONS,
@@ -20,16 +20,15 @@ from .options import (
     DryRunOption,
     ForceOption,
     JsonOption,
-    LeastOption,
     LLMOptions,
-    MetricOption,
+    MetricOptions,
     OrderOption,
     PaidOptions,
     ShotsOption,
     WorkspaceOption,
     grouped,
 )
-from .paid import carry_out, carry_out_all, confirm_server
+from .paid import carry_out, carry_out_all, carry_out_judged, carry_out_with
 from .shared import narrated, open_workspace, settings_of, split_of
 
 if TYPE_CHECKING:
@@ -111,8 +110,7 @@ def train_ranker(
         float, typer.Option(help="Share of the queries that choose the best epoch.", min=0.0, max=0.9)
     ] = 0.2,
     seeds: Annotated[int, typer.Option(help="Number of seeds to train with, one ranker each.", min=1)] = 1,
-    metric: MetricOption = "accuracy",
-    least: LeastOption = 0.5,
+    marking: MetricOptions = ACCURACY,
     rouge: Annotated[float | None, typer.Option(help="Short for --metric rouge-l --least X.")] = None,
     taken_from: Annotated[
         Path | None, typer.Option("--from", help="Do not train: import the ranker of another workspace.")
@@ -125,7 +123,6 @@ def train_ranker(
 ) -> None:
     """Learn to rank demonstrations from the LLM's right and wrong answers; record every flip (Yu et al. 2024)."""
     from ..engine.errors import UsageError
-    from ..engine.pool.answers import metric_named
     from ..engine.ranker.policy import Inputs
     from ..engine.ranker.seeds import SeededTraining
     from ..engine.ranker.train import RankerPlan, RankerTraining
@@ -145,7 +142,7 @@ def train_ranker(
     if not epochs and not trials:
         raise UsageError("there is nothing to learn with --epochs 0", "give --trials 30, after train sources")
     if rouge is not None:
-        metric, least = "rouge-l", rouge
+        marking = replace(marking, metric="rouge-l", least=rouge)
     if not temperature > 0:
         raise UsageError(f"the temperature is {temperature}", "give one above 0")
     inputs = Inputs(preselect, candidates, sees, (), temperature, start)
@@ -160,13 +157,18 @@ def train_ranker(
         trials,
         rate,
         held_out=held_out,
-        metric=metric_named(metric, least),
+        metric=marking.computed,
         limit=limit,
     )
     if seeds > 1:
-        carry_out(lambda llm: SeededTraining(llm, plan, seeds), store, settings, paid, show_ranker_seeds)
+        carry_out_judged(
+            lambda llm, judge: SeededTraining(llm, plan, seeds, judge), marking, store, settings, paid,
+            show_ranker_seeds,
+        )  # fmt: skip
     else:
-        carry_out(lambda llm: RankerTraining(llm, plan), store, settings, paid, show_ranker)
+        carry_out_judged(
+            lambda llm, judge: RankerTraining(llm, plan, judge=judge), marking, store, settings, paid, show_ranker
+        )
 
 
 @grouped
@@ -215,23 +217,10 @@ def train_topics(
         topics, size, llm_topics, sample, questions, soft=labels == "soft", cosine=cosine, epochs=epochs,
         as_printed=as_printed, lambdas=(0.1, 0.25, 0.5, 1.0) if choose_lambda else (),
     )  # fmt: skip
-    if not labelling_llm:
-        carry_out(lambda llm: TopicTraining(llm, plan), store, settings, paid, show_topic_training)
-        return
-    from ..engine.errors import UsageError
-    from ..engine.llm.client import client_for
-
-    if paid.max_cost is not None:
-        raise UsageError("a cost limit counts the prices of one LLM, not of two", "limit calls: --max-calls N")
-    labelling = replace(settings, llm=labelling_llm)
-    confirm_server(labelling)
-    with ExitStack() as opened:
-
-        def ready(llm: LLMClient) -> TopicTraining:
-            client = client_for(store, labelling, llm.report, llm.cancel, dry_run=llm.dry_run)
-            return TopicTraining(llm, plan, opened.enter_context(client))
-
-        carry_out(ready, store, settings, paid, show_topic_training)
+    labelling = replace(settings, llm=labelling_llm) if labelling_llm else None
+    carry_out_with(
+        labelling, lambda llm, other: TopicTraining(llm, plan, other), store, settings, paid, show_topic_training
+    )
 
 
 @grouped

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from ..engine.evaluate.confusion import Confusion
     from ..engine.evaluate.flips import FlipCounts
     from ..engine.evaluate.results import EvaluationReport, MethodFigures, SweepReport
+    from ..engine.llm.judge import Judging
 
 RANKS = {
     "95 %": 1, "easy": 2, "hard": 2, "against best": 2, "p": 2, "F1": 3, "shots": 4, "topics": 5, "failures": 5,
-    "repeated": 6, "std": 6, "calls": 7,
+    "unjudged": 5, "repeated": 6, "std": 6, "calls": 7,
 }  # fmt: skip
 """Of the columns of a comparison: where there is no room, the highest are left out; method and accuracy stay."""
 
@@ -46,6 +47,7 @@ def show_evaluation(report: EvaluationReport) -> None:
         "shots": lambda name, row: int(row.shots) if row.shots.is_integer() else row.shots,
         "calls": lambda name, row: row.usage.calls,
         "failures": lambda name, row: row.usage.failures or None,
+        "unjudged": lambda name, row: row.unjudged or None,
         "against best": lambda name, row: _versus(row),
         "p": lambda name, row: _p_value(row),
     }
@@ -63,6 +65,8 @@ def show_evaluation(report: EvaluationReport) -> None:
         f"easy: answered right zero-shot ({report.easy_queries:,} queries); 95 % by bootstrap over queries; "
         "against best: difference to the best other baseline, p of a paired test, Holm-adjusted",
     ]
+    if report.judge:
+        notes.append(judged(report.judge))
     if "perplexity" in shown:
         notes.append("perplexity: of the right answer, per token, the geometric mean over queries")
     if "ms" in shown:
@@ -87,6 +91,13 @@ def show_evaluation(report: EvaluationReport) -> None:
         show_confusion(report.best, report.confusion[report.best])
 
 
+def judged(found: Judging) -> str:
+    """A line about the judge of the answers."""
+    usage = found.usage
+    line = f"judged by {found.llm}: {usage.calls:,} verdicts asked, {usage.cached_calls:,} of them cached"
+    return line + (f"; {found.unjudged:,} not given, which count as wrong" if found.unjudged else "")
+
+
 def show_sweep(report: SweepReport) -> None:
     """Accuracy by method and value, each with a bar from 0 to 1 and its interval (paper 000, figures 5 and 6)."""
     rows = [
@@ -109,6 +120,7 @@ def show_sweep(report: SweepReport) -> None:
         f"{sum(u.cached_calls for u in every):,} of them cached",
         "95 % by bootstrap over queries",
     ]
+    notes += [judged(point.report.judge) for point in report.points[:1] if point.report.judge]
     if is_stand_in(setup.llm):
         notes.append(STAND_IN)
     show_table(["method", report.setting, setup.metric, "0 to 1", "95 %", "shots"], shown, note="\n".join(notes))

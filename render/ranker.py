@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from .evaluation import judged
 from .tables import Head, show_table, show_text
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ def show_ranker(done: RankerRun) -> None:
         f"run {done.run}: {done.usage.calls:,} answers of {done.llm}, {done.usage.cached_calls:,} from the cache, "
         f"{metrics.shots:,} shots; best epoch {best.epoch}, held-out accuracy {_share(best.accuracy)}"
     )
+    if metrics.judge:
+        show_text(judged(metrics.judge))
     if metrics.collapsed:
         show_text("the policy collapsed onto few demonstrations; the best earlier epoch is used")
     if batches:

@@ -1,8 +1,8 @@
 """Methods × seeds on a split: select, ask, mark, compare.
 
 Answers come through the call cache, so an interrupted evaluation continues where it stopped and a repeated one is free.
-A query without an answer counts as wrong. Every failed call is counted and shown beside the accuracy, including calls
-in a method's selection stages.
+A query without an answer, or whose answer a judge gave no verdict on, counts as wrong. Every failed call is counted
+and shown beside the accuracy, including calls in a method's selection stages.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from ..arrays import Bools, Float32s, Float64s
 from ..errors import UsageError
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
-from ..llm.cost import Plan
+from ..llm.cost import Plan, together
+from ..llm.judge import NAME, Judge, Marker
 from ..llm.types import Answer, Request, Result
 from ..llm.usage import usage_of
 from ..pool.answers import ACCURACY, Metric, token_f1
@@ -64,13 +65,29 @@ class EvaluationPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class Foreseen:
+    """What a comparison would ask: its ``requests``, and the final ``answers`` that a judge would be asked about, None
+    for those that are not known yet."""
+
+    requests: list[Request]
+    answers: list[tuple[Query, str | None]]
+
+
+@dataclass(frozen=True, slots=True)
 class _ScoredRun:
-    """Outcomes of a method run, each (n,): right or wrong and F1, 0 for queries without an answer."""
+    """Outcomes of a method run, each (n,): right or wrong and F1, 0 for queries without an answer; ``marked``: whether
+    it is known which."""
 
     method_run: MethodRun
     answered: FinalAnswers
     correct: Float64s
     f1: Float64s
+    marked: Bools
+
+    @property
+    def unjudged(self) -> int:
+        """Number of answers of which it is not known whether they are right."""
+        return int(sum(isinstance(result, Answer) for result in self.answered.results) - self.marked.sum())
 
     @property
     def shots(self) -> list[int]:
@@ -82,17 +99,19 @@ class _ScoredRun:
 class Evaluation:
     """A prepared comparison: demonstrations are selected, nothing has been sent yet.
 
-    `cost` estimates the requests; `run` sends them and returns the report. In a dry run not even a probe is sent: an
-    LLM that was never probed is assumed to generate, not to score. Raises `UsageError` if the split is empty or a
-    method unknown or untrained, `LLMError` if the LLM lacks what a method needs, before any request.
+    `cost` estimates the requests; `run` sends them and returns the report. ``judge`` says which answers are right, not
+    the plan's metric. In a dry run not even a probe is sent: an LLM that was never probed is assumed to generate, not
+    to score. Raises `UsageError` if the split is empty or a method unknown or untrained, `LLMError` if the LLM lacks
+    what a method needs, before any request.
     """
 
     def __init__(
         self,
         llm: LLMClient,
         plan: EvaluationPlan,
+        judge: Judge | None = None,
     ) -> None:
-        self.llm, self.plan = llm, plan
+        self.llm, self.plan, self.judge = llm, plan, judge
         self.workspace, self.settings = workspace, settings = llm.workspace, llm.settings
         self.methods = list(dict.fromkeys(plan.methods))
         for name in self.methods:
@@ -124,9 +143,9 @@ class Evaluation:
 
     def cost(self) -> Plan:
         """Prompts, cached answers, tokens and price of the whole comparison."""
-        return self.llm.plan(self.requests())
+        return cost_of([self])
 
-    def requests(self) -> list[Request]:
+    def foreseen(self) -> Foreseen:
         """Every request of the comparison, without sending any.
 
         For methods that ask in stages, the requests after an unknown reply are estimated from a typical reply.
@@ -140,8 +159,15 @@ class Evaluation:
             known = self.llm.from_cache(asked)
             return _split_by_stage([k or p for k, p in zip(known, presumed, strict=True)], stages)
 
-        run_stages(self.begin(), presume)
-        return requests
+        method_runs = self.begin()
+        run_stages(method_runs, presume)
+        answers = [
+            (query, result.text if result.cached else None)
+            for each in method_runs
+            for query, result in zip(self.queries, each.answered.results if each.answered else (), strict=False)
+            if isinstance(result, Answer)
+        ]
+        return Foreseen(requests, answers)
 
     def run(self, budget: Budget) -> EvaluationReport:
         """Ask what is not cached, mark every answer, store the outcomes, and compare."""
@@ -149,12 +175,11 @@ class Evaluation:
         setup = self._setup(method_runs)
         with runs.recorded(self.workspace, KIND, self.llm.name, contract.to_json(setup)) as record:
             run_stages(method_runs, lambda stages: self._ask(stages, budget))
-            scored_runs = [
-                _score_run(method_run, self.queries, self.selector.task, self.plan.metric) for method_run in method_runs
-            ]
+            marker = Marker(self.selector.task, self.plan.metric, self.judge)
+            scored_runs = _scored(method_runs, self.queries, marker, budget)
             for each in scored_runs:
                 runs.add_evaluations(self.workspace, _outcome_table(record.run, each, self.queries))
-            report = self._report(record.run, setup, scored_runs)
+            report = replace(self._report(record.run, setup, scored_runs), judge=marker.judging)
             record.summary = report.summary()
         if self.plan.confusion:
             found = {name: confusion(self.workspace, report.run, name) for name in report.methods}
@@ -196,7 +221,7 @@ class Evaluation:
             k=self.settings.k,
             llm=self.llm.name,
             task=self.selector.task.kind,
-            metric=metric_of(self.selector.task, self.plan.metric),
+            metric=NAME if self.judge else metric_of(self.selector.task, self.plan.metric),
             answered_by="score" if scored else "generate",
             seeds=self.plan.seeds,
             settings=knobs(self.settings),
@@ -206,8 +231,7 @@ class Evaluation:
     def _report(self, run: int, setup: Setup, scored_runs: list[_ScoredRun]) -> EvaluationReport:
         (zero, *_) = scored_runs  # fixed before any compared method is evaluated
         easy = zero.correct == 1.0
-        asked = np.array([isinstance(result, Answer) for result in zero.answered.results])
-        hard = asked & ~easy  # a query without a zero-shot answer is neither
+        hard = zero.marked & ~easy  # a query without a zero-shot answer is neither
         by_method = {name: [each for each in scored_runs if each.method_run.method == name] for name in self.methods}
         versus = self._versus({name: _items(own) for name, own in by_method.items()})
         view = self.selector.view
@@ -252,13 +276,14 @@ class Evaluation:
             seeds=len(scored_runs),
             usage=usage_of([result for m in scored_runs for result in m.method_run.received]),
             shots=float(np.mean([shots for m in scored_runs for shots in m.shots])),
-            em=accuracy if is_open and self.plan.metric == ACCURACY else None,
+            em=accuracy if is_open and self.plan.metric == ACCURACY and not self.judge else None,
             f1=float(np.mean([m.f1.mean() for m in scored_runs])) if is_open else None,
             topic_coverage=coverage,
             topic_redundancy=redundancy,
             perplexity=_geometric_mean([perplexity(m.answered.results, self.queries, task) for m in scored_runs]),
             selection_ms=1000 * float(np.mean([self._selection_seconds(m) for m in scored_runs])),
             versus=versus,
+            unjudged=sum(m.unjudged for m in scored_runs) if self.judge else None,
         )
 
     def _selection_seconds(self, scored: _ScoredRun) -> float:
@@ -286,14 +311,32 @@ def metric_of(task: Task, metric: Metric = ACCURACY) -> str:
     return "exact match" if task.kind == "open" else "accuracy"
 
 
-def _score_run(method_run: MethodRun, queries: Sequence[Query], task: Task, metric: Metric) -> _ScoredRun:
-    assert method_run.answered is not None  # run_stages completes every method run
-    correct, f1 = np.zeros(len(queries)), np.zeros(len(queries))
-    for i, (query, result) in enumerate(zip(queries, method_run.answered.results, strict=True)):
-        if isinstance(result, Answer):
-            correct[i] = metric.right(result.text, query.answers, task.choices(query))
-            f1[i] = token_f1(result.text, query.answers)
-    return _ScoredRun(method_run, method_run.answered, correct, f1)
+def cost_of(evaluations: Sequence[Evaluation]) -> Plan:
+    """Prompts, cached answers, tokens and price of comparisons by the same LLM and judge; a prompt that several share
+    counts once."""
+    first, foreseen = evaluations[0], [each.foreseen() for each in evaluations]
+    plan = first.llm.plan([request for each in foreseen for request in each.requests])
+    if first.judge:
+        plan = together(plan, first.judge.plan([pair for each in foreseen for pair in each.answers]))
+    return plan
+
+
+def _scored(
+    method_runs: Sequence[MethodRun], queries: Sequence[Query], marker: Marker, budget: Budget
+) -> list[_ScoredRun]:
+    """The outcomes of all method runs; a judge is asked about all of them at once."""
+    answered = [method_run.answered for method_run in method_runs if method_run.answered]
+    assert len(answered) == len(method_runs)  # run_stages completes every method run
+    every = [result for each in answered for result in each.results]
+    marks = np.array(marker.marks([*queries] * len(answered), every, budget), np.object_).reshape(len(answered), -1)
+    scored = []
+    for method_run, each, own in zip(method_runs, answered, marks, strict=True):
+        pairs = zip(queries, each.results, strict=True)
+        f1 = np.array([token_f1(r.text, q.answers) if isinstance(r, Answer) else 0.0 for q, r in pairs])
+        marked = np.array([mark is not None for mark in own], np.bool_)
+        correct = np.array([mark is True for mark in own], np.float64)
+        scored.append(_ScoredRun(method_run, each, correct, f1, marked))
+    return scored
 
 
 def _items(scored_runs: Sequence[_ScoredRun]) -> Float64s:
@@ -333,8 +376,13 @@ def _outcome_table(run: int, scored_run: _ScoredRun, queries: Sequence[Query]) -
         "demonstrations": scored_run.answered.shown,
         "dropped": scored_run.answered.dropped,
         "answer": [a.text if a else None for a in answered],
-        "failure": ["" if isinstance(r, Answer) else f"{r.kind}: {r.message}" for r in results],
-        "correct": [bool(right) if a else None for right, a in zip(scored_run.correct, answered, strict=True)],
+        "failure": [
+            f"{r.kind}: {r.message}" if not isinstance(r, Answer) else "" if marked else "no verdict of the judge"
+            for r, marked in zip(results, scored_run.marked, strict=True)
+        ],
+        "correct": [
+            bool(right) if marked else None for right, marked in zip(scored_run.correct, scored_run.marked, strict=True)
+        ],
         "f1": [float(f1) if a else None for f1, a in zip(scored_run.f1, answered, strict=True)],
         "uncertainty": [a.uncertainty if a else None for a in answered],
         "tokens_in": [a.tokens_in if a else 0 for a in answered],

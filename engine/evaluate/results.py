@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from .. import contract
 from ..contract import OPTIONAL, SPREAD
+from ..llm.judge import Judging
 from ..llm.usage import Usage
 from .confusion import Confusion
 from .flips import FlipCounts
@@ -45,7 +46,7 @@ class MethodFigures:
     prompt. ``em`` and ``f1`` for open questions only. ``topic_coverage`` and ``topic_redundancy`` after each shot, if
     topics are trained. ``perplexity`` of the right answer, if options were scored. ``selection_ms``: milliseconds per
     query that the selection takes, the LLM's replies included. ``versus``: the best other baseline, if one was
-    compared."""
+    compared. ``unjudged``: answers without the verdict of a judge, if one was asked."""
 
     accuracy: float
     std: float
@@ -62,6 +63,7 @@ class MethodFigures:
     perplexity: float | None = field(default=None, metadata=OPTIONAL)
     selection_ms: float | None = field(default=None, metadata=OPTIONAL)
     versus: Versus | None = field(default=None, metadata=OPTIONAL)
+    unjudged: int | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ class Setup:
 class EvaluationReport:
     """Compared methods. A query is easy if the LLM is right without demonstrations. ``confusion`` and ``flips`` by
     method, if they were asked for. ``trained_on`` names the methods that were trained on the queries that judge them,
-    so that their figures are too good."""
+    so that their figures are too good. ``judge``: what it was asked, if one said which answers are right."""
 
     run: int
     setup: Setup = field(metadata=SPREAD)
@@ -94,6 +96,7 @@ class EvaluationReport:
     confusion: Mapping[str, Confusion] | None = field(default=None, metadata=OPTIONAL)
     trained_on: tuple[str, ...] = ()
     flips: Mapping[str, FlipCounts] | None = field(default=None, metadata=OPTIONAL)
+    judge: Judging | None = field(default=None, metadata=OPTIONAL)
 
     @property
     def best(self) -> str:

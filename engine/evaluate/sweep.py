@@ -9,8 +9,9 @@ from ..errors import UsageError
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan
+from ..llm.judge import Judge
 from ..settings import Settings
-from .compare import Evaluation, EvaluationPlan
+from .compare import Evaluation, EvaluationPlan, cost_of
 from .results import SweepPoint, SweepReport, Swept
 
 LEAST: Mapping[Swept, int] = {"k": 0, "preselect": 1}
@@ -54,16 +55,16 @@ class Sweep:
     `Evaluation` does.
     """
 
-    def __init__(self, llm: LLMClient, plan: EvaluationPlan, sweep: SweepPlan) -> None:
+    def __init__(self, llm: LLMClient, plan: EvaluationPlan, sweep: SweepPlan, judge: Judge | None = None) -> None:
         self.llm, self.setting = llm, sweep.setting
         self.evaluations = {
-            value: Evaluation(replace(llm, settings=sweep.settings(llm.settings, value)), plan)
+            value: Evaluation(replace(llm, settings=sweep.settings(llm.settings, value)), plan, judge)
             for value in sweep.values
         }
 
     def cost(self) -> Plan:
         """Prompts, cached answers, tokens and price of all values; a prompt that several share counts once."""
-        return self.llm.plan([request for each in self.evaluations.values() for request in each.requests()])
+        return cost_of([*self.evaluations.values()])
 
     def run(self, budget: Budget) -> SweepReport:
         """Evaluate value by value within one budget."""

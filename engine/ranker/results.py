@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..contract import OPTIONAL, SPREAD
+from ..llm.judge import Judging
 from ..llm.usage import TrainingRun
 
 
@@ -52,7 +53,8 @@ class Epoch:
 @dataclass(frozen=True, slots=True)
 class RankerMetrics:
     """Figures of the training. Figures by shots have the number of shots, as text, as their keys.
-    ``trials``: the expected reward of held-out queries after each pass over the answers of ``train sources``."""
+    ``trials``: the expected reward of held-out queries after each pass over the answers of ``train sources``.
+    ``judge``: what it was asked, if one said which answers are right."""
 
     method: str
     batches: tuple[Batch, ...]
@@ -70,6 +72,7 @@ class RankerMetrics:
     seconds: float
     seconds_asking: float
     trials: tuple[float, ...] | None = field(default=None, metadata=OPTIONAL)
+    judge: Judging | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from functools import reduce
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan, together
+from ..llm.judge import Judge
 from ..llm.usage import Usage
 from .results import RankerSeeds, SeedFigures
 from .train import RankerPlan, RankerTraining
@@ -18,9 +19,9 @@ class SeededTraining:
     A seed draws the batches (and a random start); the answers to prompts that several seeds meet are paid once.
     """
 
-    def __init__(self, llm: LLMClient, plan: RankerPlan, seeds: int) -> None:
+    def __init__(self, llm: LLMClient, plan: RankerPlan, seeds: int, judge: Judge | None = None) -> None:
         first = llm.settings.seed
-        self.parts = [RankerTraining(llm, plan, seed) for seed in range(first, first + seeds)]
+        self.parts = [RankerTraining(llm, plan, seed, judge) for seed in range(first, first + seeds)]
 
     def cost(self) -> Plan:
         """An upper bound: as if no two seeds met the same prompt."""

@@ -15,7 +15,7 @@ import hashlib
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,8 @@ from ..errors import UsageError
 from ..llm.asking import prompt_budget, prompt_for, request_for
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
-from ..llm.cost import Plan
+from ..llm.cost import Plan, together
+from ..llm.judge import NAME, Judge, Marker
 from ..llm.types import Answer, Request, Result
 from ..llm.usage import Usage, usage_of
 from ..pool.answers import ACCURACY, Metric
@@ -52,6 +53,8 @@ from .rollout import (
     whole_set_credit,
 )
 from .trials import TrialsLearnt, learn_from_trials, tried_rows
+
+T = TypeVar("T")
 
 TASK = "train"
 Credit = Literal["gain", "reward"]
@@ -110,8 +113,8 @@ class _TrainingState:
 class RankerTraining:
     """A prepared training run: its candidates are known, nothing has been sent yet.
 
-    Raises `UsageError` if there are no validation queries, no vectors of the encoder, or k is 0, before any request; in
-    a dry run not even a probe is sent.
+    ``judge`` says which answers are right, not the plan's metric. Raises `UsageError` if there are no validation
+    queries, no vectors of the encoder, or k is 0, before any request; in a dry run not even a probe is sent.
     """
 
     def __init__(
@@ -119,8 +122,9 @@ class RankerTraining:
         llm: LLMClient,
         plan: RankerPlan = RankerPlan(),
         seed: int | None = None,
+        judge: Judge | None = None,
     ) -> None:
-        self.llm, self.plan = llm, plan
+        self.llm, self.plan, self.judge = llm, plan, judge
         self.seed = llm.settings.seed if seed is None else seed
         self.workspace, self.settings = workspace, settings = llm.workspace, llm.settings
         if settings.k < 1:
@@ -132,6 +136,7 @@ class RankerTraining:
                 "icl-curate index POOL.jsonl --validation QUERIES.jsonl, or --validation-fraction 0.2",
             )
         self.task = task_of(workspace)
+        self.marker = Marker(self.task, plan.metric, judge)
         self.capabilities = llm.capabilities
         self.view = PoolView(workspace, settings, llm.report, llm.cancel)
         self.inputs = inputs_for(self.view, plan.inputs, plan.sources)
@@ -158,26 +163,24 @@ class RankerTraining:
         first = [
             r for at in steps for _, asked in self._planned_requests(policy, self._batch(0, at), 0, 0.0) for r in asked
         ]
-        judging = self._held_out_requests(policy)
-        plan = self.llm.plan([*first, *judging])
+        measuring = self._held_out_requests(policy)
         zero_shot = len(self.train) * (self.plan.method == "ranker") + len(self.held_out)
-        more = self.plan.epochs * (len(first) + len(judging) - zero_shot) - (len(first) - zero_shot)
+        more = self.plan.epochs * (len(first) + len(measuring) - zero_shot) - (len(first) - zero_shot)
         more = max(0, more)
-        grow = 1 + more / plan.distinct if plan.distinct else 1.0
-        return replace(
-            plan,
-            requests=plan.requests + more,
-            distinct=plan.distinct + more,
-            to_ask=plan.to_ask + more,
-            tokens_in=(plan.tokens_in[0], round(plan.tokens_in[1] * grow)),
-            tokens_out=(plan.tokens_out[0], round(plan.tokens_out[1] * grow)),
-            cost=(plan.cost[0], plan.cost[1] * grow) if plan.cost else None,
-        )
+        asked = [*first, *measuring]
+        plan = _grown(self.llm.plan(asked), more)
+        if self.judge is None:
+            return plan
+        known = self.llm.from_cache(asked)
+        answers = [(r.prompt.query, found.text if found else None) for r, found in zip(asked, known, strict=True)]
+        return together(plan, _grown(self.judge.plan(answers), more))
 
     def run(self, budget: Budget) -> RankerRun:
         """Train, store the policy, the figures and every step; returns the ``train --json`` contract."""
         plan = self.plan
-        metric = {"metric": plan.metric.name, "least": plan.metric.least}
+        metric: dict[str, object] = {"metric": plan.metric.name, "least": plan.metric.least}
+        if self.judge:
+            metric = {"metric": NAME, "judge": self.judge.llm.name}
         described = (
             asdict(replace(plan, metric=ACCURACY))
             | asdict(self.inputs)
@@ -275,11 +278,10 @@ class RankerTraining:
         plans = list(self._planned_requests(state.policy, which, epoch, threshold, scores))
         results = self._ask([request for _, asked in plans for request in asked], budget)
         spent = usage_of(results)
-        answered = _grouped(results, [len(asked) for _, asked in plans])
-        rollouts = [
-            Rollout(chosen, scores[i, chosen], tuple(self._reward(self.queries[which[i]], r) for r in answered[i]))
-            for i, (chosen, _) in enumerate(plans)
-        ]
+        lengths = [len(asked) for _, asked in plans]
+        answered = _grouped(results, lengths)
+        rewards = _grouped(self._rewards(np.repeat(which, lengths), results, budget), lengths)
+        rollouts = [Rollout(chosen, scores[i, chosen], tuple(rewards[i])) for i, (chosen, _) in enumerate(plans)]
         stepwise = self.plan.method == "ranker"
         book = (gain_credit if self.plan.credit == "gain" else stepwise_credit) if stepwise else whole_set_credit
         loss, *gradients = state.policy.loss(candidates, book(rollouts, scores.shape[1]))
@@ -363,10 +365,10 @@ class RankerTraining:
         self.spent += usage_of(results)
         return results
 
-    def _reward(self, query: Query, result: Result) -> int:
-        if not isinstance(result, Answer):
-            return 0
-        return 1 if self.plan.metric.right(result.text, query.answers, self.task.choices(query)) else -1
+    def _rewards(self, which: Int64s, results: Sequence[Result], budget: Budget) -> list[int]:
+        """1 for a right answer and −1 for a wrong one; 0 where there is none, or no verdict of the judge."""
+        marks = self.marker.marks([self.queries[i] for i in which], results, budget)
+        return [0 if mark is None else 1 if mark else -1 for mark in marks]
 
     # evaluation
 
@@ -388,8 +390,7 @@ class RankerTraining:
         """Compare the policy with the best so far; without held-out queries, by the accuracy during training."""
         if self.held_out.size:
             results = self._ask(self._held_out_requests(state.policy), budget)
-            asked = zip([*self.held_out] * 2, results, strict=True)
-            alone, shown = np.array([self._reward(self.queries[i], r) for i, r in asked]).reshape(2, -1)
+            alone, shown = np.array(self._rewards(np.tile(self.held_out, 2), results, budget)).reshape(2, -1)
             right = shown == 1  # a query whose zero-shot call failed is neither easy nor hard
             measured = EpochAccuracy(epoch, float(right.mean()), _share(right[alone == 1]), _share(right[alone == -1]))
         else:
@@ -430,7 +431,10 @@ class RankerTraining:
             rows = self.candidates[i][rollout.chosen].tolist()
             for j, row in enumerate(rows, 1):
                 before, after = results[j - 1], results[j]
-                if not (isinstance(before, Answer) and isinstance(after, Answer)):
+                if (
+                    not (isinstance(before, Answer) and isinstance(after, Answer))
+                    or 0 in rollout.rewards[j - 1 : j + 1]
+                ):
                     continue
                 steps.append(
                     {
@@ -476,6 +480,7 @@ class RankerTraining:
             seconds=seconds,
             seconds_asking=self.seconds_asking,
             trials=state.learnt.values if state.learnt else None,
+            judge=self.marker.judging,
         )
         return RankerRun(run, self.llm.name, self.spent, metrics)
 
@@ -484,7 +489,21 @@ def _key(query: Query) -> str:
     return f"{query.id}\0{query.input}"
 
 
-def _grouped(results: Sequence[Result], lengths: Sequence[int]) -> list[list[Result]]:
+def _grown(plan: Plan, more: int) -> Plan:
+    """The plan with at most so many more prompts, of the same length on average."""
+    grow = 1 + more / plan.distinct if plan.distinct else 1.0
+    return replace(
+        plan,
+        requests=plan.requests + more,
+        distinct=plan.distinct + more,
+        to_ask=plan.to_ask + more,
+        tokens_in=(plan.tokens_in[0], round(plan.tokens_in[1] * grow)),
+        tokens_out=(plan.tokens_out[0], round(plan.tokens_out[1] * grow)),
+        cost=(plan.cost[0], plan.cost[1] * grow) if plan.cost else None,
+    )
+
+
+def _grouped(results: Sequence[T], lengths: Sequence[int]) -> list[list[T]]:
     ends = np.cumsum(lengths).tolist()
     return [list(results[end - n : end]) for end, n in zip(ends, lengths, strict=True)]
 

@@ -266,7 +266,7 @@ def test_free_text_is_right_from_the_threshold_of_rouge_on(world: Workspace, lea
     training = RankerTraining(
         LLMClient(world, Scripted(), with_k(2)), replace(SHORT, metric=metric_named("rouge-l", least))
     )
-    reply = training._reward(training.queries[0], Answer("yes indeed it is"))
+    (reply,) = training._rewards(np.array([0]), [Answer("yes indeed it is")], Budget())
     assert reply == (1 if accuracy else -1)
 
 

@@ -1,0 +1,148 @@
+"""An LLM as the judge of answers: right or wrong, where comparing texts cannot tell.
+
+Its calls are paid, cached and retried like all others. A verdict that it does not give (a failed call, a reply that is
+neither yes nor no) is counted, and never taken for a no.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ..contract import SPREAD
+from ..disk import read_regular
+from ..errors import UsageError
+from ..pool.answers import ACCURACY, Metric, choice_of
+from ..pool.prompts import CUE, Message, Prompt, cued, lettered
+from ..pool.records import Query, Task
+from .asking import request_for
+from .budget import Budget
+from .client import LLMClient
+from .cost import Plan
+from .probing import UNSEEN, require
+from .types import Answer, Request, Result
+from .usage import Usage, usage_of
+
+NAME = "judge"
+"""As ``--metric`` names it."""
+
+VERDICTS = ("yes", "no")
+FIELDS = ("question", "context", "options", "accepted", "answer")
+TEMPLATE = (
+    "Judge whether the given answer to a question is right: whether it says the same as one of the accepted answers, "
+    "in whatever words. Reply yes or no and nothing else.\n\nQuestion: {question}\nAccepted answers: {accepted}\n"
+    "Given answer: {answer}\nIs the given answer right?"
+)
+
+
+def read_template(path: Path | None) -> str:
+    """The judge's prompt from a user's file, `TEMPLATE` without one. Raises `UsageError` if it cannot be read, names a
+    field that does not exist, or does not show the answer."""
+    if path is None:
+        return TEMPLATE
+    try:
+        text = read_regular(path).decode().strip()
+        names = {name for _, name, _, _ in string.Formatter().parse(text) if name is not None}
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot read the judge's prompt {path}: {error}", "give a UTF-8 text file") from error
+    fix = f"use the fields {', '.join(f'{{{name}}}' for name in FIELDS)}; write literal braces as {{{{ and }}}}"
+    if unknown := names - set(FIELDS):
+        raise UsageError(f"the judge's prompt names unknown field(s): {', '.join(sorted(unknown)) or '(empty)'}", fix)
+    if "answer" not in names:
+        raise UsageError("the judge's prompt lacks {answer}", fix)
+    return text
+
+
+@dataclass(frozen=True)
+class Judge:
+    """``llm`` judges by a ``template`` with the fields `FIELDS`, at temperature 0. Raises `LLMError` if it is known not
+    to follow instructions."""
+
+    llm: LLMClient
+    template: str = TEMPLATE
+
+    def __post_init__(self) -> None:
+        if (able := self.llm.capabilities) is not UNSEEN:
+            require(able, self.llm.name, instructs=True, purpose="--metric judge")
+
+    def request(self, query: Query, answer: str) -> Request:
+        """Whether ``answer`` is right: yes or no, scored if the LLM can."""
+        text = self.template.format(
+            question=query.input,
+            context=query.context,
+            options=lettered(query.options),
+            accepted="; ".join(query.answers),
+            answer=" ".join(answer.split()),
+        )
+        asked = text if text.endswith(CUE) else cued(text)
+        prompt = Prompt((Message("user", asked),), query, (), VERDICTS, one_line=True)
+        settings = replace(self.llm.settings, answers="auto", temperature=0.0)
+        return request_for(prompt, settings, self.llm.capabilities)
+
+    def plan(self, answers: Sequence[tuple[Query, str | None]]) -> Plan:
+        """What judging would ask. An answer that is not known yet counts as long as the reference, and as unlike all
+        others: an upper bound, because equal answers to a query are judged once."""
+        foreseen = [
+            (query, f"{' '.join(query.answers[:1])} {i}" if answer is None else answer)
+            for i, (query, answer) in enumerate(answers)
+        ]
+        return self.llm.plan([self.request(*each) for each in foreseen])
+
+    def ask(self, answers: Sequence[tuple[Query, str]], budget: Budget) -> list[Result]:
+        """The replies, one for each answer."""
+        return self.llm.ask([self.request(*each) for each in answers], budget)
+
+
+def verdict(reply: Result) -> bool | None:
+    """Right, wrong, or None if the judge did not say."""
+    named = choice_of(reply.text, VERDICTS) if isinstance(reply, Answer) else None
+    return None if named is None else VERDICTS[named] == "yes"
+
+
+@dataclass(frozen=True, slots=True)
+class Judging:
+    """What a judge was asked: its LLM, its ``prompt``, its usage, and the answers it gave no verdict on."""
+
+    llm: str
+    prompt: str
+    usage: Usage = field(metadata=SPREAD)
+    unjudged: int
+
+
+@dataclass(slots=True)
+class Marker:
+    """Says which answers are right, by the judge if there is one, else by the metric; it counts the judge's calls."""
+
+    task: Task
+    metric: Metric = ACCURACY
+    judge: Judge | None = None
+    usage: Usage = Usage()
+    unjudged: int = 0
+
+    def marks(self, queries: Sequence[Query], results: Sequence[Result], budget: Budget) -> list[bool | None]:
+        """For each query and result whether it is right; None without an answer, or without the judge's verdict."""
+        answered = [
+            (i, query, result.text)
+            for i, (query, result) in enumerate(zip(queries, results, strict=True))
+            if isinstance(result, Answer)
+        ]
+        found: list[bool | None] = [None] * len(results)
+        if self.judge is None:
+            for i, query, text in answered:
+                found[i] = self.metric.right(text, query.answers, self.task.choices(query))
+            return found
+        replies = self.judge.ask([(query, text) for _, query, text in answered], budget)
+        for (i, _, _), reply in zip(answered, replies, strict=True):
+            found[i] = verdict(reply)
+        self.usage += usage_of(replies)
+        self.unjudged += sum(found[i] is None for i, _, _ in answered)
+        return found
+
+    @property
+    def judging(self) -> Judging | None:
+        """What the judge was asked so far; None without one."""
+        if self.judge is None:
+            return None
+        return Judging(self.judge.llm.name, self.judge.template, self.usage, self.unjudged)

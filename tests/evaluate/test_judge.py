@@ -1,0 +1,187 @@
+"""Answers judged by an LLM: what counts as right, what is paid and planned for it, and verdicts that are not given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from factories.asked_world import SCORES, SETTINGS, Scripted, make_world, outcomes
+from factories.commands import Run
+from factories.ranker_world import Scripted as Reader
+from factories.ranker_world import make_world as ranker_world
+from factories.ranker_world import with_k
+from icl_curate.engine.errors import LLMError, UsageError
+from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
+from icl_curate.engine.evaluate.results import EvaluationReport
+from icl_curate.engine.evaluate.sweep import Sweep, SweepPlan
+from icl_curate.engine.llm.budget import Budget
+from icl_curate.engine.llm.client import LLMClient
+from icl_curate.engine.llm.judge import TEMPLATE, Judge, read_template
+from icl_curate.engine.llm.types import Answer, Capabilities, Failure, Request, Result
+from icl_curate.engine.ranker.results import RankerRun
+from icl_curate.engine.ranker.train import RankerPlan, RankerTraining
+from icl_curate.engine.store.workspace import Workspace
+from icl_curate.render.evaluation import show_evaluation
+
+PLAN = EvaluationPlan(("zero", "bm25"), seeds=1)
+QUERIES = 6
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Workspace:
+    pool = [{"id": f"p{i}", "input": f"what is thing {i}", "output": f"word {i}"} for i in range(12)]
+    test = [{"id": f"q{i}", "input": f"which is thing {i}", "output": f"word {i}"} for i in range(QUERIES)]
+    return make_world(tmp_path / "w", pool, test)
+
+
+def answers(request: Request) -> str:
+    """Not the reference's words; the same ones with and without shots for q4 and q5."""
+    query, shots = request.prompt.query.id, len(request.prompt.demonstrations)
+    return f"said of {query}" if query in ("q4", "q5") else f"said of {query} after {shots}"
+
+
+def judging(
+    say: Callable[[Request], str | Result], capabilities: Capabilities = SCORES, spec: str = "judge"
+) -> Scripted:
+    judge = Scripted(say, capabilities)
+    judge.spec = spec
+    return judge
+
+
+def evaluation(
+    world: Workspace, judge: Scripted, template: str = TEMPLATE, plan: EvaluationPlan = PLAN, dry_run: bool = False
+) -> Evaluation:
+    clients = [LLMClient(world, each, SETTINGS, dry_run=dry_run) for each in (Scripted(answers), judge)]
+    return Evaluation(clients[0], plan, Judge(clients[1], template))
+
+
+def test_an_answer_is_right_if_the_judge_says_so_and_a_missing_verdict_is_counted(
+    world: Workspace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def say(request: Request) -> str | Result:
+        text = request.prompt.text
+        if "said of q0" in text:
+            return Failure("refusal", "not this one")
+        if "said of q1 after 3" in text:
+            return "I would rather not say"
+        yes = "said of q5" in text or ("after 3" in text and "said of q2" in text)
+        return "Yes." if yes else "no"
+
+    generates = Capabilities(logprobs=False, scoring=False)
+    judge = judging(say, generates)
+    report = evaluation(world, judge).run(Budget())
+    zero, shown = report.methods["zero"], report.methods["bm25"]
+    assert (zero.accuracy, shown.accuracy) == (pytest.approx(1 / 6), pytest.approx(2 / 6))
+    assert (zero.unjudged, shown.unjudged, zero.usage.failures) == (1, 2, 0)
+    assert (report.easy_queries, report.hard_queries) == (1, 4)  # of q0 nobody knows
+    assert report.setup.metric == "judge" and shown.em is None
+    assert report.judge and (report.judge.llm, report.judge.prompt, report.judge.unjudged) == ("judge", TEMPLATE, 3)
+    assert (report.judge.usage.calls, report.judge.usage.failures) == (12, 2)
+    kept = outcomes(world, report.run, "bm25")
+    assert [kept[f"q{i}"]["correct"] for i in range(QUERIES)] == [None, None, True, False, False, True]
+    assert kept["q1"]["failure"] == "no verdict of the judge" and kept["q3"]["failure"] == ""
+    assert EvaluationReport.from_json(report.as_json()) == report
+    show_evaluation(report)
+    told = " ".join(capsys.readouterr().out.split())
+    assert "judged by judge: 12 verdicts asked, 0 of them cached; 3 not given, which count as wrong" in told
+    assert "unjudged" in told
+
+
+def test_a_judge_that_scores_is_asked_once_for_equal_answers(world: Workspace) -> None:
+    def say(request: Request) -> Result:
+        assert request.score and request.prompt.choices == ("yes", "no")
+        yes = "said of q5" in request.prompt.text
+        return Answer("yes" if yes else "no", option_logprobs=((-0.1,), (-3.0,)) if yes else ((-3.0,), (-0.1,)))
+
+    judge = judging(say)
+    assert evaluation(world, judge).cost().requests == 4 * QUERIES
+    report = evaluation(world, judge).run(Budget())
+    assert len(judge.asked) == 2 * QUERIES - 2
+    assert report.methods["zero"].accuracy == pytest.approx(1 / 6) and report.judge and report.judge.unjudged == 0
+    assert evaluation(world, judge).cost().to_ask == 0
+    again = evaluation(world, judge).run(Budget(max_calls=0))
+    assert again.judge and again.judge.usage.cached_calls == 12
+    assert len(judge.asked) == 2 * QUERIES - 2
+
+
+def test_the_plan_prices_verdicts_on_answers_nobody_knows_yet(world: Workspace) -> None:
+    judge = judging(lambda request: "no")
+    foreseen = evaluation(world, judge, dry_run=True).cost()
+    assert (foreseen.requests, foreseen.to_ask) == (4 * QUERIES, 4 * QUERIES)  # an answer, and a verdict on it
+    own = Evaluation(LLMClient(world, Scripted(answers), SETTINGS, dry_run=True), PLAN).cost()
+    assert foreseen.tokens_in[0] > own.tokens_in[0] + 2 * QUERIES * 30
+    assert judge.asked == []
+    client, judged = (LLMClient(world, each, SETTINGS, dry_run=True) for each in (Scripted(answers), judge))
+    swept = Sweep(client, PLAN, SweepPlan("k", (1, 2)), Judge(judged)).cost()
+    assert swept.requests == 8 * QUERIES
+    assert swept.to_ask == 3 * QUERIES + 4 * QUERIES  # zero shots are asked once, judging cannot know
+
+
+def test_the_users_prompt_is_the_judges(world: Workspace, tmp_path: Path) -> None:
+    file = tmp_path / "judge.txt"
+    file.write_text("{{Q}} {question}\nWanted {accepted}\nGot {answer}\nAnswer:\n")
+    judge = judging(lambda request: "yes")
+    evaluation(world, judge, read_template(file), EvaluationPlan(("zero",), seeds=1, limit=1)).run(Budget())
+    assert judge.asked[0].prompt.messages[0].content == (
+        "{Q} which is thing 0\nWanted word 0\nGot said of q0 after 0\nAnswer:"
+    )
+    for text in ("no field", "{answer} {nope}", "{answer", "{} {answer}"):
+        file.write_text(text)
+        with pytest.raises(UsageError):
+            read_template(file)
+    with pytest.raises(UsageError, match="cannot read"):
+        read_template(tmp_path / "none.txt")
+
+
+def test_a_judge_that_follows_no_instructions_is_refused(world: Workspace) -> None:
+    deaf = judging(lambda request: "yes", Capabilities(logprobs=True, scoring=True, instructs=False))
+    with pytest.raises(LLMError, match="--metric judge needs answers to free instructions"):
+        evaluation(world, deaf)
+    assert deaf.asked == []
+
+
+def test_the_ranker_is_rewarded_by_verdicts(tmp_path: Path) -> None:
+    made = ranker_world(tmp_path / "w", pool=120, validation=30, test=4)
+    exact, silent = RankerPlan(epochs=1, batch=10, threshold=False), "yes"
+
+    def train(judge: Scripted | None) -> RankerRun:
+        client = LLMClient(made, Reader(), with_k(2))
+        own = Judge(LLMClient(made, judge, with_k(2))) if judge else None
+        return RankerTraining(client, exact, judge=own).run(Budget())
+
+    def turned(request: Request) -> str:
+        return "no" if "Given answer: yes\n" in request.prompt.text else "yes"
+
+    def mute(request: Request) -> str:
+        return "perhaps" if f"Given answer: {silent}\n" in request.prompt.text else "no"
+
+    plain, other = train(None).metrics, train(judging(turned)).metrics
+    shots = plain.accuracy_by_shots
+    assert other.accuracy_by_shots["0"] == pytest.approx(1 - shots["0"])
+    assert plain.judge is None and other.judge and other.judge.unjudged == 0
+    assert other.judge.usage.calls > 0
+    quiet = train(judging(mute, spec="mute"))
+    assert quiet.metrics.accuracy_by_shots["0"] == 0 and quiet.metrics.judge
+    assert quiet.metrics.judge.unjudged > 0
+    with made.read() as con:  # a prompt without a verdict has flipped nothing
+        assert con.execute(
+            "SELECT count(*) FROM ranker_steps WHERE run = ? AND (answer_before = 'yes' OR answer_after = 'yes')",
+            [quiet.run],
+        ).fetchone() == (0,)
+
+
+def test_commands_refuse_what_makes_no_sense(run: Run, tmp_path: Path) -> None:
+    pool = tmp_path / "pool.jsonl"
+    pool.write_text('{"input": "a b", "output": "c"}\n{"input": "d e", "output": "f"}\n')
+    run("index", pool, "--test", pool, "--validation", pool, "--no-encode", "-w", tmp_path / "w")
+    asked = ("evaluate", "-m", "zero", "-w", tmp_path / "w")
+    for words, said in (
+        (("--judge-llm", "offline"), "the metric is another"),
+        (("--metric", "judge"), "needs answers to free instructions"),
+        (("--metric", "judge", "--judge-price-in", "1"), "the judge's prices are those of --llm"),
+        (("--metric", "judge", "--judge-llm", "openai:x", "--max-cost", "1"), "prices of one LLM"),
+        (("--metric", "judge", "--judge-prompt", pool), "the judge's prompt"),
+    ):
+        found = run(*asked, *words)
+        assert found.code != 0 and said in " ".join(found.err.split()), (words, found.err)
