@@ -61,6 +61,7 @@ def index(
         encoder=settings.encoder if encode else None,
         device=settings.device,
         full_precision=settings.full_precision,
+        passages=settings.passages,
     )
     if background and not dry_run:
         start_job(open_workspace(workspace, create=True), as_json)

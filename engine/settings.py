@@ -41,6 +41,7 @@ class Settings:
     dtype: str = _setting("auto", "precision of the encoder and hf LLMs: auto, float32, bfloat16 or float16")
     near_duplicate: float = _setting(0.8, "Jaccard of character 5-grams from which two inputs repeat each other")
     method: str = _setting("dense", "selection method")
+    retrieval_text: str = _setting("input", "input, or passage: the input followed by its passage (index again then)")
     k: int = _setting(5, "number of demonstrations per prompt")
     preselect: int = _setting(100, "number of nearest demonstrations that dpp and set-bsr choose from")
     order: Order = _setting("best-last", "best-last (next to the query) or best-first")
@@ -70,6 +71,11 @@ class Settings:
         return self.dtype == "float32"
 
     @property
+    def passages(self) -> bool:
+        """Whether rows and queries are retrieved by their passages, too."""
+        return self.retrieval_text == "passage"
+
+    @property
     def template(self) -> Template:
         return Template(self.prompt_format, self.instruction, self.answer_prefix)
 
@@ -81,6 +87,7 @@ class Overrides(TypedDict, total=False):
     device: str
     dtype: str
     near_duplicate: float
+    retrieval_text: str
     preselect: int
     order: Order
     prompt_format: str
@@ -211,6 +218,8 @@ def _check(settings: Settings) -> None:
     check_template(settings.template)
     if settings.order not in ORDERS:
         raise UsageError(f"order is '{settings.order}'", f"use one of: {', '.join(ORDERS)}")
+    if settings.retrieval_text not in ("input", "passage"):
+        raise UsageError(f"retrieval_text is '{settings.retrieval_text}'", "use one of: input, passage")
     if settings.answers not in ("auto", "score", "generate"):
         raise UsageError(f"answers is '{settings.answers}'", "use one of: auto, score, generate")
     if settings.k < 0:

@@ -34,7 +34,7 @@ class IndexPlan:
     Without ``paths`` and query files: every known file again, with its earlier options. ``columns`` maps fields to
     column names. ``validation`` and ``test`` are files of queries; the fractions set aside this share of the pool, by a
     hash of the input, so that a row stays in its split as the pool grows and duplicates are in the same split.
-    ``encoder`` None: no vectors.
+    ``encoder`` None: no vectors. ``passages``: rows are retrieved by their passages, too.
     """
 
     paths: tuple[str, ...] = ()
@@ -49,6 +49,7 @@ class IndexPlan:
     encoder: str | None = None
     device: str = "auto"
     full_precision: bool = False
+    passages: bool = False
 
 
 def index_pool(
@@ -72,12 +73,13 @@ def index_pool(
                 counts = merge(con, workspace, changed, staging, skipped, plan.strict)
     if changed or not _repeats_current(workspace, plan.near_duplicate):
         duplicates.update(workspace, plan.near_duplicate, report, cancel)
-    artefacts.lexical_index(workspace, report, cancel, reread=True)
+    artefacts.lexical_index(workspace, report, cancel, reread=True, passages=plan.passages)
     encoded = 0
     if plan.encoder:
         encoded = artefacts.encode(
-            workspace, plan.encoder, plan.device, report, cancel, full_precision=plan.full_precision
-        )
+            workspace, plan.encoder, plan.device, report, cancel,
+            full_precision=plan.full_precision, passages=plan.passages,
+        )  # fmt: skip
     with workspace.read() as con:
         index_report = _report(con, files, len(files) - len(changed), counts)
         found = dict(con.execute("SELECT kind, count(*) FROM duplicates GROUP BY kind").fetchall())
@@ -115,7 +117,9 @@ def dry_run_index(
                     raise _DryRunEndsError
             except _DryRunEndsError:
                 pass
-        missing = artefacts.missing(workspace, plan.encoder, live, keys).size if plan.encoder else 0
+        missing = 0
+        if plan.encoder:
+            missing = artefacts.missing(workspace, plan.encoder, live, keys, passages=plan.passages).size
     return replace(
         index_report, skipped=(*passed, *index_report.skipped), encoded=missing, encoder=plan.encoder, dry_run=True
     )

@@ -26,6 +26,10 @@ class Query:
     id: str = ""
     row: int | None = None
 
+    def searched(self, passages: bool) -> str:
+        """The text it is retrieved by: its input, with its passage if ``passages``."""
+        return f"{self.input}\n{self.context}" if passages and self.context else self.input
+
 
 @dataclass(frozen=True, slots=True)
 class Demonstration:

@@ -12,6 +12,7 @@ from ..arrays import Float64s, Int64s
 from ..errors import UsageError
 from ..pool.records import Query
 from ..retrieval.checked import check_model, seal_model
+from ..retrieval.vectors import how_to_get
 from ..retrieval.view import PoolView
 from ..settings import Settings
 from ..store import runs
@@ -184,5 +185,5 @@ def _check(view: PoolView, metadata: RankerMetadata) -> None:
         raise UsageError(
             f"the ranker was trained with {metadata.encoder} ({metadata.dimension} dimensions), "
             f"but the workspace uses {stored.encoder} ({stored.dimension})",
-            f"icl-curate index --encoder {metadata.encoder}, or train a ranker on {stored.encoder}",
+            f"{how_to_get(metadata.encoder, stored.encoder)}, or train a ranker on {stored.encoder}",
         )

@@ -25,17 +25,20 @@ from ..store.workspace import Workspace
 from . import bm25
 from .bm25 import BM25Index
 from .encoder import Encoder, load_encoder
-from .vectors import Vectors, folder_of
+from .vectors import Vectors, folder_of, with_passages
 
-LEXICAL = "lexical"
+LEXICAL, LEXICAL_PASSAGES = "lexical", "lexical-passages"
 
 
-def vectors_of(workspace: Workspace, encoder: str) -> Vectors:
-    """The stored vectors of an encoder, by name or path, without loading it. `WorkspaceError` if there are none.
+def vectors_of(workspace: Workspace, encoder: str, passages: bool = False) -> Vectors:
+    """The stored vectors of an encoder, by name or path, without loading it; ``passages``: those of texts with their
+    passages. `WorkspaceError` if there are none.
 
     Vectors of an earlier release are converted once.
     """
     name = _filed_under(encoder)
+    if passages:
+        name = with_passages(name)
     stored = Vectors.open(folder_of(workspace.path, name))
     if stored.encoder != name:
         raise WorkspaceError(
@@ -54,9 +57,10 @@ def encode(
     cancel: CancelToken | None = None,
     *,
     full_precision: bool = False,
+    passages: bool = False,
 ) -> int:
     """Encode every row that is not retired and has no vector; returns how many were encoded. ``full_precision`` as in
-    `load_encoder`.
+    `load_encoder`, ``passages`` as in `vectors_of`.
 
     First, all existing vectors are read and compared with their checksums; damaged ones, and those of other content
     than the row's current one, are encoded again. Vectors are stored block by block, so an interrupted run continues
@@ -65,14 +69,16 @@ def encode(
     with workspace.read() as con:
         rows, keys = live_keys(con)
     done = 0
-    if missing(workspace, encoder, rows, keys, reread=True).size:
+    if missing(workspace, encoder, rows, keys, reread=True, passages=passages).size:
         loaded = load_encoder(encoder, device, full_precision=full_precision)
-        stored = Vectors.create(folder_of(workspace.path, loaded.name), loaded.name, loaded.dimension)
+        name = with_passages(loaded.name) if passages else loaded.name
+        stored = Vectors.create(folder_of(workspace.path, name), name, loaded.dimension)
         unfit = stored.unfit(rows, keys)
         if unfit:
             report(Event("encode", note=f"{unfit:,} stored vectors were damaged or outdated: encoded again"))
         lacking = ~stored.holds(rows, keys)
-        done = stored.fill(loaded, rows[lacking], inputs(workspace, rows[lacking]), keys[lacking], report, cancel)
+        texts = inputs(workspace, rows[lacking], passages)
+        done = stored.fill(loaded, rows[lacking], texts, keys[lacking], report, cancel)
         stored.damaged(reread=True)  # remembered for the next process that opens them
     with workspace.write() as con:
         con.execute("INSERT OR REPLACE INTO meta VALUES ('encoder', ?)", [encoder])
@@ -80,11 +86,17 @@ def encode(
 
 
 def missing(
-    workspace: Workspace, encoder: str, rows: Int64s, keys: NDArray[np.uint64], *, reread: bool = False
+    workspace: Workspace,
+    encoder: str,
+    rows: Int64s,
+    keys: NDArray[np.uint64],
+    *,
+    reread: bool = False,
+    passages: bool = False,
 ) -> Int64s:
     """Those of the rows without a vector that matches ``keys``; ``reread`` as in `Vectors.damaged`."""
     try:
-        stored = vectors_of(workspace, encoder)
+        stored = vectors_of(workspace, encoder, passages)
         stored.damaged(reread=reread)
         return stored.missing(rows, keys)
     except WorkspaceError:
@@ -98,13 +110,14 @@ def lexical_index(
     *,
     content: NDArray[np.uint64] | None = None,
     reread: bool = False,
+    passages: bool = False,
 ) -> BM25Index:
     """BM25 over every row of the pool, pruned ones included: opened, or rebuilt and stored if it is out of date.
 
     ``content`` is the result of `content_keys`, if it was computed already; ``reread`` reads the whole file, even if it
-    is remembered as checked.
+    is remembered as checked. ``passages``: of texts with their passages.
     """
-    folder = workspace.path / LEXICAL
+    folder = workspace.path / (LEXICAL_PASSAGES if passages else LEXICAL)
     with workspace.read() as con:
         rows = np.asarray(con.execute("SELECT row FROM pool ORDER BY row").fetchnumpy()["row"], np.int64)
     if content is None or rows.max(initial=-1) >= len(content):
@@ -114,7 +127,8 @@ def lexical_index(
         return bm25.load(folder, pool, reread=reread)
     except WorkspaceError:
         pass
-    index = bm25.build(rows, (text for _, texts in input_blocks(workspace, rows) for text in texts), report, cancel)
+    blocks = input_blocks(workspace, rows, passages=passages)
+    index = bm25.build(rows, (text for _, texts in blocks for text in texts), report, cancel)
     try:
         index.save(folder, pool)
     except OSError as error:

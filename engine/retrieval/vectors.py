@@ -49,6 +49,22 @@ def folder_of(workspace: Path, encoder: str) -> Path:
     return workspace / "vectors" / slug
 
 
+_PASSAGES = " with passages"
+
+
+def with_passages(encoder: str) -> str:
+    """The name under which vectors of texts with their passages are kept."""
+    return encoder + _PASSAGES
+
+
+def how_to_get(wanted: str, present: str) -> str:
+    """What to do to have the ``wanted`` vectors instead of those that are ``present``, both by their names."""
+    plain = wanted.removesuffix(_PASSAGES)
+    if plain == present.removesuffix(_PASSAGES):
+        return f"the setting retrieval_text = {'passage' if wanted != plain else 'input'}"
+    return f"icl-curate index --encoder {plain}"
+
+
 class Vectors:
     """One vector for each row of a workspace.
 
@@ -191,7 +207,7 @@ class Vectors:
         there. Returns how many were encoded. Reports ``encode`` events. Raises `UsageError` for an encoder that returns
         NaN or infinity.
         """
-        if encoder.name != self.encoder:
+        if self.encoder not in (encoder.name, with_passages(encoder.name)):
             raise ValueError(f"these are vectors of {self.encoder}, not of {encoder.name}")
         known = dict(zip(rows.tolist(), zip(texts, keys.tolist(), strict=True), strict=True))
         lacking = np.unique(self.missing(rows, keys)).tolist()
@@ -316,7 +332,7 @@ class TokenVectors:
         cancel: CancelToken | None = None,
     ) -> int:
         """Encode the tokens of those of ``rows`` that are missing, as `Vectors.fill` does. Returns how many."""
-        if encoder.name != self.encoder:
+        if self.encoder not in (encoder.name, with_passages(encoder.name)):
             raise ValueError(f"these are token vectors of {self.encoder}, not of {encoder.name}")
         known = dict(zip(rows, zip(texts, keys, strict=True), strict=True))
         todo = sorted(self.missing(rows, keys), key=lambda row: (-len(known[row][0]), row))

@@ -24,7 +24,7 @@ from .bm25 import BM25Index
 from .dense import DenseIndex
 from .duplicates import Repeats
 from .encoder import Encoder, load_encoder
-from .vectors import TokenVectors, Vectors
+from .vectors import TokenVectors, Vectors, with_passages
 
 RankedRows = tuple[Int64s, Float64s]
 """Rows best first, and their scores."""
@@ -98,7 +98,8 @@ class PoolView:
     @cached_property
     def _lexical_of_all(self) -> BM25Index:
         """BM25 over all indexed rows, pruned ones included."""
-        return lexical_index(self.workspace, self.report, self.cancel, content=self.keys)
+        passages = self.settings.passages
+        return lexical_index(self.workspace, self.report, self.cancel, content=self.keys, passages=passages)
 
     @cached_property
     def encoder(self) -> Encoder:
@@ -110,17 +111,18 @@ class PoolView:
         """Vectors of the indexed rows. Raises `UsageError` if the active pool has none of the configured encoder, and
         `WorkspaceError` if the stored ones belong to other content."""
         encoder = self.settings.encoder
+        named = with_passages(encoder) if self.settings.passages else encoder
         fix = f"icl-curate index --encoder {encoder}"
         try:
-            stored = vectors_of(self.workspace, encoder)
+            stored = vectors_of(self.workspace, encoder, self.settings.passages)
         except WorkspaceError as error:
-            raise UsageError(f"{self.rows.size:,} demonstrations have no vectors of {encoder}", fix) from error
+            raise UsageError(f"{self.rows.size:,} demonstrations have no vectors of {named}", fix) from error
         missing = int(stored.missing(self.rows, self.keys[self.rows]).size)
         unfit = stored.unfit(self.rows, self.keys[self.rows]) if missing else 0
         if unfit:
-            raise WorkspaceError(f"{unfit:,} stored vectors of {encoder} are damaged or outdated", fix)
+            raise WorkspaceError(f"{unfit:,} stored vectors of {named} are damaged or outdated", fix)
         if missing:
-            raise UsageError(f"{missing:,} demonstrations have no vectors of {encoder}", fix)
+            raise UsageError(f"{missing:,} demonstrations have no vectors of {named}", fix)
         return stored
 
     @cached_property
@@ -135,7 +137,7 @@ class PoolView:
         """Embeddings of rows as examples, input and output as one text, (n, d): encoded on first use, then stored."""
         kept, wanted = self._examples, np.unique(rows)
         (shots,) = self.demonstrations([wanted.tolist()])
-        texts = [f"{shot.input}\n{shot.output}" for shot in shots]
+        texts = [f"{self.searched(shot.as_query())}\n{shot.output}" for shot in shots]
         keys = np.array([text_key(text) for text in texts], np.uint64)
         if kept.missing(wanted, keys).size:
             kept.fill(self.encoder, wanted, texts, keys, self.report, self.cancel)
@@ -158,7 +160,8 @@ class PoolView:
             else:
                 fresh.append(i)
         if fresh:
-            vectors[fresh] = self.encoder.encode([queries[i].input for i in fresh], self.report, self.cancel)
+            texts = [self.searched(queries[i]) for i in fresh]
+            vectors[fresh] = self.encoder.encode(texts, self.report, self.cancel)
         return vectors
 
     @cached_property
@@ -169,7 +172,11 @@ class PoolView:
     def bm25_top(self, queries: Sequence[Query], k: int) -> list[RankedRows]:
         index = self.lexical
         excluded = [self.excluded(query) for query in queries]
-        return index.top_many([query.input for query in queries], k, excluded, self.report, self.cancel)
+        return index.top_many([*map(self.searched, queries)], k, excluded, self.report, self.cancel)
+
+    def searched(self, query: Query) -> str:
+        """The text that a query is retrieved by."""
+        return query.searched(self.settings.passages)
 
     def top(self, ranking: str, queries: Sequence[Query], k: int) -> list[RankedRows]:
         """The ``k`` best by ``ranking``, dense or bm25; `UsageError` for any other."""
@@ -197,7 +204,7 @@ class PoolView:
         rows = np.unique(np.concatenate([np.empty(0, np.int64), *wanted]))
         missing = kept.missing(rows.tolist(), keys[rows].tolist())
         if missing:
-            texts = inputs(self.workspace, missing)
+            texts = inputs(self.workspace, missing, self.settings.passages)
             kept.fill(self.encoder, missing, texts, keys[missing].tolist(), self.report, self.cancel)
         return lambda rows: kept.read(rows.tolist(), keys[rows].tolist())
 
@@ -210,7 +217,7 @@ class PoolView:
             found = dict(zip((i for i, _ in indexed), self.tokens_of([rows])(rows), strict=True))
         fresh = [i for i in range(len(queries)) if i not in found]
         if fresh:
-            texts = [queries[i].input for i in fresh]
+            texts = [self.searched(queries[i]) for i in fresh]
             found |= dict(zip(fresh, self.encoder.encode_tokens(texts, self.report, self.cancel), strict=True))
         return [found[i] for i in range(len(queries))]
 

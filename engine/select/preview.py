@@ -148,4 +148,4 @@ class PreviewWithAnswer:
 def _words(selector: Selector, query: Query, shot: Selected) -> tuple[tuple[str, float], ...]:
     if "bm25" not in shot.parts:
         return ()
-    return tuple(selector.view.lexical.words(query.input, shot.demonstration.row))
+    return tuple(selector.view.lexical.words(selector.view.searched(query), shot.demonstration.row))

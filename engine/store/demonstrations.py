@@ -257,22 +257,28 @@ def _keys(hashes: pa.ChunkedArray) -> NDArray[np.uint64]:
     return np.frombuffer(whole.buffers()[1], np.uint64)[::2] if len(whole) else np.empty(0, np.uint64)
 
 
-def inputs(workspace: Workspace, rows: Sequence[int] | Int64s) -> list[str]:
-    """Input texts of rows, in the given order. `KeyError` for an unknown number."""
+_SEARCHED = "CASE WHEN context = '' THEN input ELSE input || chr(10) || context END"
+"""As `Query.searched`."""
+
+
+def inputs(workspace: Workspace, rows: Sequence[int] | Int64s, passages: bool = False) -> list[str]:
+    """Input texts of rows, with their ``passages`` if wanted, in the given order. `KeyError` for an unknown number."""
     wanted = np.asarray(rows, np.int64)
     with workspace.read() as con:
-        found = dict(_rows(con, wanted, "row, input"))
+        found = dict(_rows(con, wanted, f"row, {_SEARCHED if passages else 'input'}"))
     return [found[row] for row in wanted.tolist()]
 
 
-def input_blocks(workspace: Workspace, rows: Int64s, characters: int = 1 << 24) -> Iterator[tuple[Int64s, list[str]]]:
-    """Rows (n,) and their input texts in blocks: each has at most ``characters`` characters, but at least one text.
-    `KeyError` for an unknown number."""
+def input_blocks(
+    workspace: Workspace, rows: Int64s, characters: int = 1 << 24, passages: bool = False
+) -> Iterator[tuple[Int64s, list[str]]]:
+    """Rows (n,) and their texts, as `inputs`, in blocks: each has at most ``characters`` characters, but at least one
+    text. `KeyError` for an unknown number."""
     with workspace.read() as con:
-        lengths = dict(_rows(con, rows, "row, length(input)"))
+        lengths = dict(_rows(con, rows, f"row, length({_SEARCHED if passages else 'input'})"))
     blocks = np.cumsum([lengths[row] for row in rows.tolist()], dtype=np.int64) // characters
     for block in np.split(rows, np.flatnonzero(np.diff(blocks)) + 1) if len(rows) else []:
-        yield block, inputs(workspace, block)
+        yield block, inputs(workspace, block, passages)
 
 
 def rows_of_inputs(workspace: Workspace, texts: Sequence[str]) -> Int64s:

@@ -26,6 +26,7 @@ from ..errors import UsageError
 from ..pool.records import Query
 from ..retrieval.ranking import positions_of, top_k
 from ..retrieval.threads import one_blas_thread
+from ..retrieval.vectors import how_to_get
 from ..retrieval.view import PoolView
 from .model_file import Labels, RowTopics, TopicModel, latest, load, strongest
 from .predictor import Predictor, sigmoid
@@ -139,7 +140,7 @@ def open_for(view: PoolView, labels: Labels = "soft") -> LoadedTopicModel:
         if (stored.encoder, stored.dimension) != (model.encoder, model.predictor.dimension):
             raise UsageError(
                 f"the topics were learned with {model.encoder}, but the workspace uses {stored.encoder}",
-                f"icl-curate index --encoder {model.encoder}, or train topics on {stored.encoder}",
+                f"{how_to_get(model.encoder, stored.encoder)}, or train topics on {stored.encoder}",
             )
         opened[labels] = loaded(model, view)
     return opened[labels]
