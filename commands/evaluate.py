@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -57,6 +58,12 @@ def evaluate(
     choose_mdr_c: Annotated[
         bool, typer.Option("--choose-mdr-c", help="mdr: choose the penalty by answers to validation queries.")
     ] = False,
+    transfer: Annotated[
+        Path | None,
+        typer.Option(
+            "--transfer", help="Also evaluate the rankers of another workspace, as they are, as ranker-transfer."
+        ),
+    ] = None,
     order: OrderOption = None,
     llm: LLMOptions = NO_LLM_OPTIONS,
     paid: PaidOptions = NO_PAID_OPTIONS,
@@ -76,6 +83,7 @@ def evaluate(
         marking.computed,
         None if choose_mdr_c else mdr_c,
         flips=flips,
+        transfer=transfer,
     )
     swept = sweep_named(sweep) if sweep else None
     store = open_workspace(workspace)

@@ -14,7 +14,7 @@ from .tables import Head, bar, show_table
 if TYPE_CHECKING:
     from ..engine.evaluate.confusion import Confusion
     from ..engine.evaluate.flips import FlipCounts
-    from ..engine.evaluate.results import EvaluationReport, MethodFigures, SweepReport
+    from ..engine.evaluate.results import EvaluationReport, MethodFigures, SweepReport, Transfer
     from ..engine.llm.judge import Judging
 
 RANKS = {
@@ -67,6 +67,8 @@ def show_evaluation(report: EvaluationReport) -> None:
     ]
     if report.judge:
         notes.append(judged(report.judge))
+    if report.transfer:
+        notes.append(_transferred(report.transfer))
     if "perplexity" in shown:
         notes.append("perplexity: of the right answer, per token, the geometric mean over queries")
     if "ms" in shown:
@@ -96,6 +98,14 @@ def judged(found: Judging) -> str:
     usage = found.usage
     line = f"judged by {found.llm}: {usage.calls:,} verdicts asked, {usage.cached_calls:,} of them cached"
     return line + (f"; {found.unjudged:,} not given, which count as wrong" if found.unjudged else "")
+
+
+def _transferred(found: Transfer) -> str:
+    line = f"ranker-transfer: trained in {found.workspace}"
+    if (versus := found.versus) is None:
+        return line
+    interval = f"{versus.low:+.3f} to {versus.high:+.3f}"
+    return f"{line}; against ranker, trained here, {versus.difference:+.3f} (95 %: {interval}, p {versus.p:.3f})"
 
 
 def show_sweep(report: SweepReport) -> None:

@@ -8,10 +8,11 @@ and shown beside the accuracy, including calls in a method's selection stages.
 from __future__ import annotations
 
 import statistics as plain
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,11 +29,12 @@ from ..llm.types import Answer, Request, Result
 from ..llm.usage import usage_of
 from ..pool.answers import ACCURACY, Metric, token_f1
 from ..pool.records import Query, Split, Task
-from ..select.methods import METHODS, Method
+from ..select.methods import METHODS, Method, transferred
 from ..select.selector import Selector, method_named
 from ..settings import knobs
 from ..store import runs
 from ..store.demonstrations import queries as queries_of
+from ..store.workspace import Workspace
 from ..topics.coverage import coverage_curves, learnt, required_topics
 from ..version import VERSION
 from .confusion import confusion
@@ -40,8 +42,11 @@ from .effort import llm_seconds, perplexity, timed
 from .flips import flips
 from .llm_selection import LLM_METHODS
 from .request_stages import FinalAnswers, MethodContext, MethodRun, RequestStages, Stage, run_stages
-from .results import KIND, EvaluationReport, MethodFigures, Setup, Versus
+from .results import KIND, EvaluationReport, MethodFigures, Setup, Transfer, Versus
 from .statistics import bootstrap_interval, compare, holm
+
+TRANSFER = "ranker-transfer"
+"""The rankers of another workspace."""
 
 BASELINES = ("zero", "random", "bm25", "dense", "dpp", "set-bsr", "ranker-untrained", "promptpg", "rerank", "sure")
 """What a method is compared with, the best of them: those that need no training, and the other ones of paper 000."""
@@ -52,7 +57,8 @@ class EvaluationPlan:
     """What to compare. A method that ignores seeds runs once; ``zero`` always runs, to separate easy from hard
     queries. ``confusion``: also which labels are answered for which. ``metric`` says which answers are right.
     ``mdr_error``: the C of ``mdr``, None to choose it on validation queries.
-    ``flips``: also which answers turned from zero to k shots."""
+    ``flips``: also which answers turned from zero to k shots. ``transfer``: the folder of another workspace, whose
+    rankers are compared, too, as `TRANSFER`."""
 
     methods: tuple[str, ...]
     seeds: int = 3
@@ -62,6 +68,7 @@ class EvaluationPlan:
     metric: Metric = ACCURACY
     mdr_error: float | None = 0.5
     flips: bool = False
+    transfer: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +124,10 @@ class Evaluation:
         for name in self.methods:
             if name not in LLM_METHODS:
                 method_named(name, LLM_METHODS)
+        self._methods: Mapping[str, Method] = METHODS
+        if plan.transfer:
+            self._methods = {**METHODS, TRANSFER: transferred(_other(workspace, plan.transfer))}
+            self.methods.append(TRANSFER)
         self.queries = queries_of(workspace, plan.split, plan.limit)
         if not self.queries:
             raise UsageError(
@@ -138,7 +149,7 @@ class Evaluation:
         self._picks: dict[tuple[str, int], list[list[int]]] = {}
         self._seconds: dict[tuple[str, int], float] = {}
         for each in self._runs:
-            if each[0] in METHODS:
+            if each[0] in self._methods:
                 self._picks[each], self._seconds[each] = timed(partial(self._select, *each), self.queries)
 
     def cost(self) -> Plan:
@@ -197,14 +208,14 @@ class Evaluation:
         return _split_by_stage(self.llm.ask(requests, budget), stages)
 
     def _seeds(self, name: str) -> Sequence[int]:
-        first, method = self.settings.seed, METHODS.get(name) or LLM_METHODS[name]
+        first, method = self.settings.seed, self._methods.get(name) or LLM_METHODS[name]
         seeds = range(first, first + (self.plan.seeds if method.seeded else 1))
         distinct = method.distinct if isinstance(method, Method) else None
         return distinct(self.selector.view, seeds) if distinct else seeds
 
     def _select(self, method: str, seed: int, queries: Sequence[Query]) -> list[list[int]]:
         self.llm.cancel.check()
-        picks = METHODS[method].choose(self.selector.view, queries, self.settings.k, seed)
+        picks = self._methods[method].choose(self.selector.view, queries, self.settings.k, seed)
         return [[pick.row for pick in chosen] for chosen in picks]
 
     def _request_stages(self, method: str, seed: int) -> RequestStages:
@@ -233,11 +244,24 @@ class Evaluation:
         easy = zero.correct == 1.0
         hard = zero.marked & ~easy  # a query without a zero-shot answer is neither
         by_method = {name: [each for each in scored_runs if each.method_run.method == name] for name in self.methods}
-        versus = self._versus({name: _items(own) for name, own in by_method.items()})
+        items = {name: _items(own) for name, own in by_method.items()}
+        versus = self._versus(items)
         view = self.selector.view
         required = required_topics(view, self.queries) if learnt(view) else None
         methods = {name: self._figures(own, easy, hard, required, versus.get(name)) for name, own in by_method.items()}
-        return EvaluationReport(run, setup, int(easy.sum()), int(hard.sum()), methods, trained_on=self._trained_on())
+        counts = int(easy.sum()), int(hard.sum())
+        return EvaluationReport(
+            run, setup, *counts, methods, trained_on=self._trained_on(), transfer=self._transfer(items)
+        )
+
+    def _transfer(self, items: dict[str, Float64s]) -> Transfer | None:
+        """The rankers of the other workspace against those trained here, if both are compared."""
+        if self.plan.transfer is None:
+            return None
+        here = items.get("ranker")
+        pair = None if here is None else compare(items[TRANSFER], here, self.settings.seed)
+        versus = None if pair is None else Versus("ranker", **asdict(pair), p_holm=pair.p)
+        return Transfer(str(self.plan.transfer), versus)
 
     def _trained_on(self) -> tuple[str, ...]:
         """The methods trained on the queries that judge them: training uses all validation queries."""
@@ -302,6 +326,12 @@ class Evaluation:
         curves = [coverage_curves(self.selector.view, required, m.answered.shown) for m in scored_runs]
         coverage, redundancy = (tuple(np.mean(column, axis=0).tolist()) for column in zip(*curves, strict=True))
         return coverage, redundancy
+
+
+def _other(workspace: Workspace, path: Path) -> Workspace:
+    if path.resolve() == workspace.path.resolve():
+        raise UsageError(f"{path} is this workspace", "--transfer takes another one, in which a ranker was trained")
+    return Workspace.open(path)
 
 
 def metric_of(task: Task, metric: Metric = ACCURACY) -> str:

@@ -67,6 +67,14 @@ class MethodFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class Transfer:
+    """Rankers of another ``workspace``; ``versus`` those trained in this one, None if these were not compared."""
+
+    workspace: str
+    versus: Versus | None
+
+
+@dataclass(frozen=True, slots=True)
 class Setup:
     """The setup: ``metric`` defines accuracy, ``answered_by`` is score or generate."""
 
@@ -86,7 +94,8 @@ class Setup:
 class EvaluationReport:
     """Compared methods. A query is easy if the LLM is right without demonstrations. ``confusion`` and ``flips`` by
     method, if they were asked for. ``trained_on`` names the methods that were trained on the queries that judge them,
-    so that their figures are too good. ``judge``: what it was asked, if one said which answers are right."""
+    so that their figures are too good. ``judge``: what it was asked, if one said which answers are right.
+    ``transfer``: the other workspace whose rankers were compared, if any."""
 
     run: int
     setup: Setup = field(metadata=SPREAD)
@@ -97,6 +106,7 @@ class EvaluationReport:
     trained_on: tuple[str, ...] = ()
     flips: Mapping[str, FlipCounts] | None = field(default=None, metadata=OPTIONAL)
     judge: Judging | None = field(default=None, metadata=OPTIONAL)
+    transfer: Transfer | None = field(default=None, metadata=OPTIONAL)
 
     @property
     def best(self) -> str:

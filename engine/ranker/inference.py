@@ -85,6 +85,15 @@ def rank_untrained(view: PoolView, queries: Sequence[Query], k: int, seed: int =
     return _ranked(view, queries, k, Features(view, inputs).start(seed=seed), inputs)
 
 
+def rank_transferred(
+    view: PoolView, queries: Sequence[Query], k: int, other: Workspace, seed: int = 0
+) -> list[RankedCandidates]:
+    """As `rank` with a ranker of the ``other`` workspace, used here as it is (the paper's table 3)."""
+    policy, metadata = load(_trained_in(other, view.settings.llm, seed))
+    _check(view, metadata)
+    return _ranked(view, queries, k, policy, metadata.inputs)
+
+
 def _ranked(view: PoolView, queries: Sequence[Query], k: int, policy: Policy, inputs: Inputs) -> list[RankedCandidates]:
     inputs = replace(inputs, candidates=view.settings.policy_candidates or inputs.candidates)
     features = Features(view, inputs)
@@ -133,11 +142,10 @@ def latest(workspace: Workspace, method: Method = "ranker", llm: str = "", seed:
     return best.run if best else None
 
 
-def distinct_seeds(view: PoolView, method: Method, seeds: Sequence[int]) -> list[int]:
+def distinct_seeds(workspace: Workspace, method: Method, llm: str, seeds: Sequence[int]) -> list[int]:
     """Those of the ``seeds`` for which `rank` uses a policy of its own: several seeds without a training run share one,
     and would count the same picks again."""
-    llm = view.settings.llm
-    first = {latest(view.workspace, method, llm, seed): seed for seed in reversed(seeds)}
+    first = {latest(workspace, method, llm, seed): seed for seed in reversed(seeds)}
     return sorted(first.values())
 
 
@@ -147,16 +155,10 @@ def import_ranker(workspace: Workspace, path: Path, settings: Settings) -> int:
     ``path`` is the folder of a ranker or another workspace, whose latest ranker is then used. Raises `UsageError` if
     there is none, or if it was trained with another encoder.
     """
-    folder = path
+    folder, view = path, PoolView(workspace, settings)
     if (path / FILE).exists():
-        other = Workspace.open(path)
-        found = latest(other, llm=settings.llm, seed=settings.seed)
-        if found is None:
-            raise UsageError(f"no ranker has been trained in {path}", "icl-curate train ranker --llm SPEC")
-        folder = folder_of(other, found)
-        check_model(other, found, folder, "ranker", f"icl-curate -w '{path}' train ranker --llm SPEC")
+        folder = _trained_in(Workspace.open(path), settings.llm, settings.seed)
     policy, metadata = load(folder)
-    view = PoolView(workspace, settings)
     _check(view, metadata)
     method: Method = "promptpg" if metadata.method == "promptpg" else "ranker"
     described = {"seed": metadata.seed, "imported_from": str(folder), "encoder": metadata.encoder}
@@ -164,6 +166,18 @@ def import_ranker(workspace: Workspace, path: Path, settings: Settings) -> int:
         keep(workspace, record.run, policy, metadata)
         record.summary = {"run": record.run, "imported_from": str(folder)}
     return record.run
+
+
+def _trained_in(other: Workspace, llm: str, seed: int) -> Path:
+    """The folder of the ranker that `latest` names in another workspace. Raises `UsageError` if there is none, and
+    `WorkspaceError` if it differs from what was written."""
+    found = latest(other, llm=llm, seed=seed)
+    if found is None:
+        fix = f"icl-curate train ranker --llm SPEC -w '{other.path}'"
+        raise UsageError(f"no ranker has been trained in {other.path}", fix)
+    folder = folder_of(other, found)
+    check_model(other, found, folder, "ranker", f"icl-curate train ranker --llm SPEC -w '{other.path}'")
+    return folder
 
 
 def _policy(view: PoolView, method: Method, seed: int) -> tuple[Policy, RankerMetadata]:

@@ -13,10 +13,11 @@ from functools import partial
 
 from ..arrays import Float64s, Int64s
 from ..pool.records import Query
-from ..ranker.inference import KINDS, RankedCandidates, distinct_seeds, rank, rank_untrained
+from ..ranker.inference import KINDS, RankedCandidates, distinct_seeds, rank, rank_transferred, rank_untrained
 from ..ranker.inference import Method as Policy
 from ..retrieval.diversity import dpp, set_bsr
 from ..retrieval.view import PoolView
+from ..store.workspace import Workspace
 from ..topics import selection
 from ..topics.released import topick_released
 
@@ -149,7 +150,19 @@ def by_topics(choice: TopicChoice) -> Choose:
 def _policy(method: Policy, about: str) -> Method:
     return Method(
         learnt(method), about, seeded=True, encodes=True, trained=KINDS[method],
-        distinct=lambda view, seeds: distinct_seeds(view, method, seeds),
+        distinct=lambda view, seeds: distinct_seeds(view.workspace, method, view.settings.llm, seeds),
+    )  # fmt: skip
+
+
+def transferred(other: Workspace) -> Method:
+    """The rankers that were trained in another workspace, on other queries and demonstrations (paper 000, table 3)."""
+
+    def choose(view: PoolView, queries: Sequence[Query], k: int, seed: int) -> list[Picks]:
+        return [_by_policy(found) for found in rank_transferred(view, queries, k, other, seed)]
+
+    return Method(
+        choose, "as ranker, trained in another workspace", seeded=True, encodes=True,
+        distinct=lambda view, seeds: distinct_seeds(other, "ranker", view.settings.llm, seeds),
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -480,6 +481,47 @@ def test_a_ranker_moves_to_another_workspace(learnt: tuple[Workspace, Any], tmp_
     plan = EvaluationPlan(("bm25", "ranker"), seeds=1)
     found = Evaluation(LLMClient(other, Scripted(), with_k(5)), plan).run(Budget()).methods
     assert found["ranker"].accuracy > found["bm25"].accuracy
+
+
+def test_rankers_of_another_workspace_are_evaluated_beside_those_trained_here(
+    learnt: tuple[Workspace, Any], tmp_path: Path, capsys: Any
+) -> None:
+    world, _ = learnt
+    here = make_world(tmp_path / "here", pool=240, validation=40, test=60, seed=1)
+    plan = EvaluationPlan(("bm25", "ranker"), seeds=3, limit=20, transfer=world.path)
+    with pytest.raises(UsageError, match="no ranker has been trained yet"):
+        Evaluation(LLMClient(here, Scripted(), with_k(5)), plan)
+    alone = Evaluation(LLMClient(here, Scripted(), with_k(5)), replace(plan, methods=("bm25",))).run(Budget())
+    assert alone.transfer and (alone.transfer.workspace, alone.transfer.versus) == (str(world.path), None)
+    train(here)
+    report = Evaluation(LLMClient(here, Scripted(), with_k(5)), plan).run(Budget())
+    moved, own = report.methods["ranker-transfer"], report.methods["ranker"]
+    assert (moved.seeds, own.seeds) == (3, 1)  # the seeds trained there, and here
+    assert moved.accuracy == alone.methods["ranker-transfer"].accuracy
+    for seed in range(3):  # each seed as if its ranker had been imported
+        copied = Workspace.open(Path(shutil.copytree(here.path, tmp_path / f"copy{seed}")))
+        import_ranker(copied, world.path, with_k(5, seed=seed))
+        with here.read() as con:
+            stored = dict(
+                con.execute(
+                    "SELECT row, demonstrations FROM evaluations WHERE run = ? AND method = ? AND seed = ? ORDER BY row",
+                    [report.run, "ranker-transfer", seed],
+                ).fetchall()
+            )
+        picked = Selector(copied, "ranker", 5, settings=with_k(5, seed=seed)).picks(queries_of(copied, "test", 20))
+        assert [*stored.values()] == [[pick.row for pick in chosen] for chosen in picked]
+    versus = report.transfer.versus if report.transfer else None
+    assert versus and versus.method == "ranker"
+    assert versus.difference == pytest.approx(moved.accuracy - own.accuracy)
+    assert len(runs.runs(here, "train-ranker")) == 1  # nothing was imported
+    assert EvaluationReport.from_json(report.as_json()) == report
+    show_evaluation(report)
+    assert "against ranker, trained here" in " ".join(capsys.readouterr().out.split())
+    with pytest.raises(UsageError, match="is this workspace"):
+        Evaluation(LLMClient(here, Scripted(), with_k(5)), replace(plan, transfer=here.path))
+    empty = make_world(tmp_path / "empty", pool=240, validation=40, test=60, seed=1)
+    with pytest.raises(UsageError, match="no ranker has been trained in"):
+        Evaluation(LLMClient(here, Scripted(), with_k(5)), replace(plan, transfer=empty.path))
 
 
 def test_a_ranker_of_another_encoder_is_refused(learnt: tuple[Workspace, Any], tmp_path: Path) -> None:
