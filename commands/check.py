@@ -30,7 +30,11 @@ def check(
     ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Maximum number of findings to show.")] = 20,
     accept: Annotated[
-        str | None, typer.Option(help="Prune the rows found of these kinds, separated by commas.")
+        str | None,
+        typer.Option(
+            help="Prune the rows found of these kinds, separated by commas; of each group of duplicates the first is "
+            "kept."
+        ),
     ] = None,
     relabel: Annotated[
         bool, typer.Option("--relabel", help="Give rows with a suspected label the suggested one, if it is likely.")
@@ -41,6 +45,10 @@ def check(
     row: Annotated[
         str | None, typer.Option(help="Show all evidence about the demonstration with this id, and nothing else.")
     ] = None,
+    skipped: Annotated[
+        bool,
+        typer.Option("--skipped", help="List the records that index could not use, by reason, with file and line."),
+    ] = False,
     also_kept: Annotated[
         bool, typer.Option("--all", help="Show rows as well whose latest decision is to keep them.")
     ] = False,
@@ -52,8 +60,12 @@ def check(
     if row is not None:
         _show_row(workspace, row, as_json)
         return
+    if skipped:
+        _show_skipped(workspace, limit, as_json)
+        return
     from ..engine.checks.active import ActivePool
     from ..engine.checks.check import check_pool
+    from ..engine.checks.groups import open_groups
     from ..engine.checks.results import KINDS
 
     if relabel and accept is not None:
@@ -65,6 +77,9 @@ def check(
     store = open_workspace(workspace)
     with narrated() as (report, cancel):
         found = check_pool(ActivePool(store, settings_of(workspace, k=k), report, cancel), wanted, also_kept)
+    grouped = tuple(name for name in ("duplicate", "leak") if name in wanted)
+    shows_groups = set(wanted) == set(grouped)
+    groups = [group for name in grouped for group in open_groups(store, name)] if as_json or shows_groups else []
     pruned = found.accepted(accepted)
     relabelled = found.relabelled(sure) if relabel else {}
     change = _carry_out(store, pruned, relabelled, dry_run)
@@ -74,6 +89,7 @@ def check(
         print_json(
             found.as_json()
             | {
+                "groups": [group.as_json() for group in groups],
                 "dry_run": dry_run,
                 "pruned": list(pruned),
                 "relabelled": {name: output for name, (output, _) in relabelled.items()},
@@ -83,9 +99,12 @@ def check(
             }
         )
         return
-    from ..render.checks import show_checks
+    from ..render.checks import show_checks, show_groups
 
-    show_checks(found, limit)
+    if shows_groups:
+        show_groups(groups, limit, found.notes)
+    else:
+        show_checks(found, limit)
     if change is None:
         if relabel or accepted:
             say("nothing to relabel" if relabel else "nothing to prune of these kinds")
@@ -108,6 +127,18 @@ def _carry_out(
         outputs = {name: output for name, (output, _) in relabelled.items()}
         return correct(store, outputs, [reason for _, reason in relabelled.values()], dry_run=dry_run)
     return None
+
+
+def _show_skipped(workspace: Path, limit: int, as_json: bool) -> None:
+    from ..engine.index.skipped import skipped_records
+
+    found = skipped_records(open_workspace(workspace))
+    if as_json:
+        print_json(found.as_json())
+        return
+    from ..render.checks import show_skipped
+
+    show_skipped(found.reasons, limit)
 
 
 def _show_row(workspace: Path, name: str, as_json: bool) -> None:

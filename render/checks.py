@@ -11,7 +11,9 @@ from .tables import Head, show_table, show_text
 
 if TYPE_CHECKING:
     from ..engine.checks.evidence import PoolEvidence, RowEvidence
+    from ..engine.checks.groups import GroupRow, RowGroup
     from ..engine.checks.results import CheckReport, DatamodelRun, RowRun
+    from ..engine.index.skipped import SkippedReason
 
 
 def show_checks(found: CheckReport, limit: int) -> None:
@@ -46,6 +48,67 @@ def show_checks(found: CheckReport, limit: int) -> None:
         [[one.id, one.source, one.kind, f"{one.severity:.2f}", one.evidence, one.suggestion] for one in worst],
         note=f"… and {more:,} more: icl-curate check -n {len(found.rows)}" if more else "",
     )
+
+
+ACCEPTED = {
+    "duplicate": ("duplicates", "keeps the first row of each group"),
+    "leak": ("leaks", "prunes the rows that queries repeat"),
+}
+"""Kinds of groups in the plural, and what accepting them does."""
+
+
+def show_groups(groups: Sequence[RowGroup], limit: int, notes: Sequence[str] = ()) -> None:
+    """Rows that repeat each other, and queries that are in the pool, group by group; ``limit``: maximum groups."""
+    heads: list[str | Head] = [
+        Head("group"), Head("id", 2, "start"), Head("source", 3, "middle"), "what>", "input>", Head("output", 1),
+        Head("from", 4, "start"),
+    ]  # fmt: skip
+    rows = [
+        [
+            str(number) if row is group.rows[0] else "",
+            row.id,
+            row.source,
+            row_told(row),
+            row.input,
+            row.output,
+            f"{row.file}:{row.line}",
+        ]
+        for number, group in enumerate(groups[:limit], 1)
+        for row in group.rows
+    ]
+    if rows:
+        show_table(heads, rows)
+    else:
+        show_text("no rows that repeat each other or a query")
+    for note in notes:
+        show_text(note, style="dim")
+    if len(groups) > limit:
+        show_text(f"… and {len(groups) - limit:,} more groups: -n {len(groups)}", style="dim")
+    for kind, (name, does) in ACCEPTED.items():
+        found = [group for group in groups if group.kind == kind]
+        if count := sum(len(group.prunes) for group in found):
+            to_prune = f"{count:,} row{'' if count == 1 else 's'} to prune"
+            told = f"{len(found):,} group{'' if len(found) == 1 else 's'} of {name}, {to_prune}"
+            show_text(f"{told}: icl-curate check --accept {kind} {does}", style="dim")
+
+
+def row_told(row: GroupRow) -> str:
+    """What is said of a row of a group."""
+    told = row.evidence or ("first" if row.split == "pool" else f"{row.split} query")
+    return f"{told}; pruned" if row.pruned else f"{told}; kept by you" if row.kept and row.suggestion else told
+
+
+def show_skipped(reasons: Sequence[SkippedReason], limit: int) -> None:
+    """Records that were skipped, by reason; ``limit``: maximum records of each."""
+    if not reasons:
+        show_text("index has skipped no record")
+        return
+    show_table(["reason>", "records"], [[one.reason, len(one.records)] for one in reasons])
+    rows = [[each.file, each.line, each.reason] for one in reasons for each in one.records[:limit]]
+    more = sum(max(0, len(one.records) - limit) for one in reasons)
+    most = max(len(one.records) for one in reasons)
+    note = f"… and {more:,} more: icl-curate check --skipped -n {most}" if more else ""
+    show_table([Head("skipped in", cut="middle"), Head("line"), "why>"], rows, note=note)
 
 
 PARTS = {

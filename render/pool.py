@@ -23,7 +23,7 @@ def show_index(done: IndexReport) -> None:
     if done.skipped:
         rows = [[one.file, one.line, one.reason] for one in done.skipped[:MOST_SKIPPED]]
         more = len(done.skipped) - MOST_SKIPPED
-        note = f" … and {more:,} more: icl-curate index --json" if more > 0 else ""
+        note = f" … and {more:,} more: icl-curate check --skipped" if more > 0 else ""
         show_table(["skipped in", "line", "why>"], rows, note=note)
 
 
@@ -54,9 +54,12 @@ def show_status(found: Overview) -> None:
         ("queries", f"{found.validation:,} validation, {found.test:,} test"),
         ("task", found.task),
         ("encoder", found.encoder or "not encoded"),
-        ("repeats", repeats),
-        ("leaks", f"{found.leaks:,} queries also stand in the pool" if found.leaks else "none"),
-        ("skipped rows", f"{found.skipped:,}"),
+        ("repeats", repeats + (": icl-curate check --kind duplicate" if found.duplicates else "")),
+        (
+            "leaks",
+            f"{found.leaks:,} queries also stand in the pool: icl-curate check --kind leak" if found.leaks else "none",
+        ),
+        ("skipped rows", f"{found.skipped:,}" + (": icl-curate check --skipped" if found.skipped else "")),
         ("retired rows", f"{found.retired:,}"),
         ("decisions", f"{found.decisions:,}"),
         ("evaluations", f"{found.evaluations:,}"),

@@ -380,6 +380,7 @@ class Calibration:
                     answer=answer.text if answer else None,
                     uncertainty=answer.uncertainty if answer else None,
                     relevant=document.relevant,
+                    row=document.demonstration.row if document.demonstration else None,
                 )
                 for document, answer, score in zip(case.documents, answers, scores, strict=True)
             ),

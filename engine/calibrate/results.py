@@ -187,7 +187,7 @@ class SetFigures:
 
 @dataclass(frozen=True, slots=True)
 class ScoredDocument:
-    """A document, its score, and the LLM's answer from it alone."""
+    """A document, its score, and the LLM's answer from it alone; ``row`` if it is a demonstration of the pool."""
 
     id: str
     score: float | None
@@ -195,6 +195,7 @@ class ScoredDocument:
     answer: str | None
     uncertainty: float | None
     relevant: bool | None
+    row: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,19 +38,23 @@ def repeat_findings(
             for place in places:
                 by_answer[normalised(rows[place].output)].append(place)
             for same in by_answer.values():
-                yield from _repeated([rows[place] for place in same], group, similarity)
+                yield from repeated([rows[place] for place in same], group, similarity)
             if len(by_answer) > 1:
                 yield from _conflicts(rows, by_answer, task, quality)
 
 
-def _repeated(same: Sequence[Demonstration], group: int, similarity: Mapping[int, float]) -> Iterator[Finding]:
-    """All but the first of rows with the same content."""
+def repeated(
+    same: Sequence[Demonstration], group: int = -1, similarity: Mapping[int, float] | None = None
+) -> Iterator[Finding]:
+    """All but the first of rows with the same content; ``similarity`` to the first row of the ``group``, where it is
+    known."""
     first, *others = same
+    known = similarity or {}
     for row in others:
         if normalised(row.input) == normalised(first.input):
             yield finding(row, "duplicate", 0.5, f"repeats {first.id}", f"keep {first.id}", similarity=1.0)
             continue
-        alike = similarity[row.row] if first.row == group and row.row in similarity else _similarity(first, row)
+        alike = known[row.row] if first.row == group and row.row in known else _similarity(first, row)
         evidence = f"nearly repeats {first.id}, similarity {alike:.2f}"
         yield finding(row, "duplicate", 0.5 * alike, evidence, f"keep {first.id}", similarity=alike)
 

@@ -58,6 +58,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "demos": ("demos", "-n", "3"),
     "demos --suspects": ("demos", "--suspects", "-n", "3"),
     "demos --misleading": ("demos", "--misleading", "-n", "500"),
+    "check --skipped": ("check", "--skipped"),
     "check --row": ("check", "--row", "MISLEADING"),
     "prune --suspects": ("prune", "--suspects", "--sure", "0", "--dry-run"),
     "demos --flips": ("demos", "--flips", "MISLEADING"),

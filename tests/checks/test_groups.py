@@ -1,0 +1,140 @@
+"""Groups of rows that repeat each other or a query, and skipped records: what is listed, and what a decision prunes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from factories.commands import Run
+from factories.groups_world import QUERIES, ROWS, make_pool
+from icl_curate.engine.checks.groups import open_groups, prunable, read_groups
+from icl_curate.engine.errors import UsageError
+from icl_curate.engine.index.results import Skipped
+from icl_curate.engine.index.skipped import as_in_file, reason_of, skipped_records
+from icl_curate.engine.store.browse import pruned_rows
+from icl_curate.engine.store.decisions import decide, history, undo
+from icl_curate.engine.store.groups import row_groups
+from icl_curate.engine.store.workspace import Workspace
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Workspace:
+    return make_pool(tmp_path / "w")
+
+
+def test_groups_have_their_rows_with_how_they_are_related(made: Workspace) -> None:
+    groups = read_groups(made, row_groups(made, "duplicate"))
+    assert [[row.id for row in group.rows] for group in groups] == [["d1", "d2"], ["c1", "c2", "c3"], ["n1", "n2"]]
+    told = {row.id: (row.evidence, row.suggestion) for group in groups for row in group.rows}
+    assert told["d1"] == told["c1"] == ("", "") and told["d2"] == ("repeats d1", "keep d1")
+    assert told["c2"] == ("another output than c1", "") and told["c3"] == ("repeats c2", "keep c2")
+    assert told["n2"][0].startswith("nearly repeats n1, similarity 0.")
+    [leak] = read_groups(made, row_groups(made, "leak"))
+    assert [(row.id, row.split, row.file, row.line) for row in leak.rows] == [
+        ("t1", "pool", "pool.jsonl", 8), ("q1", "validation", "queries.jsonl", 1),
+    ]  # fmt: skip
+    assert leak.prunes == {"t1": "check: leak, repeats the validation query q1"}
+
+
+def test_the_first_of_each_answer_is_kept_and_the_command_prunes_the_same_rows(made: Workspace, run: Run) -> None:
+    wanted = prunable(made, "duplicate")
+    assert list(wanted) == ["d2", "c3", "n2"]
+    done = run("check", "--accept", "duplicate", "--json", "-w", made.path)
+    assert done.json["pruned"] == list(wanted)
+    with made.read() as con:
+        assert dict(con.execute("SELECT target, reason FROM decisions").fetchall()) == wanted
+    assert not prunable(made, "duplicate") and len(history(made)) == 1
+    undo(made)
+    assert list(prunable(made, "duplicate")) == list(wanted)
+
+
+def test_the_first_is_the_first_that_is_active_and_a_row_that_was_kept_stays(made: Workspace) -> None:
+    decide(made, "prune", "demonstration", ["d1", "c2", "n1"])
+    assert prunable(made, "duplicate") == {}, "no two active rows say the same"
+    assert [group.rows[0].id for group in open_groups(made, "duplicate")] == ["c1"]
+    undo(made)
+    decide(made, "prune", "demonstration", ["c2"])
+    decide(made, "keep", "demonstration", ["d2"])
+    assert list(prunable(made, "duplicate")) == ["n2"]
+    [first, second, _] = read_groups(made, row_groups(made, "duplicate"))
+    assert first.rows[1].kept and not first.rows[1].to_prune
+    assert second.first.id == "c1" and [row.pruned for row in second.rows] == [False, True, False]
+    decide(made, "prune", "demonstration", ["t1"])
+    assert len(row_groups(made, "leak")) == 1 and not len(row_groups(made, "leak", only_open=True))
+
+
+def test_commands_list_groups_and_skipped_records_and_say_where_they_are(made: Workspace, run: Run) -> None:
+    place = ("-w", made.path)
+    shown = run("check", "--kind", "duplicate,leak", *place).out
+    assert "another output than c1" in shown and "validation query" in shown and "pool.jsonl:8" in shown
+    assert "3 groups of duplicates, 3 rows to prune: icl-curate check --accept duplicate" in " ".join(shown.split())
+    assert "and 3 more groups" in run("check", "--kind", "duplicate,leak", "-n", "1", *place).out
+    groups = run("check", "--kind", "duplicate", "--json", *place).json["groups"]
+    assert [[row["id"] for row in group["rows"]] for group in groups] == [
+        ["d1", "d2"],
+        ["c1", "c2", "c3"],
+        ["n1", "n2"],
+    ]
+    assert run("check", "--kind", "label", "--json", *place).json["groups"] == []
+    status = run("status", *place).out
+    for command in ("check --kind duplicate", "check --kind leak", "check --skipped"):
+        assert f"icl-curate {command}" in status
+    listed = run("check", "--skipped", *place).out
+    assert "pool.jsonl    9 missing field: output" in listed and "missing field: output            2" in listed
+    found = run("check", "--skipped", "--json", *place).json
+    assert found["reasons"][0] == {"reason": "missing field: output", "count": 2}
+    assert [(one["file"], one["line"]) for one in found["skipped"]] == [("pool.jsonl", line) for line in range(9, 14)]
+
+
+def test_an_index_with_many_bad_rows_names_the_list(tmp_path: Path, run: Run) -> None:
+    pool = tmp_path / "pool.jsonl"
+    pool.write_text('{"input": "a", "output": "b"}\n' + '{"input": "a"}\n' * 30)
+    assert "… and 10 more: icl-curate check --skipped" in run("index", pool, "--no-encode", "-w", tmp_path / "w").out
+    listed = run("check", "--skipped", "-w", tmp_path / "w")
+    assert "… and 10 more: icl-curate check --skipped -n 30" in listed.out
+
+
+def test_a_workspace_without_repeats_and_bad_rows_says_so(tmp_path: Path, run: Run) -> None:
+    pool = tmp_path / "pool.jsonl"
+    pool.write_text('{"input": "a", "output": "b"}\n')
+    run("index", pool, "--no-encode", "-w", tmp_path / "w")
+    assert "skipped no record" in run("check", "--skipped", "-w", tmp_path / "w").out
+    assert "no rows that repeat" in run("check", "--kind", "duplicate", "-w", tmp_path / "w").out
+    assert "check --kind" not in run("status", "-w", tmp_path / "w").out
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        ("missing field: input (columns: a, b)", "missing field: input"),
+        ("the id [/b] is taken by pool.jsonl:3", "an id that another row has"),
+        ("answer not among the options: a: b", "answer not among the options"),
+        ("input has 1,000,123 characters, more than 1,000,000", "input has too many characters"),
+        ("options are a number, not a list", "options are a number, not a list"),
+        ("not UTF-8: byte 0xff at byte 3 of the line", "not UTF-8"),
+    ],
+)
+def test_reasons_are_told_without_what_differs(told: str, reason: str) -> None:
+    assert reason_of(told) == reason
+
+
+def test_a_skipped_record_is_read_from_its_file(made: Workspace, tmp_path: Path) -> None:
+    first = skipped_records(made).skipped[0]
+    assert json.loads(as_in_file(made, first)) == {"id": "x1", "input": "no output", "source": "s"}
+    with pytest.raises(UsageError, match="fewer lines now"):
+        as_in_file(made, Skipped(first.file, 999, ""))
+    (tmp_path / "other.json").write_text("[{}]")
+    with pytest.raises(UsageError, match="not read line by line"):
+        as_in_file(made, Skipped("other.json", 1, ""))
+    with pytest.raises(UsageError, match="does not exist"):
+        as_in_file(made, Skipped("gone.jsonl", 1, ""))
+    (tmp_path / "zipped.csv.gz").write_bytes(gzip.compress(b"input,output\nx" + b"y" * 9_000))
+    assert len(as_in_file(made, Skipped("zipped.csv.gz", 2, ""))) == 6_000
+
+
+def test_the_pool_of_these_tests_is_as_it_says(made: Workspace) -> None:
+    with made.read() as con:
+        assert con.execute("SELECT count(*) FROM pool").fetchone() == (len(ROWS),)
+    assert len(QUERIES) == 2 and not len(pruned_rows(made))
