@@ -388,9 +388,10 @@ class ReviewApp(App[None], DecisionQueue):
         from .widgets.detail import Detail
         from .widgets.logview import LogView
         from .widgets.matrix import Matrix
+        from .widgets.rowtable import PoolTable
         from .widgets.table import LineTable
 
-        widgets = (LineTable.ACTIONS, Detail.ACTIONS, LogView.ACTIONS, Matrix.ACTIONS)
+        widgets = (PoolTable.ACTIONS, LineTable.ACTIONS, Detail.ACTIONS, LogView.ACTIONS, Matrix.ACTIONS)
         parts = (FRAME, *widgets, *(owner.ACTIONS for tab in tabs for owner in (tab, *tab.PARTS)))
         keys, problems = keymap([action.name for actions in parts for action in actions])
         self.set_keymap(keys)

@@ -23,6 +23,9 @@ Work = Callable[["Workspace"], "tuple[Change, bool]"]
 Targets = Sequence[str] | Callable[["Workspace"], Sequence[str]]
 """Ids or names, or a function that looks them up."""
 
+Outputs = Mapping[str, str] | Callable[["Workspace"], Mapping[str, str]]
+"""New outputs by id, or a function that looks the ids up."""
+
 
 class DecisionQueue(BackgroundWork):
     """The app's interface to `store.decisions`. A decision waits until earlier ones are written, so that ``x`` and then
@@ -53,15 +56,14 @@ class DecisionQueue(BackgroundWork):
 
         self._confirmed(carry_out, then)
 
-    def relabel(
-        self, outputs: Mapping[str, str], reason: Sequence[str], then: Callable[[], None] | None = None
-    ) -> None:
+    def relabel(self, outputs: Outputs, reason: Sequence[str], then: Callable[[], None] | None = None) -> None:
         """See `tab.ReviewSession.relabel`."""
 
         def carry_out(workspace: Workspace, dry_run: bool) -> Change:
             from ..engine.store.decisions import relabel
 
-            return relabel(workspace, outputs, reason, dry_run=dry_run)
+            found = outputs(workspace) if callable(outputs) else outputs
+            return relabel(workspace, found, reason, dry_run=dry_run)
 
         self._confirmed(carry_out, then)
 

@@ -36,6 +36,17 @@ def under_way(empty: Empty, workspace: Workspace) -> Empty:
     return Empty(in_words(job), why, f"icl-curate jobs follow {job.number}")
 
 
+@dataclass(frozen=True, slots=True)
+class PoolRow:
+    """A demonstration that is shown, as decisions on it need it: ``reason`` is for the history; ``awaited``: others are
+    about to be shown in its place, so a key is not meant for it."""
+
+    row: int
+    id: str
+    reason: str = ""
+    awaited: bool = False
+
+
 class TabModel:
     """A tab's state."""
 

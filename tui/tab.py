@@ -19,7 +19,7 @@ Other work in threads uses `in_thread`; decisions on the pool use ``self.review.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
@@ -36,7 +36,7 @@ from ..engine.store.decisions import Action as Verb
 from ..engine.store.decisions import Scope
 from ..engine.store.workspace import Workspace
 from .actions import Action
-from .decisions import Targets
+from .decisions import Outputs, Targets
 from .model import READING, Empty, TabModel, under_way
 from .processes import own_process
 from .workers import BackgroundWork
@@ -83,9 +83,7 @@ class ReviewSession(Protocol):
         thread when it is the decision's turn: so decisions keep the order of the keys. ``reason`` is one for all of
         them, or one for each."""
 
-    def relabel(
-        self, outputs: Mapping[str, str], reason: Sequence[str], then: Callable[[], None] | None = None
-    ) -> None:
+    def relabel(self, outputs: Outputs, reason: Sequence[str], then: Callable[[], None] | None = None) -> None:
         """Correct outputs, by id of the demonstration, like `decide`; ``reason`` has one for each."""
 
     def prune_together(

@@ -10,15 +10,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from factories.reviewing import HOSTILE as TEXTS
-from factories.reviewing import is_safe, lines_of, notified, session, text_of, until
+from factories.reviewing import is_safe, lines_of, notified, session, settled, text_of, until
 from icl_curate.engine.evaluate.confusion import Confusion, confusion
 from icl_curate.engine.evaluate.results import EvaluationReport, MethodFigures, Setup, Versus
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.usage import Usage
 from icl_curate.engine.store import runs
-from icl_curate.engine.store.demonstrations import queries
+from icl_curate.engine.store.decisions import history, undo
+from icl_curate.engine.store.demonstrations import fetch, queries
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
+from icl_curate.tui.dialogs.help import Help
 from icl_curate.tui.dialogs.outcome import OutcomeDialog
 from icl_curate.tui.dialogs.start import Start
 from icl_curate.tui.tabs.evaluate.model import command_for
@@ -26,7 +28,7 @@ from icl_curate.tui.tabs.evaluate.tab import EvaluateTab
 from icl_curate.tui.widgets.forest import Forest, ForestScale, Span
 from icl_curate.tui.widgets.matrix import Matrix
 from textual.pilot import Pilot
-from textual.widgets import Input, Static
+from textual.widgets import Input
 
 HOSTILE = " ".join(text for text in TEXTS if len(text) < 100 and "\n" not in text)
 
@@ -166,7 +168,7 @@ def test_runs_methods_and_queries_by_keys(tmp_path: Path) -> None:
         await pilot.pause()
         text = text_of(app)
         assert is_safe(text)
-        assert "shown by ranker" in str(app.screen.query_one("#outcome", Static).render())
+        assert "shown by ranker, best first" in text
         await pilot.press("escape", "escape")
         await until(pilot, lambda: app.focused is tab.table)
         await pilot.press("y")
@@ -178,6 +180,47 @@ def test_runs_methods_and_queries_by_keys(tmp_path: Path) -> None:
 
     session(workspace.path, script)
     session(workspace.path, _remembers)
+
+
+def test_what_was_in_the_prompt_of_a_lost_query_is_pruned_and_corrected_there(tmp_path: Path) -> None:
+    workspace = index(tmp_path)
+    record(workspace, 1)
+    names = [row.id for row in fetch(workspace, [0, 1])]
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        tab: Any = app.tab
+        await settled(pilot)
+        await pilot.press("o", "enter")
+        await settled(pilot)
+        dialog: Any = app.screen
+        assert isinstance(dialog, OutcomeDialog) and dialog.table.count == 2
+        footer = lines_of(app)[-1]
+        assert all(key in footer for key in ("x Prune", "e Relabel", "Inspect", "u Undo", "esc Close"))
+        await pilot.press("j", "x")
+        await until(pilot, lambda: any("✗" in line and "pruned" in line for line in lines_of(app)))
+        await settled(pilot)
+        entry = history(workspace)[0]
+        assert entry.targets == (names[1],)
+        assert entry.reason == f"in review, in the prompt of {tab.model.shown[0].id} ({tab.model.pair[0]}, run 1)"
+        assert app.screen is dialog and dialog.table.cursor == 1 and "pruned by" in text_of(app)
+        await pilot.press("x")
+        await until(pilot, lambda: "pruned already" in notified(app))
+        await pilot.press("u")
+        await until(pilot, lambda: not any("✗" in line for line in lines_of(app)))
+        await settled(pilot)
+        await pilot.press("enter", "x")
+        await until(pilot, lambda: "pruned by" in text_of(app))
+        await pilot.press("escape")
+        assert app.screen is dialog and app.focused is dialog.table
+        await pilot.press("question_mark")
+        assert isinstance(app.screen, Help) and "Prune the demonstration" in text_of(app)
+        await pilot.press("escape", "escape")
+        assert app.screen is not dialog and app.tab is tab
+
+    (workspace.path / "review.json").write_text(json.dumps({"tab": "evaluate"}))
+    for size in ((120, 40), (80, 24)):
+        session(workspace.path, script, size)
+        undo(workspace)
 
 
 async def _remembers(app: ReviewApp, pilot: Pilot[None]) -> None:

@@ -68,7 +68,7 @@ def sections(focused: DOMNode | None, frame: Sequence[Action]) -> list[tuple[str
     widgets: list[tuple[str, str, Sequence[Action]]] = []
     for node in focused.ancestors_with_self if focused is not None else ():
         actions = node.__class__.__dict__.get("ACTIONS") or getattr(node, "ACTIONS", ())
-        if actions and actions is not frame and not isinstance(node, ModalScreen):
-            about = getattr(node, "ABOUT", "")
+        about = getattr(node, "ABOUT", "")
+        if actions and actions is not frame and (about or not isinstance(node, ModalScreen)):
             (parts if about else widgets).append((getattr(node, "TITLE", type(node).__name__), about, actions))
     return [*parts, *widgets, ("Everywhere", "", frame)]

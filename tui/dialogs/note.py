@@ -20,16 +20,17 @@ class Note(ModalScreen[str | None]):
     ACTIONS = (Action("note.cancel", "escape", "Cancel", "Cancel"),)
     BINDINGS = bindings(ACTIONS)
 
-    def __init__(self, title: str, line: str = "") -> None:
+    def __init__(self, title: str, line: str = "", does: str = "save, empty deletes it") -> None:
+        """``does``: what enter does."""
         super().__init__()
-        self._title, self._line = title, line
+        self._title, self._line, self._does = title, line, does
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog note"):
             yield Static(Text(display_line(self._title), "bold"))
             yield Field(display_line(self._line), select_on_focus=False)
             yield Static(
-                Text.assemble(("enter", "key"), "save, empty deletes it   ", ("esc", "key"), " cancel"),
+                Text.assemble(("enter", "key"), f" {self._does}   ", ("esc", "key"), " cancel"),
                 classes="keys",
             )
 

@@ -1,69 +1,176 @@
-"""One query of an evaluation in full: the reference, the answers, the demonstrations shown."""
+"""One query of an evaluation: the reference, the answers, and the demonstrations shown, to be pruned and corrected."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+import numpy as np
 from rich.text import Text
+from textual import on
 from textual.app import ComposeResult
-from textual.containers import VerticalScroll
+from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from ...engine.arrays import Int64s
 from ...engine.pool.display import display_line, display_text
-from ...engine.pool.records import Demonstration
+from ...engine.store.browse import listed, pruned_rows
+from ...engine.store.demonstrations import Listed
 from ...engine.store.runs import QueryOutcome
+from ...engine.store.workspace import Workspace
+from ...render.columns import Column
 from ..actions import Action, bindings
+from ..model import PoolRow
+from ..row_keys import RowKeys, row_actions
+from ..widgets.demonstration import RowDetails, read_details
+from ..widgets.detail import Detail
+from ..widgets.keybar import KeyBar
+from ..widgets.lines import Line
+from ..widgets.rowtable import RowTable
+from ..workers import later
+
+if TYPE_CHECKING:
+    from ..tab import ReviewSession
 
 MOST = 6_000
-"""Maximum characters displayed of the query; a demonstration gets a tenth."""
+"""Maximum characters displayed of the query."""
+
+SHOTS = (
+    Column("place", "", 2, right=True, sortable=False),
+    Column("id", "id", 8, rank=4, grow=1, most=20, cut="start", sortable=False),
+    Column("source", "source", 8, rank=3, grow=1, most=20, cut="middle", sortable=False),
+    Column("input", "input", 16, grow=6, sortable=False),
+    Column("output", "output", 10, grow=2, most=32, sortable=False),
+    Column("state", "", 6, rank=1, sortable=False),
+)
 
 
-class OutcomeDialog(ModalScreen[None]):
-    """Shows an `QueryOutcome`; ``shown`` are its demonstrations, best first, without those that no longer exist."""
+@dataclass(frozen=True, slots=True)
+class OutcomeOf:
+    """Whose outcome it is: a run, a method, and the ``other`` one that it is compared with."""
 
+    run: int
+    method: str
+    other: str | None
+
+
+class OutcomeDialog(ModalScreen[None], RowKeys):
+    """Shows a `QueryOutcome` above its demonstrations, best first, without those that no longer exist."""
+
+    TITLE = "Query"
+    ABOUT = "A query of an evaluation, and what was in its prompt. ✗ pruned."
     ACTIONS = (
-        Action("outcome.close", "escape,q,enter", "Close", "Back to the queries"),
-        Action("outcome.down", "j,down", "", "Scroll down", footer=False, call="scroll(1)"),
-        Action("outcome.up", "k,up", "", "Scroll up", footer=False, call="scroll(-1)"),
-        Action("outcome.page_down", "ctrl+d,pagedown", "", "Page down", footer=False, call="scroll(10)"),
-        Action("outcome.page_up", "ctrl+u,pageup", "", "Page up", footer=False, call="scroll(-10)"),
+        *row_actions("outcome"),
+        Action("outcome.undo", "u", "Undo", "Undo the latest decision", "icl-curate prune --undo"),
+        Action("outcome.help", "question_mark,f1", "Help", "Show the keys of the focused part"),
+        Action("outcome.close", "escape,q", "Close", "Back to the queries"),
     )
     BINDINGS = bindings(ACTIONS)
 
-    def __init__(self, outcome: QueryOutcome, method: str, other: str | None, shown: Sequence[Demonstration]) -> None:
+    def __init__(self, review: ReviewSession, outcome: QueryOutcome, of: OutcomeOf) -> None:
         super().__init__()
-        self._text = _text(outcome, method, other, shown)
+        self._review, self._outcome, self._of = review, outcome, of
+        self._shots: Sequence[Listed] = ()
 
     def compose(self) -> ComposeResult:
-        with VerticalScroll(classes="dialog outcome"):
-            yield Static(self._text, id="outcome")
-            yield Static(Text("esc closes", "muted"), classes="keys")
+        with Vertical(classes="dialog outcome"):
+            with VerticalScroll(can_focus=False, id="told"):
+                yield Static(_text(self._outcome, self._of), id="outcome")
+            yield Static(Text(f"shown by {display_line(self._of.method)}, best first", "primary"), id="shown")
+            yield RowTable(SHOTS, marked=lambda line: False)
+            yield Detail()
+        yield KeyBar(["close"])
+
+    def on_mount(self) -> None:
+        self._look_soon = later(self, 0.06, self._look)
+        self.table.message = "reading …"
+        self.table.focus()
+        self.reload()
+
+    @property
+    def table(self) -> RowTable:
+        return self.query_one(RowTable)
+
+    def reload(self) -> None:
+        """Read the demonstrations again: a decision was made."""
+        rows = np.array(self._outcome.demonstrations, np.int64)
+        self.in_thread("load", lambda: _shots(self._review.opened(), rows), self._show)
+
+    def _show(self, shots: Sequence[Listed]) -> None:
+        self._shots = shots
+        self.table.message = "no demonstrations"
+        self.table.fill([_line(place, shot, self._outcome.wanted) for place, shot in enumerate(shots, 1)])
+        self.refresh_bindings()
+        self._look_soon()
+
+    def row_here(self) -> PoolRow | None:
+        at = self.table.cursor
+        if at >= len(self._shots):
+            return None
+        reason = f"in review, in the prompt of {self._outcome.id} ({self._of.method}, run {self._of.run})"
+        return PoolRow(self._shots[at].row, self._shots[at].id, reason)
+
+    def row_decided(self) -> None:
+        self.reload()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return self.offers(action)
+
+    @on(RowTable.Moved)
+    def _moved(self) -> None:
+        self._look_soon()
+
+    def _look(self) -> None:
+        row = self.row_here()
+        if row is not None:
+            self.in_thread("detail", lambda: read_details(self._review.opened(), row.row, None), self._looked)
+
+    def _looked(self, seen: RowDetails | None) -> None:
+        self.query_one(Detail).show_row(seen)
+
+    @on(RowTable.Chosen)
+    def _inspect(self) -> None:
+        self.add_class("-inspecting")
+        self.call_after_refresh(self.query_one(Detail).focus)
+
+    def action_undo(self) -> None:
+        self._review.undo(self.reload)
+
+    async def action_help(self) -> None:
+        await self.app.run_action("help", default_namespace=self.app)
 
     def action_close(self) -> None:
-        self.dismiss()
+        """From the demonstration to the list, and from there to the queries."""
+        if self.has_class("-inspecting"):
+            self.remove_class("-inspecting")
+            self.table.focus()
+        else:
+            self.dismiss()
 
-    def action_scroll(self, by: int) -> None:
-        self.query_one(VerticalScroll).scroll_relative(y=by, animate=False)
+
+def _shots(workspace: Workspace, rows: Int64s) -> list[Listed]:
+    return listed(workspace, rows, pruned_rows(workspace))
 
 
-def _text(outcome: QueryOutcome, method: str, other: str | None, shown: Sequence[Demonstration]) -> Text:
-    text = Text.assemble((display_line(outcome.id, 80), "title"), "\n\n", display_text(outcome.input[:MOST]))
+def _line(place: int, shot: Listed, wanted: str) -> Line:
+    output = Text(display_line(shot.output), "good" if shot.output == wanted else "")
+    state = Text("pruned", "bad") if shot.pruned else Text()
+    cells = (Text(str(place), "muted"), shot.id, shot.source, display_line(shot.input), output, state)
+    return Line(cells, "muted" if shot.pruned else "", ("✗", "bad") if shot.pruned else (" ", ""))
+
+
+def _text(outcome: QueryOutcome, of: OutcomeOf) -> Text:
+    text = Text.assemble((display_line(outcome.id, 80), "title"), "\n", display_text(outcome.input[:MOST]))
     if len(outcome.input) > MOST:
         text.append(f"\n… {len(outcome.input) - MOST:,} more characters", "warn")
-    text.append("\n\nwanted  ", "primary").append(display_line(outcome.wanted, 600))
-    _answer(text, method, outcome.answer, outcome.failure, outcome.right)
+    text.append("\nwanted  ", "primary").append(display_line(outcome.wanted, 600))
+    _answer(text, of.method, outcome.answer, outcome.failure, outcome.right)
     if outcome.uncertainty is not None:
         text.append(f"  uncertainty {outcome.uncertainty:.3f}", "muted")
-    if other is not None and outcome.other_right is not None:
-        _answer(text, other, outcome.other_answer, "no answer", outcome.other_right)
-    text.append(f"\n\nshown by {display_line(method)}, best first\n", "primary")
-    for i, shot in enumerate(shown, 1):
-        text.append(f"\n{i} ", "accent").append(display_line(f"{shot.source} {shot.id}", 80), "muted")
-        text.append(f"\n  {display_line(shot.input, MOST // 10)}\n  → ")
-        text.append(display_line(shot.output, MOST // 10), "good" if shot.output == outcome.wanted else "")
-    if not shown:
-        text.append("\nno demonstrations", "muted")
+    if of.other is not None and outcome.other_right is not None:
+        _answer(text, of.other, outcome.other_answer, "no answer", outcome.other_right)
     return text
 
 

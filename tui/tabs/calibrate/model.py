@@ -31,7 +31,7 @@ from ....engine.store.demonstrations import Filter, fetch, workspace_fingerprint
 from ....engine.store.reviews import Review, reviews, save_review
 from ....engine.store.rounds import Final, finals
 from ....engine.store.workspace import Workspace
-from ...model import Empty, TabModel
+from ...model import Empty, PoolRow, TabModel
 
 PLAN = CalibrationPlan()
 FILTERS = ("all", "open", "accepted", "noted")
@@ -226,6 +226,13 @@ class CalibrateModel(TabModel):
     def review_of(self, row: int | None) -> Review | None:
         """The review of the query of this row."""
         return self.found.reviews.get(row) if self.found and row is not None else None
+
+    def document_row(self, at: int) -> PoolRow | None:
+        """The document in line ``at`` as a row of the pool, if it is one."""
+        documents = self.stepped.documents if self.stepped else ()
+        if at >= len(documents) or (row := documents[at].row) is None:
+            return None
+        return PoolRow(row, documents[at].id, f"in review, a document of {self.query.id if self.query else ''}")
 
     def copied(self, at: int) -> str:
         """The prompt of the round in line ``at`` if it is shown, else the final answer, else the query."""

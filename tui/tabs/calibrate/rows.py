@@ -14,6 +14,7 @@ from ....engine.store.demonstrations import Listed
 from ....engine.store.reviews import Review
 from ....engine.store.rounds import Final
 from ....render.columns import Column
+from ...widgets.demonstration import RowDetails, in_full
 from ...widgets.lines import Bar, Line, stroke
 from ..preview import reasons
 from .model import CalibrateData, CalibrateModel
@@ -131,12 +132,23 @@ def answer_status(stepped: SteppedQuery | None, review: Review | None, rounds: i
 
 def document_in_full(one: ScoredDocument) -> Text:
     """A document with the answer from it alone."""
+    return _document_head(one).append("\n\n").append_text(reasons.cut(one.text))
+
+
+def row_shown(model: CalibrateModel, at: int, seen: RowDetails) -> Text:
+    """The document in line ``at``, which is a demonstration, with all that is known about it."""
+    documents = model.stepped.documents if model.stepped else ()
+    head = _document_head(documents[at]).append("\n\n") if at < len(documents) else Text()
+    return head.append_text(in_full(seen))
+
+
+def _document_head(one: ScoredDocument) -> Text:
     text = Text.assemble(("document ", "primary"), (display_line(one.id, 40), "title"))
     if one.answer is not None:
         text.append("  alone it answers ", "muted").append(display_line(one.answer, 80))
         if one.uncertainty is not None:
             text.append(f"  unsure {one.uncertainty:.3f}", "muted")
-    return text.append("\n\n").append_text(reasons.cut(one.text))
+    return text
 
 
 def prompt_of_round(number: int, messages: Sequence[Message]) -> Text:

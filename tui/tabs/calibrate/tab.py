@@ -22,8 +22,10 @@ from ...actions import Action, bindings
 from ...dialogs.note import Note
 from ...dialogs.start import propose
 from ...llm_prompting import LLMTab
-from ...model import Empty
+from ...model import Empty, PoolRow
+from ...widgets.demonstration import RowDetails, read_details
 from ...widgets.reader import Reader
+from ...widgets.rowtable import PoolTable
 from ...widgets.table import LineTable
 from ...workers import later
 from ..preview import reasons
@@ -38,6 +40,7 @@ from .rows import (
     queue_heading,
     queue_line,
     round_line,
+    row_shown,
     text_shown,
 )
 
@@ -52,6 +55,7 @@ class CalibrateTab(LLMTab):
         Action("calibrate.back", "escape", "Back", "Back to the queue, or stop the LLM calls"),
         Action("calibrate.step", "s", "Step", "Run the next round (shows the cost first)"),
         Action("calibrate.run", "r", "Run", "Run all rounds (shows the cost first)", "icl-curate calibrate ID"),
+        Action("calibrate.documents", "d", "Documents", "Go to the documents: those of the pool can be mended there"),
         Action("calibrate.accept", "a", "Accept", "Accept the answer of this round, or undo that"),
         Action("calibrate.note", "e", "Note", "Write a note on this query"),
         Action("calibrate.next", "n", "Next", "Next query without an accepted answer", call="open(1)"),
@@ -77,7 +81,7 @@ class CalibrateTab(LLMTab):
             yield LineTable(QUEUE, id="queue", marked=lambda index: False)
             with Vertical(id="case"):
                 yield Static(id="calibrated-query")
-                yield LineTable(DOCUMENTS, id="documents")
+                yield PoolTable(DOCUMENTS, self._document, id="documents")
                 yield LineTable(ROUNDS, id="rounds", marked=lambda index: False)
                 yield Static(id="answer-status")
                 yield Reader(id="text")
@@ -93,8 +97,8 @@ class CalibrateTab(LLMTab):
         return self.query_one("#queue", LineTable)
 
     @property
-    def documents(self) -> LineTable:
-        return self.query_one("#documents", LineTable)
+    def documents(self) -> PoolTable:
+        return self.query_one("#documents", PoolTable)
 
     @property
     def rounds(self) -> LineTable:
@@ -220,9 +224,33 @@ class CalibrateTab(LLMTab):
     def _pointed(self) -> None:
         self._show_text()
 
+    @on(LineTable.Chosen, "#documents")
+    def _inspect(self) -> None:
+        self.query_one("#text", Reader).focus()
+
+    def action_documents(self) -> None:
+        self.add_class("-reading")
+        self.call_after_refresh(self.documents.focus)
+
+    def _document(self, at: int) -> PoolRow | None:
+        """The document in this line, if it is one of the pool and belongs to the query under the cursor."""
+        return self.model.document_row(at) if self.model.shows(self.current) else None
+
     def _show_text(self) -> None:
-        shown = text_shown(self.model, self.documents.cursor, self.rounds.cursor)
+        """Show the prompt, or the document, and if that is a demonstration all that is known about it."""
+        at = self.documents.cursor
+        shown = text_shown(self.model, at, self.rounds.cursor)
         self.query_one("#text", Reader).read(shown)
+        row = None if self.model.shows_prompt else self.model.document_row(at)
+        if row is None:
+            self.forget("detail")
+            return
+
+        def looked(seen: RowDetails | None) -> None:
+            if seen is not None:
+                self.query_one("#text", Reader).read(row_shown(self.model, at, seen))
+
+        self.in_thread("detail", lambda: read_details(self.review.opened(), row.row, None), looked)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "back":
@@ -231,6 +259,9 @@ class CalibrateTab(LLMTab):
 
     def action_back(self) -> None:
         self.stop()
+        if self.query_one("#text", Reader).has_focus and self.documents.row_here():
+            self.documents.focus()
+            return
         self.remove_class("-reading")
         self.queue.focus()
 

@@ -15,7 +15,7 @@ from textual.containers import Horizontal
 from textual.message import Message
 from textual.widgets import Static
 
-from ....engine.checks.suspects import PoolState, PoolSuspects, pool_state
+from ....engine.checks.suspects import PoolState, PoolSuspects, Suspect, pool_state
 from ....engine.errors import CurateError, WorkspaceError
 from ....engine.progress import Event
 from ....engine.store.browse import listed
@@ -23,6 +23,8 @@ from ....engine.store.decisions import Action as Verb
 from ....engine.store.demonstrations import Listed
 from ...actions import Action, bindings
 from ...dialogs.choose import Choose
+from ...model import PoolRow
+from ...row_keys import choose_output
 from ...tab import RETRY, Part, ReviewSession
 from ...widgets.demonstration import RowDetails, read_details
 from ...widgets.detail import Detail
@@ -279,7 +281,7 @@ class SuspectsList(Part, BackgroundWork):
             return
         options = corrections(targets, state.labels)
         if not options:
-            self.app.notify("the answers of this pool are not labels: icl-curate relabel ID OUTPUT", markup=False)
+            self._type(targets)
             return
         by_id = {one.id: one for one in targets}
 
@@ -290,6 +292,16 @@ class SuspectsList(Part, BackgroundWork):
 
         name = targets[0].id if len(targets) == 1 else f"{len(targets):,} demonstrations"
         self.app.push_screen(Choose(f"Correct label of {name}", [(o.name, o.note) for o in options]), taken)
+
+    def _type(self, targets: Sequence[Suspect]) -> None:
+        """Ask for the output of a row whose answer is not a label."""
+        if len(targets) > 1:
+            self.app.notify("answers that are not labels are corrected one by one")
+            return
+        [one] = targets
+        reason = [f"in review: {', '.join(one.kinds)}"]
+        row = PoolRow(one.row, one.id)
+        choose_output(self, self.review, row, lambda output: self.review.relabel({one.id: output}, reason, self._clear))
 
     def _decide(self, verb: Verb) -> None:
         targets = self.model.targets(self.table.cursor)

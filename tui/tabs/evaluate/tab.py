@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 from textual import on
@@ -11,11 +10,9 @@ from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Static
 
-from ....engine.pool.records import Demonstration
-from ....engine.store.demonstrations import fetch
 from ....engine.store.workspace import Workspace
 from ...actions import Action, bindings
-from ...dialogs.outcome import OutcomeDialog
+from ...dialogs.outcome import OutcomeDialog, OutcomeOf
 from ...dialogs.start import propose
 from ...model import Empty
 from ...tab import Tab
@@ -274,14 +271,7 @@ class EvaluateTab(Tab):
 
     @on(LineTable.Chosen, "#queries")
     def _query_chosen(self, event: LineTable.Chosen) -> None:
-        outcome, (method, other) = self.model.shown[event.index], self.model.pair
-        rows = outcome.demonstrations
-
-        def read() -> list[Demonstration]:
-            found = {shot.row: shot for shot in fetch(self.review.opened(), rows)}
-            return [found[row] for row in rows if row in found]
-
-        def opened(shots: Sequence[Demonstration]) -> None:
-            self.app.push_screen(OutcomeDialog(outcome, method, other, shots))
-
-        self.in_thread("query", read, opened)
+        run, (method, other) = self.model.run, self.model.pair
+        if run is not None:
+            of = OutcomeOf(run.report.run, method, other)
+            self.app.push_screen(OutcomeDialog(self.review, self.model.shown[event.index], of))

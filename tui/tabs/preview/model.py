@@ -157,6 +157,16 @@ class PromptRequest:
         return StabilityCheck(session.client(workspace, self.settings, cancel), task, shown, variants=self.variants)
 
 
+def _change(before: MethodSelection | None, now: MethodSelection) -> tuple[Sequence[str], Sequence[str]]:
+    """What is new in a selection for the same query with as many demonstrations, and what is gone."""
+    if before is None or before.seen is None or now.seen is None or len(before.shots) != len(now.shots):
+        return (), ()
+    if before.seen.query.input != now.seen.query.input:
+        return (), ()
+    were, are = ({shot.row: shot.id for shot in one.shots} for one in (before, now))
+    return [are[row] for row in are.keys() - were.keys()], [were[row] for row in were.keys() - are.keys()]
+
+
 class Side:
     """One half of the comparison: a method and its selection."""
 
@@ -165,6 +175,8 @@ class Side:
         self.chosen: MethodSelection | None = None
         self.doing = ""
         """The current activity for this side, as text."""
+        self.change: tuple[Sequence[str], Sequence[str]] = (), ()
+        """Ids of the demonstrations that a decision has brought into the selection, and of those it has removed."""
         self.settled = False
         """Indexes are loaded: from the second selection on, its time is that of a running process."""
 
@@ -176,6 +188,7 @@ class Side:
 
     def take(self, chosen: MethodSelection) -> None:
         """Set a selection, or an update of it."""
+        self.change = _change(self.chosen, chosen)
         self.settled, self.chosen, self.doing = self.chosen is not None, chosen, ""
 
 

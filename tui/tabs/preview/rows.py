@@ -39,9 +39,16 @@ def method_line(side: Side) -> Text:
         count = len(chosen.seen.shots)
         line.append(f"  {count} shot{'' if count == 1 else 's'}", "muted")
         line.append(f", {chosen.took * 1000:,.0f} ms" if side.settled else "", "muted")
+        came, gone = side.change
+        if came and gone:
+            line.append(f"  {_named(came)} for {_named(gone)}", "accent")
         for note in chosen.seen.notes:
             line.append(f"  {display_line(note)}", "warn")
     return line
+
+
+def _named(ids: Sequence[str]) -> str:
+    return display_line(ids[0], 24) if len(ids) == 1 else f"{len(ids)} others"
 
 
 def failure(chosen: MethodSelection) -> Text:
@@ -59,7 +66,7 @@ def shot_columns(chosen: MethodSelection, other: MethodSelection | None) -> list
     parts = names if len(names) > 1 else []  # a score with one part equals that part
     return [
         Column("place", "", 2, right=True, sortable=False),
-        Column("score", "score", 6, right=True, sortable=False),
+        Column("score", "score", 6, right=True, rank=4, sortable=False),
         Column("bar", "", 6, rank=9, sortable=False),
         *(
             Column(name, name.replace("_", " "), max(7, len(name)), right=True, rank=6 + i, sortable=False)
@@ -67,9 +74,9 @@ def shot_columns(chosen: MethodSelection, other: MethodSelection | None) -> list
         ),
         *([Column("other", "also", 4, rank=3, sortable=False)] if other and other.shots else []),
         *([Column("without", "without", 10, grow=1, most=22, rank=1, sortable=False)] if _asked(chosen) else []),
-        Column("source", "source", 8, grow=1, most=18, rank=4, sortable=False, cut="middle"),
-        Column("input", "input", 24, grow=6, sortable=False),
-        Column("output", "output", 12, grow=2, most=28, sortable=False),
+        Column("source", "source", 9, grow=1, most=18, rank=2, sortable=False, cut="middle"),
+        Column("input", "input", 12, grow=6, sortable=False),
+        Column("output", "output", 8, grow=2, most=28, sortable=False),
     ]
 
 

@@ -6,7 +6,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import Static
 
-from ...widgets.table import LineTable
+from ...widgets.rowtable import RowTable
 from .model import MethodSelection, Side
 from .rows import answer_line, failure, method_line, shot_columns, shot_lines
 
@@ -19,12 +19,12 @@ class SideView(Vertical):
 
     def compose(self) -> ComposeResult:
         yield Static(classes="method")
-        yield LineTable(())
+        yield RowTable(())
         yield Static(classes="answer")
 
     @property
-    def table(self) -> LineTable:
-        return self.query_one(LineTable)
+    def table(self) -> RowTable:
+        return self.query_one(RowTable)
 
     def head(self, side: Side) -> None:
         """Update only the line above: the activity has changed, the selection has not."""

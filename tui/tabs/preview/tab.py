@@ -22,7 +22,8 @@ from ....engine.store.workspace import Workspace
 from ...actions import Action, bindings
 from ...dialogs.choose import Choose
 from ...llm_prompting import LLMTab
-from ...model import Empty
+from ...model import Empty, PoolRow
+from ...row_keys import RowKeys, row_actions
 from ...widgets.demonstration import read_details
 from ...widgets.detail import Detail
 from ...widgets.field import Field
@@ -35,12 +36,13 @@ from .rows import which_query
 from .side import SideView
 
 
-class PreviewTab(LLMTab):
+class PreviewTab(LLMTab, RowKeys):
     NAME = "preview"
     TITLE = "Preview"
     ABOUT = "Which demonstrations a query gets, why, and how the LLM answers."
     ACTIONS = (
         Action("preview.back", "escape", "Back", "Back to the demonstrations, or stop the LLM calls"),
+        *row_actions("preview"),
         Action("preview.type", "slash", "Type", "Type a query", 'icl-curate preview "QUERY"'),
         Action("preview.pick", "v", "Pick", "Pick a validation query"),
         Action("preview.next", "n", "Next", "Next validation query", call="step(1)"),
@@ -54,7 +56,6 @@ class PreviewTab(LLMTab):
         Action("preview.stability", "t", "Stability", "Ask without each demonstration and in reversed order"),
         Action("preview.prompt", "p", "Prompt", "Show or hide the exact prompt", call="pane('prompt')"),
         Action("preview.read", "d", "Demonstration", "Show or hide the whole demonstration", call="pane('shot')"),
-        Action("preview.prune", "x", "Prune", "Prune the demonstration", "icl-curate prune --demo ID"),
     )  # fmt: skip
     BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
 
@@ -223,6 +224,7 @@ class PreviewTab(LLMTab):
             if side.chosen:
                 self.side(place).show(side, other.chosen, llm)
         self._explain()
+        self.refresh_bindings()  # there may be a demonstration to act on now
 
     # Reasons.
 
@@ -288,7 +290,7 @@ class PreviewTab(LLMTab):
         if action == "back":
             beside = self.model.pane != "why" or not isinstance(self.screen.focused, LineTable)
             return bool(self.asking) or beside
-        return super().check_action(action, parameters)
+        return self.offers(action) and super().check_action(action, parameters)
 
     def action_back(self) -> None:
         self.stop()
@@ -341,7 +343,10 @@ class PreviewTab(LLMTab):
 
     # Decisions.
 
-    def action_prune(self) -> None:
+    def row_here(self) -> PoolRow | None:
         shot = self.model.shot(self.side().table.cursor)
-        if shot is not None:
-            self.review.decide("prune", "demonstration", [shot.id], "in review, preview")
+        if shot is None:
+            return None
+        query = self.model.query
+        reason = "in review, preview" + (f" of {query.id}" if query is not None and query.id else "")
+        return PoolRow(shot.row, shot.id, reason, self.model.selecting)

@@ -14,7 +14,8 @@ from ....engine.store.workspace import Workspace
 from ....engine.topics.report import TopicSummary
 from ...actions import Action, bindings
 from ...dialogs.start import propose
-from ...model import Empty
+from ...model import Empty, PoolRow
+from ...row_keys import RowKeys, row_actions
 from ...tab import Tab
 from ...widgets.field import Field
 from ...widgets.table import LineTable
@@ -33,7 +34,7 @@ from .rows import (
 )
 
 
-class TopicsTab(Tab):
+class TopicsTab(Tab, RowKeys):
     NAME = "topics"
     TITLE = "Topics"
     ABOUT = "What the LLM does not know, and whether the pool covers it. ▲ gap."
@@ -43,7 +44,7 @@ class TopicsTab(Tab):
         Action("topics.gaps", "f", "Gaps only", "Show gaps only, or all", "icl-curate topics --gaps", call="gaps"),
         Action("topics.demonstrations", "d", "Demonstrations", "Show demonstrations that cover it", call="to('shots')"),
         Action("topics.queries", "o", "Queries", "Show queries that need it; enter previews one", call="to('needing')"),
-        Action("topics.prune", "x", "Prune", "Prune the demonstration", "icl-curate prune --demo ID"),
+        *row_actions("topics"),
         Action("topics.new", "n", "Learn", "Train topics again (shows the cost first)", "icl-curate train topics"),
         Action("topics.sort", "s", "Sort", "Sort by the next column", footer=False),
         Action("topics.reverse", "S", "Reverse", "Reverse the sort order", footer=False),
@@ -159,9 +160,7 @@ class TopicsTab(Tab):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "back":
             return self.screen.focused is not self.table
-        if action == "prune":
-            return self.shots.has_focus
-        return super().check_action(action, parameters)
+        return self.offers(action) and super().check_action(action, parameters)
 
     def action_back(self) -> None:
         for half in ("-shots", "-needing"):
@@ -193,10 +192,12 @@ class TopicsTab(Tab):
     def action_new(self) -> None:
         propose(self, ["train topics"])
 
-    def action_prune(self) -> None:
-        row, shown = self.model.demonstration(self.shots.cursor), self.model.shown
-        if row and shown:
-            self.review.decide("prune", "demonstration", [row.id], f"in review, topic {shown.topic}")
+    # Decisions on the demonstrations that cover a topic.
+
+    def row_here(self) -> PoolRow | None:
+        row = self.model.demonstration(self.shots.cursor) if self.shots.has_focus else None
+        shown = self.model.shown
+        return PoolRow(row.row, row.id, f"in review, topic {shown.topic}") if row and shown else None
 
     @on(LineTable.Chosen, "#topic-table")
     def _opened(self) -> None:

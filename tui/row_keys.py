@@ -1,0 +1,128 @@
+"""Prune and relabel the demonstration that is shown: the same keys in every tab and dialog that shows one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, cast
+
+from .actions import Action
+from .dialogs.choose import Choose
+from .dialogs.note import Note
+from .model import PoolRow
+from .workers import BackgroundWork
+
+if TYPE_CHECKING:
+    from ..engine.store.workspace import Workspace
+    from .tab import ReviewSession
+
+VERBS = frozenset({"prune_row", "relabel_row"})
+
+LONGEST = 2_000
+"""Maximum characters of an output that is corrected in a field of one line."""
+
+
+def row_actions(owner: str) -> tuple[Action, ...]:
+    """The actions of `RowKeys`, as those of a tab or widget."""
+    return (
+        Action(
+            f"{owner}.prune", "x", "Prune", "Prune the demonstration under the cursor",
+            "icl-curate prune --demo ID", call="prune_row",
+        ),
+        Action(
+            f"{owner}.relabel", "e", "Relabel", "Correct the output of the demonstration under the cursor",
+            "icl-curate relabel ID OUTPUT", call="relabel_row",
+        ),
+    )  # fmt: skip
+
+
+class RowKeys(BackgroundWork):
+    """A part of the screen with a demonstration under its cursor. Its actions are those of `row_actions`; one on which
+    the keys cannot act, such as a passage of a query, is None. A decision is made about the row that is shown: it fails
+    if that is no longer in the pool, even if another row has its id now."""
+
+    def row_here(self) -> PoolRow | None:
+        """The row under the cursor."""
+        raise NotImplementedError
+
+    def row_decided(self) -> None:
+        """A decision was made here."""
+
+    def offers(self, action: str) -> bool:
+        """For `check_action`: whether the action is none of these, or there is a row."""
+        return action not in VERBS or self.row_here() is not None
+
+    def action_prune_row(self) -> None:
+        if (row := self._target()) is not None:
+            _session(self).decide(
+                "prune", "demonstration", lambda workspace: [_name(workspace, row)], row.reason, self.row_decided
+            )
+
+    def action_relabel_row(self) -> None:
+        row = self._target()
+        if row is None:
+            return
+
+        def relabel(output: str) -> None:
+            _session(self).relabel(lambda workspace: {_name(workspace, row): output}, [row.reason], self.row_decided)
+
+        choose_output(self, _session(self), row, relabel)
+
+    def _target(self) -> PoolRow | None:
+        row = self.row_here()
+        if row is not None and row.awaited:
+            self.app.notify("still selecting: nothing was done", severity="warning", timeout=3)
+            return None
+        return row
+
+
+def _session(node: RowKeys) -> ReviewSession:
+    return cast("ReviewSession", node.app)
+
+
+def choose_output(node: BackgroundWork, review: ReviewSession, row: PoolRow, then: Callable[[str], None]) -> None:
+    """Ask for another output of the row: one of its options, one of the pool's labels, or for an open answer a text.
+    The list opens at once, so that it gets the keys."""
+    title = f"Correct output of {row.id}"
+    choose = Choose(title)
+    outputs: list[str] = []
+
+    def taken(at: int | None) -> None:
+        node.forget("outputs")
+        if at is not None:
+            then(outputs[at])
+
+    def typed(output: str | None) -> None:
+        if output:
+            then(output)
+
+    def fill(found: tuple[str, Sequence[tuple[str, str]]]) -> None:
+        now, options = found
+        outputs.extend(output for output, _ in options)
+        if outputs:
+            choose.fill(options)
+            return
+        choose.dismiss(None)
+        if "\n" in now or len(now) > LONGEST:
+            node.app.notify(f"too long for one line: icl-curate relabel {row.id} OUTPUT", markup=False)
+        else:
+            node.app.push_screen(Note(title, now, "correct"), lambda output: typed("" if output == now else output))
+
+    node.app.push_screen(choose, taken)
+    node.in_thread("outputs", lambda: _outputs(review.opened(), row), fill)
+
+
+def _outputs(workspace: Workspace, row: PoolRow) -> tuple[str, list[tuple[str, str]]]:
+    """The output of the row, and the others to choose from with a note on each; none for an open answer. For
+    threads."""
+    from ..engine.store.demonstrations import active_labels, fetch
+
+    [shown] = fetch(workspace, [row.row])
+    labels = {} if shown.options else {name: f"{count:,}" for name, count in active_labels(workspace).items()}
+    found = dict.fromkeys(shown.options, "") or labels
+    return shown.output, [(output, note) for output, note in found.items() if output != shown.output]
+
+
+def _name(workspace: Workspace, row: PoolRow) -> str:
+    from ..engine.store.decisions import id_of_active
+
+    return id_of_active(workspace, row.row, row.id)
