@@ -504,7 +504,8 @@ def test_rankers_of_another_workspace_are_evaluated_beside_those_trained_here(
         with here.read() as con:
             stored = dict(
                 con.execute(
-                    "SELECT row, demonstrations FROM evaluations WHERE run = ? AND method = ? AND seed = ? ORDER BY row",
+                    "SELECT row, demonstrations FROM evaluations WHERE run = ? AND method = ? AND seed = ?"
+                    " ORDER BY row",
                     [report.run, "ranker-transfer", seed],
                 ).fetchall()
             )
