@@ -53,6 +53,7 @@ def evaluate(
         str | None,
         typer.Option("--sweep", help="Evaluate for several values of one setting: k=0,1,2,5 or preselect=10,20,50."),
     ] = None,
+    by: Annotated[str, typer.Option("--by", help="Report figures by this field of the queries, too.")] = "",
     marking: MetricOptions = ACCURACY,
     mdr_c: Annotated[float, typer.Option("--mdr-c", help="mdr: penalty of what the LLM answers wrong.")] = 0.5,
     choose_mdr_c: Annotated[
@@ -84,6 +85,7 @@ def evaluate(
         None if choose_mdr_c else mdr_c,
         flips=flips,
         transfer=transfer,
+        by=by,
     )
     swept = sweep_named(sweep) if sweep else None
     store = open_workspace(workspace)

@@ -14,7 +14,7 @@ from .tables import Head, bar, show_table
 if TYPE_CHECKING:
     from ..engine.evaluate.confusion import Confusion
     from ..engine.evaluate.flips import FlipCounts
-    from ..engine.evaluate.results import EvaluationReport, MethodFigures, SweepReport, Transfer
+    from ..engine.evaluate.results import EvaluationReport, MethodFigures, QueryGroups, SweepReport, Transfer
     from ..engine.llm.judge import Judging
 
 RANKS = {
@@ -87,6 +87,8 @@ def show_evaluation(report: EvaluationReport) -> None:
         notes.append(STAND_IN)
     heads = [Head(name, RANKS.get(name, 0), "middle") for name in shown]
     show_table(heads, list(zip(*shown.values(), strict=True)), note="\n".join(notes))
+    if report.by:
+        show_groups(report.by)
     if report.flips:
         show_flips(report.flips)
     if report.confusion and report.best in report.confusion:
@@ -133,10 +135,38 @@ def show_sweep(report: SweepReport) -> None:
     notes += [judged(point.report.judge) for point in report.points[:1] if point.report.judge]
     if is_stand_in(setup.llm):
         notes.append(STAND_IN)
-    show_table(["method", report.setting, setup.metric, "0 to 1", "95 %", "shots"], shown, note="\n".join(notes))
+    heads = [
+        Head("method", cut="middle"), Head(report.setting), Head(setup.metric), Head("0 to 1", 3), Head("95 %", 1),
+        Head("shots", 2),
+    ]  # fmt: skip
+    show_table(heads, shown, note="\n".join(notes))
     for point in report.points:
+        if point.report.by:
+            show_groups(point.report.by, f"By {point.report.by.field} with {report.setting} = {point.value}")
         if point.report.flips:
             show_flips(point.report.flips, f"Flips with {report.setting} = {point.value}")
+    point, best = report.best
+    if point.report.confusion and best in point.report.confusion:
+        show_confusion(best, point.report.confusion[best], f" with {report.setting} = {point.value}")
+
+
+def show_groups(found: QueryGroups, title: str = "") -> None:
+    """The methods by the values of a field of the queries."""
+    rows = [
+        [value if i == 0 else "", group.queries if i == 0 else None, name, figures.accuracy,
+         f"{figures.ci95[0]:.3f}–{figures.ci95[1]:.3f}", figures.f1, group.easy if i == 0 else None]
+        for value, group in found.groups.items()
+        for i, (name, figures) in enumerate(group.methods.items())
+    ]  # fmt: skip
+    heads = [
+        Head(found.field, cut="middle"), Head("queries", 2), Head("method", cut="middle"), Head("right"),
+        Head("95 %", 1), Head("F1", 3), Head("easy", 4),
+    ]  # fmt: skip
+    is_open = any(figures.f1 is not None for group in found.groups.values() for figures in group.methods.values())
+    if not is_open:
+        del heads[5]
+        rows = [[*row[:5], *row[6:]] for row in rows]
+    show_table(heads, rows, title=title or f"By {found.field}", note="easy: queries of the group right zero-shot")
 
 
 def show_flips(found: Mapping[str, FlipCounts], title: str = "Flips") -> None:
@@ -155,11 +185,14 @@ def show_flips(found: Mapping[str, FlipCounts], title: str = "Flips") -> None:
     note = (
         "flips from zero shots, mean over seeds, among queries answered both times; of hard: share of the changed ones"
     )
-    columns = ["method", "hard, now right", "easy, now wrong", "changed", "95 %", "of hard"]
+    columns: list[str | Head] = [
+        Head("method", cut="middle"), Head("hard, now right"), Head("easy, now wrong"), Head("changed", 1),
+        Head("95 %", 2), Head("of hard", 3),
+    ]  # fmt: skip
     show_table(columns, rows, title=title, note=note)
 
 
-def show_confusion(method: str, found: Confusion) -> None:
+def show_confusion(method: str, found: Confusion, where: str = "") -> None:
     """True labels as rows, answers as columns; the largest confusions first."""
     matrix = found.matrix(MOST_LABELS)
     signs = dict(zip(matrix.labels, ascii_letters, strict=False))
@@ -176,7 +209,7 @@ def show_confusion(method: str, found: Confusion) -> None:
         note += f"; wanted by no query: {', '.join(never)}"
     if matrix.hidden:
         note += f"; {matrix.hidden:,} more labels are confused less: evaluate --confusion --json"
-    show_table(columns, rows, title=f"{method}: {found.right:,} of {found.answers:,} answers right", note=note)
+    show_table(columns, rows, title=f"{method}{where}: {found.right:,} of {found.answers:,} answers right", note=note)
 
 
 def _count(mean: float) -> str:

@@ -28,10 +28,10 @@ from ..select.selector import Selector
 from ..settings import Settings
 from ..store import rounds as kept
 from ..store import runs
-from ..store.demonstrations import task_of
+from ..store.demonstrations import field_values, task_of
 from ..version import VERSION
 from .attention import attention_figures, check_attention
-from .documents import cases_for, encoder_scores, field_values, fitted
+from .documents import cases_for, encoder_scores, fitted
 from .prompts import OVERS, Case, Frame, alone_prompt, first_prompt
 from .reports import groups_of, report_of
 from .results import (

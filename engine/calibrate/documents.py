@@ -71,20 +71,6 @@ def queries_of(workspace: Workspace, split: Split, limit: int | None = None) -> 
     return [row.as_query() for row in fetch(workspace, active_rows(workspace)[:limit])]
 
 
-NO_VALUE = "(none)"
-
-
-def field_values(workspace: Workspace, asked: Sequence[Query], field: str) -> list[str]:
-    """Of each query the value of a field of its row, as text. Raises `UsageError` if no query has the field."""
-    rows = fetch(workspace, [query.row for query in asked if query.row is not None])
-    metadata = {row.row: row.metadata for row in rows}
-    found = [metadata.get(-1 if query.row is None else query.row, {}) for query in asked]
-    if not any(field in each for each in found):
-        known = sorted({name for each in found for name, value in each.items() if isinstance(value, str | int | bool)})
-        raise UsageError(f"no query has a field '{field}'", f"--by with one of: {', '.join(known) or '(none)'}")
-    return [str(each.get(field, NO_VALUE)) for each in found]
-
-
 def query_named(workspace: Workspace, text: str, options: Sequence[str] = (), context: str = "") -> Query:
     """The indexed query with this id, with its answers; else a new query with this text."""
     if not options and not context:

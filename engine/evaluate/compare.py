@@ -33,6 +33,7 @@ from ..select.methods import METHODS, Method, transferred
 from ..select.selector import Selector, method_named
 from ..settings import knobs
 from ..store import runs
+from ..store.demonstrations import field_values
 from ..store.demonstrations import queries as queries_of
 from ..store.workspace import Workspace
 from ..topics.coverage import coverage_curves, learnt, required_topics
@@ -42,7 +43,17 @@ from .effort import llm_seconds, perplexity, timed
 from .flips import flips
 from .llm_selection import LLM_METHODS
 from .request_stages import FinalAnswers, MethodContext, MethodRun, RequestStages, Stage, run_stages
-from .results import KIND, EvaluationReport, MethodFigures, Setup, Transfer, Versus
+from .results import (
+    KIND,
+    EvaluationReport,
+    GroupFigures,
+    MethodFigures,
+    QueryGroup,
+    QueryGroups,
+    Setup,
+    Transfer,
+    Versus,
+)
 from .statistics import bootstrap_interval, compare, holm
 
 TRANSFER = "ranker-transfer"
@@ -58,7 +69,7 @@ class EvaluationPlan:
     queries. ``confusion``: also which labels are answered for which. ``metric`` says which answers are right.
     ``mdr_error``: the C of ``mdr``, None to choose it on validation queries.
     ``flips``: also which answers turned from zero to k shots. ``transfer``: the folder of another workspace, whose
-    rankers are compared, too, as `TRANSFER`."""
+    rankers are compared, too, as `TRANSFER`. ``by``: figures by this field of the queries, too."""
 
     methods: tuple[str, ...]
     seeds: int = 3
@@ -69,6 +80,7 @@ class EvaluationPlan:
     mdr_error: float | None = 0.5
     flips: bool = False
     transfer: Path | None = None
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +145,17 @@ class Evaluation:
             raise UsageError(
                 f"there are no {plan.split} queries", f"icl-curate index POOL.jsonl --{plan.split} QUERIES.jsonl"
             )
+        self.values = field_values(workspace, self.queries, plan.by) if plan.by else []
         capabilities = llm.capabilities
         self.selector = Selector(workspace, "zero", settings=settings, report=llm.report, cancel=llm.cancel)
         if plan.confusion and self.selector.task.kind != "labels":
             raise UsageError("--confusion needs a pool whose answers are labels", "omit --confusion")
         choosing = plan.mdr_error is None and "mdr" in self.methods
+        if choosing and judge:
+            raise UsageError("the C of mdr cannot be chosen by a judge's verdicts", "--mdr-c X, or another --metric")
         self.context = MethodContext(
             self.selector, llm.backend, settings, capabilities, self.queries, llm.report, plan.mdr_error,
-            queries_of(workspace, "validation", plan.limit) if choosing else (),
+            queries_of(workspace, "validation", plan.limit) if choosing else (), plan.metric,
         )  # fmt: skip
         for name in self.methods:
             if name in LLM_METHODS:
@@ -251,8 +266,25 @@ class Evaluation:
         methods = {name: self._figures(own, easy, hard, required, versus.get(name)) for name, own in by_method.items()}
         counts = int(easy.sum()), int(hard.sum())
         return EvaluationReport(
-            run, setup, *counts, methods, trained_on=self._trained_on(), transfer=self._transfer(items)
-        )
+            run, setup, *counts, methods, trained_on=self._trained_on(), transfer=self._transfer(items),
+            by=self._groups(by_method, easy) if self.plan.by else None,
+        )  # fmt: skip
+
+    def _groups(self, by_method: Mapping[str, list[_ScoredRun]], easy: Bools) -> QueryGroups:
+        """The figures of the methods by the value that each query has of the field."""
+        is_open = self.selector.task.kind == "open"
+
+        def figures(scored_runs: list[_ScoredRun], own: Bools) -> GroupFigures:
+            items = _items(scored_runs)[own]
+            f1 = float(np.mean([each.f1[own].mean() for each in scored_runs])) if is_open else None
+            return GroupFigures(float(items.mean()), bootstrap_interval(items, self.settings.seed), f1)
+
+        groups = {}
+        for value in sorted(set(self.values)):
+            own = np.array([each == value for each in self.values], np.bool_)
+            methods = {name: figures(scored_runs, own) for name, scored_runs in by_method.items()}
+            groups[value] = QueryGroup(int(own.sum()), int(easy[own].sum()), methods)
+        return QueryGroups(self.plan.by, groups)
 
     def _transfer(self, items: dict[str, Float64s]) -> Transfer | None:
         """The rankers of the other workspace against those trained here, if both are compared."""

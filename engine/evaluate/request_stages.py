@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from ..llm.asking import prompt_budget, prompt_for, request_for
 from ..llm.types import Answer, Backend, Capabilities, Request, Result
+from ..pool.answers import ACCURACY, Metric
 from ..pool.records import Demonstration, Query
 from ..progress import Event, Report
 from ..select.selector import Selector
@@ -51,7 +52,7 @@ RequestStages = Generator[Stage, list[Result], FinalAnswers]
 @dataclass(frozen=True, slots=True)
 class MethodContext:
     """The setup shared by all compared methods: pool, queries, LLM and settings. ``mdr_error`` is the C of `mdr`, None
-    to choose it on the ``validation`` queries."""
+    to choose it on the ``validation`` queries, whose answers are right by the ``metric``."""
 
     selector: Selector
     backend: Backend
@@ -61,6 +62,7 @@ class MethodContext:
     report: Report
     mdr_error: float | None = 0.5
     validation: Sequence[Query] = ()
+    metric: Metric = ACCURACY
 
     def prompt_budget(self, reply: int | None = None) -> int | None:
         """Tokens available for a prompt beside a reply of this length (default: the settings' longest answer), None if

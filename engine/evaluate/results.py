@@ -67,6 +67,32 @@ class MethodFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupFigures:
+    """A method on the queries of a group; ``f1`` for open questions only."""
+
+    accuracy: float
+    ci95: tuple[float, float]
+    f1: float | None = field(default=None, metadata=OPTIONAL)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryGroup:
+    """Queries with the same value of a field; ``easy``: those right zero-shot."""
+
+    queries: int
+    easy: int
+    methods: Mapping[str, GroupFigures]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryGroups:
+    """Figures by the values of a ``field`` of the queries."""
+
+    field: str
+    groups: Mapping[str, QueryGroup]
+
+
+@dataclass(frozen=True, slots=True)
 class Transfer:
     """Rankers of another ``workspace``; ``versus`` those trained in this one, None if these were not compared."""
 
@@ -95,7 +121,8 @@ class EvaluationReport:
     """Compared methods. A query is easy if the LLM is right without demonstrations. ``confusion`` and ``flips`` by
     method, if they were asked for. ``trained_on`` names the methods that were trained on the queries that judge them,
     so that their figures are too good. ``judge``: what it was asked, if one said which answers are right.
-    ``transfer``: the other workspace whose rankers were compared, if any."""
+    ``transfer``: the other workspace whose rankers were compared, if any. ``by``: figures by a field of the queries, if
+    they were asked for."""
 
     run: int
     setup: Setup = field(metadata=SPREAD)
@@ -107,6 +134,7 @@ class EvaluationReport:
     flips: Mapping[str, FlipCounts] | None = field(default=None, metadata=OPTIONAL)
     judge: Judging | None = field(default=None, metadata=OPTIONAL)
     transfer: Transfer | None = field(default=None, metadata=OPTIONAL)
+    by: QueryGroups | None = field(default=None, metadata=OPTIONAL)
 
     @property
     def best(self) -> str:

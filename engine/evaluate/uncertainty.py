@@ -14,7 +14,7 @@ import numpy as np
 from ..arrays import Float64s
 from ..llm.asking import prompt_for, request_for
 from ..llm.types import Answer, Request, Result
-from ..pool.answers import exact_match, is_correct
+from ..pool.answers import exact_match
 from ..pool.prompts import Message, Prompt, Template
 from ..pool.records import Demonstration, Query
 from ..progress import Event
@@ -104,7 +104,7 @@ def _right(context: MethodContext, results: list[Result]) -> int:
     """How many of the context's queries are answered right."""
     task = context.selector.task
     return sum(
-        isinstance(result, Answer) and is_correct(result.text, query.answers, task.choices(query))
+        isinstance(result, Answer) and context.metric.right(result.text, query.answers, task.choices(query))
         for query, result in zip(context.queries, results, strict=True)
     )
 

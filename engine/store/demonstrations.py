@@ -304,6 +304,20 @@ def queries(workspace: Workspace, split: Split, limit: int | None = None) -> lis
     return [_demonstration(row).as_query() for row in rows]
 
 
+NO_VALUE = "(none)"
+
+
+def field_values(workspace: Workspace, asked: Sequence[Query], field: str) -> list[str]:
+    """Of each query the value of a field of its row, as text. Raises `UsageError` if no query has the field."""
+    rows = fetch(workspace, [query.row for query in asked if query.row is not None])
+    metadata = {row.row: row.metadata for row in rows}
+    found = [metadata.get(-1 if query.row is None else query.row, {}) for query in asked]
+    if not any(field in each for each in found):
+        known = sorted({name for each in found for name, value in each.items() if isinstance(value, str | int | bool)})
+        raise UsageError(f"no query has a field '{field}'", f"--by with one of: {', '.join(known) or '(none)'}")
+    return [str(each.get(field, NO_VALUE)) for each in found]
+
+
 def find(workspace: Workspace, name: str) -> Demonstration:
     """The row, not retired, whose id is ``name``. Raises `UsageError` if there is none."""
     with workspace.read() as con:

@@ -89,6 +89,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 
 OPEN: dict[str, tuple[str, ...]] = {
     "open: evaluate": ("evaluate", "-m", "zero,bm25", "-k", "2", "-n", "4"),
+    "open: evaluate --by": ("evaluate", "-m", "zero,bm25", "-k", "2", "-n", "4", "--by", "relation"),
     "calibrate --validation": ("calibrate", "--validation", "-r", "2", "--arms", "full,sampling"),
     "calibrate": ("calibrate", "fv-0001", "-r", "2"),
     "calibrate --by": ("calibrate", "--validation", "-r", "1", "--arms", "full,self-rag", "--by", "relation"),

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from factories.commands import Run
 from icl_curate.engine.evaluate.confusion import Confusion, ConfusionCell, confusion
-from icl_curate.engine.evaluate.results import EvaluationReport
+from icl_curate.engine.evaluate.results import EvaluationReport, SweepReport
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.demonstrations import queries
@@ -115,6 +115,17 @@ def test_evaluate_shows_it_and_keeps_it_out_of_what_is_stored(run: Run, workspac
     assert f"{report.best}: {best['right']} of 12 answers right" in shown
     assert all(f" {label} " in shown for label in ("blue", "dark red"))
     assert "confusion" not in run("evaluate", "-m", "zero", "-n", 2, "-w", workspace.path, "--json").json
+
+
+def test_a_sweep_shows_it_for_the_best_value(run: Run, workspace: Workspace) -> None:
+    words = ("evaluate", "-m", "bm25", "-n", 12, "--confusion", "--sweep", "k=1,2", "-w", workspace.path)
+    report = SweepReport.from_json(run(*words, "--json").json)
+    point, best = report.best
+    assert point.report.confusion
+    right = point.report.confusion[best].right
+    shown = " ".join(run(*words).out.split())
+    assert f"{best} with k = {point.value}: {right} of 12 answers right" in shown
+    assert shown.count("answers right") == 1
 
 
 def test_answers_that_are_no_labels_have_none(run: Run, workspace: Workspace) -> None:

@@ -25,13 +25,16 @@ from factories.asked_world import (
     texts,
 )
 from factories.models import Reference, save_model
+from icl_curate.engine.errors import UsageError
 from icl_curate.engine.evaluate import uncertainty
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.hf.model import LocalModel
+from icl_curate.engine.llm.judge import Judge
 from icl_curate.engine.llm.loop import close
 from icl_curate.engine.llm.types import Answer, Failure, Keep, Request, Result
+from icl_curate.engine.pool.answers import ACCURACY, Metric
 from icl_curate.engine.pool.prompts import Prompt, Template
 from icl_curate.engine.progress import Event
 from icl_curate.engine.retrieval.vectors import Vectors, folder_of
@@ -203,6 +206,30 @@ def test_the_penalty_of_mdr_is_chosen_on_queries_that_it_is_not_judged_by(
             assert {name: chosen[name] for name in own} == {name: fixed[best(other)][name] for name in own}
     assert len({json.dumps(found, sort_keys=True) for found in fixed.values()}) > 1
     assert any("C = " in event.note for event in notes)
+
+
+def test_the_penalty_of_mdr_is_chosen_by_the_metric(
+    labelled: Copy, model: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked about the answers to every validation query, under each penalty."""
+    workspace = labelled("w")
+    with workspace.write() as con:
+        rows = [query.row for query in queries(workspace, "test")][1:]
+        con.execute("UPDATE demonstrations SET split = 'validation' WHERE row IN (SELECT unnest(?::BIGINT[]))", [rows])
+    seen: list[tuple[str, tuple[str, ...]]] = []
+
+    def score(answer: str, accepted: Sequence[str]) -> float:
+        seen.append((answer, tuple(accepted)))
+        return 1.0
+
+    monkeypatch.setattr(uncertainty, "ERRORS", (0.0, 5.0))
+    plan = EvaluationPlan(("mdr",), 1, metric=Metric("own", score, 0.5), mdr_error=None)
+    Evaluation(LLMClient(workspace, model, SHORT), plan).run(Budget())
+    chosen_on = {query.answers for query in queries(workspace, "validation")}
+    assert sum(accepted in chosen_on for _, accepted in seen) >= 2 * len(rows)
+    judge = Judge(LLMClient(workspace, model, SHORT))
+    with pytest.raises(UsageError, match="cannot be chosen by a judge"):
+        Evaluation(LLMClient(workspace, model, SHORT), replace(plan, metric=ACCURACY), judge)
 
 
 def test_mdr_scores_the_outputs_of_open_questions(tmp_path: Path, model: Recorded, reference: Reference) -> None:

@@ -9,7 +9,14 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from icl_curate.engine.evaluate.results import EvaluationReport, MethodFigures, Setup, Versus
+from icl_curate.engine.evaluate.results import (
+    EvaluationReport,
+    MethodFigures,
+    Setup,
+    SweepPoint,
+    SweepReport,
+    Versus,
+)
 from icl_curate.engine.jobs.folder import Job
 from icl_curate.engine.llm.usage import Usage
 from icl_curate.engine.store.decisions import Entry
@@ -17,7 +24,7 @@ from icl_curate.engine.store.demonstrations import Listed
 from icl_curate.engine.store.trials import SourceSummary
 from icl_curate.engine.topics.report import Gap
 from icl_curate.render.columns import shortened, sized
-from icl_curate.render.evaluation import show_evaluation
+from icl_curate.render.evaluation import show_evaluation, show_sweep
 from icl_curate.render.jobs import show_jobs
 from icl_curate.render.pool import show_history, show_page
 from icl_curate.render.sources import show_sources
@@ -73,6 +80,15 @@ def _evaluate() -> None:
     show_evaluation(EvaluationReport(4, setup, 300, 180, {"zero": figures, f"ranker:{LONG}": figures}))
 
 
+def _sweep() -> None:
+    points = []
+    for k in (0, 5):
+        figures = MethodFigures(0.8125, 0.0, (0.7, 0.9), 0.9, 0.4, 1, Usage(480, 10, 2, 9, 9), float(k))
+        setup = Setup("test", 480, k, "openai:model", "labels", "accuracy", "score", 1, {}, "1")
+        points.append(SweepPoint(k, EvaluationReport(4, setup, 300, 180, {"zero": figures, f"ranker:{LONG}": figures})))
+    show_sweep(SweepReport("k", tuple(points)))
+
+
 TABLES: dict[str, tuple[Callable[[], None], list[str], list[str]]] = {
     "sources": (_sources, ["source", "weight", "leave 1 out", "reliability", "alone", "hits", "size", "pruned",
                            "repeats", "kept"], ["0.900", "0.678", "crowd"]),
@@ -83,6 +99,7 @@ TABLES: dict[str, tuple[Callable[[], None], list[str], list[str]]] = {
     "demos": (_demos, ["row", "id", "source", "input", "output"], ["pruned", "which of the"]),
     "evaluate": (_evaluate, ["method", "accuracy", "95 %", "std", "F1", "easy", "hard", "shots", "calls", "failures",
                              "against best", "p"], ["0.812", "zero"]),
+    "evaluate --sweep": (_sweep, ["method", "k", "accuracy", "0 to 1", "95 %", "shots"], ["0.812", "zero"]),
 }  # fmt: skip
 """Every table, all of its columns, and what it says at any width."""
 
