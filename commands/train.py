@@ -187,6 +187,9 @@ def train_topics(
     as_printed: Annotated[
         bool, typer.Option("--as-printed", help="Keep topics that share one word, and those the LLM names only once.")
     ] = False,
+    nouns: Annotated[
+        bool, typer.Option("--nouns", help="Mine no single words but nouns: no verbs, adverbs and fillers.")
+    ] = False,
     sample: Annotated[int, typer.Option(help="Maximum number of demonstrations to learn from.", min=1)] = 20_000,
     questions: Annotated[
         int, typer.Option(help="Number of demonstrations asked zero-shot, to estimate LLM knowledge.", min=0)
@@ -215,7 +218,7 @@ def train_topics(
     store = open_workspace(workspace)
     plan = TopicPlan(
         topics, size, llm_topics, sample, questions, soft=labels == "soft", cosine=cosine, epochs=epochs,
-        as_printed=as_printed, lambdas=(0.1, 0.25, 0.5, 1.0) if choose_lambda else (),
+        as_printed=as_printed, nouns=nouns, lambdas=(0.1, 0.25, 0.5, 1.0) if choose_lambda else (),
     )  # fmt: skip
     labelling = replace(settings, llm=labelling_llm) if labelling_llm else None
     carry_out_with(

@@ -8,7 +8,6 @@ near-synonyms are removed.
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -21,7 +20,8 @@ from ..disk import read_regular
 from ..errors import UsageError
 from ..progress import CancelToken, Event, Report, silent
 from ..retrieval.threads import one_blas_thread
-from .words import FUNCTION_WORDS, fold
+from .nouns import NounCounts
+from .words import FUNCTION_WORDS, fold, runs_of, tokens_of
 
 TASK = "mine"
 LONGEST = 3
@@ -47,7 +47,6 @@ ROOM = 1_000_000
 """Maximum phrases counted at once; beyond it, those seen only once so far are dropped (Manku & Motwani 2002, lossy
 counting)."""
 
-_TOKEN = re.compile(r"[^\W_]+|[^\w\s'’-]")
 _CHUNK = 4096
 
 
@@ -60,16 +59,21 @@ def mine(
     seed: int = 0,
     report: Report = silent,
     cancel: CancelToken | None = None,
+    *,
+    nouns: bool = False,
 ) -> tuple[list[str], Float32s]:
     """The topics of ``texts`` (n,), best first, and the vectors of their names.
 
     ``vectors`` (n, d) are the texts' embeddings and ``embed`` computes those of names, all of length 1. ``size`` bounds
     the number of topics; by default `PER_TEXT` times the texts, at most `MOST`. ``given`` topics come first, whether or
-    not they occur in the texts. Raises `UsageError` if no topic is left.
+    not they occur in the texts. ``nouns``: one word is a topic only if it is a noun (`NounCounts`). Raises `UsageError`
+    if no topic is left.
     """
     size = min(MOST, max(20, int(PER_TEXT * len(texts)))) if size is None else size
     counts = _counted(texts, report, cancel)
     kept = _phrases(counts, len(texts))
+    if nouns:
+        kept = _nominal(kept, texts, cancel)
     scores, names = _ranked(texts, kept, clusters(vectors, seed), report, cancel)
     order = sorted(range(len(names)), key=lambda i: (-scores[i], names[i]))[: size + size // 4]
     if not order and not given:
@@ -114,18 +118,13 @@ def phrases(text: str) -> Iterator[tuple[str, str]]:
 
     A phrase neither begins nor ends with a function word and does not cross punctuation; numbers are left out.
     """
-    run: list[str] = []
-    for token in [*_TOKEN.findall(text.lower().replace("_", " ")), "."]:
-        if token[0].isalnum():
-            run.append(token)
-            continue
+    for run in runs_of(text):
         folded = [fold(word) for word in run]
         usable = [len(word) > 2 and not word.isdigit() and word not in FUNCTION_WORDS for word in run]
         for start in range(len(run)):
             for end in range(start + 1, min(start + LONGEST, len(run)) + 1) if usable[start] else ():
                 if usable[end - 1]:
                     yield " ".join(folded[start:end]), " ".join(run[start:end])
-        run = []
 
 
 def clusters(vectors: Float32s, seed: int, rounds: int = 8, sample: int = 10_000) -> Int64s:
@@ -175,7 +174,7 @@ def _counted(texts: Sequence[str], report: Report, cancel: CancelToken | None) -
                 cancel.check()
             report(Event(TASK, i, 2 * len(texts)))
         found = {key for key, _ in phrases(text)}
-        found.update(fold(word) for word in _TOKEN.findall(text.lower().replace("_", " ")) if word[0].isalnum())
+        found.update(fold(word) for word in tokens_of(text) if word[0].isalnum())
         counts.update(found)
         if len(counts) > ROOM:
             counts = Counter({key: count for key, count in counts.items() if count > 1})
@@ -197,6 +196,16 @@ def _phrases(counts: Counter[str], texts: int) -> dict[str, int]:
             if part in kept and part != key and counts[key] >= ABSORBED * counts[part]:
                 del kept[part]
     return {key: number for number, key in enumerate(kept)}
+
+
+def _nominal(kept: dict[str, int], texts: Sequence[str], cancel: CancelToken | None) -> dict[str, int]:
+    """Those of the phrases that can name a topic, numbered anew."""
+    found = NounCounts()
+    for i, text in enumerate(texts):
+        if cancel and i % _CHUNK == 0:
+            cancel.check()
+        found.add(text)
+    return {key: number for number, key in enumerate(key for key in kept if found.is_topic(key))}
 
 
 def _tied(key: str, counts: Counter[str], texts: int) -> float:

@@ -55,7 +55,8 @@ class TopicPlan:
     (and for the LLM to read); ``questions``: demonstrations asked zero-shot for topical knowledge. ``soft``: targets by
     distinctiveness (eq. 2 and 3), else 1. ``cosine``: λ of the final score, which the paper chooses in [0.1, 1] on
     validation. ``held_out``: share for evaluation only. ``as_printed``: candidates by BM25 even where a word of the
-    topic is missing, and every topic that the LLM adds, even for one text alone. ``lambdas``: choose λ among these, on
+    topic is missing, and every topic that the LLM adds, even for one text alone. ``nouns``: mine no single words but
+    nouns. ``lambdas``: choose λ among these, on
     half of the validation queries, from which nothing else is learnt.
     """
 
@@ -70,6 +71,7 @@ class TopicPlan:
     epochs: int = 30
     rate: float = 1e-3
     as_printed: bool = False
+    nouns: bool = False
     lambdas: tuple[float, ...] = ()
 
 
@@ -179,6 +181,7 @@ class TopicTraining:
                 self.settings.seed,
                 self.report,
                 self.cancel,
+                nouns=self.plan.nouns,
             )
         self.index = bm25.build(np.arange(len(self.texts)), map(fold, self.texts), self.report, self.cancel)
         self.lexical = lexical_candidates(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 
+_TOKEN = re.compile(r"[^\W_]+|[^\w\s'’-]")
 _WORD = re.compile(r"[^\W_]+")
 
 FUNCTION_WORDS = frozenset(
@@ -30,6 +32,22 @@ FUNCTION_WORDS = frozenset(
 )
 """English words that name no topic at either end of a phrase; words that occur nearly everywhere in a pool are found by
 counting."""
+
+
+def runs_of(text: str) -> Iterator[list[str]]:
+    """The words of a text in lower case, from one punctuation mark to the next."""
+    run: list[str] = []
+    for token in [*tokens_of(text), "."]:
+        if token[0].isalnum():
+            run.append(token)
+            continue
+        yield run
+        run = []
+
+
+def tokens_of(text: str) -> list[str]:
+    """The words and punctuation marks of a text in lower case."""
+    return _TOKEN.findall(text.lower().replace("_", " "))
 
 
 def fold(text: str) -> str:
