@@ -30,6 +30,9 @@ def index(
     columns: Annotated[
         list[str] | None, typer.Option("--map", help="Map a field to a column, e.g. --map input=utterance; repeatable.")
     ] = None,
+    labels: Annotated[
+        str | None, typer.Option(help="Names of labels that the files give as numbers from 0: negative,positive.")
+    ] = None,
     source: Annotated[
         str | None, typer.Option(help="Source of all rows (default: the column source, or the file name).")
     ] = None,
@@ -62,6 +65,7 @@ def index(
         device=settings.device,
         full_precision=settings.full_precision,
         passages=settings.passages,
+        labels=tuple(label.strip() for label in labels.split(",")) if labels else (),
     )
     if background and not dry_run:
         start_job(open_workspace(workspace, create=True), as_json)

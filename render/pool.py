@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .tables import Head, show_table, show_text
+from .terminal import narrate
 
 if TYPE_CHECKING:
     from ..engine.export.results import ExportReport
@@ -20,6 +21,8 @@ MOST_SKIPPED = 20
 def show_index(done: IndexReport) -> None:
     """The result of an index run, and the first bad rows by file and line."""
     show_table(["", ""], index_rows(done))
+    for warning in done.warnings:
+        narrate(f"warning: {warning}")
     if done.skipped:
         rows = [[one.file, one.line, one.reason] for one in done.skipped[:MOST_SKIPPED]]
         more = len(done.skipped) - MOST_SKIPPED

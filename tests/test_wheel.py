@@ -61,4 +61,4 @@ def test_what_is_installed_runs(wheel: Path, tmp_path: Path) -> None:
     assert run(sys.executable, "-c", "import icl_curate; print(icl_curate.__version__)") == f"{release}\n"
     sample = place / "icl_curate" / "sample_data" / "support"
     run(sys.executable, program, "index", sample / "pool" / "*.jsonl", "--no-encode")
-    assert json.loads(run(sys.executable, program, "status", "--json"))["pool"] == 1200
+    assert json.loads(run(sys.executable, "-m", "icl_curate", "status", "--json"))["pool"] == 1200

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 
 from ..llm.types import Answer, Result
 from ..pool.answers import choice_of
-from ..pool.prompts import Message, Prompt, cued
+from ..pool.prompts import Prompt, cued
+from ..pool.records import Message
 from .prompts import Case
 
 CHOICES = ("yes", "no")

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ..pool.prompts import EarlierAnswer, Message, Order, Prompt, Template, build_prompt, cued, instruction_for
-from ..pool.records import Demonstration, Query, Task
+from ..pool.prompts import EarlierAnswer, Order, Prompt, Template, build_prompt, cued, instruction_for, turns_of
+from ..pool.records import Demonstration, Message, Query, Task
 
 Over = Literal["documents", "demonstrations", "steps"]
 OVERS: tuple[Over, ...] = ("documents", "demonstrations", "steps")
@@ -103,9 +103,10 @@ def _over_demonstrations(
         return prompt
     marks = scores if frame.order == "best-first" else scores[::-1]
     system, *turns, question = prompt.messages
-    for i, mark in enumerate(marks):
-        asked = turns[2 * i]
-        turns[2 * i] = replace(asked, content=f"Example [{i + 1}]{_mark(mark)}\n{asked.content}")
+    place = 0
+    for i, (shown, mark) in enumerate(zip(prompt.demonstrations, marks, strict=True), 1):
+        turns[place] = replace(turns[place], content=f"Example [{i}]{_mark(mark)}\n{turns[place].content}")
+        place += turns_of(shown)
     messages = (
         replace(system, content=_instruction(frame, "example", scores, earlier)),
         *turns,

@@ -9,7 +9,7 @@ from typing import Any
 from .. import contract
 from ..contract import OPTIONAL, SPREAD, named
 from ..llm.usage import TrainingRun, Usage
-from ..pool.prompts import Message
+from ..pool.records import Message
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 
-from ..pool.prompts import Message, Prompt
+from ..pool.prompts import Prompt
+from ..pool.records import Message
 from .prompts import STEPS_CUE, Case, Document, Frame
 
 REASONING_CUE = "Reasoning Steps and Final Answer:"

@@ -23,8 +23,7 @@ from ..errors import Cancelled, UsageError
 from ..llm.asking import llm_settings
 from ..llm.spec import model_of, parse
 from ..llm.usage import Usage
-from ..pool.prompts import Message
-from ..pool.records import Split
+from ..pool.records import Message, Split
 from ..progress import CancelToken, Event, Report, silent
 from ..settings import Settings
 from ..store import runs

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 
 from ..llm.types import Answer, Request, Result, Sampling
-from ..pool.prompts import Message, Prompt, Template
-from ..pool.records import Demonstration, Query
+from ..pool.prompts import Prompt, Template
+from ..pool.records import Demonstration, Message, Query
 from .request_stages import MethodContext, RequestStages, Stage
 
 CANDIDATES = 20

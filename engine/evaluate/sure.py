@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..llm.types import Answer, Failure, Request, Result, Sampling
-from ..pool.prompts import Message, Prompt, Template, fit_prompt
-from ..pool.records import Demonstration, Query, Task
+from ..pool.prompts import Prompt, Template, fit_prompt
+from ..pool.records import Demonstration, Message, Query, Task
 from .request_stages import FinalAnswers, MethodContext, RequestStages, Stage
 
 ANSWER, SUMMARY, VERDICT = 64, 200, 8

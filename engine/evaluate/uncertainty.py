@@ -15,8 +15,8 @@ from ..arrays import Float64s
 from ..llm.asking import prompt_for, request_for
 from ..llm.types import Answer, Request, Result
 from ..pool.answers import exact_match
-from ..pool.prompts import Message, Prompt, Template
-from ..pool.records import Demonstration, Query
+from ..pool.prompts import Prompt, Template
+from ..pool.records import Demonstration, Message, Query
 from ..progress import Event
 from .request_stages import FinalAnswers, MethodContext, RequestStages, Stage
 

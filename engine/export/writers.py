@@ -1,8 +1,8 @@
 """One writer per format: demonstrations in, one file out.
 
 Each takes batches of rows and a path that does not exist yet, and leaves a finished file there. All formats have the
-same fields: ``input``, ``output``, then ``options``, ``answers`` and ``context`` if there are any, then ``id``,
-``source`` and the columns that came with the row.
+same fields: ``input``, ``output``, then ``options``, ``answers``, ``context`` and ``history`` (the messages before the
+input) if there are any, then ``id``, ``source`` and the columns that came with the row.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import pyarrow.parquet as pq
 
 from ..index.formulas import escaped
 from ..pool.prompts import Template, instruction_for
-from ..pool.records import Demonstration, Task
+from ..pool.records import Demonstration, Message, Task
 
 Batches = Iterable[Sequence[Demonstration]]
 Writer = Callable[[Batches, Path, Task, Template], None]
 
-COLUMNS = ("id", "source", "input", "output", "options", "answers", "context")
-INPUT_KEYS = ("input", "options", "context")
+COLUMNS = ("id", "source", "input", "output", "options", "answers", "context", "history")
+INPUT_KEYS = ("input", "options", "context", "history")
 """The input fields of a DSPy example; the other fields are the answer and provenance."""
 
 _PARQUET = pa.schema(
@@ -37,6 +37,7 @@ _PARQUET = pa.schema(
         ("options", pa.list_(pa.string())),
         ("answers", pa.list_(pa.string())),
         ("context", pa.string()),
+        ("history", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))),
         ("metadata", pa.string()),
     ]
 )
@@ -51,18 +52,28 @@ def record(row: Demonstration) -> dict[str, Any]:
         fields["answers"] = list(row.answers)
     if row.context:
         fields["context"] = row.context
+    if row.history is not None:
+        fields["history"] = messages(row.history)
     return fields | {key: value for key, value in row.metadata.items() if key not in fields}
 
 
+def messages(turns: Iterable[Message]) -> list[dict[str, str]]:
+    """Messages as the objects that chat formats write."""
+    return [{"role": turn.role, "content": turn.content} for turn in turns]
+
+
 def chat(row: Demonstration, task: Task, template: Template) -> dict[str, Any]:
-    """The row as one conversation (system, user, assistant), in the format of TRL, LLaMA-Factory and OpenAI."""
-    return {
-        "messages": [
-            {"role": "system", "content": template.instruction or instruction_for(task)},
-            {"role": "user", "content": template.question(row.as_query())},
-            {"role": "assistant", "content": f"{template.answer_prefix} {row.output}".lstrip()},
+    """The row as one conversation, in the format of TRL, LLaMA-Factory and OpenAI: as it came if it came as one, else
+    as the prompt shows it (system, user, assistant)."""
+    if row.history is not None:
+        turns = [*row.history, Message("user", row.input), Message("assistant", row.output)]
+    else:
+        turns = [
+            Message("system", template.instruction or instruction_for(task)),
+            Message("user", template.question(row.as_query())),
+            Message("assistant", f"{template.answer_prefix} {row.output}".lstrip()),
         ]
-    }
+    return {"messages": messages(turns)}
 
 
 def write_jsonl(batches: Batches, path: Path, task: Task, template: Template) -> None:
@@ -99,6 +110,7 @@ def write_csv(
                 _json(row.options),
                 _json(row.answers),
                 row.context,
+                "" if row.history is None else json.dumps(messages(row.history), ensure_ascii=False),
                 _json(row.metadata),
             )
             writer.writerow(map(write, texts))
@@ -129,6 +141,7 @@ def _arrow(rows: Sequence[Demonstration]) -> pa.Table:
             "options": [list(row.options) for row in rows],
             "answers": [list(row.answers) for row in rows],
             "context": [row.context for row in rows],
+            "history": [None if row.history is None else messages(row.history) for row in rows],
             "metadata": [_json(row.metadata) for row in rows],
         },
         schema=_PARQUET,

@@ -34,7 +34,8 @@ class IndexPlan:
     Without ``paths`` and query files: every known file again, with its earlier options. ``columns`` maps fields to
     column names. ``validation`` and ``test`` are files of queries; the fractions set aside this share of the pool, by a
     hash of the input, so that a row stays in its split as the pool grows and duplicates are in the same split.
-    ``encoder`` None: no vectors. ``passages``: rows are retrieved by their passages, too.
+    ``encoder`` None: no vectors. ``passages``: rows are retrieved by their passages, too. ``labels``: names of labels
+    that the files give as numbers from 0.
     """
 
     paths: tuple[str, ...] = ()
@@ -50,6 +51,7 @@ class IndexPlan:
     device: str = "auto"
     full_precision: bool = False
     passages: bool = False
+    labels: tuple[str, ...] = ()
 
 
 def index_pool(
@@ -143,13 +145,13 @@ def _files(workspace: Workspace, plan: IndexPlan) -> tuple[list[IndexedFile], li
     if not plan.paths and not plan.validation and not plan.test:
         return known_files(workspace), []
     columns = dict(sorted(plan.columns.items()))
-    pool = Reading(None, columns, plan.source, plan.validation_fraction, plan.test_fraction)
+    pool = Reading(None, columns, plan.source, plan.validation_fraction, plan.test_fraction, plan.labels)
     wanted: dict[str, Reading] = {}
     unread: dict[str, str] = {}
     for patterns, reading in (
         (plan.paths, pool),
-        (plan.validation, Reading("validation", columns, plan.source, 0.0, 0.0)),
-        (plan.test, Reading("test", columns, plan.source, 0.0, 0.0)),
+        (plan.validation, Reading("validation", columns, plan.source, 0.0, 0.0, plan.labels)),
+        (plan.test, Reading("test", columns, plan.source, 0.0, 0.0, plan.labels)),
     ):
         # a later, more specific argument wins: `index data/*.jsonl --test data/test.jsonl`
         paths, passed = expand(patterns)
@@ -199,4 +201,29 @@ def _report(
         task=task[0] if task else "open",
         encoded=0,
         encoder=None,
+        warnings=tuple(_unnamed_labels(con, files)),
     )
+
+
+def _unnamed_labels(con: duckdb.DuckDBPyConnection, files: list[IndexedFile]) -> list[str]:
+    """A line for each file whose outputs are few small numbers, one after the other: they are likely to stand for
+    labels, and an LLM needs their names."""
+    found = con.execute(
+        """
+        SELECT file, min(CAST(output AS INTEGER)) AS low, max(CAST(output AS INTEGER)) AS high, count(*) AS n,
+               count(DISTINCT output) AS several
+          FROM demonstrations
+         WHERE retired_at IS NULL AND file IN (SELECT unnest(CAST($1 AS VARCHAR[])))
+           AND file NOT IN (
+               SELECT file FROM demonstrations
+                WHERE retired_at IS NULL AND (len(options) > 0 OR NOT regexp_full_match(output, '-?[0-9]{1,2}')))
+         GROUP BY file
+        HAVING low IN (-1, 0, 1) AND several = high - low + 1 AND several BETWEEN 2 AND n // 2 ORDER BY file
+        """,
+        [[file.name for file in files]],
+    ).fetchall()
+    return [
+        f"{file}: all outputs are numbers from {low} to {high}; if they stand for labels, name them: "
+        "index … --labels NAME,NAME,…"
+        for file, low, high, _, _ in found
+    ]

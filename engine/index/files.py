@@ -23,10 +23,20 @@ class Reading:
     source: str | None
     validation_fraction: float
     test_fraction: float
+    labels: tuple[str, ...] = ()
 
     def text(self) -> str:
         """As stored with the file."""
-        return json.dumps(asdict(self), sort_keys=True)
+        told = asdict(self)
+        if not self.labels:  # as it was written before there were labels: the file has not changed
+            del told["labels"]
+        return json.dumps(told, sort_keys=True)
+
+    @classmethod
+    def from_text(cls, text: str) -> Reading:
+        """The inverse of `text`."""
+        told = json.loads(text)
+        return cls(**told | {"labels": tuple(told.get("labels", ()))})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +58,7 @@ def known_files(workspace: Workspace) -> list[IndexedFile]:
     if not known:
         raise UsageError("no file has been indexed yet", "icl-curate index POOL.jsonl")
     return [
-        indexed_file(workspace, str(workspace.path.parent / path), Reading(**json.loads(reading)))
+        indexed_file(workspace, str(workspace.path.parent / path), Reading.from_text(reading))
         for path, reading in known
     ]
 

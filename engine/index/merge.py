@@ -143,7 +143,7 @@ def _apply(con: duckdb.DuckDBPyConnection, names: list[str]) -> tuple[int, int, 
         """
         INSERT INTO demonstrations
         SELECT ? + row_number() OVER (ORDER BY ordinal) - 1, id, input, output, options, answers, context, source,
-               split, metadata, hash, file, line, now() AT TIME ZONE 'UTC', NULL
+               split, metadata, hash, file, line, now() AT TIME ZONE 'UTC', NULL, history
           FROM staged WHERE ordinal NOT IN (SELECT ordinal FROM same) ORDER BY ordinal
         """,
         [next_row(con)],

@@ -21,7 +21,7 @@ class Skipped:
 @dataclass(frozen=True, slots=True)
 class IndexReport:
     """The state of the workspace and what this run changed; counts are rows. ``duplicates``: by kind. A dry run does
-    not search for duplicates and leaks: None."""
+    not search for duplicates and leaks: None. ``warnings``: what may have been misread, a line each."""
 
     demonstrations: int
     sources: int
@@ -38,6 +38,7 @@ class IndexReport:
     encoded: int
     encoder: str | None
     dry_run: bool = False
+    warnings: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """The ``index --json`` contract; ``duplicates`` and ``leaks`` are counts, with the details in other keys."""

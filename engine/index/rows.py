@@ -1,8 +1,9 @@
 """Demonstrations from the records of a file: columns found by name, values checked and converted to text.
 
 Known shapes: plain question and answer columns; options as a list, as ``{"label": …, "text": …}``, as one column each
-or in one text; Alpaca (instruction, input, output); chat records (``messages``, ``conversations``, or prompt and
-completion as messages), in which every user turn with the assistant's answer to it is one demonstration.
+or in one text; Alpaca (instruction, input, output, with a system prompt and history); chat records (``messages``,
+``conversations``, or prompt and completion as messages), in which every user turn with the assistant's answer to it is
+one demonstration; several labels; outputs that are JSON objects.
 """
 
 from __future__ import annotations
@@ -11,22 +12,27 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 from ..errors import UsageError
-from ..pool.prompts import letter_of
-from ..pool.records import Split
+from ..pool.records import Message, Split, history_text
+from .conversations import earlier_turns, exchanges, messages_in
+from .options import NONE, NumberedAnswer, Numbers, Options, meaning_of, named, numbered, options_of
 from .readers.records import BadRecord, parse_list
+from .values import BadRow, few, optional, text_of
 
 NAMES: Mapping[str, tuple[str, ...]] = {
-    "input": ("input", "question", "query", "prompt", "text", "instruction", "problem", "sentence", "utterance"),
+    "input": (
+        *("input", "question", "query", "prompt", "text", "instruction", "problem", "sentence", "utterance"),
+        *("inputs", "user_input", "article"),
+    ),
     "output": (
         *("output", "answer", "label_text", "label_name", "label", "target", "completion", "response"),
         *("answer_key", "answerkey", "correct_answer", "correct_answers", "solution", "intent"),
+        *("outputs", "targets", "labels", "chosen", "expected_output", "expected", "reference", "reference_answer"),
+        *("ground_truth", "summary", "highlights"),
     ),
     "answers": ("answers", "aliases", "accepted_answers", "accepted"),
     "options": ("options", "choices"),
@@ -34,6 +40,8 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "source": ("source",),
     "id": ("id", "_id", "uid", "guid", "qid"),
     "split": ("split",),
+    "system": ("system", "system_prompt"),
+    "history": ("history",),
     "messages": ("messages", "conversations", "conversation"),
 }
 """Column names of each field, best first; compared case-insensitively, with blanks and hyphens as underscores."""
@@ -48,8 +56,11 @@ LONGEST = 1_000_000
 """Maximum characters of a field: several times what any LLM reads at once."""
 
 _OPTION = re.compile(r"(?:option|choice|opt)_?([a-j]|\d{1,2})|([a-e])")
-_MARKED = re.compile(r"\s*\(?([A-Za-z]|\d{1,2})[).:]\s+")
-_ROLES = {"human": "user", "gpt": "assistant", "model": "assistant", "bot": "assistant"}
+SURVEYED = 1_000
+"""Records of a file from which it is decided what numbers among its answers mean."""
+
+LABELS = {"label", "labels", "intent", "intents", "category", "categories", "topics", "tags"}
+"""Columns in which a list is several labels of one row, not several answers of which each is right."""
 
 
 def plain_name(column: str) -> str:
@@ -69,15 +80,14 @@ class Row(NamedTuple):
     source: str | None
     split: Split | None
     metadata: str
+    history: str | None = None
+    """`history_text` of the messages before the input; None if the row is no conversation."""
 
     def digest(self, source: str) -> bytes:
         """16 bytes over everything but the split, with the row's final source."""
         parts = (self.id or "", self.input, self.output, self.context, source, self.metadata, str(len(self.options)))
-        return hashlib.blake2b("\0".join((*parts, *self.options, *self.answers)).encode(), digest_size=16).digest()
-
-
-class _BadRow(ValueError):
-    """Why a record is not a valid demonstration."""
+        texts = (*parts, *self.options, *self.answers, *(() if self.history is None else (self.history,)))
+        return hashlib.blake2b("\0".join(texts).encode(), digest_size=16).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +101,14 @@ class _Layout:
     columns: tuple[str, ...]
 
 
+class _Kept(NamedTuple):
+    """What a record says of its rows besides their texts."""
+
+    source: str | None
+    split: Split | None
+    extra: Mapping[str, Any]
+
+
 def check_mapping(columns: Mapping[str, str]) -> None:
     """Raise `UsageError` for a field that does not exist."""
     for name in columns:
@@ -99,42 +117,60 @@ def check_mapping(columns: Mapping[str, str]) -> None:
 
 
 class Mapper:
-    """Makes rows of the records of one file; ``columns`` maps fields to column names."""
+    """Makes rows of the records of one file; ``columns`` maps fields to column names, ``labels`` are the names of
+    labels that the file gives as numbers from 0. `survey` comes first, if the file has options."""
 
-    def __init__(self, columns: Mapping[str, str]) -> None:
+    def __init__(self, columns: Mapping[str, str], labels: Sequence[str] = ()) -> None:
         check_mapping(columns)
         self._columns = columns
+        self._labels = labels
         self._layouts: dict[tuple[str, ...], _Layout] = {}
+        self.numbers: Numbers = "text"
 
-    def rows(self, record: Mapping[str, Any]) -> list[Row] | list[BadRecord]:
+    def fields(self, columns: tuple[str, ...]) -> Mapping[str, str]:
+        """The column of each field that is found among ``columns``."""
+        return self._layout(columns).fields
+
+    def survey(self, records: Iterable[Mapping[str, Any]]) -> None:
+        """Decide from the first records what numbers among the answers mean; the same for the whole file."""
+        self.numbers = meaning_of(answer for record in records if (answer := self._numbered(record)) is not None)
+
+    def rows(self, record: Mapping[str, Any]) -> Sequence[Row | BadRecord]:
         """The record's demonstrations (one, unless it is a conversation), or why there is none."""
         try:
             return self._rows(record)
-        except _BadRow as error:
+        except BadRow as error:
             return [BadRecord(str(error))]
         except RecursionError:
             return [BadRecord("nested too deeply")]
 
-    def _rows(self, record: Mapping[str, Any]) -> list[Row]:
+    def _numbered(self, record: Mapping[str, Any]) -> NumberedAnswer | None:
+        layout = self._layout(tuple(record))
+        column = layout.fields.get("output")
+        try:
+            return None if column is None else numbered(record[column], _options(record, layout))
+        except (BadRow, RecursionError):
+            return None
+
+    def _rows(self, record: Mapping[str, Any]) -> Sequence[Row | BadRecord]:
         layout = self._layout(tuple(record))
         fields = layout.fields
-        source = _optional(record, fields.get("source")) or None
-        name = _optional(record, fields.get("id")) or None
-        part = _optional(record, fields.get("split"))
+        name = optional(record, fields.get("id")) or None
+        part = optional(record, fields.get("split"))
         split = SPLIT_NAMES.get(part.lower())
         extra = {column: record[column] for column in layout.rest if record[column] is not None}
         if part and split is None:
             extra[fields["split"]] = part  # the user's own split name: kept as an extra column, not used as a split
-        turns = _turns(record, fields)
-        if turns is not None:
-            return _conversation(name, turns, source, split, extra)
+        kept = _Kept(optional(record, fields.get("source")) or None, split, extra)
+        if (messages := messages_in(record, fields)) is not None:
+            return _conversation(name, messages, _system(record, fields), kept)
         question = _question(record, layout)
-        options, marks = _options(record, layout)
-        output, answers = _outputs(record, layout)
-        if options:
-            output = _among(output, options, marks)
+        options = _options(record, layout)
+        output, answers = _outputs(record, layout, self._labels)
+        if options.texts:
+            output = named(record[fields["output"]] if "output" in fields else output, output, options, self.numbers)
         context = _documents(record[fields["context"]]) if "context" in fields else ""
-        return [_row(name, question, output, options, answers, context, source, split, extra)]
+        return [_row(name, question, output, options.texts, answers, context, kept, _before(record, fields))]
 
     def _layout(self, columns: tuple[str, ...]) -> _Layout:
         found = self._layouts.get(columns)
@@ -172,31 +208,86 @@ def _layout(columns: tuple[str, ...], given: Mapping[str, str]) -> _Layout:
 def _question(record: Mapping[str, Any], layout: _Layout) -> str:
     column = layout.fields.get("input")
     if column is None:
-        raise _BadRow(f"missing field: input (columns: {_few(layout.columns)})")
-    instruction = _optional(record, layout.instruction).strip()
+        raise BadRow(f"missing field: input (columns: {few(layout.columns)})")
+    instruction = optional(record, layout.instruction).strip()
     value = record[column]
     if instruction and (value is None or value == ""):
         return instruction
-    text = _text(value, "input", numbers=False)
+    text = text_of(value, "input", numbers=False)
     return f"{instruction}\n\n{text}" if instruction else text
 
 
-def _outputs(record: Mapping[str, Any], layout: _Layout) -> tuple[str, list[str]]:
-    """The reference answer and further accepted ones."""
+def _outputs(record: Mapping[str, Any], layout: _Layout, labels: Sequence[str]) -> tuple[str, list[str]]:
+    """The reference answer and further accepted ones. Several labels of one row are one answer, separated by commas; an
+    object is its JSON."""
     fields = layout.fields
     column = fields.get("output") or fields.get("answers")
     if column is None:
-        raise _BadRow(f"missing field: output (columns: {_few(layout.columns)})")
+        raise BadRow(f"missing field: output (columns: {few(layout.columns)})")
     further = [] if column == fields.get("answers") or "answers" not in fields else _accepted(record[fields["answers"]])
     value = record[column]
+    if labels:
+        value = _label_named(value, labels)
+    if isinstance(value, list) and plain_name(column) in LABELS:
+        value = ", ".join(text_of(label, "label") for label in value)
+    if isinstance(value, Mapping) and column != fields.get("answers") and not {"text", "value", "aliases"} & set(value):
+        value = json.dumps(value, ensure_ascii=False, default=str)
     if isinstance(value, list | dict) or column == fields.get("answers"):
         first = _accepted(value)
         if not first:
-            raise _BadRow("empty output" if value in (None, "", [], {}) else "output is not text")
+            raise BadRow("empty output" if value in (None, "", [], {}) else "output is not text")
         output, further = first[0], first[1:] + further
     else:
-        output = _text(value, "output")
+        output = text_of(value, "output")
     return output, [answer for answer in dict.fromkeys(further) if answer != output]
+
+
+def _label_named(value: Any, labels: Sequence[str]) -> Any:
+    """The names of labels given as numbers from 0. Raises `BadRow` for a number without a name."""
+    if isinstance(value, list):
+        return [_label_named(label, labels) for label in value]
+    try:
+        number = int(value)
+    except (TypeError, ValueError):
+        return value
+    if not 0 <= number < len(labels):
+        raise BadRow(f"label {number} has no name" + (": the row is not labelled" if number == -1 else ""))
+    return labels[number]
+
+
+def _options(record: Mapping[str, Any], layout: _Layout) -> Options:
+    if layout.option_columns:
+        return options_of([record[column] for column in layout.option_columns if record[column] not in (None, "")])
+    column = layout.fields.get("options")
+    return NONE if column is None else options_of(record[column])
+
+
+def _system(record: Mapping[str, Any], fields: Mapping[str, str]) -> tuple[Message, ...]:
+    text = optional(record, fields.get("system"))
+    return (Message("system", text),) if text else ()
+
+
+def _before(record: Mapping[str, Any], fields: Mapping[str, str]) -> tuple[Message, ...] | None:
+    """The system prompt and the turns before the input, if columns hold them."""
+    turns = earlier_turns(record[fields["history"]]) if "history" in fields else None
+    system = _system(record, fields)
+    return None if turns is None and not system else (*system, *(turns or ()))
+
+
+def _conversation(
+    name: str | None, messages: Sequence[Any], system: tuple[Message, ...], kept: _Kept
+) -> list[Row | BadRecord]:
+    found = exchanges(messages)
+    several = len(found) > 1
+    rows: list[Row | BadRecord] = []
+    for i, exchange in enumerate(found, 1):
+        if isinstance(exchange, BadRecord):
+            rows.append(exchange)
+            continue
+        history = (*system, *(turn for turn in exchange.history if not system or turn.role != "system"))
+        own = f"{name}#{i}" if name and several else name
+        rows.append(_row(own, exchange.asked, exchange.answered, [], [], "", kept, history))
+    return rows
 
 
 def _accepted(value: object) -> list[str]:
@@ -211,72 +302,9 @@ def _accepted(value: object) -> list[str]:
     for part in value:
         if isinstance(part, Mapping):
             part = part.get("text", part.get("value"))
-        if isinstance(part, str | int | float) and (text := _text(part, "answers", empty=True)):
+        if isinstance(part, str | int | float) and (text := text_of(part, "answers", empty=True)):
             found.append(text)
     return found
-
-
-def _options(record: Mapping[str, Any], layout: _Layout) -> tuple[list[str], list[str]]:
-    """The options and their labels (letters, names); both empty if there are none."""
-    value: object
-    if layout.option_columns:
-        value = [record[column] for column in layout.option_columns if record[column] not in (None, "")]
-    elif (column := layout.fields.get("options")) is not None:
-        value = record[column]
-    else:
-        return [], []
-    marks: list[str] = []
-    if isinstance(value, str):
-        value = parse_list(value)
-    if value is None:
-        return [], []
-    if isinstance(value, Mapping):
-        texts = value.get("text", value.get("texts"))
-        if isinstance(texts, list):
-            marks = [str(mark) for mark in value.get("label", value.get("labels")) or ()]
-            value = texts
-        else:
-            marks, value = [str(mark) for mark in value], list(value.values())
-    if not isinstance(value, list):
-        raise _BadRow(f"options are {_kind(value)}, not a list")
-    if value and all(isinstance(option, Mapping) and "text" in option for option in value):
-        marks = [str(option.get("label", "")) for option in value]
-        value = [option["text"] for option in value]
-    options = [_text(option, "option") for option in value]
-    marked = [_MARKED.match(option) for option in options]
-    letters = [letter_of(i) for i in range(len(options))]
-    if len(options) > 1 and [m and m[1].upper() for m in marked] in (
-        letters,
-        list(map(str, range(1, len(marked) + 1))),
-    ):
-        options = [option[m.end() :] if m else option for option, m in zip(options, marked, strict=True)]
-    return options, marks if len(marks) == len(options) else letters
-
-
-def _among(output: str, options: list[str], marks: list[str]) -> str:
-    """The option that the output names: by its text, its label or its index from 0. Raises `_BadRow`."""
-    if output in options:
-        return output
-    folded = _folded(output)
-    for option in options:
-        if _folded(option) == folded:
-            return option
-    bare = folded.strip("().:[] ")
-    for option, mark in zip(options, marks, strict=True):
-        if mark.lower() == bare:
-            return option
-    if bare.isdecimal() and int(bare) < len(options):
-        return options[int(bare)]
-    if marked := _MARKED.match(output):
-        rest = _folded(output[marked.end() :])
-        for option in options:
-            if _folded(option) == rest:
-                return option
-    raise _BadRow(f"answer not among the options: {_short(output)}")
-
-
-def _folded(text: str) -> str:
-    return " ".join(text.split()).casefold()
 
 
 def _documents(value: object) -> str:
@@ -292,7 +320,7 @@ def _documents(value: object) -> str:
         else:
             value = [value]
     if not isinstance(value, list):
-        return _text(value, "context", empty=True)
+        return text_of(value, "context", empty=True)
     return "\n\n".join(filter(None, map(_document, value)))
 
 
@@ -304,63 +332,7 @@ def _document(value: object) -> str:
         if len(value) == 2 and isinstance(value[1], list):
             return f"{_document(value[0])}\n{_document(value[1])}"
         return " ".join(filter(None, map(_document, value)))
-    return _text(value, "context", empty=True)
-
-
-# --- conversations ------------------------------------------------------------------------------------------------
-
-
-def _turns(record: Mapping[str, Any], fields: Mapping[str, str]) -> list[Any] | None:
-    if (column := fields.get("messages")) is not None and record[column] is not None:
-        value = record[column]
-        if isinstance(value, str):
-            value = parse_list(value)
-        if not isinstance(value, list):
-            raise _BadRow(f"messages are {_kind(record[column])}, not a list")
-        return value
-    prompt = record[fields["input"]] if "input" in fields else None
-    if isinstance(prompt, list) and prompt and isinstance(prompt[0], Mapping) and {"role", "from"} & set(prompt[0]):
-        answer = record[fields["output"]] if "output" in fields else None
-        return [*prompt, *(answer if isinstance(answer, list) else [{"role": "assistant", "content": answer}])]
-    return None
-
-
-def _conversation(
-    name: str | None, turns: list[Any], source: str | None, split: Split | None, extra: dict[str, Any]
-) -> list[Row]:
-    texts: list[tuple[str, str]] = []
-    for turn in turns:
-        if not isinstance(turn, Mapping):
-            raise _BadRow("a message is not an object")
-        role = str(turn.get("role", turn.get("from", ""))).lower()
-        texts.append((_ROLES.get(role, role), _content(turn.get("content", turn.get("value")))))
-    system = "\n\n".join(text for role, text in texts if role in ("system", "developer") and text)
-    dialogue = [(role, text) for role, text in texts if role not in ("system", "developer")]
-    pairs = [
-        (asked, answered)
-        for (role, asked), (next_role, answered) in pairwise(dialogue)
-        if role == "user" and next_role == "assistant" and asked.strip() and answered.strip()
-    ]
-    if not pairs:
-        raise _BadRow("no user message with an answer")
-    if system:
-        extra = {**extra, "system": system}
-    several = len(pairs) > 1
-    return [
-        _row(f"{name}#{i}" if name and several else name, asked, answered, [], [], "", source, split, extra)
-        for i, (asked, answered) in enumerate(pairs, 1)
-    ]
-
-
-def _content(value: object) -> str:
-    if isinstance(value, list):  # parts: only text can be shown as a demonstration
-        return "\n".join(
-            part["text"] for part in value if isinstance(part, Mapping) and isinstance(part.get("text"), str)
-        )
-    return _text(value, "message", empty=True)
-
-
-# --- values -------------------------------------------------------------------------------------------------------
+    return text_of(value, "context", empty=True)
 
 
 def _row(
@@ -370,77 +342,26 @@ def _row(
     options: list[str],
     answers: list[str],
     context: str,
-    source: str | None,
-    split: Split | None,
-    extra: dict[str, Any],
+    kept: _Kept,
+    before: tuple[Message, ...] | None,
 ) -> Row:
-    texts = (name or "", question, output, context, source or "", *options, *answers)
+    history = None if before is None else history_text(before)
+    texts = (name or "", question, output, context, kept.source or "", history or "", *options, *answers)
     joined = "\0".join(texts)
     if joined.count("\0") != len(texts) - 1:
-        raise _BadRow("contains NUL bytes")
+        raise BadRow("contains NUL bytes")
     if len(joined) > LONGEST:
-        _check_lengths({"input": question, "output": output, "context": context})
+        _check_lengths({"input": question, "output": output, "context": context, "history": history or ""})
     if not joined.isascii():
         try:
             joined.encode()
         except UnicodeEncodeError:
-            raise _BadRow("not valid Unicode: a lone surrogate") from None
-    metadata = json.dumps(extra, default=str) if extra else "{}"
-    return Row(name, question, output, options, answers, context, source, split, metadata)
+            raise BadRow("not valid Unicode: a lone surrogate") from None
+    metadata = json.dumps(kept.extra, default=str) if kept.extra else "{}"
+    return Row(name, question, output, options, answers, context, kept.source, kept.split, metadata, history)
 
 
 def _check_lengths(texts: Mapping[str, str]) -> None:
     for name, text in texts.items():
         if len(text) > LONGEST:
-            raise _BadRow(f"{name} has {len(text):,} characters, more than {LONGEST:,}")
-
-
-def _optional(record: Mapping[str, Any], column: str | None) -> str:
-    """The text of a column that may be missing."""
-    if column is None:
-        return ""
-    value = record[column]
-    if type(value) is str:
-        return value.strip()
-    return "" if value is None else _text(value, column, empty=True)
-
-
-def _text(value: object, field: str, *, numbers: bool = True, empty: bool = False) -> str:
-    """The value as text, without outer white space. Raises `_BadRow` if it is not a text."""
-    if type(value) is str:
-        text = value.strip()
-        if not text and not empty:
-            raise _BadRow(f"empty {field}")
-        return text
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        if empty:
-            return ""
-        raise _BadRow(f"empty {field}")
-    if isinstance(value, bytes):
-        try:
-            return _text(value.decode(), field, numbers=numbers, empty=empty)
-        except UnicodeDecodeError:
-            raise _BadRow("not UTF-8") from None
-    if numbers and isinstance(value, bool):
-        return "true" if value else "false"
-    if numbers and isinstance(value, int | float | Decimal):
-        return str(value)
-    raise _BadRow(f"{field} is {_kind(value)}, not text")
-
-
-def _kind(value: object) -> str:
-    if isinstance(value, bool):
-        return "a boolean"
-    if isinstance(value, int | float | Decimal):
-        return "a number"
-    if isinstance(value, list | tuple):
-        return "a list"
-    return "an object" if isinstance(value, Mapping) else "text" if isinstance(value, str) else type(value).__name__
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 60 else text[:57] + "…")
-
-
-def _few(columns: Sequence[str]) -> str:
-    return ", ".join(columns[:12]) + (", …" if len(columns) > 12 else "")
+            raise BadRow(f"{name} has {len(text):,} characters, more than {LONGEST:,}")

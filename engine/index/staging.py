@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -22,7 +23,7 @@ from .readers.files import STDIN, open_input
 from .readers.formats import records
 from .readers.records import BadRecord
 from .results import Skipped
-from .rows import Mapper, Row
+from .rows import SURVEYED, Mapper, Row
 
 BATCH = 20_000
 
@@ -42,6 +43,7 @@ STAGED = pa.schema(
         ("hash", pa.binary()),
         ("file", pa.string()),
         ("line", pa.int64()),
+        ("history", pa.string()),
     ]
 )
 
@@ -88,12 +90,15 @@ def stage(files: list[IndexedFile], staging: Path, strict: bool, report: Report,
 
 
 def _row_batches(file: IndexedFile, stream: BinaryIO, skipped: list[Skipped]) -> Iterator[list[tuple[Any, ...]]]:
-    mapper = Mapper(file.reading.columns)
+    mapper = Mapper(file.reading.columns, file.reading.labels)
     stem = "stdin" if file.path == STDIN else Path(file.path).name.split(".")[0]
     batch: list[tuple[Any, ...]] = []
     good = 0
     first_bad = len(skipped)
-    for line, record in records(file.path, stream):
+    found = records(file.path, stream)
+    first = list(islice(found, SURVEYED))
+    mapper.survey(record for _, record in first if not isinstance(record, BadRecord))
+    for line, record in chain(first, found):
         for row in (record,) if isinstance(record, BadRecord) else mapper.rows(record):
             if isinstance(row, BadRecord):
                 skipped.append(Skipped(file.name, line, row.reason))
@@ -117,7 +122,7 @@ def _staged(row: Row, file: IndexedFile, stem: str, line: int) -> tuple[Any, ...
     digest = row.digest(source)
     return (
         row.id or digest[:8].hex(), bool(row.id), row.input, row.output, row.options, row.answers, row.context, source,
-        _split_of(row, file.reading), row.metadata, digest, file.name, line,
+        _split_of(row, file.reading), row.metadata, digest, file.name, line, row.history,
     )  # fmt: skip
 
 

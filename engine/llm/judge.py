@@ -15,8 +15,8 @@ from ..contract import SPREAD
 from ..disk import read_regular
 from ..errors import UsageError
 from ..pool.answers import ACCURACY, Metric, choice_of
-from ..pool.prompts import CUE, Message, Prompt, cued, lettered
-from ..pool.records import Query, Task
+from ..pool.prompts import CUE, Prompt, cued, lettered
+from ..pool.records import Message, Query, Task
 from .asking import request_for
 from .budget import Budget
 from .client import LLMClient

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 from ..errors import LLMError, UsageError
-from ..pool.prompts import Message, Prompt
-from ..pool.records import Query
+from ..pool.prompts import Prompt
+from ..pool.records import Message, Query
 from . import replies
 from .failures import LONGEST, NO_KEY_FIX, explain, pause
 from .openai_dialect import (

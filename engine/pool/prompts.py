@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ..errors import UsageError
-from .records import Demonstration, Query, Task
+from .records import Demonstration, Message, Query, Task
 
 Order = Literal["best-last", "best-first"]
 ORDERS: tuple[Order, ...] = ("best-last", "best-first")
@@ -104,14 +104,6 @@ def instruction_for(task: Task) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
-    """One turn of a chat: ``role`` is system, user or assistant."""
-
-    role: str
-    content: str
-
-
-@dataclass(frozen=True, slots=True)
 class EarlierAnswer:
     """An earlier answer to the prompt's own question, and the uncertainty score (0 to 100) shown with it, if any."""
 
@@ -163,14 +155,45 @@ def build_prompt(
     template: Template = Template(),
     order: Order = "best-last",
 ) -> Prompt:
-    """The prompt for ``query`` with demonstrations given best first and placed by ``order``."""
+    """The prompt for ``query`` with demonstrations given best first and placed by ``order``.
+
+    Earlier turns of a conversation are turns of the prompt. The system prompt is that of the query, if it came with
+    one, else the instruction.
+    """
     shown = tuple(best_first if order == "best-first" else reversed(best_first))
-    messages = [Message("system", template.instruction or instruction_for(task))]
+    own = system_prompt(query)
+    system = own or template.instruction or instruction_for(task)
+    messages = [Message("system", system)]
     for demonstration in shown:
-        messages.append(Message("user", cued(template.question(demonstration.as_query()), template.cue)))
+        messages += _turns(demonstration.as_query(), template, system)
         messages.append(Message("assistant", demonstration.output))
-    messages.append(Message("user", cued(template.question(query), template.cue)))
+    messages += _turns(query, template, system)
     return Prompt(tuple(messages), query, shown, task.choices(query), one_line=task.one_line, cue=template.cue)
+
+
+def system_prompt(query: Query) -> str:
+    """The system prompt that the query came with; empty if there is none."""
+    return next((turn.content for turn in query.history or () if turn.role == "system"), "")
+
+
+def turns_of(demonstration: Demonstration) -> int:
+    """How many messages of a prompt the demonstration takes."""
+    return 2 + sum(turn.role != "system" for turn in demonstration.history or ())
+
+
+def _turns(query: Query, template: Template, system: str) -> list[Message]:
+    """What was said before the query, and the query. A system prompt of its own, unless it is ``system``, opens its
+    first turn: a chat has one system prompt."""
+    turns = []
+    for turn in query.history or ():
+        if turn.role == "user":
+            turns.append(Message("user", cued(template.question(Query(turn.content)), template.cue)))
+        elif turn.role == "assistant":
+            turns.append(turn)
+    turns.append(Message("user", cued(template.question(query), template.cue)))
+    if (own := system_prompt(query)) and own != system:
+        turns[0] = replace(turns[0], content=f"{own}\n\n{turns[0].content}")
+    return turns
 
 
 def cued(question: str, cue: str = CUE) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -11,12 +12,31 @@ SPLITS: tuple[Split, ...] = ("pool", "validation", "test")
 
 
 @dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a chat: ``role`` is system, user or assistant."""
+
+    role: str
+    content: str
+
+
+def history_text(history: Sequence[Message]) -> str:
+    """A history as it is stored: JSON."""
+    return json.dumps([[turn.role, turn.content] for turn in history], ensure_ascii=False)
+
+
+def history_of(text: str | None) -> tuple[Message, ...] | None:
+    """The inverse of `history_text`; None stays None."""
+    return None if text is None else tuple(Message(role, content) for role, content in json.loads(text))
+
+
+@dataclass(frozen=True, slots=True)
 class Query:
     """A question for the LLM.
 
     ``row`` is the dense row number if the query is indexed (validation, test), else None. ``answers`` are the accepted
     answers, the reference first; empty if unknown. ``context`` is the passage (or the documents, separated by blank
-    lines) that belongs to this query.
+    lines) that belongs to this query. ``history`` are the messages before it, a system prompt first; None unless it
+    came from a conversation.
     """
 
     input: str
@@ -25,6 +45,7 @@ class Query:
     answers: tuple[str, ...] = ()
     id: str = ""
     row: int | None = None
+    history: tuple[Message, ...] | None = None
 
     def searched(self, passages: bool) -> str:
         """The text it is retrieved by: its input, with its passage if ``passages``."""
@@ -33,7 +54,8 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Demonstration:
-    """An input with its output, shown to an LLM as an example; ``row`` is its dense row number in the workspace."""
+    """An input with its output, shown to an LLM as an example; ``row`` is its dense row number in the workspace,
+    ``history`` as in `Query`."""
 
     row: int
     id: str
@@ -44,11 +66,12 @@ class Demonstration:
     context: str = ""
     answers: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    history: tuple[Message, ...] | None = None
 
     def as_query(self) -> Query:
         """This row asked as a question: its output becomes the first accepted answer."""
         answers = (self.output, *(a for a in self.answers if a != self.output))
-        return Query(self.input, self.options, self.context, answers, self.id, self.row)
+        return Query(self.input, self.options, self.context, answers, self.id, self.row, self.history)
 
 
 TaskKind = Literal["options", "labels", "open"]

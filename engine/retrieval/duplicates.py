@@ -42,8 +42,9 @@ threshold is dropped once in 10,000."""
 
 NO_ASIDE = 0
 _ASIDE = f"""
-    CASE WHEN context = '' AND len(options) = 0 THEN {NO_ASIDE}
-         ELSE md5_number_lower(lower(context) || chr(31) || array_to_string(list_sort(options), chr(31))) END
+    CASE WHEN context = '' AND len(options) = 0 AND coalesce(history, '[]') = '[]' THEN {NO_ASIDE}
+         ELSE md5_number_lower(lower(context) || chr(31) || array_to_string(list_sort(options), chr(31))
+                               || CASE coalesce(history, '[]') WHEN '[]' THEN '' ELSE chr(31) || lower(history) END) END
 """
 
 _U64 = NDArray[np.uint64]

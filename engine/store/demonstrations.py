@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from .. import contract
 from ..arrays import Int64s
 from ..errors import UsageError
-from ..pool.records import Demonstration, Query, Split, Task, TaskKind
+from ..pool.records import Demonstration, Query, Split, Task, TaskKind, history_of
 from .workspace import Workspace, arrow
 
 _HOLDS = "regexp_matches({}, regexp_escape(?), 'i')"
 _NONE: Int64s = np.empty(0, np.int64)
-_FIELDS = "row, id, input, output, source, options, context, answers, metadata"
+_FIELDS = "row, id, input, output, source, options, context, answers, metadata, history"
 
 
 MOST_FETCHED = 100_000
@@ -427,9 +427,11 @@ def _rows(con: duckdb.DuckDBPyConnection, rows: Int64s, fields: str) -> list[tup
 
 
 def _demonstration(row: tuple[Any, ...]) -> Demonstration:
-    number, name, text, output, source, options, context, answers, metadata = row
+    number, name, text, output, source, options, context, answers, metadata, history = row
     extra = json.loads(metadata) if metadata != "{}" else {}
-    return Demonstration(number, name, text, output, source, tuple(options), context, tuple(answers), extra)
+    return Demonstration(
+        number, name, text, output, source, tuple(options), context, tuple(answers), extra, history_of(history)
+    )
 
 
 def _numbers(con: duckdb.DuckDBPyConnection, sql: str) -> Int64s:

@@ -266,6 +266,13 @@ MIGRATIONS: tuple[str, ...] = (
         correct BOOLEAN NOT NULL
     );
     """,
+    # version 11: conversations
+    """
+    -- JSON: [[role, content], …] before the input; NULL if the row came from no conversation
+    ALTER TABLE demonstrations ADD COLUMN history VARCHAR;
+    CREATE OR REPLACE VIEW pool AS SELECT * FROM demonstrations WHERE split = 'pool' AND retired_at IS NULL;
+    CREATE OR REPLACE VIEW active AS SELECT * FROM pool WHERE row NOT IN (SELECT row FROM pruned);
+    """,
 )
 
 VERSION = len(MIGRATIONS)

@@ -16,8 +16,8 @@ import numpy as np
 
 from ..arrays import Float32s, Float64s, Int64s
 from ..llm.types import Answer, Request, Result, Sampling
-from ..pool.prompts import Message, Prompt, Template
-from ..pool.records import Query
+from ..pool.prompts import Prompt, Template
+from ..pool.records import Message, Query
 from ..progress import CancelToken, Event, Report, silent
 from ..retrieval.bm25 import BM25Index
 from ..retrieval.threads import one_blas_thread

@@ -23,8 +23,8 @@ from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.hf.model import LocalModel
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Looked
-from icl_curate.engine.pool.prompts import Message, Prompt
-from icl_curate.engine.pool.records import Query
+from icl_curate.engine.pool.prompts import Prompt
+from icl_curate.engine.pool.records import Message, Query
 from icl_curate.engine.settings import Settings
 
 TEXTS = ("A ferry crosses to the island.", "The harbour lies at the river.")

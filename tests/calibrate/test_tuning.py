@@ -27,8 +27,8 @@ from icl_curate.engine.llm.hf.tokens import cut_text, encode, render
 from icl_curate.engine.llm.hf.training import Recipe, Trainer, lessons_of
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Answer, Request, Sampling
-from icl_curate.engine.pool.prompts import Message, Prompt
-from icl_curate.engine.pool.records import Query
+from icl_curate.engine.pool.prompts import Prompt
+from icl_curate.engine.pool.records import Message, Query
 from icl_curate.engine.progress import CancelToken
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.store.workspace import Workspace

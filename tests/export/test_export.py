@@ -61,6 +61,45 @@ def test_an_export_indexed_again_is_the_same_pool(store: Workspace, tmp_path: Pa
     assert after == before
 
 
+def said(*turns: tuple[str, str]) -> list[dict[str, str]]:
+    return [{"role": role, "content": content} for role, content in turns]
+
+
+TALK = said(("system", "Count."), ("user", "2+2?"), ("assistant", "4"), ("user", "And 3+3?"), ("assistant", "6"))
+PLAIN = said(("user", "hello"), ("assistant", "hi"))
+
+
+@pytest.fixture
+def conversations(tmp_path: Path) -> Workspace:
+    pool = tmp_path / "talk.jsonl"
+    rows = [{"id": name, "messages": messages} for name, messages in (("a", TALK), ("b", PLAIN))]
+    pool.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
+    workspace = Workspace.create(tmp_path / "talking")
+    index_pool(workspace, IndexPlan(paths=(str(pool),), encoder=None))
+    return workspace
+
+
+@pytest.mark.parametrize("format", ["jsonl", "csv", "parquet"])
+def test_what_was_said_before_comes_back_with_its_row(conversations: Workspace, tmp_path: Path, format: str) -> None:
+    out = tmp_path / f"out.{format}"
+    export(conversations, ExportPlan(out, format))
+    again = Workspace.create(tmp_path / "again")
+    assert index_pool(again, IndexPlan(paths=(str(out),), encoder=None)).skipped == ()
+    before = [replace(d, row=0, metadata={}) for d in fetch(conversations, active_rows(conversations))]
+    after = [replace(d, row=0, metadata={}) for d in fetch(again, active_rows(again))]
+    assert after == before
+    told = [None if d.history is None else [(turn.role, turn.content) for turn in d.history] for d in after]
+    first = ("system", "Count.")
+    assert told == [[first], [first, ("user", "2+2?"), ("assistant", "4")], []]
+
+
+def test_conversations_are_exported_as_they_came(conversations: Workspace, tmp_path: Path) -> None:
+    out = tmp_path / "chat.jsonl"
+    export(conversations, ExportPlan(out, "chat"))
+    found = [json.loads(line)["messages"] for line in out.read_text(encoding="utf-8").splitlines()]
+    assert found == [TALK[:3], TALK, PLAIN]
+
+
 def test_progress_is_reported_batch_by_batch(store: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(corpus, "BATCH", 3)
     events: list[tuple[int, int | None]] = []
@@ -138,7 +177,7 @@ def test_dspy_examples_are_flat_and_name_their_inputs(store: Workspace, tmp_path
     manifest = export(store, ExportPlan(out, "dspy")).written
     examples = json.loads(out.read_text(encoding="utf-8"))
     assert [e["output"] for e in examples] == [r["output"] for r in ROWS]
-    assert set(manifest["input_keys"]) <= {"input", "options", "context"}
+    assert set(manifest["input_keys"]) <= {"input", "options", "context", "history"}
 
 
 def test_the_hf_folder_names_its_files_in_the_card(store: Workspace, tmp_path: Path) -> None:

@@ -353,3 +353,23 @@ def test_a_kill_at_any_moment_leaves_all_or_nothing(tmp_path: Path) -> None:
     assert fresh.duplicates == report.duplicates
     assert groups(store).tolist() == groups(whole).tolist()
     assert [path.name for path in store.path.rglob("staged*")] == []
+
+
+def test_few_small_numbers_as_outputs_are_told(tmp_path: Path) -> None:
+    """The labels of SNLI and its like: an LLM cannot tell what 2 means."""
+    write = {
+        "numbers": [{"text": f"t{i}", "label": i % 3} for i in range(9)],
+        "sums": [{"text": f"{i} + {i}", "label": 2 * i} for i in range(9)],
+        "names": [{"text": f"n{i}", "label": "yes" if i % 2 else "no"} for i in range(9)],
+        "choices": [{"question": f"q{i}", "choices": ["0", "1"], "answer": i % 2} for i in range(9)],
+    }
+    for name, rows in write.items():
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    workspace = Workspace.create(tmp_path / "w")
+    paths = tuple(str(tmp_path / f"{name}.jsonl") for name in write)
+    (told,) = index_pool(workspace, IndexPlan(paths)).warnings
+    assert told.startswith("numbers.jsonl: all outputs are numbers from 0 to 2") and "--labels" in told
+    named = IndexPlan(paths[:1], labels=("entailment", "neutral", "contradiction"))
+    assert index_pool(workspace, named).warnings == ()
+    assert {row.output for row in fetch(workspace, active_rows(workspace))} >= {"entailment", "contradiction"}
+    assert index_pool(workspace, IndexPlan()).unchanged_files == 4  # read in the same way again

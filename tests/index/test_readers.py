@@ -182,3 +182,25 @@ def test_a_list_in_a_text_between_bars_or_lines() -> None:
     assert parse_list("yes | no |maybe") == ["yes", "no", "maybe"]
     assert parse_list("yes\nno|or\n") == ["yes", "no|or"]
     assert parse_list("  ") is None
+
+
+def test_labels_of_a_dataset_have_their_names(tmp_path: Path) -> None:
+    """As the `datasets` library writes them: numbers, and names in the schema."""
+    features = {
+        "text": {"dtype": "string", "_type": "Value"},
+        "label": {"names": ["neg", "pos"], "_type": "ClassLabel"},
+        "tags": {"feature": {"names": ["a", "b"], "_type": "ClassLabel"}, "_type": "List"},
+    }
+    table = pa.table({"text": ["x", "y", "z"], "label": [1, 0, -1], "tags": [[0, 1], [1], []]})
+    written = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    pq.write_table(written, tmp_path / "p.parquet")
+    pq.write_table(table.replace_schema_metadata({"huggingface": "{"}), tmp_path / "other.parquet")
+
+    def read(name: str) -> list[Any]:
+        with (tmp_path / name).open("rb") as stream:
+            return [record for _, record in records(str(tmp_path / name), stream)]
+
+    assert [(row["label"], row["tags"]) for row in read("p.parquet")] == [
+        ("pos", ["a", "b"]), ("neg", ["b"]), (None, [])
+    ]  # fmt: skip
+    assert [row["label"] for row in read("other.parquet")] == [1, 0, -1]

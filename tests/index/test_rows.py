@@ -12,15 +12,30 @@ from icl_curate.engine.index.rows import LONGEST, Mapper, Row
 
 
 def one(record: dict[str, Any], columns: dict[str, str] | None = None) -> Row:
-    (row,) = Mapper(columns or {}).rows(record)
+    (row,) = mapper(record, columns).rows(record)
     assert isinstance(row, Row), row
     return row
 
 
 def why(record: dict[str, Any], columns: dict[str, str] | None = None) -> str:
-    (row,) = Mapper(columns or {}).rows(record)
+    (row,) = mapper(record, columns).rows(record)
     assert isinstance(row, BadRecord), row
     return row.reason
+
+
+def mapper(record: dict[str, Any], columns: dict[str, str] | None = None) -> Mapper:
+    """A mapper for a file with this record alone."""
+    made = Mapper(columns or {})
+    made.survey([record])
+    return made
+
+
+def outputs(records: list[dict[str, Any]], labels: tuple[str, ...] = ()) -> list[str]:
+    """What the answers of a file with these records are read as; the reason where one is not."""
+    made = Mapper({}, labels)
+    made.survey(records)
+    found = [row for record in records for row in made.rows(record)]
+    return [row.output if isinstance(row, Row) else row.reason for row in found]
 
 
 @pytest.mark.parametrize("asked", ["input", "question", "text", "prompt", "Question", "QUERY", "problem", "utterance"])
@@ -63,7 +78,11 @@ def test_named_columns_win_and_an_unknown_field_is_refused() -> None:
         ({"question": "q", "options": "['x', 'y', 'z']", "answer": "C"}, "z"),
         ({"question": "q", "A": "x", "B": "y", "C": "z", "answer": "B"}, "y"),
         ({"question": "q", "option1": "x", "option2": "y", "option3": "z", "answer": "y"}, "y"),
-        ({"question": "q", "choices": ["1", "2", "3"], "answer": 2}, "2"),  # the text before the index
+        ({"question": "q", "choices": ["1", "2", "3"], "answer": 2}, "3"),  # a number beside texts is a place
+        ({"question": "q", "choices": ["1", "2", "3"], "answer": "2"}, "2"),
+        ({"question": "q", "choices": [1, 2, 3], "answer": 2}, "2"),
+        ({"question": "q", "choices": ["x", "y", "z"], "answer": 3}, "z"),  # counted from 1
+        ({"question": "q", "choices": ["x", "y", "z"], "answer": 1.0}, "y"),
     ],
 )
 def test_options_in_their_many_forms(record: dict[str, Any], wanted: str) -> None:
@@ -153,7 +172,89 @@ def test_conversations_are_one_demonstration_a_turn(record: dict[str, Any]) -> N
         ("c#1", "u1", "a1"),
         ("c#2", "u2", "a2"),
     ]
-    assert all(json.loads(row.metadata) == {"system": "be brief"} for row in rows if isinstance(row, Row))
+    system = ["system", "be brief"]
+    earlier = [[system], [system, ["user", "u1"], ["assistant", "a1"]]]
+    assert [json.loads(row.history or "") for row in rows if isinstance(row, Row)] == earlier
+    assert all(row.metadata == "{}" for row in rows if isinstance(row, Row))
+
+
+def test_what_a_number_means_is_decided_for_the_file_and_not_for_the_row() -> None:
+    """As MMLU has it: the place of the right one among choices, some of which are numbers themselves."""
+    sums = {"question": "1 + 3?", "choices": ["1", "2", "3", "4"], "answer": 3}
+    words = {"question": "who?", "choices": ["a", "b", "c", "d"], "answer": 0}
+    assert outputs([sums]) == ["4"]
+    assert outputs([words, sums]) == ["a", "4"]
+    assert outputs([each | {"answer": str(each["answer"])} for each in (words, sums)]) == ["a", "4"]  # as in a CSV file
+    assert outputs([sums | {"answer": "3"}, sums | {"answer": "4"}]) == ["3", "4"]
+    prices = [{"question": "how much?", "choices": ["3", "4", "5"], "answer": n} for n in (3, 5)]
+    assert outputs(prices) == ["3", "5"]  # no place, so a text
+    counted = [{"question": "q", "choices": ["x", "y", "z"], "answer": n} for n in (1, 3, 2)]
+    assert outputs(counted) == ["x", "z", "y"]
+    labelled = {"question": "q", "choices": {"label": ["1", "2"], "text": ["x", "y"]}, "answerKey": "1"}
+    assert outputs([labelled, labelled | {"answerKey": "2"}]) == ["x", "y"]
+
+
+def test_labels_given_as_numbers_get_their_names() -> None:
+    rows = [{"text": f"t{n}", "label": n} for n in (0, 1, -1, 2)]
+    names = ("entailment", "neutral", "contradiction")
+    told = ["entailment", "neutral", "label -1 has no name: the row is not labelled", "contradiction"]
+    assert outputs(rows, names) == told
+    assert outputs([{"text": "t", "labels": [0, 2]}, {"text": "t", "label": "1"}], names) == [
+        "entailment, contradiction",
+        "neutral",
+    ]
+    assert outputs([{"text": "t", "label": 3}], names) == ["label 3 has no name"]
+
+
+@pytest.mark.parametrize(("asked", "answered"), [
+    ("inputs", "targets"), ("user_input", "reference"), ("question", "reference_answer"), ("text", "labels"),
+    ("article", "highlights"), ("prompt", "chosen"), ("question", "ground_truth"), ("text", "summary"),
+])  # fmt: skip
+def test_names_of_other_tools(asked: str, answered: str) -> None:
+    assert (one({asked: "a", answered: "b"}).input, one({asked: "a", answered: "b"}).output) == ("a", "b")
+
+
+def test_several_labels_are_one_answer_and_several_answers_are_accepted_ones() -> None:
+    row = one({"text": "t", "labels": ["sport", "politics"]})
+    assert (row.output, row.answers) == ("sport, politics", [])
+    row = one({"question": "q", "answers": ["sport", "politics"]})
+    assert (row.output, row.answers) == ("sport", ["politics"])
+    assert "empty output" in why({"text": "t", "labels": []})
+
+
+def test_an_object_is_its_json() -> None:
+    found = {"city": "Ulm", "n": [1, 2]}
+    assert json.loads(one({"input": "q", "output": found}).output) == found
+    assert one({"question": "q", "answer": {"value": "x", "aliases": ["y"]}}).output == "x"
+
+
+def test_what_an_llm_is_not_to_learn_or_cannot_be_shown_is_no_demonstration() -> None:
+    def said(role: str, content: object, **more: object) -> dict[str, object]:
+        return {"role": role, "content": content, **more}
+
+    turns = [said("user", "u1"), said("assistant", "a1", weight=0)]
+    turns += [said("user", "u2"), said("assistant", "a2", weight=1)]
+    row = one({"messages": turns})
+    assert (row.input, row.output) == ("u2", "a2")
+    assert json.loads(row.history or "") == [["user", "u1"], ["assistant", "a1"]]
+    assert "weight 0" in why({"messages": turns[:2]})
+    picture = [{"type": "text", "text": "what is this?"}, {"type": "image_url", "image_url": {"url": "x"}}]
+    seen = [*turns[2:], said("user", picture), said("assistant", "cat"), said("user", "sure?"), said("assistant", "y")]
+    rows = Mapper({}).rows({"messages": seen})
+    assert [row.output if isinstance(row, Row) else row.reason for row in rows] == [
+        "a2", *["a message has parts that are not text: image_url"] * 2
+    ]  # fmt: skip
+    called = [said("user", "u"), said("assistant", None, tool_calls=[{"id": "1"}]), said("tool", "4")]
+    assert "calls a tool" in why({"messages": [*called, said("assistant", "4")]})
+
+
+def test_alpaca_with_a_system_prompt_and_history() -> None:
+    record = {"instruction": "And 3+3?", "input": "", "output": "6", "system": "Count.", "history": [["2+2?", "4"]]}
+    row = one(record)
+    assert (row.input, row.output, row.metadata) == ("And 3+3?", "6", "{}")
+    assert json.loads(row.history or "") == [["system", "Count."], ["user", "2+2?"], ["assistant", "4"]]
+    assert one({"input": "q", "output": "a"}).history is None
+    assert "history" in why(record | {"history": 5})
 
 
 def test_one_turn_keeps_its_id_and_none_is_bad() -> None:
@@ -176,12 +277,12 @@ def test_one_turn_keeps_its_id_and_none_is_bad() -> None:
         ({"input": "a", "output": []}, "empty output"),
         ({"input": 5, "output": "a"}, "input is a number, not text"),
         ({"input": ["a"], "output": "a"}, "input is a list, not text"),
-        ({"input": "a", "output": {"b": 1}}, "output is not text"),
+        ({"input": "a", "output": [{"b": 1}]}, "output is not text"),
         ({"input": "a\0", "output": "a"}, "NUL"),
         ({"input": "a\ud800", "output": "a"}, "surrogate"),
         ({"input": "a" * (LONGEST + 1), "output": "a"}, "characters"),
         ({"input": "a", "output": "w", "options": ["x", "y"]}, "answer not among the options: 'w'"),
-        ({"input": "a", "output": 2, "options": ["x", "y"]}, "answer not among the options"),
+        ({"input": "a", "output": 3, "options": ["x", "y"]}, "answer not among the options"),
         ({"input": "a", "output": "x", "options": 4}, "options are a number, not a list"),
         ({"input": "a", "output": "x", "options": ["x", None]}, "empty option"),
     ],

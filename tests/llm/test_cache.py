@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from icl_curate.engine.llm.cache import call_key, dump_capabilities, load_capabilities, to_answer, to_call
 from icl_curate.engine.llm.types import Answer, Capabilities, Request, Sampling
-from icl_curate.engine.pool.prompts import Message, Prompt
-from icl_curate.engine.pool.records import Demonstration, Query
+from icl_curate.engine.pool.prompts import Prompt
+from icl_curate.engine.pool.records import Demonstration, Message, Query
 from icl_curate.engine.store import calls
 from icl_curate.engine.store.workspace import Workspace
 

@@ -17,8 +17,8 @@ from icl_curate.engine.llm.hf.model import LocalModel
 from icl_curate.engine.llm.hf.training import Recipe
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Answer, Request, Sampling
-from icl_curate.engine.pool.prompts import Message, Prompt
-from icl_curate.engine.pool.records import Query
+from icl_curate.engine.pool.prompts import Prompt
+from icl_curate.engine.pool.records import Message, Query
 from icl_curate.engine.settings import Settings
 
 gguf = pytest.importorskip("gguf")

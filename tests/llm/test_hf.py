@@ -18,8 +18,8 @@ from icl_curate.engine.llm.hf.tokens import render
 from icl_curate.engine.llm.local import Stopped
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Answer, Failure, Request, Result, Sampling
-from icl_curate.engine.pool.prompts import Message, Prompt
-from icl_curate.engine.pool.records import Query
+from icl_curate.engine.pool.prompts import Prompt
+from icl_curate.engine.pool.records import Message, Query
 
 
 @pytest.fixture(scope="module")

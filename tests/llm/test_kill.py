@@ -16,8 +16,8 @@ from icl_curate.engine.llm.cache import call_key
 from icl_curate.engine.llm.openai_server import OpenAIServer
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Request, Sampling
-from icl_curate.engine.pool.prompts import Message, Prompt
-from icl_curate.engine.pool.records import Query
+from icl_curate.engine.pool.prompts import Prompt
+from icl_curate.engine.pool.records import Message, Query
 from icl_curate.engine.store import calls
 from icl_curate.engine.store.workspace import Workspace
 
@@ -30,7 +30,8 @@ from icl_curate.engine.llm import runner
 from icl_curate.engine.llm.openai_server import OpenAIServer
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Request, Sampling
-from icl_curate.engine.pool.prompts import Message, Prompt
+from icl_curate.engine.pool.prompts import Prompt
+from icl_curate.engine.pool.records import Message
 from icl_curate.engine.pool.records import Query
 from icl_curate.engine.store.workspace import Workspace
 

@@ -15,8 +15,8 @@ from icl_curate.engine.llm import cache, failures, loop, probing, retries, runne
 from icl_curate.engine.llm.openai_server import OpenAIServer
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Answer, Failure, Request, Result, Sampling
-from icl_curate.engine.pool.prompts import Message, Prompt
-from icl_curate.engine.pool.records import Query
+from icl_curate.engine.pool.prompts import Prompt
+from icl_curate.engine.pool.records import Message, Query
 from icl_curate.engine.progress import Event
 from icl_curate.engine.store.workspace import Workspace
 

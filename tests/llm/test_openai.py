@@ -19,8 +19,8 @@ from icl_curate.engine.llm import failures, replies
 from icl_curate.engine.llm.openai_server import OpenAIServer
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Answer, Capabilities, Failure, Request, Result, Sampling
-from icl_curate.engine.pool.prompts import Message, Prompt
-from icl_curate.engine.pool.records import Query
+from icl_curate.engine.pool.prompts import Prompt
+from icl_curate.engine.pool.records import Message, Query
 
 
 @pytest.fixture(autouse=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from icl_curate.engine.llm.reading import read
 from icl_curate.engine.llm.types import Answer, Request
-from icl_curate.engine.pool.prompts import EarlierAnswer, Message, Prompt
-from icl_curate.engine.pool.records import Query
+from icl_curate.engine.pool.prompts import EarlierAnswer, Prompt
+from icl_curate.engine.pool.records import Message, Query
 
 LABELS = ("refund_request", "refund_status")
 PLAIN = Prompt((Message("user", "Question: q\nAnswer:"),), Query("q"), one_line=True)

@@ -16,8 +16,8 @@ from icl_curate.engine.llm.probing import probe
 from icl_curate.engine.llm.recorded import RecordedLLM, record
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Answer, Failure, Request, Sampling
-from icl_curate.engine.pool.prompts import Message, Prompt
-from icl_curate.engine.pool.records import Query
+from icl_curate.engine.pool.prompts import Prompt
+from icl_curate.engine.pool.records import Message, Query
 from icl_curate.engine.store.workspace import Workspace
 
 

@@ -23,8 +23,8 @@ from icl_curate.engine.llm.offline.reader import OfflineReader
 from icl_curate.engine.llm.openai_server import OpenAIServer
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Answer, Capabilities, Failure, Request, Result, Sampling
-from icl_curate.engine.pool.prompts import Message, Prompt
-from icl_curate.engine.pool.records import Query
+from icl_curate.engine.pool.prompts import Prompt
+from icl_curate.engine.pool.records import Message, Query
 from icl_curate.engine.progress import CancelToken, Event
 from icl_curate.engine.store import calls
 from icl_curate.engine.store.workspace import Workspace

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from icl_curate.engine.errors import UsageError
 from icl_curate.engine.pool.display import display_line, display_text
-from icl_curate.engine.pool.prompts import FORMATS, Prompt, Template, build_prompt, check_template, fit_prompt
-from icl_curate.engine.pool.records import Demonstration, Query, Task
+from icl_curate.engine.pool.prompts import FORMATS, Prompt, Template, build_prompt, check_template, fit_prompt, turns_of
+from icl_curate.engine.pool.records import Demonstration, Message, Query, Task
 
 OPEN = Task("open")
 SHOTS = [Demonstration(i, f"d{i}", f"question {i}?", f"answer {i}", "s") for i in range(3)]
@@ -30,6 +30,26 @@ def test_best_last_puts_the_best_demonstration_next_to_the_query() -> None:
     assert prompt.text.endswith("Question: question 0?\nAnswer: answer 0\n\nQuestion: now?\nAnswer:")
     first = build_prompt(Query("now?"), SHOTS, OPEN, order="best-first")
     assert [shot.id for shot in first.demonstrations] == ["d0", "d1", "d2"]
+
+
+def test_a_conversation_is_shown_with_what_was_said_before() -> None:
+    before = (Message("system", "Count."), Message("user", "2+2?"), Message("assistant", "4"))
+    shot = Demonstration(0, "d", "And 3+3?", "6", "s", history=before)
+    own = (Message("system", "Be brief."), Message("user", "4+4?"), Message("assistant", "8"))
+    query = Query("And 5+5?", history=own)
+    prompt = build_prompt(query, [shot, SHOTS[0]], OPEN)
+    cued = "Question: {}\nAnswer:"
+    assert [(message.role, message.content) for message in prompt.messages] == [
+        ("system", "Be brief."),
+        ("user", cued.format("question 0?")), ("assistant", "answer 0"),
+        ("user", "Count.\n\n" + cued.format("2+2?")), ("assistant", "4"),
+        ("user", cued.format("And 3+3?")), ("assistant", "6"),
+        ("user", cued.format("4+4?")), ("assistant", "8"),
+        ("user", cued.format("And 5+5?")),
+    ]  # fmt: skip
+    same = build_prompt(Query("?", history=before[:1]), [shot], OPEN)
+    assert [message.content.startswith("Count.") for message in same.messages] == [True, *[False] * 5]
+    assert sum(map(turns_of, prompt.demonstrations)) == 6
 
 
 def test_a_prefix_of_answers_stands_before_each_output_and_ends_the_prompt() -> None:

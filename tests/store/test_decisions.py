@@ -22,7 +22,7 @@ def _pool(path: Path) -> Workspace:
         for row, name in enumerate(IDS):
             con.execute(
                 "INSERT INTO demonstrations VALUES (?, ?, 'q', 'a', [], [], '', ?, 'pool', '{}', 'h', 'f', 1,"
-                " now()::TIMESTAMP, NULL)",
+                " now()::TIMESTAMP, NULL, NULL)",
                 [row, name, SOURCE[name]],
             )
     return store

@@ -87,7 +87,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     with workspace.write() as con:
         con.executemany(
             "INSERT INTO demonstrations VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'h', 'f', 1, now()::TIMESTAMP,"
-            " CASE WHEN ? THEN now()::TIMESTAMP END)",
+            " CASE WHEN ? THEN now()::TIMESTAMP END, NULL)",
             [
                 [r.row, r.id, r.input, r.output, r.options, r.answers, r.context, r.source, r.split,
                  '{"lang": "de"}' if r.row % 2 else "{}", r.retired]
@@ -220,7 +220,7 @@ def test_a_retired_row_keeps_its_number_and_leaves_the_pages(tmp_path: Path) -> 
         for number in range(4):
             con.execute(
                 "INSERT INTO demonstrations VALUES (?, ?, 'q', 'a', [], [], '', 's', 'pool', '{}', 'h', 'f', 1,"
-                " now()::TIMESTAMP, NULL)",
+                " now()::TIMESTAMP, NULL, NULL)",
                 [number, f"d{number}"],
             )
         retire(con, np.array([1, 3], np.int64))

@@ -25,7 +25,7 @@ def store(tmp_path: Path) -> Workspace:
     with workspace.write() as con:
         con.executemany(
             "INSERT INTO demonstrations VALUES (?, ?, 'q', 'a', [], [], '', ?, 'pool', '{}', 'h', 'f', 1,"
-            " now()::TIMESTAMP, NULL)",
+            " now()::TIMESTAMP, NULL, NULL)",
             [[row, f"d{row}", source] for row, source in ROWS],
         )
         con.executemany("INSERT INTO duplicates VALUES (?, ?, 'near', 0.9)", [[row, of] for row, of in REPEATS.items()])

@@ -296,7 +296,7 @@ def test_thirty_thousand_rows_are_paged_and_few_of_them_held(tmp_path: Path) -> 
     with made.write() as con:
         con.execute(
             "INSERT INTO demonstrations SELECT i, 'd' || lpad(i::VARCHAR, 6, '0'), 'text ' || (i * 7919) % 30000, 'o',"
-            " [], [], '', 's' || i % 5, 'pool', '{}', 'h', 'f', i, now()::TIMESTAMP, NULL FROM range(?) t(i)",
+            " [], [], '', 's' || i % 5, 'pool', '{}', 'h', 'f', i, now()::TIMESTAMP, NULL, NULL FROM range(?) t(i)",
             [count],
         )
 

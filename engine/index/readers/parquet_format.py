@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
 from ...errors import UsageError
@@ -16,14 +17,53 @@ def read_parquet(path: str, stream: BinaryIO) -> Iterator[Record]:
     number = 0
     try:
         file = parquet.ParquetFile(stream)
+        names = label_names(file.schema_arrow.metadata)
         for batch in file.iter_batches(batch_size=4096):
             for number, row in enumerate(plain_rows(batch), number + 1):  # noqa: B020 - goes on from the last batch
-                yield number, row
+                yield number, row if isinstance(row, BadRecord) else _named(row, names)
     except (pyarrow.ArrowException, UnicodeDecodeError) as error:  # the latter: a column name
         message = str(error).splitlines()[0]
         raise UsageError(f"{path} is truncated or not a Parquet file: {message}", "write the file again") from error
     if not number:
         raise UsageError(f"{path} has no rows", "remove it, or add rows to it")
+
+
+def label_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, tuple[str, ...]]:
+    """The names of labels by column, from the features that the `datasets` library writes into the schema; lists of
+    labels as well."""
+    try:
+        features = json.loads((metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
+        found = {column: _names(feature) for column, feature in features.items()}
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return {}
+    return {column: names for column, names in found.items() if names}
+
+
+def _names(feature: Any) -> tuple[str, ...]:
+    if isinstance(feature, list) and len(feature) == 1:  # as older releases write lists
+        feature = feature[0]
+    if not isinstance(feature, Mapping):
+        return ()
+    if feature.get("_type") in ("List", "LargeList", "Sequence"):
+        return _names(feature.get("feature"))
+    names = feature.get("names")
+    return tuple(map(str, names)) if feature.get("_type") == "ClassLabel" and isinstance(names, list) else ()
+
+
+def _named(row: dict[str, Any], names: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+    """The row with its labels by name; -1, which marks a row without a label, is empty."""
+    for column, known in names.items():
+        if column in row:
+            row[column] = _label(row[column], known)
+    return row
+
+
+def _label(value: Any, names: tuple[str, ...]) -> Any:
+    if isinstance(value, list):
+        return [_label(part, names) for part in value]
+    if isinstance(value, int) and not isinstance(value, bool):
+        return names[value] if 0 <= value < len(names) else None
+    return value
 
 
 def plain_rows(batch: Any) -> list[dict[str, Any] | BadRecord]:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...pool.prompts import Message, Prompt
-from ...pool.records import Query
+from ...pool.prompts import Prompt
+from ...pool.records import Message, Query
 from .loaded import ROW_TOKENS, Loaded, cut_back
 from .tokens import Scored, common, encode_options
 

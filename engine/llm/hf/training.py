@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
 from ...files import replace_file
-from ...pool.prompts import Message, Prompt
-from ...pool.records import Query
+from ...pool.prompts import Prompt
+from ...pool.records import Message, Query
 from .adapters import base_of, is_adapter, peft_package, quiet
 from .loading import device_named, load_weights
 from .tokens import encode, render

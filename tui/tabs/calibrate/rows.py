@@ -9,7 +9,7 @@ from rich.text import Text
 from ....engine.calibrate.results import ScoredDocument, ScoredRound, SteppedQuery
 from ....engine.llm.spec import is_stand_in
 from ....engine.pool.display import display_line
-from ....engine.pool.prompts import Message
+from ....engine.pool.records import Message
 from ....engine.store.demonstrations import Listed
 from ....engine.store.reviews import Review
 from ....engine.store.rounds import Final
