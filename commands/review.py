@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .options import DEFAULT_WORKSPACE, WorkspaceOption
 
+if TYPE_CHECKING:
+    from ..tui.completion import CommandSpec
+
 
 def review(
+    context: typer.Context,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     serve: Annotated[
         int | None,
@@ -25,4 +29,10 @@ def review(
     if serve is not None:
         tui.serve(workspace, serve, allow_commands)
         return
-    raise typer.Exit(tui.review(workspace, allow_commands))
+
+    def commands() -> CommandSpec:
+        from .grammar import grammar
+
+        return grammar(context.find_root().command)
+
+    raise typer.Exit(tui.review(workspace, allow_commands, commands))

@@ -1,6 +1,6 @@
 """The reference pages that are made from the code: every command with its options, and every setting.
 
-    python docs/make_reference.py            # writes docs/reference/cli.md and docs/reference/settings.md
+    python docs/make_reference.py            # writes docs/reference/cli.md, settings.md and docs/glossary.md
     python docs/make_reference.py --check    # writes nothing; exit code 1 if a page is out of date
 
 Run it after a change of an option, a command's help or a setting; a test compares the committed pages.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,11 @@ An API key is no setting: it is read from the environment when a call is made an
 """
 
 
+GLOSSARY_HEAD = """# Glossary
+
+<!-- Made by docs/make_reference.py from render/glossary.py, as is the help of `icl-curate review`. Do not edit. -->"""
+
+
 def cli_page() -> str:
     """The commands as Markdown."""
     from icl_curate.cli import app
@@ -81,7 +87,17 @@ def settings_page() -> str:
     return SETTINGS_HEAD + "\n".join(rows) + "\n"
 
 
-PAGES = {"cli.md": cli_page, "settings.md": settings_page}
+def glossary_page() -> str:
+    """The glossary as Markdown."""
+    from icl_curate.render.glossary import TERMS
+
+    terms = [
+        f"**{term}**\n{textwrap.fill(f':   {about}', 120, subsequent_indent='    ')}" for term, about in TERMS.items()
+    ]
+    return "\n\n".join([GLOSSARY_HEAD, *terms]) + "\n"
+
+
+PAGES = {"cli.md": cli_page, "settings.md": settings_page, "../glossary.md": glossary_page}
 
 
 def _context(command: Any, name: str, parent: Any) -> Any:

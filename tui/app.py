@@ -6,13 +6,14 @@ The frame is painted before DuckDB, numpy or any tab is imported; a thread impor
 from __future__ import annotations
 
 import importlib
+import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.theme import Theme as RichTheme
-from textual import on
+from textual import events, on
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding
 from textual.dom import DOMNode
@@ -29,6 +30,7 @@ from . import session_state as memory
 from .actions import Action, bindings, keymap
 from .decisions import DecisionQueue, counted, notice
 from .dialogs.help import Help, sections
+from .palette import Palette
 from .processes import own_process
 from .signals import TidyEnd
 from .themes import THEMES, named_styles
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     from ..engine.settings import Settings
     from ..engine.store.decisions import Change
     from ..engine.store.workspace import Workspace
+    from .completion import CommandSpec
+    from .live_jobs import LiveJob, LiveJobs
     from .tab import Part, Tab
 
 TABS = {
@@ -57,8 +61,8 @@ TABS = {
 WATCH = 1.0
 """Seconds between checks for changes of the workspace and of the session state."""
 
-WATCHED = ("*.duckdb*", "jobs/*/job.json", "jobs/*/state.json")
-"""Files of a workspace that tell of a change."""
+DATABASE, JOB_FILES = "workspace.duckdb", ("job.json", "state.json")
+"""Files of a workspace, and of a job, that tell of a change."""
 
 PATIENCE = 5.0
 """Seconds between two messages about a process that is waited for."""
@@ -79,7 +83,7 @@ FRAME = (
     Action("frame.history", "H", "History", "Show decisions, latest first", "icl-curate history", footer=False),
     Action("frame.copy", "y", "Copy", "Copy the selection (works over SSH)", footer=False),
     Action("frame.reload", "f5,ctrl+r", "Reload", "Reload the workspace", footer=False),
-    Action("frame.help", "question_mark,f1", "Help", "Show the keys of the focused part", "icl-curate --help"),
+    Action("frame.help", "question_mark,f1", "Help", "Show keys and terms of the tab", "icl-curate --help"),
     Action("frame.run", "exclamation_mark", "Run", "Run any icl-curate command and show its output", footer=False),
     Action("frame.palette", "colon", "Commands", "Find a command by name", call="command_palette"),
     Action("frame.leave", "q", "Quit", "Quit (also Ctrl-C twice); decisions are saved, and jobs go on"),
@@ -121,20 +125,27 @@ class ReviewApp(App[None], DecisionQueue):
         Binding("ctrl+q", "leave", show=False, system=True, priority=True),
         Binding("ctrl+c", "interrupt", show=False, system=True, priority=True),
     ]
+    COMMANDS: ClassVar = {Palette}
     CSS_PATH = "review.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-tight"), (60, "-narrow"), (100, "-wide"), (150, "-vast")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-flat"), (18, "-short"), (32, "-tall")]  # noqa: RUF012
 
-    def __init__(self, folder: Path, limited: bool = False) -> None:
-        """``limited``: the user may not be the owner of this machine; see `limits`."""
+    def __init__(self, folder: Path, limited: bool = False, commands: Callable[[], CommandSpec] | None = None) -> None:
+        """``limited``: the user may not be the owner of this machine; see `limits`. ``commands`` describes the command
+        line, for completion; called when it is first needed."""
         super().__init__()
         self.error_console = stderr()  # a crash report shows values, which come from the pool
         self.folder, self.limited = folder.resolve(), limited
+        self._commands = commands
+        self._command_spec: CommandSpec | None = None
         self._workspace: Workspace | None = None
         self._session_cache: SessionCache | None = None
         self._memory = memory.load(self.folder)
+        self._live: LiveJobs | None = None
+        self._live_now: tuple[LiveJob, ...] = ()
         self._fingerprint: tuple[tuple[int, int], ...] = ()
         self._clashes: set[str] = set()
+        self._waiting_keys: list[str] = []
         self._told_waiting = -PATIENCE
         self._interrupted = -AGAIN
         self.ending = TidyEnd(self)
@@ -185,6 +196,13 @@ class ReviewApp(App[None], DecisionQueue):
             self._session_cache = SessionCache()
         return self._session_cache
 
+    def command_spec(self) -> CommandSpec:
+        if self._command_spec is None:
+            from .completion import NOTHING_KNOWN
+
+            self._command_spec = self._commands() if self._commands else NOTHING_KNOWN
+        return self._command_spec
+
     def permit(self, words: Sequence[str]) -> None:
         if self.limited and (refused := limits.refused(words)):
             raise refused
@@ -227,6 +245,7 @@ class ReviewApp(App[None], DecisionQueue):
         self.theme_changed_signal.subscribe(self, lambda _: self._recoloured())
         self.set_interval(WATCH, self.look_again)
         self.set_interval(WATCH, self.save)
+        self.look_at_jobs()
         self.visit(self.query_one(TabBar).current)
 
     @property
@@ -288,9 +307,40 @@ class ReviewApp(App[None], DecisionQueue):
     def look_again(self) -> None:
         """The workspace was changed, by this program or another: the tabs must reload."""
         now = _last_written(self.folder)
+        if now != self._fingerprint or self._live_now:
+            self.look_at_jobs()
         if now != self._fingerprint:
             self._fingerprint = now
             self._outdated()
+
+    def look_at_jobs(self) -> None:
+        """Show the running jobs at the tabs, and tell of one that has ended if the tab Jobs does not."""
+        from .live_jobs import LiveJobs, badge
+
+        live = self._live = self._live or LiveJobs(self.folder)
+
+        def show(found: tuple[LiveJob, ...]) -> None:
+            ended = {job.number for job in self._live_now} - {job.number for job in found}
+            self._live_now = found
+            self.query_one(TabBar).badge = badge(found)
+            if ended and self.query_one("#jobs", Tab).stale:
+                self.notify(f"job {', '.join(map(str, sorted(ended)))} has ended: tab 8 shows the result")
+
+        from .tab import Tab
+
+        self.in_thread("live", live.look, show)
+
+    def on_key(self, event: events.Key) -> None:
+        """While it is not known yet whether a decision asks, keys wait: they may be meant for the question."""
+        if self.deciding and not isinstance(self.screen, ModalScreen):
+            event.prevent_default()
+            event.stop()
+            self._waiting_keys.append(event.key)
+
+    def deciding_ended(self) -> None:
+        keys, self._waiting_keys = self._waiting_keys, []
+        for key in keys:
+            self.simulate_key(key)
 
     def decided(self, change: Change) -> None:
         severity: SeverityLevel = "warning" if change.effects.labels_gone else "information"
@@ -329,7 +379,7 @@ class ReviewApp(App[None], DecisionQueue):
         self._outdated()
 
     def action_help(self) -> None:
-        self.push_screen(Help(sections(self.focused or self.tab, FRAME)))
+        self.push_screen(Help(sections(self.focused or self.tab, FRAME), self.tab.TERMS if self.tab else ()))
 
     def action_run(self, command: str = "") -> None:
         from .dialogs.run import CommandDialog
@@ -339,7 +389,7 @@ class ReviewApp(App[None], DecisionQueue):
         except UsageError as error:
             self.failed("run", error)
         else:
-            self.push_screen(CommandDialog(self.folder, command))
+            self.push_screen(CommandDialog(self.folder, command, self.command_spec()))
 
     def action_interrupt(self) -> None:
         """Ctrl-C: copies a selection and leaves a dialog, as elsewhere; otherwise it says how to quit, and a second one
@@ -426,11 +476,23 @@ def _short(folder: Path) -> str:
 
 def _last_written(folder: Path) -> tuple[tuple[int, int], ...]:
     """Modification times and sizes of the files of a workspace and of its jobs: the value changes with them."""
-    found = []
-    for path in sorted(path for pattern in WATCHED for path in folder.glob(pattern)):
-        try:
-            state = path.stat()
-            found.append((state.st_mtime_ns, state.st_size))
-        except OSError:  # the log was merged in between
-            continue
-    return tuple(found)
+    found = [_written(entry) for entry in _entries(folder) if entry.name.startswith(DATABASE)]
+    jobs = sorted(entry.path for entry in _entries(folder / "jobs"))
+    found += [_written(Path(job, name)) for job in jobs for name in JOB_FILES]
+    return tuple(filter(None, found))
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError:
+        return []
+
+
+def _written(path: Path | os.DirEntry[str]) -> tuple[int, int] | None:
+    try:
+        state = path.stat()
+    except OSError:  # the log was merged in between
+        return None
+    return state.st_mtime_ns, state.st_size

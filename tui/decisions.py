@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from textual.app import App
 
+from ..engine.errors import CurateError
 from .dialogs.confirm import Confirm
 from .workers import BackgroundWork
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 SMALL_CHANGE = 20
 """A decision on at most this many demonstrations needs no confirmation, unless a label goes with them: one key undoes
 it."""
+
+HELD = 2.0
+"""Seconds for which keys wait at most: another process may hold the workspace for longer."""
 
 Work = Callable[["Workspace"], "tuple[Change, bool]"]
 Targets = Sequence[str] | Callable[["Workspace"], Sequence[str]]
@@ -34,8 +38,16 @@ class DecisionQueue(BackgroundWork):
     def opened(self, create: bool = False) -> Workspace:
         raise NotImplementedError
 
+    deciding = False
+    """A decision is being looked at or written, for `HELD` seconds at most."""
+    _turn_of_keys = 0
+
     def decided(self, change: Change) -> None:
         """A decision was made; the tabs are reloaded."""
+        raise NotImplementedError
+
+    def deciding_ended(self) -> None:
+        """Keys that have waited may act."""
         raise NotImplementedError
 
     def decide(
@@ -126,7 +138,24 @@ class DecisionQueue(BackgroundWork):
         self._decide(work, made)
 
     def _decide(self, work: Work, then: Callable[[Change, bool], None]) -> None:
-        self.in_turn("decide", lambda: work(self.opened()), lambda made: then(*made))
+        def made(result: tuple[Change, bool]) -> None:
+            then(*result)
+            self._end_deciding()
+
+        self.deciding = True
+        self._turn_of_keys = turn = self._turn_of_keys + 1
+        self.set_timer(HELD, lambda: self._end_deciding() if turn == self._turn_of_keys else None)
+        self.in_turn("decide", lambda: work(self.opened()), made)
+
+    def failed(self, kind: str, error: CurateError) -> None:
+        super().failed(kind, error)
+        if kind == "decide":
+            self._end_deciding()
+
+    def _end_deciding(self) -> None:
+        if self.deciding:
+            self.deciding = False
+            self.deciding_ended()
 
 
 def counted(count: int, what: str) -> str:

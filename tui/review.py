@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..engine.errors import UsageError
 from ..engine.store import locks
+from ..render.terminal import narrate
+
+if TYPE_CHECKING:
+    from .completion import CommandSpec
 
 
-def review(path: Path, allow_commands: bool = False) -> int:
+def review(path: Path, allow_commands: bool = False, commands: Callable[[], CommandSpec] | None = None) -> int:
     """Run the app on the workspace at ``path`` and return the exit code.
 
     A session that is served to a browser is limited unless it was started with ``allow_commands``. Raises `UsageError`
@@ -27,10 +33,16 @@ def review(path: Path, allow_commands: bool = False) -> int:
         )
     from .app import ReviewApp
 
-    app = ReviewApp(path, limited=served and not allow_commands)
+    app = ReviewApp(path, limited=served and not allow_commands, commands=commands)
     locks.on_wait = app.waits
     app.run()
     app.ending.done()
+    if not served:
+        from ..engine.store.workspace import DEFAULT
+        from .live_jobs import on_leaving
+
+        if line := on_leaving(app.folder, Path(DEFAULT)):
+            narrate(line)
     return app.return_code or 0
 
 

@@ -2,7 +2,7 @@
 
 To add a tab, write ``tabs/<name>/tab.py`` with a subclass of `Tab` and add it to `TABS` of ``app.py``. It defines
 
-- names: ``NAME`` (also its widget id), ``TITLE`` on the tab, ``ABOUT`` for help;
+- names: ``NAME`` (also its widget id), ``TITLE`` on the tab, ``ABOUT`` and ``TERMS`` (of the glossary) for help;
 - actions: ``ACTIONS``, methods ``action_<verb>``, and ``BINDINGS = bindings(ACTIONS)``;
 - widgets: `compose_body`;
 - content: `read` runs in a thread and returns plain data, `show` displays it. The frame calls `reload` when the tab is
@@ -36,6 +36,7 @@ from ..engine.store.decisions import Action as Verb
 from ..engine.store.decisions import Scope
 from ..engine.store.workspace import Workspace
 from .actions import Action
+from .completion import CommandSpec
 from .decisions import Outputs, Targets
 from .model import READING, Empty, TabModel, under_way
 from .processes import own_process
@@ -98,6 +99,9 @@ class ReviewSession(Protocol):
     def undo(self, then: Callable[[], None] | None = None) -> None:
         """Undo the latest decision of any user."""
 
+    def command_spec(self) -> CommandSpec:
+        """The commands of the command line, for completion."""
+
     def permit(self, words: Sequence[str]) -> None:
         """Raises `UsageError` if this session may not run ``icl-curate WORDS`` (none: any command at all); must be
         called before every process that is started here."""
@@ -118,6 +122,9 @@ class Tab(Part, BackgroundWork):
     """One tab. See the module's docstring for what a subclass provides."""
 
     NAME: ClassVar[str]
+    TERMS: ClassVar[tuple[str, ...]] = ()
+    """Terms of the glossary that the tab uses, explained in its help."""
+
     PARTS: ClassVar[tuple[type[Part], ...]] = ()
     """Widgets of the tab with actions of their own, for the palette and ``keys.toml``."""
 
@@ -184,8 +191,9 @@ class Tab(Part, BackgroundWork):
 
     def _read(self) -> Any:
         workspace = self.review.opened()
-        found = self.read(workspace)
-        return under_way(found, workspace) if isinstance(found, Empty) else found
+        with workspace.read():  # opened once for all that the tab asks
+            found = self.read(workspace)
+            return under_way(found, workspace) if isinstance(found, Empty) else found
 
     def take_focus(self) -> None:
         """Focus the tab's first widget, or nothing: if focus stayed on a hidden tab, keys would act there."""

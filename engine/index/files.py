@@ -76,6 +76,11 @@ def indexed_file(workspace: Workspace, path: str, reading: Reading) -> IndexedFi
     return IndexedFile(path, name, reading, digest.hexdigest(), stamp)
 
 
+def default_source(path: str) -> str:
+    """The source of rows that do not name one."""
+    return "stdin" if path == STDIN else Path(path).name.split(".")[0]
+
+
 def stamp_of(stream: BinaryIO) -> tuple[int, ...]:
     """Changes if the file is modified or replaced."""
     found = os.fstat(stream.fileno())

@@ -18,10 +18,10 @@ from ..progress import CancelToken, Event, Report
 from ..retrieval import duplicates
 from ..store.locks import exclusive
 from ..store.workspace import Workspace
-from .files import IndexedFile, Reading, stamp_of
-from .readers.files import STDIN, open_input
+from .files import IndexedFile, Reading, default_source, stamp_of
+from .readers.files import open_input
 from .readers.formats import records
-from .readers.records import BadRecord
+from .readers.records import BadRecord, Record
 from .results import Skipped
 from .rows import SURVEYED, Mapper, Row
 
@@ -91,20 +91,16 @@ def stage(files: list[IndexedFile], staging: Path, strict: bool, report: Report,
 
 def _row_batches(file: IndexedFile, stream: BinaryIO, skipped: list[Skipped]) -> Iterator[list[tuple[Any, ...]]]:
     mapper = Mapper(file.reading.columns, file.reading.labels)
-    stem = "stdin" if file.path == STDIN else Path(file.path).name.split(".")[0]
+    stem = default_source(file.path)
     batch: list[tuple[Any, ...]] = []
     good = 0
     first_bad = len(skipped)
-    found = records(file.path, stream)
-    first = list(islice(found, SURVEYED))
-    mapper.survey(record for _, record in first if not isinstance(record, BadRecord))
-    for line, record in chain(first, found):
-        for row in (record,) if isinstance(record, BadRecord) else mapper.rows(record):
-            if isinstance(row, BadRecord):
-                skipped.append(Skipped(file.name, line, row.reason))
-                continue
-            batch.append(_staged(row, file, stem, line))
-            good += 1
+    for line, row in mapped_rows(records(file.path, stream), mapper):
+        if isinstance(row, BadRecord):
+            skipped.append(Skipped(file.name, line, row.reason))
+            continue
+        batch.append(_staged(row, file, stem, line))
+        good += 1
         if len(batch) >= BATCH:
             yield batch
             batch = []
@@ -115,6 +111,15 @@ def _row_batches(file: IndexedFile, stream: BinaryIO, skipped: list[Skipped]) ->
         raise UsageError(
             f"{file.path} has no usable row{why}", "map its columns: --map input=COLUMN --map output=COLUMN"
         )
+
+
+def mapped_rows(found: Iterator[Record], mapper: Mapper) -> Iterator[tuple[int, Row | BadRecord]]:
+    """The rows of all records, or why there is none, with their lines; the first records say what numbers mean."""
+    first = list(islice(found, SURVEYED))
+    mapper.survey(record for _, record in first if not isinstance(record, BadRecord))
+    for line, record in chain(first, found):
+        for row in (record,) if isinstance(record, BadRecord) else mapper.rows(record):
+            yield line, row
 
 
 def _staged(row: Row, file: IndexedFile, stem: str, line: int) -> tuple[Any, ...]:

@@ -64,6 +64,8 @@ def ledger(
     Empty before the first finished training.
     """
     effects = kept.effects(workspace)
+    if not effects:
+        return []
     estimates, errors = net_effects(effects)
     found = [
         LedgerEntry(

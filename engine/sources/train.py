@@ -7,7 +7,10 @@ paper; ``evaluate`` then measures whether pruning helps with all shots in one pr
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from itertools import groupby
@@ -16,7 +19,9 @@ from typing import Any
 import numpy as np
 
 from .. import contract
+from ..disk import read_regular
 from ..errors import UsageError
+from ..files import replace_file
 from ..llm.asking import prompt_for, request_for
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
@@ -40,6 +45,9 @@ from .use import DEFAULT_ESTIMATORS, NOISE, AppliedSetting, SettingChoice, choos
 
 DEPTH = 50
 """Demonstrations tried for each query: the paper's M."""
+
+VOTE = "vote.json"
+"""The file of a workspace with what `measure_vote` has computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +120,7 @@ class SourceTraining:
             trials.save(self.workspace, found, scores)
             done = self._result(record.run, results, lists, choice, scores)
             record.summary = done.as_json()
+        measure_vote(self.workspace, self.settings, self.llm.cancel)  # while the compiled code is loaded
         return done
 
     def _rank(self) -> list[RankedRows]:
@@ -321,6 +330,47 @@ def curves(workspace: Workspace, k: int) -> Curves | None:
         for name, learnt in scores.items()
     }
     return Curves(found.run, k, scores, drawn)
+
+
+@dataclass(frozen=True, slots=True)
+class VoteMeasurement:
+    """The effect of pruning by the latest run, on the vote: ``tuned`` is None if there are too few queries to choose
+    on, both are None before the first run."""
+
+    curves: Curves | None
+    tuned: VoteTuneReport | None
+
+
+def measure_vote(workspace: Workspace, settings: Settings, cancel: CancelToken | None = None) -> VoteMeasurement:
+    """`curves` and `tune`, read from the workspace if they were computed on the same answers: loading the compiled code
+    takes ten times as long as they do. Calls no LLM."""
+    found = trials.latest(workspace)
+    if found is None:
+        return VoteMeasurement(None, None)
+    path = workspace.path / VOTE
+    digest = _digest(found, trials.scores_by_estimator(workspace), settings)
+    with suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
+        stored = json.loads(read_regular(path))
+        if stored["digest"] == digest:
+            return contract.from_json(VoteMeasurement, stored["measured"])
+    drawn = curves(workspace, settings.k)
+    try:
+        measured = VoteMeasurement(drawn, tune(workspace, settings, cancel=cancel))
+    except UsageError:  # too few queries to choose on
+        measured = VoteMeasurement(drawn, None)
+    text = json.dumps({"digest": digest, "measured": contract.to_json(measured)})
+    with suppress(OSError):  # it is computed again where nothing can be written
+        replace_file(path, lambda file: file.write(text.encode()))
+    return measured
+
+
+def _digest(found: Trials, scores: Mapping[str, Mapping[str, float]], settings: Settings) -> str:
+    """Over everything that the measurement depends on."""
+    parts = (VERSION, NOISE, settings.k, settings.seed, found.run, found.sources, found.answers, scores)
+    digest = hashlib.blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=16)
+    for column in (found.queries, found.rows, found.right):
+        digest.update(column.tobytes())
+    return digest.hexdigest()
 
 
 def sources_below(workspace: Workspace, weight: float) -> list[str]:

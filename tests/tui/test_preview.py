@@ -26,7 +26,7 @@ from icl_curate.tui.widgets.reader import Reader
 from rich.console import Console
 from rich.theme import Theme
 from textual.pilot import Pilot
-from textual.widgets import Input, Static
+from textual.widgets import Input
 
 HOSTILE = "label [/foo] [bold]\x1b[31mred\x1b]0;title\x07 \x9b2J \u202eturned\u2066 日本語 e\u0301"
 """Short, so that inputs do not count as repeats of each other for its sake."""
@@ -75,7 +75,7 @@ def settled(tab: PreviewTab, query: str) -> bool:
 def laid_out(app: ReviewApp, selector: str) -> str:
     """What a reader holds, laid out wide."""
     console = Console(width=200, color_system=None, theme=Theme(named_styles(app.theme_variables)))
-    shown = app.screen.query_one(selector, Reader).query_one(Static).content
+    shown = app.screen.query_one(selector, Reader).content
     with console.capture() as captured:
         console.print(shown)
     return captured.get()

@@ -1,4 +1,4 @@
-"""Help for the focused part, generated from the actions it declares."""
+"""Help for the focused part, generated from the actions it declares, and the terms of its tab."""
 
 from __future__ import annotations
 
@@ -25,15 +25,19 @@ class Help(ModalScreen[None]):
     )
     BINDINGS = bindings(ACTIONS)
 
-    def __init__(self, sections: Sequence[tuple[str, str, Sequence[Action]]]) -> None:
+    def __init__(self, sections: Sequence[tuple[str, str, Sequence[Action]]], terms: Sequence[str] = ()) -> None:
+        """``terms`` of the glossary that the tab uses."""
         super().__init__()
-        self._sections = sections
+        self._sections, self._terms = sections, terms
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="dialog help"):
             for title, about, actions in self._sections:
                 yield Static(Text.assemble((title, "title"), "  ", (about, "muted")), classes="heading")
                 yield Static(self._keys(actions))
+            if self._terms:
+                yield Static(Text.assemble(("Terms", "title"), "  ", ("of this tab", "muted")), classes="heading")
+                yield Static(_explained(self._terms))
             yield Static(Text("esc closes · change keys by these names in keys.toml", "muted"), classes="keys")
 
     def action_close(self) -> None:
@@ -59,6 +63,17 @@ class Help(ModalScreen[None]):
                 about.append(f"   {action.cli}", "muted")
             table.add_row(Text(keys, "key"), about, *([Text(action.name)] if names else []))
         return table
+
+
+def _explained(terms: Sequence[str]) -> Table:
+    from ...render.glossary import plain  # nothing needs it at the start
+
+    table = Table(box=None, show_header=False, pad_edge=False, expand=True, padding=(0, 2, 0, 0))
+    table.add_column(min_width=12, max_width=24)
+    table.add_column(ratio=1)
+    for term in terms:
+        table.add_row(Text(term, "accent"), Text(plain(term)))
+    return table
 
 
 def sections(focused: DOMNode | None, frame: Sequence[Action]) -> list[tuple[str, str, Sequence[Action]]]:

@@ -19,11 +19,12 @@ from ...engine.errors import UsageError
 from ...engine.jobs.start import PROGRAM, environment
 from ...engine.pool.display import display_text
 from ..actions import Action, bindings
+from ..completion import NOTHING_KNOWN, CommandSpec
 from ..dry_run import words_of
 from ..processes import COMMANDS
 from ..widgets.field import Field
 from ..widgets.logview import MOST, LogView
-from ..widgets.paths import Paths
+from ..widgets.typing import CandidateLine, Completion
 from ..workers import error_text
 
 SHOWN = 0.1
@@ -36,22 +37,25 @@ class CommandDialog(ModalScreen[None]):
     TITLE = "Run"
     ACTIONS = (
         Action("run.enter", "enter", "Run", "Run the command", call=""),
-        Action("run.complete", "tab", "Complete", "Complete the file name"),
+        Action("run.complete", "tab", "Complete", "Complete commands, options, values and files"),
         Action("run.output", "down,ctrl+d,pagedown", "Read", "Go to the output", footer=False),
         Action("run.close", "escape", "Leave", "Stop the command and close"),
     )
     BINDINGS = bindings([action for action in ACTIONS if action.name != "run.enter"])
 
-    def __init__(self, folder: Path, command: str = "") -> None:
+    def __init__(self, folder: Path, command: str = "", spec: CommandSpec = NOTHING_KNOWN) -> None:
+        """``spec``: the commands, for completion."""
         super().__init__()
-        self.folder, self.command = folder, command
+        self.folder, self.command, self._spec = folder, command, spec
         self.code: int | None = None
         """Exit code of the last command that ended."""
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog run"):
             yield Static(Text("icl-curate …", "bold"))
-            yield Field(select_on_focus=False, suggester=Paths())
+            line = CandidateLine(classes="candidates")
+            yield Field(select_on_focus=False, suggester=Completion(self._spec, True, line.show))
+            yield line
             yield LogView()
             keys = (("enter", " run  "), ("tab", " complete  "), ("↓", " read  "), ("esc", " leave"))
             yield Static(Text.assemble(*((t, "key") if i == 0 else t for pair in keys for i, t in enumerate(pair))))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rich.table import Table
 from rich.text import Text
@@ -15,14 +16,15 @@ from textual.worker import Worker
 
 from ...engine.errors import CurateError, UsageError
 from ...engine.jobs.folder import Job
-from ...engine.jobs.start import start
+from ...engine.jobs.start import COMMANDS, start
 from ...engine.pool.display import display_line
 from ...render.jobs import DryRunResult, dry_run_rows
 from ..actions import Action, bindings
+from ..completion import CommandSpec
 from ..dry_run import dry_run_command, parsed, words_of
 from ..tab import ReviewSession, Tab
 from ..widgets.field import Field
-from ..widgets.paths import Paths
+from ..widgets.typing import CandidateLine, Completion
 
 
 class Start(ModalScreen[list[str] | None]):
@@ -35,7 +37,7 @@ class Start(ModalScreen[list[str] | None]):
         Action("start.enter", "enter", "Cost, then start", "Show the cost; press again to start", call=""),
         Action("start.other", "down", "Next command", "Choose another kind of job", call="other(1)"),
         Action("start.before", "up", "", "Previous one", footer=False, call="other(-1)"),
-        Action("start.complete", "tab", "Complete", "Complete the file name"),
+        Action("start.complete", "tab", "Complete", "Complete commands, options, values and files"),
         Action("start.close", "escape", "Leave", "Cancel"),
     )
     BINDINGS = bindings([action for action in ACTIONS if action.name != "start.enter"])
@@ -52,7 +54,10 @@ class Start(ModalScreen[list[str] | None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog start"):
             yield Static(id="kinds")
-            yield Field(id="command", select_on_focus=False, suggester=None if self.review.limited else Paths())
+            line = CandidateLine(classes="candidates")
+            completion = Completion(_jobs_of(self.review.command_spec()), not self.review.limited, line.show)
+            yield Field(id="command", select_on_focus=False, suggester=completion)
+            yield line
             yield Static(id="cost")
             yield Static(id="hint", classes="keys")
 
@@ -150,6 +155,11 @@ def propose(tab: Tab, commands: Sequence[str], at: int = 0) -> None:
         tab.failed("start", error)
     else:
         tab.app.push_screen(Start(tab.review, commands, at), answered)
+
+
+def _jobs_of(spec: CommandSpec) -> CommandSpec:
+    """The commands that can be jobs."""
+    return replace(spec, commands={name: one for name, one in spec.commands.items() if name in COMMANDS})
 
 
 def _name(command: str) -> str:

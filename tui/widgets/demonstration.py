@@ -38,18 +38,19 @@ class RowDetails:
 
 def read_details(workspace: Workspace, row: int, entry: LedgerEntry | None) -> RowDetails | None:
     """Read a row; None if it no longer exists. For threads."""
-    found = fetch(workspace, [row])
-    if not found:
-        return None
-    first = first_of_group(workspace, row)
-    return RowDetails(
-        found[0],
-        latest_decision(workspace, row),
-        fetch(workspace, [first])[0].id if first != row else "",
-        entry,
-        flips_of(workspace, row) if entry else (),
-        as_read(workspace, row),
-    )
+    with workspace.read():  # opened once for all of it
+        found = fetch(workspace, [row])
+        if not found:
+            return None
+        first = first_of_group(workspace, row)
+        return RowDetails(
+            found[0],
+            latest_decision(workspace, row),
+            fetch(workspace, [first])[0].id if first != row else "",
+            entry,
+            flips_of(workspace, row) if entry else (),
+            as_read(workspace, row),
+        )
 
 
 def in_full(seen: RowDetails) -> Text:

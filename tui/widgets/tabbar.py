@@ -24,6 +24,8 @@ class TabBar(Widget):
     current: reactive[str] = reactive("")
     note: reactive[str] = reactive("")
     """Text at the right end if there is space: the workspace."""
+    badge: reactive[tuple[str, ...]] = reactive(())
+    """Text before it that is always shown, in several lengths, the longest first: the running job."""
 
     class Picked(Message):
         """A tab was clicked."""
@@ -38,7 +40,8 @@ class TabBar(Widget):
         self._places: list[tuple[range, str]] = []
 
     def render(self) -> Text:
-        width = self.size.width
+        badge, width = self._fitting_badge(), self.size.width
+        width -= cell_len(badge) + 2 if badge else 0
         numbered = sum(len(title) + 5 for _, title in self._tabs) <= width
         labels = [f" {i} {title} " if numbered else f" {title} " for i, (_, title) in enumerate(self._tabs, 1)]
         first, last = self._window([len(label) for label in labels], width)
@@ -56,8 +59,19 @@ class TabBar(Widget):
         note = display_line(self.note)
         room = width - line.cell_len - cell_len(note) - 1
         if note and room > 1:
-            line.append(" " * room + note, self.get_component_rich_style("tabbar--note"))
+            line.append(" " * room + note + " ", self.get_component_rich_style("tabbar--note"))
+        if badge:
+            line.append(" " * (width - line.cell_len + 1))
+            at = line.cell_len
+            line.append(badge, self.get_component_rich_style("tabbar--key"))
+            self._places.append((range(at, line.cell_len), "jobs"))
         return line
+
+    def _fitting_badge(self) -> str:
+        """The longest badge beside which all tabs fit, else the shortest."""
+        tabs = sum(len(title) + 2 for _, title in self._tabs)
+        fitting = (text for text in self.badge if tabs + cell_len(text) + 2 <= self.size.width)
+        return next(fitting, self.badge[-1] if self.badge else "")
 
     def on_click(self, event: events.Click) -> None:
         for place, name in self._places:

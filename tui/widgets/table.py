@@ -156,7 +156,8 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
         return max(0, min(cursor, self.count - 1))
 
     def watch_cursor(self, old: int, new: int) -> None:
-        self.refresh()
+        for index in (old, new):  # the others stay as they are
+            self.refresh_line(index + self.heading)
         self.show_line(new)
         self.post_message(self.Moved(self, new))
 

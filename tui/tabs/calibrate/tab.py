@@ -51,6 +51,7 @@ class CalibrateTab(LLMTab):
     NAME = "calibrate"
     TITLE = "Calibrate"
     ABOUT = "Why an answer is wrong, and whether another round corrects it. ✓ accepted, ✎ note."
+    TERMS = ("calibration", "uncertainty", "arm", "estimator", "AUROC", "log-probabilities")
     ACTIONS = (
         Action("calibrate.back", "escape", "Back", "Back to the queue, or stop the LLM calls"),
         Action("calibrate.step", "s", "Step", "Run the next round (shows the cost first)"),

@@ -37,6 +37,17 @@ class DemosTab(Tab):
     NAME = "demos"
     TITLE = "Demos"
     ABOUT = "All demonstrations: search, filter, inspect effects on answers, prune. ✗ pruned, ≈ duplicate."
+    TERMS = (
+        "demonstration",
+        "split",
+        "suspect",
+        "posterior",
+        "duplicate",
+        "ledger",
+        "flip",
+        "prune, restore",
+        "retired",
+    )
     ACTIONS = (
         Action("demos.back", "escape", "Back", "Back to the list"),
         Action(

@@ -29,6 +29,7 @@ class EvaluateTab(Tab):
     NAME = "evaluate"
     TITLE = "Evaluate"
     ABOUT = "Which selection method answers best, on queries not used for training."
+    TERMS = ("shots", "easy, hard queries", "confidence interval", "scored, generated", "utility")
     ACTIONS = (
         Action("evaluate.new", "n", "New", "Run a new comparison (shows the cost first)", "icl-curate evaluate"),
         Action("evaluate.older", "h,left", "Older", "Previous run", "icl-curate evaluate", call="run(1)"),

@@ -40,6 +40,7 @@ class JobsTab(Tab):
     NAME = "jobs"
     TITLE = "Jobs"
     ABOUT = "Background jobs: they keep running when this program is closed."
+    TERMS = ("job", "call cache", "σ (sigma)", "entropy (of the policy)", "trial")
     ACTIONS = (
         Action(
             "jobs.new",

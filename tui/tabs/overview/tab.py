@@ -22,6 +22,7 @@ from ....engine.store.trials import SourceSummary, source_summaries
 from ....engine.store.workspace import Workspace
 from ....render.jobs import doing
 from ...actions import Action, bindings
+from ...dialogs.index_form import IndexForm
 from ...dialogs.start import propose
 from ...model import Empty
 from ...tab import Tab
@@ -61,9 +62,11 @@ class OverviewTab(Tab):
     NAME = "overview"
     TITLE = "Overview"
     ABOUT = "The state of the workspace."
+    TERMS = ("active pool", "decision", "duplicate", "leak", "retired", "call cache", "encoder", "offline")
     ACTIONS = (
         Action("overview.follow", "enter", "Next step", "Start the next step (shows the cost first), or go to its tab"),
         Action("overview.index", "i", "Index", "Index files, or index the known ones again", "icl-curate index"),
+        Action("overview.add", "I", "Add files", "Index files by a form that shows their rows", footer=False),
         Action("overview.export", "e", "Export", "Write the curated pool to a file", "icl-curate export OUT"),
         Action("overview.down", "j,down", "Down", "Scroll down", footer=False, call="scroll_by(1)"),
         Action("overview.up", "k,up", "Up", "Scroll up", footer=False, call="scroll_by(-1)"),
@@ -128,7 +131,20 @@ class OverviewTab(Tab):
             propose(self, [self.step.removeprefix("icl-curate ")])
 
     def action_index(self) -> None:
-        propose(self, ["index "])
+        if self.nothing and not self.review.limited:
+            self.action_add()
+        else:
+            propose(self, ["index "])
+
+    def action_add(self) -> None:
+        def answered(command: str | None) -> None:
+            if command:
+                propose(self, [command])
+
+        if self.review.limited:  # no path may be named
+            propose(self, ["index "])
+        else:
+            self.app.push_screen(IndexForm(), answered)
 
     def action_export(self) -> None:
         propose(self, EXPORTS)

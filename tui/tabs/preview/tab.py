@@ -40,6 +40,7 @@ class PreviewTab(LLMTab, RowKeys):
     NAME = "preview"
     TITLE = "Preview"
     ABOUT = "Which demonstrations a query gets, why, and how the LLM answers."
+    TERMS = ("query", "k", "candidates", "preselection", "redundancy", "coverage", "stability", "scored, generated")
     ACTIONS = (
         Action("preview.back", "escape", "Back", "Back to the demonstrations, or stop the LLM calls"),
         *row_actions("preview"),

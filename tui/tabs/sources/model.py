@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from ....engine.curate.results import CandidateResult
 from ....engine.curate.stored import MEASURE, StoredTuning, stored_tuning
-from ....engine.errors import UsageError
 from ....engine.jobs.folder import jobs
 from ....engine.progress import CancelToken
 from ....engine.settings import Settings
@@ -20,7 +19,7 @@ from ...model import Empty, TabModel
 
 if TYPE_CHECKING:  # imports numba when it computes; the tab is shown before that
     from ....engine.sources.results import CurvePoint
-    from ....engine.sources.train import Curves, VoteTuneReport
+    from ....engine.sources.train import VoteMeasurement, VoteTuneReport
 
 SORTS: dict[str, Callable[[SourceSummary], Any]] = {  # sort keys by column; None last
     "source": lambda s: s.source.lower(),
@@ -33,14 +32,6 @@ SORTS: dict[str, Callable[[SourceSummary], Any]] = {  # sort keys by column; Non
     "pruned": lambda s: s.demonstrations - s.active,
     "repeats": lambda s: s.duplicates,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """Curves and the result of tuning, None without training."""
-
-    curves: Curves | None
-    tuned: VoteTuneReport | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +64,11 @@ TUNE = MEASURE.removeprefix("icl-curate ")
 """The command that starts the race with served prompts."""
 
 
-def measure(workspace: Workspace, settings: Settings, cancel: CancelToken) -> Measured:
+def measure(workspace: Workspace, settings: Settings, cancel: CancelToken) -> VoteMeasurement:
     """The effect of pruning by each estimator, and the choice on validation; no LLM is called. For threads."""
-    from ....engine.sources.train import curves, tune
+    from ....engine.sources.train import measure_vote
 
-    found = curves(workspace, settings.k)
-    try:
-        tuned = tune(workspace, settings, cancel=cancel) if found else None
-    except UsageError:  # too few queries to choose on
-        tuned = None
-    return Measured(found, tuned)
+    return measure_vote(workspace, settings, cancel)
 
 
 class SourcesModel(TabModel):
@@ -91,7 +77,7 @@ class SourcesModel(TabModel):
     def __init__(self) -> None:
         self.sources: list[SourceSummary] = []
         """In the order of the table."""
-        self.measured: Measured | None = None
+        self.measured: VoteMeasurement | None = None
         self.served: StoredTuning | None = None
         """The latest race with served prompts."""
         self.training = self.measuring = ""
@@ -169,7 +155,7 @@ class SourcesModel(TabModel):
 
     # The curve of the vote.
 
-    def take_measured(self, measured: Measured) -> None:
+    def take_measured(self, measured: VoteMeasurement) -> None:
         """Set the curves; the threshold is kept while they are of the same training."""
         self.measured = measured
         if measured.curves is None:

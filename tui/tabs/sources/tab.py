@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -21,14 +21,30 @@ from ...tab import Tab
 from ...widgets.curve import Curve, CurveData
 from ...widgets.forest import Forest, ForestScale, Span
 from ...widgets.table import LineTable
-from .model import TUNE, Measured, SourcesData, SourcesModel, measure, read
+from .model import TUNE, SourcesData, SourcesModel, measure, read
 from .rows import columns_for, served_verdict, source_line, verdict
+
+if TYPE_CHECKING:
+    from ....engine.sources.train import VoteMeasurement
 
 
 class SourcesTab(Tab):
     NAME = "sources"
     TITLE = "Sources"
     ABOUT = "Which sources help, which hurt, and what pruning gains."
+    TERMS = (
+        "source",
+        "weight",
+        "estimator",
+        "multilinear extension",
+        "leave-one-out",
+        "reliability",
+        "vote",
+        "trial",
+        "cross-fitting",
+        "served prompt",
+        "prune, restore",
+    )
     ACTIONS = (
         Action("sources.prune", "x", "Prune", "Prune the source", "icl-curate prune --source NAME"),
         Action(
@@ -208,7 +224,7 @@ class SourcesTab(Tab):
 
     # The curve of the vote.
 
-    def _measured(self, measured: Measured) -> None:
+    def _measured(self, measured: VoteMeasurement) -> None:
         self.model.take_measured(measured)
         if measured.curves is not None:
             self._draw()

@@ -38,6 +38,7 @@ class TopicsTab(Tab, RowKeys):
     NAME = "topics"
     TITLE = "Topics"
     ABOUT = "What the LLM does not know, and whether the pool covers it. ▲ gap."
+    TERMS = ("gap", "coverage", "topical knowledge", "core topics", "required topics", "distinctiveness")
     ACTIONS = (
         Action("topics.back", "escape", "Back", "Back to the topics"),
         Action("topics.search", "slash", "Search", "Search topics", "icl-curate topics"),

@@ -1,0 +1,108 @@
+"""The commands as the completion of `review` needs them, read from Typer's own declarations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, get_args, get_origin
+
+from ..tui.completion import CommandSpec, OptionSpec
+
+
+def _methods() -> Sequence[str]:
+    from ..engine.evaluate.llm_selection import LLM_METHODS
+    from ..engine.select.methods import METHODS
+
+    return (*METHODS, *LLM_METHODS)
+
+
+def _select_methods() -> Sequence[str]:
+    from ..engine.select.methods import METHODS
+
+    return tuple(METHODS)
+
+
+def _llms() -> Sequence[str]:
+    from ..engine.llm.spec import KINDS, NAMELESS
+
+    return tuple(kind if kind in NAMELESS else f"{kind}:" for kind in KINDS)
+
+
+def _splits() -> Sequence[str]:
+    from ..engine.pool.records import SPLITS
+
+    return SPLITS
+
+
+def _formats() -> Sequence[str]:
+    from ..engine.export.corpus import FORMATS
+
+    return (*FORMATS, "calibration")
+
+
+def _kinds() -> Sequence[str]:
+    from ..engine.checks.results import KINDS
+
+    return KINDS
+
+
+def _fields() -> Sequence[str]:
+    from ..engine.index.rows import FIELDS
+
+    return tuple(f"{name}=" for name in FIELDS)
+
+
+VALUES: Mapping[str, Callable[[], Sequence[str]]] = {
+    "llm": _llms,
+    "labelling_llm": _llms,
+    "method": _select_methods,
+    "methods": _methods,
+    "split": _splits,
+    "format": _formats,
+    "kind": _kinds,
+    "accept": _kinds,
+    "columns": _fields,
+    "order": lambda: ("best-last", "best-first"),
+    "answers": lambda: ("auto", "score", "generate"),
+    "device": lambda: ("auto", "cpu", "cuda", "mps"),
+    "metric": lambda: ("accuracy", "f1", "rouge-l", "bleu"),
+    "ranking": lambda: ("dense", "bm25"),
+}
+"""Known values of options that take any text, by the name of the parameter."""
+
+SEVERAL = ("methods", "kind", "accept", "arms")
+"""Options whose value is a list with commas."""
+
+
+def grammar(command: Any) -> CommandSpec:
+    """A command of Typer with all below it."""
+    children = getattr(command, "commands", {})
+    return CommandSpec(
+        _first_line(command.help),
+        [_option(p) for p in command.params if p.opts and p.opts[0].startswith("-") and not p.hidden],
+        {name: grammar(child) for name, child in children.items() if not child.hidden},
+    )
+
+
+def _option(parameter: Any) -> OptionSpec:
+    choices = _choices(parameter)
+    values = (lambda: choices) if choices else VALUES.get(parameter.name)
+    return OptionSpec(
+        (*parameter.opts, *parameter.secondary_opts),
+        _first_line(parameter.help),
+        not parameter.is_flag and not parameter.count,
+        values,
+        parameter.name in SEVERAL,
+        bool(parameter.multiple),
+    )
+
+
+def _choices(parameter: Any) -> tuple[str, ...]:
+    """The values of a parameter that is a choice: Typer keeps its annotation."""
+    annotation = getattr(getattr(parameter, "type_descriptor", None), "annotation", None)
+    if get_origin(annotation) is Literal:
+        return tuple(map(str, get_args(annotation)))
+    return tuple(map(str, getattr(getattr(parameter, "type", None), "choices", None) or ()))
+
+
+def _first_line(text: str | None) -> str:
+    return " ".join((text or "").split())

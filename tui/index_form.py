@@ -1,0 +1,125 @@
+"""State of the form for indexing files: what is typed, what the files hold, what is wrong. No Textual."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from shlex import quote
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ..engine.errors import CurateError
+from ..engine.index.peek import Peek, peek
+from ..engine.pool.display import display_line
+
+FILES = ("pool", "validation", "test")
+COLUMNS = ("input", "output", "source", "options", "context")
+FIELDS: Mapping[str, tuple[str, str]] = {
+    "pool": ("Pool", "a file or a pattern: data/*.jsonl"),
+    "validation": ("Validation", "a file of queries, or a share of the pool: 0.1"),
+    "test": ("Test", "a file of queries, or a share of the pool: 0.1"),
+    "input": ("Input", "column"),
+    "output": ("Output", "column"),
+    "source": ("Source", "column"),
+    "options": ("Options", "column"),
+    "context": ("Context", "column"),
+}
+"""The fields in order, each with its label and what can be typed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What the files hold: the first rows of the pool, notes and errors by field."""
+
+    typed: Mapping[str, str]
+    pool: Peek | None = None
+    notes: Mapping[str, str] = field(default_factory=dict)
+    errors: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the files can be indexed like this."""
+        return self.pool is not None and not self.errors and any(row.row for row in self.pool.rows)
+
+
+def share_of(text: str) -> float | None:
+    """A share of the pool, if the text is a number and no file has that name."""
+    try:
+        return None if Path(text).exists() else float(text)
+    except ValueError:
+        return None
+
+
+def check(typed: Mapping[str, str]) -> Checked:
+    """Read the first rows of the files with the columns typed. For threads."""
+    columns = {name: typed[name].strip() for name in COLUMNS if typed.get(name, "").strip()}
+    notes: dict[str, str] = {}
+    errors: dict[str, str] = {}
+    pool: Peek | None = None
+    shares = 0.0
+    for name in FILES:
+        text = typed.get(name, "").strip()
+        share = share_of(text) if text and name != "pool" else None
+        if not text:
+            continue
+        if share is not None:
+            shares += share
+            if not 0 < share < 1 or shares >= 1:
+                errors[name] = "shares are above 0 and leave a part to the pool"
+            else:
+                notes[name] = f"{share:.0%} of the pool is held out"
+            continue
+        try:
+            there = peek(text, {}).columns
+            found = peek(text, {field: column for field, column in columns.items() if column in there})
+        except CurateError as error:
+            errors[name] = f"{error.what}; {error.fix}"
+            continue
+        if name == "pool":  # a file of queries may lack a column, such as that of the source
+            errors |= {field: f"no column '{column}'" for field, column in columns.items() if column not in there}
+        good = [row for row in found.rows if row.row]
+        if not good:
+            errors[name] = found.rows[0].reason if found.rows else "no rows"
+        notes[name] = f"{found.files:,} files" if found.files > 1 else "read"
+        pool = found if name == "pool" else pool
+    if pool is not None:
+        notes |= {
+            field: f"← {pool.fields[field]}" for field in COLUMNS if field in pool.fields and field not in columns
+        }
+    return Checked(dict(typed), pool, notes, errors)
+
+
+def command(typed: Mapping[str, str]) -> str:
+    """The command line of what is typed."""
+    words = ["index", *(quote(path) for path in typed["pool"].split())]
+    for name in ("validation", "test"):
+        if text := typed.get(name, "").strip():
+            share = share_of(text)
+            words += [f"--{name}", quote(text)] if share is None else [f"--{name}-fraction", text]
+    words += [f"--map {quote(f'{name}={typed[name].strip()}')}" for name in COLUMNS if typed.get(name, "").strip()]
+    return " ".join(words)
+
+
+def preview(found: Checked, width: int) -> RenderableType:
+    """What is wrong, the columns of the pool, and its first rows as they will be read."""
+    wrong = [Text(f"{FIELDS[name][0]}: {display_line(why)}", "bad") for name, why in found.errors.items()]
+    pool = found.pool
+    if pool is None:
+        return Group(*wrong) if wrong else Text("Its first rows appear here as they will be read.", "muted")
+    columns = Text.assemble(("columns  ", "primary"), (display_line(", ".join(pool.columns), 4 * width), "muted"))
+    rows = [one.row for one in pool.rows if one.row]
+    names = ["input", "output", "source"]
+    names += [name for name in ("options", "context", "split") if any(getattr(row, name) for row in rows)]
+    table = Table(box=None, pad_edge=False, expand=True, padding=(0, 2, 0, 0))
+    for name in names:
+        table.add_column(Text(name, "primary"), ratio=4 if name == "input" else 2, no_wrap=True, overflow="ellipsis")
+    for one in pool.rows:
+        if one.row is not None:
+            values = {"input": one.row.input, "output": one.row.output, "source": one.source}
+            values |= {"options": " | ".join(one.row.options), "context": one.row.context, "split": one.row.split or ""}
+            table.add_row(*(Text(display_line(values[name], width)) for name in names))
+    bad = [Text(f"line {one.line}: {display_line(one.reason, 2 * width)}", "bad") for one in pool.rows if not one.row]
+    return Group(*wrong, columns, *([table] if rows else []), *bad)

@@ -1,0 +1,74 @@
+"""The jobs that run or wait, for the badge at the tabs and the line on leaving. No Textual."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..engine.jobs.folder import Job, numbers, read
+from ..engine.jobs.follow import JobProgress
+from ..engine.pool.display import display_line
+from ..render.jobs import in_words
+
+
+@dataclass(frozen=True, slots=True)
+class LiveJob:
+    """A running or waiting job; ``share`` of its current task is done, None if that is unknown."""
+
+    number: int
+    running: bool
+    what: str
+    share: float | None
+
+
+class LiveJobs:
+    """Reads the jobs of a workspace again and again; those that have ended are not read again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "jobs"
+        self._ended: set[int] = set()
+        self._progress: dict[int, JobProgress] = {}
+
+    def look(self) -> tuple[LiveJob, ...]:
+        """The live ones, first to last. For threads, one at a time."""
+        found = []
+        for number in numbers(self._folder):
+            if number in self._ended:
+                continue
+            job = read(self._folder / str(number))
+            if job.live:
+                found.append(self._seen(job))
+            else:
+                self._ended.add(number)
+        return tuple(sorted(found, key=lambda job: job.number))
+
+    def _seen(self, job: Job) -> LiveJob:
+        progress = self._progress.setdefault(job.number, JobProgress())
+        progress.read(job.folder)
+        latest = progress.latest.event if progress.latest else None
+        share = latest.done / latest.total if latest and latest.total else None
+        return LiveJob(job.number, job.state == "running", display_line(in_words(job), 40), share)
+
+
+def badge(found: Sequence[LiveJob]) -> tuple[str, ...]:
+    """The jobs in one line, in several lengths, the longest first; empty without jobs."""
+    if not found:
+        return ()
+    first = next((job for job in found if job.running), found[0])
+    share = "" if first.share is None else f" {first.share:.0%}"
+    more = f" +{len(found) - 1}" if len(found) > 1 else ""
+    return f"⟳ {first.what}{share}{more}", f"⟳ job {first.number}{share}{more}", f"⟳ {first.number}{share}"
+
+
+def on_leaving(folder: Path, default: Path) -> str:
+    """What goes on after the program was left, and how to see it; empty: nothing. ``default``: a command needs no
+    ``-w`` for this workspace."""
+    found = LiveJobs(folder).look()
+    if not found:
+        return ""
+    first = next((job for job in found if job.running), found[0])
+    others = f", {len(found) - 1} more wait" if len(found) > 1 else ""
+    where = "" if folder.resolve() == default.resolve() else f" -w {shlex.quote(str(folder))}"
+    return display_line(f"{first.what} goes on{others}; to see it: icl-curate jobs follow {first.number}{where}")
