@@ -72,6 +72,9 @@ VALUES: Mapping[str, Callable[[], Sequence[str]]] = {
 SEVERAL = ("methods", "kind", "accept", "arms")
 """Options whose value is a list with commas."""
 
+FILES = ("paths", "out", "log", "file")
+"""Arguments that are files."""
+
 
 def grammar(command: Any) -> CommandSpec:
     """A command of Typer with all below it."""
@@ -80,6 +83,7 @@ def grammar(command: Any) -> CommandSpec:
         _first_line(command.help),
         [_option(p) for p in command.params if p.opts and p.opts[0].startswith("-") and not p.hidden],
         {name: grammar(child) for name, child in children.items() if not child.hidden},
+        any(p.name in FILES for p in command.params if not p.opts[0].startswith("-")),
     )
 
 

@@ -114,8 +114,8 @@ def show_waiting(what: str, waited: float) -> None:
 
 @contextmanager
 def narrated() -> Iterator[tuple[Report, CancelToken]]:
-    """Report progress on stderr, or to the job folder if this process is a job. The first Ctrl-C or SIGTERM stops the
-    work cleanly, the second one at once."""
+    """Report progress on stderr, or to a folder if this process is a job or is watched. The first Ctrl-C or SIGTERM
+    stops the work cleanly, the second one at once."""
     from ..engine.progress import CancelToken
 
     token = CancelToken()
@@ -137,9 +137,9 @@ def narrated() -> Iterator[tuple[Report, CancelToken]]:
 
 
 def _narrator() -> AbstractContextManager[Report]:
-    from ..engine.jobs import VARIABLE
+    from ..engine.jobs import OBSERVED, VARIABLE
 
-    if folder := os.environ.get(VARIABLE):
+    if folder := os.environ.get(VARIABLE) or os.environ.get(OBSERVED):
         from ..engine.jobs.child import Recorder
 
         return Recorder(Path(folder))

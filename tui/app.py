@@ -9,6 +9,7 @@ import importlib
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -30,6 +31,7 @@ from . import session_state as memory
 from .actions import Action, bindings, keymap
 from .decisions import DecisionQueue, counted, notice
 from .dialogs.help import Help, sections
+from .job_watch import JobWatch
 from .palette import Palette
 from .processes import own_process
 from .signals import TidyEnd
@@ -43,7 +45,6 @@ if TYPE_CHECKING:
     from ..engine.store.decisions import Change
     from ..engine.store.workspace import Workspace
     from .completion import CommandSpec
-    from .live_jobs import LiveJob, LiveJobs
     from .tab import Part, Tab
 
 TABS = {
@@ -115,7 +116,7 @@ class Waiting(Message):
         self.what = what
 
 
-class ReviewApp(App[None], DecisionQueue):
+class ReviewApp(App[None], DecisionQueue, JobWatch):
     """All tabs over the workspace in one folder."""
 
     TITLE = "icl-curate review"
@@ -136,16 +137,12 @@ class ReviewApp(App[None], DecisionQueue):
         super().__init__()
         self.error_console = stderr()  # a crash report shows values, which come from the pool
         self.folder, self.limited = folder.resolve(), limited
-        self._commands = commands
-        self._command_spec: CommandSpec | None = None
+        self.command_spec = cache(commands or _no_commands)
         self._workspace: Workspace | None = None
         self._session_cache: SessionCache | None = None
         self._memory = memory.load(self.folder)
-        self._live: LiveJobs | None = None
-        self._live_now: tuple[LiveJob, ...] = ()
         self._fingerprint: tuple[tuple[int, int], ...] = ()
         self._clashes: set[str] = set()
-        self._waiting_keys: list[str] = []
         self._told_waiting = -PATIENCE
         self._interrupted = -AGAIN
         self.ending = TidyEnd(self)
@@ -195,13 +192,6 @@ class ReviewApp(App[None], DecisionQueue):
         if self._session_cache is None:
             self._session_cache = SessionCache()
         return self._session_cache
-
-    def command_spec(self) -> CommandSpec:
-        if self._command_spec is None:
-            from .completion import NOTHING_KNOWN
-
-            self._command_spec = self._commands() if self._commands else NOTHING_KNOWN
-        return self._command_spec
 
     def permit(self, words: Sequence[str]) -> None:
         if self.limited and (refused := limits.refused(words)):
@@ -307,40 +297,18 @@ class ReviewApp(App[None], DecisionQueue):
     def look_again(self) -> None:
         """The workspace was changed, by this program or another: the tabs must reload."""
         now = _last_written(self.folder)
-        if now != self._fingerprint or self._live_now:
+        if now != self._fingerprint or self.live_jobs:
             self.look_at_jobs()
         if now != self._fingerprint:
             self._fingerprint = now
             self._outdated()
-
-    def look_at_jobs(self) -> None:
-        """Show the running jobs at the tabs, and tell of one that has ended if the tab Jobs does not."""
-        from .live_jobs import LiveJobs, badge
-
-        live = self._live = self._live or LiveJobs(self.folder)
-
-        def show(found: tuple[LiveJob, ...]) -> None:
-            ended = {job.number for job in self._live_now} - {job.number for job in found}
-            self._live_now = found
-            self.query_one(TabBar).badge = badge(found)
-            if ended and self.query_one("#jobs", Tab).stale:
-                self.notify(f"job {', '.join(map(str, sorted(ended)))} has ended: tab 8 shows the result")
-
-        from .tab import Tab
-
-        self.in_thread("live", live.look, show)
 
     def on_key(self, event: events.Key) -> None:
         """While it is not known yet whether a decision asks, keys wait: they may be meant for the question."""
         if self.deciding and not isinstance(self.screen, ModalScreen):
             event.prevent_default()
             event.stop()
-            self._waiting_keys.append(event.key)
-
-    def deciding_ended(self) -> None:
-        keys, self._waiting_keys = self._waiting_keys, []
-        for key in keys:
-            self.simulate_key(key)
+            self.hold(event.key)
 
     def decided(self, change: Change) -> None:
         severity: SeverityLevel = "warning" if change.effects.labels_gone else "information"
@@ -460,6 +428,12 @@ class ReviewApp(App[None], DecisionQueue):
         """Once the app is ending, Textual mounts nothing more: errors of a half-mounted tab are ignored."""
         if not self._exit:
             super()._handle_exception(error)
+
+
+def _no_commands() -> CommandSpec:
+    from .completion import NOTHING_KNOWN  # after the first paint
+
+    return NOTHING_KNOWN
 
 
 def _help(action: Action) -> str:

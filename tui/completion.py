@@ -35,6 +35,8 @@ class CommandSpec:
     about: str = ""
     options: Sequence[OptionSpec] = ()
     commands: Mapping[str, CommandSpec] = field(default_factory=dict)
+    files: bool = True
+    """Whether its arguments are names of files."""
 
 
 NOTHING_KNOWN = CommandSpec()
@@ -68,9 +70,8 @@ def candidates(root: CommandSpec, typed: str, files: bool = True) -> list[Candid
         return _matching(_options(command, rest), word)
     if command.commands:
         return _matching([Candidate(name, sub.about) for name, sub in command.commands.items()], word)
-    if not word:
-        return _matching(_options(command, rest), word)
-    return _files(word) if files else []
+    named = _files(word) if files and (word or command.files) else []
+    return named if word else [*named, *_options(command, rest)]
 
 
 def _command_of(root: CommandSpec, given: Sequence[str]) -> tuple[CommandSpec, list[str]]:

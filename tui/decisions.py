@@ -41,14 +41,16 @@ class DecisionQueue(BackgroundWork):
     deciding = False
     """A decision is being looked at or written, for `HELD` seconds at most."""
     _turn_of_keys = 0
+    _keys: tuple[str, ...] = ()
+    """Those that wait."""
 
     def decided(self, change: Change) -> None:
         """A decision was made; the tabs are reloaded."""
         raise NotImplementedError
 
-    def deciding_ended(self) -> None:
-        """Keys that have waited may act."""
-        raise NotImplementedError
+    def hold(self, key: str) -> None:
+        """Let a key wait until it is known whether the decision asks."""
+        self._keys = (*self._keys, key)
 
     def decide(
         self,
@@ -154,8 +156,9 @@ class DecisionQueue(BackgroundWork):
 
     def _end_deciding(self) -> None:
         if self.deciding:
-            self.deciding = False
-            self.deciding_ended()
+            keys, self._keys, self.deciding = self._keys, (), False
+            for key in keys:
+                cast(App[Any], self).simulate_key(key)
 
 
 def counted(count: int, what: str) -> str:

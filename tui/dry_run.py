@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..engine.errors import CurateError, UsageError
+from ..engine.jobs import OBSERVED
 from ..engine.jobs.folder import error_and_fix
 from ..engine.jobs.start import PROGRAM, checked, environment, with_flags
 from ..render.jobs import DryRunResult, read_dry_run
@@ -31,12 +32,13 @@ def parsed(typed: str) -> list[str]:
     return list(checked(words_of(typed)))
 
 
-async def dry_run_command(folder: Path, arguments: Sequence[str]) -> DryRunResult:
-    """What the command would do; raises the error reported by the command. The process ends with the task."""
+async def dry_run_command(folder: Path, arguments: Sequence[str], watched: Path | None = None) -> DryRunResult:
+    """What the command would do; raises the error reported by the command. The process ends with the task. It writes
+    its progress into the folder ``watched``, for `JobProgress`."""
     process = await asyncio.create_subprocess_exec(
         *PROGRAM, *with_flags(arguments, "--dry-run", "--json"),
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        env=environment(folder),
+        env=environment(folder) | ({OBSERVED: str(watched)} if watched else {}),
     )  # fmt: skip
     COMMANDS.add(process.pid)
     try:

@@ -19,6 +19,7 @@ Other work in threads uses `in_thread`; decisions on the pool use ``self.review.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
@@ -239,11 +240,20 @@ class Nothing(Static, can_focus=True):
 
     def __init__(self) -> None:
         super().__init__(classes="nothing", markup=False)
+        self._since: float | None = None
+        """When reading began, if nothing has been read yet."""
 
     def on_mount(self) -> None:
         self.show_row(READING)
+        self.set_interval(1.0, self._tick)
+
+    def _tick(self) -> None:
+        """Say for how long something is being read."""
+        if self._since is not None and self.is_on_screen and time.monotonic() - self._since >= 1.0:
+            self.update(Text(f"{READING.what} {time.monotonic() - self._since:.0f} s", "muted"))
 
     def show_row(self, empty: Empty) -> None:
+        self._since = time.monotonic() if empty is READING else None
         if not empty.command:
             self.update(Text(display_line(empty.what), "muted"))
             return

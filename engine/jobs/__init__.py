@@ -1,4 +1,8 @@
 """Background jobs in separate processes: start, queue, follow, cancel, resume."""
 
-VARIABLE = "ICL_CURATE_JOB"
-"""An environment variable of a job's process: the job's folder."""
+from ..store.numbers import JOB as VARIABLE
+
+__all__ = ["OBSERVED", "VARIABLE"]
+
+OBSERVED = "ICL_CURATE_EVENTS"
+"""An environment variable of a command that another program watches: the folder for its progress events."""

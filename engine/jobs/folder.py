@@ -34,6 +34,7 @@ from .. import contract, trust
 from ..disk import open_regular
 from ..errors import UsageError
 from ..files import replace_file
+from ..store.numbers import JOBS, job_numbers
 from .lock import alive
 
 if TYPE_CHECKING:  # a job that waits for its turn does not need DuckDB
@@ -150,14 +151,12 @@ def log(job: Job, limit: int = 65_536) -> str:
 
 def home(workspace: Workspace) -> Path:
     """The folder of a workspace's jobs."""
-    return workspace.path / "jobs"
+    return workspace.path / JOBS
 
 
 def numbers(parent: Path) -> list[int]:
     """The numbers of existing jobs, in the order of their turns."""
-    with suppress(FileNotFoundError, NotADirectoryError):
-        return sorted(int(path.name) for path in parent.iterdir() if _is_number(path.name))
-    return []
+    return sorted(job_numbers(parent))
 
 
 def read(folder: Path) -> Job:
@@ -226,10 +225,6 @@ def _is_text(value: Any) -> bool:
 
 def _is_count(value: Any, least: int, most: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
-
-
-def _is_number(name: str) -> bool:
-    return name.isascii() and name.isdecimal() and not name.startswith("0")
 
 
 _JOB: Mapping[str, Callable[[Any], bool]] = {

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import dropwhile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,14 +51,14 @@ def start(workspace: Workspace, arguments: Sequence[str], directory: Path | None
         raise UsageError("a job cannot read standard input", "write the input to a file, or omit --background")
     parent = home(workspace)
     private_folder(parent)
-    there = str(directory or Path.cwd())
+    there, after = str(directory or Path.cwd()), _latest_run(workspace)
     folder = Path(tempfile.mkdtemp(prefix=".new-", dir=parent))
     try:
         with hold(folder) as lock:
             fields = {"arguments": list(arguments), "directory": there, "created": time.time()}
             fields["signature"] = trust.sign(identity(workspace.path, arguments, there))
             write_object(folder / JOB, fields)
-            folder = _numbered(parent, folder)
+            folder = _numbered(parent, folder, after)
             _spawn(workspace, folder, arguments, there, lock.fileno())
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
@@ -137,10 +138,19 @@ def environment(folder: Path) -> dict[str, str]:
     return os.environ | own
 
 
-def _numbered(parent: Path, draft: Path) -> Path:
-    """Give a complete and locked folder the next number."""
+def _latest_run(workspace: Workspace) -> int:
+    """The number of the latest run; 0 if the workspace cannot be read now."""
+    from ..store.runs import latest_number  # a job that waits for its turn does not need DuckDB
+
+    with suppress(CurateError):
+        return latest_number(workspace)
+    return 0
+
+
+def _numbered(parent: Path, draft: Path, after: int = 0) -> Path:
+    """Give a complete and locked folder the next number that no job and no run up to ``after`` has."""
     while True:
-        folder = parent / str(max(numbers(parent), default=0) + 1)
+        folder = parent / str(max(after, *numbers(parent), 0) + 1)
         try:
             return draft.rename(folder)
         except OSError:

@@ -11,6 +11,7 @@ _ACTS = re.compile(
     "\x80-\x9f"  # C1 controls: 9B alone opens an escape sequence
     "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # reorder the text after them
     "\u2028\u2029"  # break the line unintentionally
+    "\u00ad\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0"  # are not drawn: soft hyphen, joiner of graphemes, fillers
     "\u180e\u200b\u2060-\u2064\u206a-\u206f\ufeff\ufff9-\ufffb"  # have no width
     "\ud800-\udfff"  # surrogates; written in a C locale they are raw bytes
     "\U000e0000-\U000e007f"  # tags: can hide a whole message

@@ -31,6 +31,8 @@ class CurvePoint:
     threshold: float
     dropped: int
     accuracy: float = field(metadata=named("validation_accuracy"))
+    gain_error: float = 0.0
+    """Standard error of the difference to keeping everything."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,9 +206,11 @@ def _expected(
 def pruning_curve(lists: RankedLists, scores: Float64s, voters: int) -> list[CurvePoint]:
     """A point for each distinct score, from keeping everything upwards."""
     levels, order = np.unique(scores, return_inverse=True)
-    means = vote_curve(lists, order, np.arange(len(levels)), [voters])[:, 0].mean(axis=1)
+    votes = vote_curve(lists, order, np.arange(len(levels)), [voters])[:, 0]
     dropped = np.cumsum(np.bincount(order)) - np.bincount(order)
-    return [CurvePoint(*point) for point in zip(levels.tolist(), dropped.tolist(), means.tolist(), strict=True)]
+    errors = (votes - votes[0]).std(axis=1) / np.sqrt(max(1, votes.shape[1] - 1))
+    columns = (levels.tolist(), dropped.tolist(), votes.mean(axis=1).tolist(), errors.tolist())
+    return [CurvePoint(*point) for point in zip(*columns, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)

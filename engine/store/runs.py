@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 
 from ..errors import Cancelled
+from .numbers import next_run
 from .workspace import Workspace
 
 EVALUATION_COLUMNS = pa.schema(
@@ -48,14 +50,25 @@ class Run:
 
 
 def start(workspace: Workspace, kind: str, llm: str, settings: Mapping[str, Any]) -> int:
-    """Open a run and return its number."""
+    """Open a run and return its number: that of the job in which it is recorded, if it is one."""
     with workspace.write() as con:
-        row = con.execute("SELECT coalesce(max(run), 0) + 1 FROM runs").fetchone()
-        assert row is not None
+        run = next_run(workspace.path, _latest_number(con))
         con.execute(
             "INSERT INTO runs VALUES (?, ?, ?, ?, ?, NULL, 'running', '{}')",
-            [row[0], kind, llm, json.dumps(settings, sort_keys=True), _now()],
+            [run, kind, llm, json.dumps(settings, sort_keys=True), _now()],
         )
+    return run
+
+
+def latest_number(workspace: Workspace) -> int:
+    """The number of the latest run of any kind and state; 0 before the first."""
+    with workspace.read() as con:
+        return _latest_number(con)
+
+
+def _latest_number(con: duckdb.DuckDBPyConnection) -> int:
+    row = con.execute("SELECT coalesce(max(run), 0) FROM runs").fetchone()
+    assert row is not None
     return int(row[0])
 
 

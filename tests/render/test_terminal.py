@@ -44,6 +44,7 @@ def test_what_is_shown_is_visible_and_what_is_kept_is_the_same(name: str) -> Non
 
 def test_what_hides_is_shown_and_what_scripts_need_stays() -> None:
     assert display_line("a\u200bb\ufeffc") == "a<U+200B>b<U+FEFF>c"
+    assert display_line("soft\u00adhyphen \u3164") == "soft<U+00AD>hyphen <U+3164>", "nor are these drawn"
     assert display_line("\U000e0041\udc9b") == "<U+E0041><U+DC9B>"
     for text in ("👩‍👩‍👧", "می‌خواهم", "e\u0301", "café — “so” …", "\U0001f600"):
         assert display_text(text) == text

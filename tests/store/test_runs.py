@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from icl_curate.engine.errors import Cancelled, LLMError
 from icl_curate.engine.store import runs
+from icl_curate.engine.store.numbers import JOB
 from icl_curate.engine.store.workspace import Workspace
 
 
@@ -40,3 +41,23 @@ def test_a_run_that_does_not_end_keeps_the_error_and_lets_it_go_on(
     [ended] = runs.runs(store)
     assert (ended.status, ended.summary) == (status, {"error": str(error)})
     assert runs.latest(store) == []
+
+
+def test_a_run_has_the_number_of_its_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = Workspace.create(tmp_path / "w")
+
+    def begun(job: int | None = None) -> int:
+        if job is None:
+            monkeypatch.delenv(JOB, raising=False)
+        else:
+            (workspace.path / "jobs" / str(job)).mkdir(parents=True, exist_ok=True)
+            monkeypatch.setenv(JOB, str(workspace.path / "jobs" / str(job)))
+        return runs.start(workspace, "evaluate", "offline", {})
+
+    assert [begun(), begun(), begun(3), begun(3), begun(5)] == [1, 2, 3, 4, 5]
+    (workspace.path / "jobs" / "6").mkdir()  # waits for its turn
+    assert begun() == 7, "job 6 and run 6 would be two things"
+    assert begun(6) == 8, "numbers of runs ascend"
+    monkeypatch.setenv(JOB, str(tmp_path / "elsewhere" / "jobs" / "40"))
+    assert runs.start(workspace, "evaluate", "offline", {}) == 9
+    assert runs.latest_number(workspace) == 9

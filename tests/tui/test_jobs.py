@@ -28,12 +28,13 @@ from icl_curate.engine.progress import Event
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.render.jobs import dry_run_rows, read_dry_run
 from icl_curate.tui.app import ReviewApp
+from icl_curate.tui.completion import NOTHING_KNOWN
 from icl_curate.tui.dialogs.start import Start, propose
 from icl_curate.tui.tabs.evaluate.tab import EvaluateTab
 from icl_curate.tui.tabs.jobs.tab import JobsTab
 from icl_curate.tui.widgets.logview import LogView
-from icl_curate.tui.widgets.paths import Paths
 from icl_curate.tui.widgets.trend import Trend
+from icl_curate.tui.widgets.typing import Completion
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
@@ -126,7 +127,7 @@ def test_file_names_are_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         (tmp_path / name).touch()
 
     def offered(typed: str) -> str | None:
-        return asyncio.run(Paths().get_suggestion(typed))
+        return asyncio.run(Completion(NOTHING_KNOWN, True, lambda found: None).get_suggestion(typed))
 
     assert offered("index ") == "index apple.md"
     assert offered("index d") == "index deep/"

@@ -144,6 +144,28 @@ def test_a_curve_is_drawn_in_whatever_room_there_is(size: tuple[int, int]) -> No
     _on_stage(curve, size, script)
 
 
+def test_an_outlier_leaves_the_lines_to_what_decides() -> None:
+    heights = [0.73, 0.74, 0.75, 0.76, 0.74, 0.72, 0.1]
+    points = [(float(i), y) for i, y in enumerate(heights)]
+    curve = Curve()
+
+    async def script(app: Any, pilot: Any) -> None:
+        drawn = CurveData(points, [f"{i}" for i in range(7)], heights[0], 3, [0.01] * 7, x="threshold", y="accuracy")
+        curve.draw(drawn, 0)
+        await pilot.pause()
+        lines = curve.render().plain.split("\n")
+        assert lines[0] == "accuracy" and lines[-1].split("▾")[0].strip() == "threshold"
+        rows = [i for i, line in enumerate(lines[:-1]) for sign in line if sign in "●•◆"]
+        assert max(rows) - min(rows) >= 0.6 * (len(lines) - 3), "the points that decide use most lines"
+        outlier = next(line for line in lines if "▾" in line)
+        assert lines.index(outlier) == len(lines) - 3 and "▾ 1 lower" in lines[-1]
+        labels = [line[:6].strip() for line in lines[1:-2] if line[:6].strip()]
+        assert len(labels) == len(set(labels)) == 3 and "0.730" in labels
+        assert "╎" in "".join(lines), "intervals are drawn"
+
+    _on_stage(curve, (70, 20), script)
+
+
 @pytest.mark.parametrize("width", (1, 8, 22, 40, 80, 120))
 def test_the_open_tab_is_in_sight_at_any_width(width: int) -> None:
     names = ["overview", "sources", "demos", "topics", "preview", "calibrate", "evaluate", "jobs"]

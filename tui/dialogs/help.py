@@ -32,12 +32,12 @@ class Help(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="dialog help"):
-            for title, about, actions in self._sections:
+            for at, (title, about, actions) in enumerate(self._sections, 1):
+                if self._terms and at == len(self._sections):  # before the keys that are the same everywhere
+                    yield Static(Text.assemble(("Terms", "title"), "  ", ("of this tab", "muted")), classes="heading")
+                    yield Static(_explained(self._terms))
                 yield Static(Text.assemble((title, "title"), "  ", (about, "muted")), classes="heading")
                 yield Static(self._keys(actions))
-            if self._terms:
-                yield Static(Text.assemble(("Terms", "title"), "  ", ("of this tab", "muted")), classes="heading")
-                yield Static(_explained(self._terms))
             yield Static(Text("esc closes · change keys by these names in keys.toml", "muted"), classes="keys")
 
     def action_close(self) -> None:

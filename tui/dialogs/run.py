@@ -18,6 +18,7 @@ from textual.widgets import Input, Static
 from ...engine.errors import UsageError
 from ...engine.jobs.start import PROGRAM, environment
 from ...engine.pool.display import display_text
+from ...render.jobs import duration
 from ..actions import Action, bindings
 from ..completion import NOTHING_KNOWN, CommandSpec
 from ..dry_run import words_of
@@ -57,6 +58,7 @@ class CommandDialog(ModalScreen[None]):
             yield Field(select_on_focus=False, suggester=Completion(self._spec, True, line.show))
             yield line
             yield LogView()
+            yield Static(id="status")
             keys = (("enter", " run  "), ("tab", " complete  "), ("↓", " read  "), ("esc", " leave"))
             yield Static(Text.assemble(*((t, "key") if i == 0 else t for pair in keys for i, t in enumerate(pair))))
 
@@ -90,6 +92,8 @@ class CommandDialog(ModalScreen[None]):
 
     async def _run(self, words: list[str]) -> None:
         self.code = None
+        began, status = time.monotonic(), self.query_one("#status", Static)
+        ticking = self.set_interval(1.0, lambda: status.update(f"running, {duration(time.monotonic() - began)}"))
         view = self.query_one(LogView)
         lines: deque[Text] = deque(maxlen=MOST)
         width = str(max(20, view.scrollable_content_region.width))
@@ -112,6 +116,8 @@ class CommandDialog(ModalScreen[None]):
                 process.terminate()
             raise
         finally:
+            ticking.stop()
+            status.update("")
             COMMANDS.discard(process.pid)
         ended = ("done", "good") if self.code == 0 else (f"ended with exit code {self.code}", "bad")
         view.set_lines([*lines, Text.assemble(ended)])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from rich.table import Table
 from rich.text import Text
@@ -16,15 +19,21 @@ from textual.worker import Worker
 
 from ...engine.errors import CurateError, UsageError
 from ...engine.jobs.folder import Job
+from ...engine.jobs.follow import JobProgress
 from ...engine.jobs.start import COMMANDS, start
 from ...engine.pool.display import display_line
-from ...render.jobs import DryRunResult, dry_run_rows
+from ...engine.progress import Event
+from ...render.jobs import DryRunResult, dry_run_rows, duration
 from ..actions import Action, bindings
 from ..completion import CommandSpec
 from ..dry_run import dry_run_command, parsed, words_of
 from ..tab import ReviewSession, Tab
 from ..widgets.field import Field
+from ..widgets.lines import stroke
 from ..widgets.typing import CandidateLine, Completion
+
+LOOK = 0.25
+"""Seconds between two looks at a dry run's progress."""
 
 
 class Start(ModalScreen[list[str] | None]):
@@ -99,11 +108,16 @@ class Start(ModalScreen[list[str] | None]):
         self._hint()
 
     async def _show_dry_run(self, typed: str) -> None:
-        self._cost(Text("looking …", "muted"))
+        self._cost(_under_way(0.0, None))
         try:
             words = parsed(typed)
             self.review.permit(words)
-            plan = await dry_run_command(self.review.folder, words)
+            with TemporaryDirectory(prefix="icl-curate-") as watched:
+                looking = self.set_interval(LOOK, self._looking(Path(watched)))
+                try:
+                    plan = await dry_run_command(self.review.folder, words, Path(watched))
+                finally:
+                    looking.stop()
         except CurateError as error:
             self._cost(Text.assemble((display_line(error.what), "bad"), "\n", (display_line(error.fix), "muted")))
             return
@@ -113,6 +127,16 @@ class Start(ModalScreen[list[str] | None]):
         self.plan, self.costed = plan, typed
         self._cost(_table(plan))
         self._hint()
+
+    def _looking(self, watched: Path) -> Callable[[], None]:
+        """Shows for how long a dry run has been at work, and at what."""
+        began, progress = time.monotonic(), JobProgress()
+
+        def look() -> None:
+            progress.read(watched)
+            self._cost(_under_way(time.monotonic() - began, progress.latest.event if progress.latest else None))
+
+        return look
 
     def _cost(self, text: Text | Table) -> None:
         self.query_one("#cost", Static).update(text)
@@ -165,6 +189,17 @@ def _jobs_of(spec: CommandSpec) -> CommandSpec:
 def _name(command: str) -> str:
     """A short name for a command: its first words that are not options."""
     return " ".join(word for word in command.split()[:2] if not word.startswith("-"))
+
+
+def _under_way(seconds: float, event: Event | None) -> Text:
+    """For how long a dry run has been at work, and how far its current task is."""
+    text = Text.assemble((f"dry run, {duration(seconds)}  ", "muted"))
+    if event is None:
+        return text.append("starting: nothing is sent", "muted")
+    if event.total:
+        text.append_text(stroke(event.done / event.total, 24, "primary")).append("  ")
+    text.append(display_line(event.task, 40))
+    return text.append(f"  {event.done:,}" + (f" of {event.total:,}" if event.total else ""), "muted")
 
 
 def _table(found: DryRunResult) -> Table:

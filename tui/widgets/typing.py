@@ -12,7 +12,7 @@ from textual.widgets import Static
 from ...engine.pool.display import display_line
 from ..completion import Candidate, CommandSpec, candidates
 
-MOST = 40
+MOST = 12
 """Maximum candidates listed."""
 
 
@@ -27,9 +27,9 @@ class Completion(Suggester):
         found = await asyncio.to_thread(candidates, self._spec, value, self._files)
         self._seen(found)
         before, space, word = value.rpartition(" ")
-        if not found or not (word or space):
-            return None
-        return before + space + found[0].word if word else None  # nothing is put into a line that looks complete
+        if not found or not value or (not word and found[0].word.startswith("-")):
+            return None  # a line that looks complete stays as it is
+        return before + space + found[0].word
 
 
 class CandidateLine(Static):
@@ -38,8 +38,11 @@ class CandidateLine(Static):
     def show(self, found: list[Candidate]) -> None:
         """Show these."""
         text = Text(no_wrap=True, overflow="ellipsis")
-        if found and found[0].about:
-            text.append(display_line(found[0].about, 60), "muted").append("   ")
         for i, one in enumerate(found[:MOST]):
-            text.append("  " if i else "").append(display_line(one.word, 40), "accent" if not i else "muted")
+            word = one.word.rpartition(",")[2].rpartition("/")[2] or one.word
+            text.append("  " if i else "").append(display_line(word, 40), "accent" if not i else "muted")
+        if len(found) > MOST:
+            text.append("  …", "muted")
+        if found and found[0].about:
+            text.append(f"   {display_line(found[0].about, 80)}", "italic")
         self.update(text)

@@ -11,6 +11,7 @@ from ....engine.llm.spec import is_stand_in
 from ....engine.pool.display import display_line
 from ....engine.store.trials import SourceSummary
 from ....render.columns import Column
+from ....render.pool import names_of
 from ....render.sources import ESTIMATORS, RANKS
 from ...widgets.lines import Bar, Line
 from .model import SourcesModel
@@ -103,7 +104,7 @@ def _advice(model: SourcesModel) -> Text:
     figures = f"cross-fitted gain {tuned.gain:+.3f} ± {tuned.gain_error:.3f}"
     if not tuned.worth_it:
         return Text(f"{figures}: not significant, tuning would prune nothing", "muted")
-    names = display_line(", ".join(tuned.pruned), 200)
+    names = display_line(names_of(tuned.pruned, 4))
     return Text.assemble(("◆ ", "good"), (f"tuned: {tuned.estimator}, {figures}, drops {names}", "muted"))
 
 

@@ -11,6 +11,7 @@ from textual.containers import Container, Vertical
 from textual.widgets import Static
 
 from ....engine.progress import CancelToken
+from ....engine.ranker.ledger import LEVEL
 from ....engine.store.decisions import Action as Verb
 from ....engine.store.trials import SourceSummary
 from ....engine.store.workspace import Workspace
@@ -238,6 +239,9 @@ class SourcesTab(Tab):
             [f"{point.threshold:.3f}" for point in points],
             points[0].accuracy,
             self.model.star,
+            [LEVEL * point.gain_error for point in points],
+            x="sources below the threshold are dropped",
+            y="accuracy of the vote, 95 % of its gain",
         )
         self.query_one(Curve).draw(drawn, self.model.at)
         self._moved()

@@ -1,0 +1,278 @@
+"""What a curator would stumble over: keys that arrive before a question, jobs out of sight, names to be remembered."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from factories.reviewing import ODD, SOURCES, go, is_safe, make_pool, notified, session, settled, text_of, until
+from icl_curate.cli import app as command_line
+from icl_curate.commands.grammar import grammar
+from icl_curate.engine.index.peek import peek
+from icl_curate.engine.jobs.folder import EVENTS
+from icl_curate.engine.jobs.lock import hold
+from icl_curate.engine.progress import CancelToken
+from icl_curate.engine.settings import Settings
+from icl_curate.engine.sources import train
+from icl_curate.engine.store.decisions import history
+from icl_curate.engine.store.overview import overview
+from icl_curate.engine.store.workspace import Workspace
+from icl_curate.render.glossary import TERMS, plain
+from icl_curate.tui import index_form
+from icl_curate.tui.app import ReviewApp, import_tabs
+from icl_curate.tui.completion import candidates
+from icl_curate.tui.dialogs.confirm import Confirm
+from icl_curate.tui.dialogs.index_form import IndexForm
+from icl_curate.tui.dialogs.start import Start
+from icl_curate.tui.live_jobs import LiveJobs, badge, on_leaving
+from icl_curate.tui.palette import Palette
+from icl_curate.tui.tabs.sources.model import measure
+from textual.pilot import Pilot
+from textual.screen import Screen
+from textual.widgets import Input
+
+# Keys wait for a question.
+
+
+def test_a_key_typed_before_the_question_reaches_it(taught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        tab = await go(app, pilot, "sources")
+        assert tab.current.source == "clean"
+        await pilot.press("x", "y")  # y copies in the table
+        await until(pilot, lambda: bool(history(Workspace.open(taught))))
+        assert "copied" not in notified(app)
+        assert history(Workspace.open(taught))[0].targets == ("clean",)
+        await until(pilot, lambda: not app.deciding)
+        await pilot.press("u", "n", "j")  # an undo asks nothing: the keys after it act in the table
+        await until(pilot, lambda: tab.table.cursor == 1)
+
+    session(taught, script)
+
+
+def test_keys_wait_no_longer_than_the_decision(taught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        tab = await go(app, pilot, "demos")
+        await pilot.press("x", "j", "x", "j")
+        await until(pilot, lambda: len(history(Workspace.open(taught))) == 2 and tab.table.cursor == 2)
+        tab = await go(app, pilot, "sources")
+        await pilot.press("x")
+        await until(pilot, lambda: isinstance(app.screen, Confirm))
+        await pilot.press("n")
+        assert not isinstance(app.screen, Confirm) and len(history(Workspace.open(taught))) == 2
+
+    session(taught, script)
+
+
+# Jobs out of sight.
+
+
+def running(folder: Path, number: int, *arguments: str) -> Path:
+    """The folder of a job; it runs for as long as its lock is held."""
+    path = folder / "jobs" / str(number)
+    path.mkdir(parents=True)
+    fields = {"arguments": list(arguments), "directory": str(folder), "created": 1.0}
+    (path / "job.json").write_text(json.dumps(fields))
+    (path / "state.json").write_text(json.dumps({"pid": 1, "started": 1.0}))
+    return path
+
+
+def progress(path: Path, done: int) -> None:
+    line = {"time": 2.0, "task": "ask", "done": done, "total": 50, "note": "", "fields": {}}
+    with (path / EVENTS).open("a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def test_a_running_job_is_seen_on_every_tab_and_on_leaving(taught: Path, tmp_path: Path) -> None:
+    path = running(taught, 3, "train", "ranker")
+    with hold(path):
+        progress(path, 21)
+
+        async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+            await until(pilot, lambda: "⟳ training ranker (job 3) 42%" in text_of(app))
+            for tab in ("sources", "evaluate", "preview"):
+                await go(app, pilot, tab)
+                assert "job 3" in text_of(app).split("\n")[0]
+            progress(path, 25)
+            await until(pilot, lambda: "50%" in text_of(app).split("\n")[0])
+            await pilot.resize_terminal(60, 20)
+            assert "⟳ 3 50%" in text_of(app).split("\n")[0]
+
+        session(taught, script, (130, 40))
+        line = on_leaving(taught, taught)
+        assert line == "training ranker (job 3) goes on; to see it: icl-curate jobs follow 3"
+        assert f"jobs follow 3 -w {taught}" in on_leaving(taught, tmp_path)
+    assert on_leaving(taught, taught) == "" and badge(LiveJobs(taught).look()) == ()
+
+
+# Help and palette.
+
+
+def test_the_palette_begins_with_the_open_tab_in_its_own_order(taught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        tab = await go(app, pilot, "topics")
+        palette = Palette(app.screen)
+        shown = [hit.text async for hit in palette.discover()]
+        own = [f"Topics: {action.label or action.about}" for action in tab.ACTIONS]
+        assert shown[: len(own)] == own != sorted(own)
+
+    session(taught, script)
+
+
+def test_help_explains_the_terms_of_the_tab(taught: Path) -> None:
+    for tab in import_tabs():
+        assert tab.TERMS and set(tab.TERMS) <= set(TERMS), tab.NAME
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await go(app, pilot, "sources")
+        await pilot.press("question_mark")
+        shown = " ".join(text_of(app).replace("│", " ").split())
+        assert plain("leave-one-out")[:60] in shown
+
+    session(taught, script, (140, 90))
+
+
+# Completion.
+
+
+def words(typed: str) -> list[str]:
+    return [one.word for one in candidates(SPEC, typed)]
+
+
+SPEC = grammar(typer.main.get_command(command_line))
+
+
+def test_commands_options_and_values_are_completed_from_the_commands(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "queries.jsonl").touch()
+    assert words("tra") == ["train"] and words("icl-curate train ra") == ["ranker"]
+    assert "--validation-fraction" in words("index a.jsonl --val")
+    assert words("index --validation q") == ["queries.jsonl"] and words("index q") == ["queries.jsonl"]
+    assert words("evaluate --split v") == ["validation"]
+    assert words("evaluate -m bm25,d") == ["bm25,dense", "bm25,dpp"]
+    assert "openai:" in words("evaluate --llm ") and words("evaluate --llm=sm") == ["--llm=smollm2"]
+    assert words("train ranker --method p") == ["promptpg"], "a choice of Typer's own"
+    assert "parquet" in words("export x --format ")
+    assert "--limit" not in words("evaluate --limit 3 --l") and "--map" in words("index --map input=a --m")
+    assert all(one.about for one in candidates(SPEC, "evaluate --"))
+    assert not candidates(SPEC, "index q", files=False)
+
+
+def test_dialogs_complete_and_say_what_an_option_means(taught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        app.command_spec = lambda: SPEC
+        await pilot.press("exclamation_mark", *"evaluate --see")
+        await until(pilot, lambda: "Number of seeds" in text_of(app))
+        await pilot.press("tab")
+        assert app.screen.query_one(Input).value == "evaluate --seeds"
+
+    session(taught, script)
+
+
+# The first index.
+
+
+def test_the_form_shows_rows_as_they_will_be_read_and_indexes_them(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        {"utterance": f"text {i} [/b]\x1b[31m", "intent": f"label {i % 3}", "who": f"crowd {i % 2}"} for i in range(40)
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    folder = tmp_path / "w"
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await pilot.press("i", *"rows.jsonx")
+        form = app.screen
+        assert isinstance(form, IndexForm)
+        await until(pilot, lambda: "rows.jsonx does not exist" in text_of(app))
+        await pilot.press("backspace", "l")
+        await until(pilot, lambda: "text 2" in text_of(app))
+        assert is_safe(text_of(app))
+        assert "← utterance" in text_of(app) and "← intent" in text_of(app)
+        assert [one.source for one in form.found.pool.rows] == ["rows"] * 3
+        await pilot.press("down", *"0.2", "down", "down", "down", "down", *"wh", "enter")
+        await until(pilot, lambda: "no column 'wh'" in text_of(app))
+        await pilot.press("tab")  # completes the column
+        await until(pilot, lambda: form.found.ready and "crowd 1" in text_of(app))
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, Start))
+        shown = app.screen.query_one(Input).value
+        assert shown == "index rows.jsonl --validation-fraction 0.2 --map source=who"
+
+    session(folder, script, (80, 24))
+
+
+def test_a_form_says_at_which_field_it_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "pool.csv").write_text("question,answer\nq0,a\n,b\n")
+    (tmp_path / "bad.jsonl").write_text('{"x": 1}\n')
+    pool = str(tmp_path / "pool.csv")
+    found = index_form.check({"pool": pool, "validation": "0.6", "test": "0.5", "output": "anser"})
+    assert set(found.errors) == {"test", "output"} and not found.ready
+    assert found.notes["validation"] == "60% of the pool is held out" and found.notes["input"] == "← question"
+    assert [row.reason for row in found.pool.rows] == ["", "empty input"]
+    found = index_form.check({"pool": pool, "test": str(tmp_path / "bad.jsonl")})
+    assert "missing field: input" in found.errors["test"]
+    assert index_form.check({"pool": pool}).ready and not index_form.check({}).ready
+    typed = {"pool": f"{tmp_path}/*.csv", "validation": "a b.jsonl", "input": "question"}
+    assert index_form.command(typed) == f"index '{tmp_path}/*.csv' --validation 'a b.jsonl' --map input=question"
+
+
+def test_peek_reads_what_index_would_and_stores_nothing(tmp_path: Path) -> None:
+    made = make_pool(tmp_path / "w")
+    before = sorted(path.name for path in made.path.iterdir())
+    found = peek(str(tmp_path / "pool.jsonl"), {"output": "id"})
+    assert [(one.row.input, one.row.output, one.source) for one in found.rows if one.row] == [
+        (f"question {i} of the clean kind", f"clean-{i}", "clean") for i in range(3)
+    ]
+    assert found.fields["input"] == "input" and found.columns == ("id", "input", "output", "source")
+    assert [one.source for one in peek(str(tmp_path / "pool.jsonl"), {}, "all", 2).rows] == ["all"] * 2
+    assert sorted(path.name for path in made.path.iterdir()) == before
+    assert overview(made).pool == sum(SOURCES.values())
+
+
+# Speed.
+
+
+def test_a_row_is_read_without_a_layout_of_the_screen(taught: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        tab = await go(app, pilot, "demos")
+        tab.show_source(ODD)  # among them a megabyte in one row
+        await settled(pilot)
+        layouts = []
+        layout = Screen._refresh_layout
+        monkeypatch.setattr(
+            Screen, "_refresh_layout", lambda *given, **more: layouts.append(1) or layout(*given, **more)
+        )
+        for _ in range(len(tab.model.rows)):
+            await pilot.press("j")
+            await settled(pilot)
+        assert tab.table.cursor == len(tab.model.rows) - 1
+        assert not layouts
+
+    session(taught, script)
+
+
+def test_the_vote_is_measured_once(taught: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace, computed = Workspace.open(taught), []
+    curves = train.curves
+    monkeypatch.setattr(train, "curves", lambda *given: computed.append(given) or curves(*given))
+    first = measure(workspace, Settings(), CancelToken())
+    assert measure(workspace, Settings(), CancelToken()) == first and len(computed) == 1
+    assert measure(workspace, Settings(k=3), CancelToken()).curves.k == 3 and len(computed) == 2
+    (taught / train.VOTE).write_text('{"digest": []')
+    assert measure(workspace, Settings(), CancelToken()) == first
+
+
+def test_waiting_tells_for_how_long(untaught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await pilot.press("8", "n")
+        start = app.screen
+        assert isinstance(start, Start)
+        await until(pilot, lambda: "dry run, 0:0" in text_of(app))
+        await pilot.press("escape")
+        await asyncio.sleep(0)
+
+    session(untaught, script)
