@@ -153,7 +153,9 @@ def test_a_served_session_asks_no_llm_but_its_own(workspace: Workspace, tmp_path
             await until(pilot, lambda: isinstance(app.screen, Start) and app.screen.costed)
             dialog: Any = app.screen
             field = dialog.query_one(Input)
-            assert field.suggester is None  # whose offers would tell what files there are
+            for typed in ("evaluate ", "evaluate --llm ", "index ", "index --validation ", "nothing "):
+                (tmp_path / "there.jsonl").touch()  # an offer would tell what files there are
+                assert await field.suggester.get_suggestion(f"{typed}{tmp_path}/th") is None
             for command in forbidden:
                 field.value = command
                 await pilot.press("enter")

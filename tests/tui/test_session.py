@@ -14,6 +14,7 @@ from icl_curate.engine.store.overview import Overview, overview
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.confirm import Confirm
+from icl_curate.tui.dialogs.index_form import IndexForm
 from icl_curate.tui.dialogs.start import Start
 from icl_curate.tui.tabs.jobs.tab import JobsTab
 from textual.pilot import Pilot
@@ -80,11 +81,16 @@ def test_from_index_to_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         # index
         await go(app, pilot, "overview")
         await pilot.press("i")
+        await until(pilot, lambda: isinstance(app.screen, IndexForm))
+        await typed(pilot, "pool/*.jsonl")
+        await pilot.press("down")
+        await typed(pilot, "val")
+        field = app.screen.query_one("#validation", Input)
+        await until(pilot, lambda: field._suggestion.endswith("validation.jsonl"))
+        await pilot.press("tab", "down")
+        await typed(pilot, "test.jsonl")
+        await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.screen, Start))
-        await typed(pilot, "pool/*.jsonl --validation val")
-        await until(pilot, lambda: app.screen.query_one(Input)._suggestion.endswith("validation.jsonl"))
-        await pilot.press("tab")
-        await typed(pilot, " --test test.jsonl")
         await started(app, pilot, 1)
         assert (now().pool, now().validation, now().test) == (whole, QUERIES, 20)
 

@@ -22,6 +22,8 @@ class Help(ModalScreen[None]):
         Action("help.close", "escape,q,question_mark,f1", "Close", "Back to the tab"),
         Action("help.down", "j,down", "", "Scroll down", footer=False),
         Action("help.up", "k,up", "", "Scroll up", footer=False),
+        Action("help.page_down", "ctrl+d,pagedown,space", "", "Page down", footer=False, call="page(1)"),
+        Action("help.page_up", "ctrl+u,pageup", "", "Page up", footer=False, call="page(-1)"),
     )
     BINDINGS = bindings(ACTIONS)
 
@@ -32,8 +34,9 @@ class Help(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="dialog help"):
-            for at, (title, about, actions) in enumerate(self._sections, 1):
-                if self._terms and at == len(self._sections):  # before the keys that are the same everywhere
+            own = sum(bool(about) for _, about, _ in self._sections)
+            for at, (title, about, actions) in enumerate(self._sections):
+                if self._terms and at == own:  # before the keys that are the same in all tabs
                     yield Static(Text.assemble(("Terms", "title"), "  ", ("of this tab", "muted")), classes="heading")
                     yield Static(_explained(self._terms))
                 yield Static(Text.assemble((title, "title"), "  ", (about, "muted")), classes="heading")
@@ -48,6 +51,10 @@ class Help(ModalScreen[None]):
 
     def action_up(self) -> None:
         self.query_one(VerticalScroll).scroll_up(animate=False)
+
+    def action_page(self, by: int) -> None:
+        shown = self.query_one(VerticalScroll)
+        shown.scroll_relative(y=by * max(1, shown.size.height - 2), animate=False)
 
     def _keys(self, actions: Iterable[Action]) -> Table:
         table = Table(box=None, show_header=False, pad_edge=False, expand=True, padding=(0, 2, 0, 0))
