@@ -24,8 +24,8 @@ HELD = 2.0
 """Seconds for which keys wait at most: another process may hold the workspace for longer."""
 
 Work = Callable[["Workspace"], "tuple[Change, bool]"]
-Targets = Sequence[str] | Callable[["Workspace"], Sequence[str]]
-"""Ids or names, or a function that looks them up."""
+Targets = Sequence[str] | Callable[["Workspace"], Sequence[str] | Mapping[str, str]]
+"""Ids or names, or a function that looks them up, with the reason for each if it returns a mapping."""
 
 Outputs = Mapping[str, str] | Callable[["Workspace"], Mapping[str, str]]
 """New outputs by id, or a function that looks the ids up."""
@@ -66,7 +66,8 @@ class DecisionQueue(BackgroundWork):
             from ..engine.store.decisions import decide
 
             names = targets(workspace) if callable(targets) else targets
-            return decide(workspace, verb, scope, names, reason, dry_run=dry_run)
+            why = list(names.values()) if isinstance(names, Mapping) else reason
+            return decide(workspace, verb, scope, list(names), why, dry_run=dry_run)
 
         self._confirmed(carry_out, then)
 

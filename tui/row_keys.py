@@ -54,18 +54,12 @@ class RowKeys(BackgroundWork):
     def action_prune_row(self) -> None:
         if (row := self._target()) is not None:
             _session(self).decide(
-                "prune", "demonstration", lambda workspace: [_name(workspace, row)], row.reason, self.row_decided
+                "prune", "demonstration", lambda workspace: [_id(workspace, row, True)], row.reason, self.row_decided
             )
 
     def action_relabel_row(self) -> None:
-        row = self._target()
-        if row is None:
-            return
-
-        def relabel(output: str) -> None:
-            _session(self).relabel(lambda workspace: {_name(workspace, row): output}, [row.reason], self.row_decided)
-
-        choose_output(self, _session(self), row, relabel)
+        if (row := self._target()) is not None:
+            relabel_row(self, row, self.row_decided)
 
     def _target(self) -> PoolRow | None:
         row = self.row_here()
@@ -75,8 +69,18 @@ class RowKeys(BackgroundWork):
         return row
 
 
-def _session(node: RowKeys) -> ReviewSession:
+def _session(node: BackgroundWork) -> ReviewSession:
     return cast("ReviewSession", node.app)
+
+
+def relabel_row(node: BackgroundWork, row: PoolRow, then: Callable[[], None] | None = None) -> None:
+    """Ask for another output of the row, and decide on it; then call ``then``."""
+    review = _session(node)
+
+    def relabel(output: str) -> None:
+        review.relabel(lambda workspace: {_id(workspace, row, False): output}, [row.reason], then)
+
+    choose_output(node, review, row, relabel)
 
 
 def choose_output(node: BackgroundWork, review: ReviewSession, row: PoolRow, then: Callable[[str], None]) -> None:
@@ -122,7 +126,7 @@ def _outputs(workspace: Workspace, row: PoolRow) -> tuple[str, list[tuple[str, s
     return shown.output, [(output, note) for output, note in found.items() if output != shown.output]
 
 
-def _name(workspace: Workspace, row: PoolRow) -> str:
-    from ..engine.store.decisions import id_of_active
+def _id(workspace: Workspace, row: PoolRow, active: bool) -> str:
+    from ..engine.store.decisions import id_in_pool
 
-    return id_of_active(workspace, row.row, row.id)
+    return id_in_pool(workspace, row.row, row.id, active)

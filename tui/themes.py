@@ -40,7 +40,8 @@ def named_styles(variables: Mapping[str, str]) -> dict[str, Style]:
     found = {name: _style(variables.get(variable[1:], ""), ground) for name, variable in _NAMES.items()}
     front = Color.parse(variables["foreground"])
     track = Style() if ground.ansi is not None else Style(color=ground.blend(front, 0.2, 1).rich_color)
-    return found | {"title": found["accent"] + Style(bold=True), "track": track}
+    cursor = Style(bgcolor=_style(variables.get("primary-muted", ""), ground).color)
+    return found | {"title": found["accent"] + Style(bold=True), "track": track, "cursor": cursor}
 
 
 def _style(colour: str, ground: Color) -> Style:

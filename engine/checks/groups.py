@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,8 +71,8 @@ class RowGroup:
 
     @property
     def first(self) -> GroupRow:
-        """The first row that is not pruned, or the first one."""
-        return next((row for row in self.rows if not row.pruned), self.rows[0])
+        """The first row of the pool that is not pruned, or the first one."""
+        return next((row for row in self.rows if not row.pruned and row.split == "pool"), self.rows[0])
 
     def as_json(self) -> dict[str, Any]:
         """One of ``groups`` in ``check --json``."""
@@ -81,17 +81,15 @@ class RowGroup:
 
 def read_groups(workspace: Workspace, groups: RowGroups, first: int = 0, last: int | None = None) -> list[RowGroup]:
     """The groups from ``first`` to ``last`` (excluded) with their rows."""
-    members = groups.of(first, len(groups) if last is None else last)
-    rows = np.concatenate(members) if members else groups.rows[:0]
-    reader = _Reader(groups.kind, workspace, rows)
-    return [reader.group(each) for each in members]
+    return _Reader(workspace, groups).read(first, len(groups) if last is None else last)
 
 
 def open_groups(workspace: Workspace, kind: GroupKind) -> Iterator[RowGroup]:
     """All groups with rows that may still be pruned."""
     groups = row_groups(workspace, kind, only_open=True)
+    reader = _Reader(workspace, groups)
     for first in range(0, len(groups), BLOCK):
-        yield from read_groups(workspace, groups, first, first + BLOCK)
+        yield from reader.read(first, first + BLOCK)
 
 
 def prunable(workspace: Workspace, kind: GroupKind) -> dict[str, str]:
@@ -101,17 +99,24 @@ def prunable(workspace: Workspace, kind: GroupKind) -> dict[str, str]:
 
 
 class _Reader:
-    """What is needed to relate the ``rows`` of groups."""
+    """Reads groups; which rows are pruned and kept is read once for all of them."""
 
-    def __init__(self, kind: GroupKind, workspace: Workspace, rows: Int64s) -> None:
-        self._kind: GroupKind = kind
-        self._rows = {one.row: one for one in fetch(workspace, rows)}
-        self._places = places_of(workspace, rows)
-        self._pruned = _among(rows, pruned_rows(workspace))
-        self._kept = _among(rows, kept_rows(workspace))
+    def __init__(self, workspace: Workspace, groups: RowGroups) -> None:
+        self._workspace, self._groups, self._kind = workspace, groups, groups.kind
+        self._pruned = _among(groups.rows, pruned_rows(workspace))
+        self._kept = _among(groups.rows, kept_rows(workspace))
+        self._places: Mapping[int, Place] = {}
+        """Of the rows read last."""
 
-    def group(self, numbers: Int64s) -> RowGroup:
-        rows = [self._rows[row] for row in numbers.tolist()]
+    def read(self, first: int, last: int) -> list[RowGroup]:
+        """The groups from ``first`` to ``last`` (excluded)."""
+        members = self._groups.of(first, last)
+        numbers = np.concatenate(members) if members else self._groups.rows[:0]
+        self._places = places_of(self._workspace, numbers)
+        found = {one.row: one for one in fetch(self._workspace, numbers)}
+        return [self._group([found[row] for row in each.tolist()]) for each in members]
+
+    def _group(self, rows: Sequence[Demonstration]) -> RowGroup:
         found = self._repeated(rows) if self._kind == "duplicate" else self._leaking(rows)
         return RowGroup(self._kind, tuple(self._row(row, found.get(row.row, ("", "", ""))) for row in rows))
 

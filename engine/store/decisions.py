@@ -268,16 +268,16 @@ def latest_decision(workspace: Workspace, row: int) -> Entry | None:
     return Entry(batch, when, who, action, scope, (target,), reason, False)
 
 
-def id_of_active(workspace: Workspace, row: int, name: str) -> str:
-    """The id of an active row that the user knows by ``name``. Raises `UsageError` if the row is not in its file now,
-    or pruned already."""
+def id_in_pool(workspace: Workspace, row: int, name: str, active: bool = True) -> str:
+    """The id of a row that the user knows by ``name``. Raises `UsageError` if the row is not in its file now, or pruned
+    already where an ``active`` one is meant."""
     with workspace.read() as con:
         found = con.execute(
             "SELECT id, row IN (SELECT row FROM pruned) FROM pool WHERE row = ?", [row]
         ).fetchone()  # fmt: skip
     if found is None:
         raise UsageError(f"'{name}' is no longer in its file as it is shown", "icl-curate demos --search TEXT")
-    if found[1]:
+    if active and found[1]:
         raise UsageError(f"'{name}' is pruned already", f"icl-curate restore --demo {name}")
     return str(found[0])
 

@@ -86,7 +86,7 @@ def test_choices_tell_how_each_filter_stands() -> None:
     assert tuple(told) == CHOICES
     assert (told["State"], told["Repeats"], told["Output"]) == ("active", "only", "all")
     assert "\n" not in told["Source"]
-    model.of_source("noisy")
+    model.of(source="noisy")
     assert model.asked.filter == Filter(source="noisy")
     model.of_id("d1")
     assert model.asked == DemosQuery(Filter(search="d1"))

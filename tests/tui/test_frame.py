@@ -82,7 +82,7 @@ def test_a_key_of_the_footer_is_pressed_by_the_mouse_and_those_that_do_not_fit_a
     async def script(app: ReviewApp, pilot: Any) -> None:
         await go(app, pilot, "demos")
         footer = lines_of(app)[-1]
-        own = " / Search  f Filter  space Mark  x Prune  r Keep  w Suspects  m Misleading"
+        own = " / Search  f Filter  space Mark  x Prune  r Keep  e Relabel  w Suspects"
         shown = f"{own}  u Undo  ? Help  : Commands  q Quit"
         assert footer.rstrip() == shown
         bar = app.query_one(KeyBar)

@@ -12,7 +12,7 @@ from factories.suspects_world import make_pool as make_suspects
 from icl_curate.engine.errors import UsageError
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.store.browse import pruned_rows
-from icl_curate.engine.store.decisions import decide, history, id_of_active, relabelled
+from icl_curate.engine.store.decisions import decide, history, id_in_pool, relabelled
 from icl_curate.engine.store.demonstrations import find
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
@@ -152,7 +152,7 @@ def test_a_key_never_acts_on_rows_that_are_about_to_go_or_gone_already(tmp_path:
     index_pool(made, IndexPlan((str(pool),)))
     assert find(made, "d5").row != row
     with pytest.raises(UsageError, match="no longer in its file"):
-        id_of_active(made, row, "d5")
+        id_in_pool(made, row, "d5")
 
 
 def test_documents_of_the_pool_are_mended_in_calibrate(tmp_path: Path) -> None:
@@ -235,3 +235,23 @@ def test_decisions_made_elsewhere_meanwhile_are_respected(tmp_path: Path) -> Non
 
     session(made.path, script)
     assert len(history(made)) == 1
+
+
+def test_any_row_of_demos_is_corrected_also_a_pruned_one_but_no_query(tmp_path: Path) -> None:
+    made = make(tmp_path, tab="demos")
+    decide(made, "prune", "demonstration", ["d1"])
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        tab: Any = app.tab
+        await pilot.press("j", "e", *"blue", "enter")
+        await until(pilot, lambda: relabelled(made))
+        assert [(each.id, each.output) for each in relabelled(made)] == [("d1", "blue")]
+        assert history(made)[0].reason == "in review"
+        await settled(pilot)
+        tab.model.filter_by(split="validation")
+        tab.search()
+        await settled(pilot)
+        await pilot.press("e")
+        assert not isinstance(app.screen, Choose)
+
+    session(made.path, script)

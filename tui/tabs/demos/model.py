@@ -188,9 +188,9 @@ class DemosModel(TabModel):
         """Change fields of `Filter`."""
         self.asked = replace(self.asked, filter=replace(self.asked.filter, **changes))
 
-    def of_source(self, source: str) -> None:
-        """The rows of one source, in the current order."""
-        self.asked = replace(self.asked, filter=Filter(source=source), only="")
+    def of(self, **fields: Any) -> None:
+        """The rows with these fields of `Filter` alone, in the current order."""
+        self.asked = replace(self.asked, filter=Filter(**fields), only="")
 
     def of_id(self, name: str) -> None:
         """The demonstration of this id."""

@@ -82,14 +82,18 @@ class SuspectsModel:
         """The check, or reading the state, has failed."""
         self.check, self.progress, self.trouble = None, None, what
 
+    @property
+    def left(self) -> list[Suspect] | None:
+        """The suspects that are neither pruned nor settled; None before the first check."""
+        gone = self.pool_state.gone if self.pool_state else frozenset()
+        return [one for one in self.found.rows if one.row not in gone] if self.found else None
+
     # The list.
 
     def arrange(self, cursor: int) -> int:
         """Choose the suspects to show; returns the line of the one that was at ``cursor``, or that line."""
         here = self.at(cursor)
-        gone = self.pool_state.gone if self.pool_state else frozenset()
-        left = [one for one in self.found.rows if one.row not in gone] if self.found else []
-        self.shown = [one for one in left if not self.kind or self.kind in one.kinds]
+        self.shown = [one for one in self.left or () if not self.kind or self.kind in one.kinds]
         self.rows = np.array([one.row for one in self.shown], np.int64)
         at = np.flatnonzero(self.rows == here.row) if here is not None else self.rows[:0]
         return int(at[0]) if at.size else cursor
@@ -100,9 +104,7 @@ class SuspectsModel:
 
     def kinds(self) -> list[tuple[str, int]]:
         """Kinds of the suspects that are left, with their numbers, the most frequent first."""
-        gone = self.pool_state.gone if self.pool_state else frozenset()
-        rows = self.found.rows if self.found else ()
-        return Counter(kind for one in rows if one.row not in gone for kind in one.kinds).most_common()
+        return Counter(kind for one in self.left or () for kind in one.kinds).most_common()
 
     def labels(self) -> list[LabelCount]:
         """Labels before and after all suspects shown are pruned; empty if the answers are not labels."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import numpy as np
 from textual import on
@@ -24,12 +24,14 @@ from ....engine.store.demonstrations import Listed
 from ...actions import Action, bindings
 from ...dialogs.choose import Choose
 from ...model import PoolRow
-from ...row_keys import choose_output
-from ...tab import RETRY, Part, ReviewSession
+from ...row_keys import relabel_row
+from ...tab import RETRY
 from ...widgets.demonstration import RowDetails, read_details
 from ...widgets.detail import Detail
 from ...widgets.table import MOST_KEPT, LineTable
-from ...workers import BackgroundWork, later
+from ...workers import later
+from .aside import Aside
+from .model import copied_json
 from .rows import LABELS, SUSPECTS, evidence_table, label_line, suspect_line, suspects_line
 from .suspects import Check, SuspectsModel, corrections, reasons
 
@@ -40,7 +42,7 @@ BETWEEN = 0.1
 """Seconds between two updates of the progress line."""
 
 
-class SuspectsList(Part, BackgroundWork):
+class SuspectsList(Aside):
     """The list of suspects; the check starts when it is first displayed and ends when it is hidden."""
 
     TITLE = "Suspects"
@@ -64,9 +66,6 @@ class SuspectsList(Part, BackgroundWork):
     )
     BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
 
-    class Left(Message):
-        """The user goes back to all demonstrations."""
-
     class Progressed(Message):
         """The check has reached ``event``."""
 
@@ -77,7 +76,7 @@ class SuspectsList(Part, BackgroundWork):
             self.check, self.event = check, event
 
     def __init__(self) -> None:
-        super().__init__(id="suspects")
+        super().__init__(id="suspects", classes="aside")
         self.model = SuspectsModel()
         self._listed: dict[int, Listed] = {}
         """Rows that were read, by number: they never change, and a decision would blank the list for a moment."""
@@ -94,10 +93,6 @@ class SuspectsList(Part, BackgroundWork):
         self.labels.message = "reading …"
 
     @property
-    def review(self) -> ReviewSession:
-        return cast(ReviewSession, self.app)
-
-    @property
     def table(self) -> LineTable:
         return self.query_one("#suspect-table", LineTable)
 
@@ -105,10 +100,12 @@ class SuspectsList(Part, BackgroundWork):
     def labels(self) -> LineTable:
         return self.query_one("#labels", LineTable)
 
-    # The check.
+    @property
+    def left(self) -> Sequence[Suspect] | None:
+        """The suspects of the latest check that are left, None if they were not looked for."""
+        return self.model.left
 
-    def on_show(self) -> None:
-        self.look_again(anew=True)
+    # The check.
 
     def on_hide(self) -> None:
         self.forget("check")
@@ -116,6 +113,9 @@ class SuspectsList(Part, BackgroundWork):
 
     def on_unmount(self) -> None:
         self.model.stop()
+
+    def copied(self) -> str:
+        return copied_json(self.model.seen)
 
     def look_again(self, anew: bool = False) -> None:
         """The workspace may have changed. ``anew``: check again also after mere decisions."""
@@ -299,9 +299,7 @@ class SuspectsList(Part, BackgroundWork):
             self.app.notify("answers that are not labels are corrected one by one")
             return
         [one] = targets
-        reason = [f"in review: {', '.join(one.kinds)}"]
-        row = PoolRow(one.row, one.id)
-        choose_output(self, self.review, row, lambda output: self.review.relabel({one.id: output}, reason, self._clear))
+        relabel_row(self, PoolRow(one.row, one.id, f"in review: {', '.join(one.kinds)}"), self._clear)
 
     def _decide(self, verb: Verb) -> None:
         targets = self.model.targets(self.table.cursor)

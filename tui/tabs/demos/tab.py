@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, cast
+from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -12,24 +12,27 @@ from textual.containers import Horizontal
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from ....engine.pool.records import SPLITS
 from ....engine.ranker.browse import FoundRows
-from ....engine.store.browse import ids_of, listed, tally
+from ....engine.store.browse import ids_of, listed
 from ....engine.store.decisions import Action as Verb
 from ....engine.store.demonstrations import Listed
 from ....engine.store.workspace import Workspace
 from ...actions import Action, bindings
 from ...decisions import counted
-from ...dialogs.choose import Choose
-from ...model import Empty
+from ...model import Empty, PoolRow
+from ...row_keys import relabel_row
 from ...tab import Tab
 from ...widgets.demonstration import RowDetails, read_details
 from ...widgets.detail import Detail
 from ...widgets.field import Field
 from ...widgets.table import LineTable
 from ...workers import later
+from .aside import Aside
+from .filters import choose_filter
+from .groups_list import LeaksList, RepeatsList
 from .model import DemosModel, Search, copied_json
 from .rows import asked_line, columns_for, row_line
+from .skipped_list import SkippedList
 from .suspects_list import SuspectsList
 
 
@@ -64,7 +67,15 @@ class DemosTab(Tab):
             "icl-curate prune --demo ID",
         ),
         Action("demos.keep", "r", "Keep", "Restore the marked rows, or this one", "icl-curate restore --demo ID"),
-        Action("demos.suspects", "w", "Suspects", "Show rows that may be wrong, or all rows", "icl-curate check"),
+        Action("demos.relabel", "e", "Relabel", "Correct the output of this row", "icl-curate relabel ID OUTPUT"),
+        Action(
+            "demos.suspects",
+            "w",
+            "Suspects",
+            "Show rows that may be wrong, or all rows",
+            "icl-curate check",
+            call="list('suspects')",
+        ),
         Action(
             "demos.only",
             "m",
@@ -76,9 +87,27 @@ class DemosTab(Tab):
             "demos.repeats",
             "d",
             "Repeats",
-            "Show only duplicates of earlier rows",
-            "icl-curate demos --duplicates",
-            footer=False,
+            "Show duplicates side by side, or all rows",
+            "icl-curate check --kind duplicate",
+            call="list('repeats')",
+        ),
+        Action(
+            "demos.leaks",
+            "l",
+            "Leaks",
+            "Show rows beside the queries they repeat, or all rows",
+            "icl-curate check --kind leak",
+            False,
+            "list('leaks')",
+        ),
+        Action(
+            "demos.skipped",
+            "b",
+            "Skipped",
+            "Show the records that index skipped, or all rows",
+            "icl-curate check --skipped",
+            False,
+            "list('skipped')",
         ),
         Action(
             "demos.state", "v", "State", "Show all, active or pruned rows", "icl-curate demos --pruned", footer=False
@@ -88,7 +117,7 @@ class DemosTab(Tab):
         Action("demos.reverse", "S", "Reverse", "Reverse the sort order", footer=False),
         Action("demos.read", "enter", "Read", "Show the whole demonstration", footer=False),
     )
-    PARTS = (SuspectsList,)
+    PARTS = (SuspectsList, RepeatsList, LeaksList, SkippedList)
     BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
 
     def __init__(self) -> None:
@@ -105,6 +134,9 @@ class DemosTab(Tab):
             yield LineTable(columns_for(self.model.asked), marked=self.model.is_marked)
             yield Detail()
         yield SuspectsList()
+        yield RepeatsList("repeats")
+        yield LeaksList("leaks")
+        yield SkippedList("skipped")
 
     def on_mount(self) -> None:
         self._search_soon = later(self, 0.12, self.search)
@@ -120,20 +152,20 @@ class DemosTab(Tab):
         return self.model.row(self.table.cursor)
 
     @property
-    def suspects(self) -> SuspectsList | None:
-        """The list of suspects, if it is shown in place of all rows."""
-        return self.query_one(SuspectsList) if self.has_class("-suspects") else None
+    def aside(self) -> Aside | None:
+        """The list that is shown in place of all rows."""
+        return next((one for one in self.query(Aside) if one.has_class("-open")), None)
 
     def start(self) -> Widget:
-        return self.suspects.table if self.suspects else self.table
+        return self.aside.table if self.aside else self.table
 
     # Content.
 
     def reload(self) -> None:
         self._top = round(self.table.scroll_y)
         super().reload()
-        if self.suspects:
-            self.suspects.look_again()
+        if self.aside:
+            self.aside.look_again()
 
     def read(self, workspace: Workspace) -> FoundRows | Empty:
         return self.model.read(workspace, self._top)
@@ -179,7 +211,7 @@ class DemosTab(Tab):
         status.remove_class("-busy")
 
     def copied(self) -> str:
-        return copied_json(self.suspects.model.seen if self.suspects else self.model.seen)
+        return self.aside.copied() if self.aside else copied_json(self.model.seen)
 
     # Pages and details.
 
@@ -220,8 +252,8 @@ class DemosTab(Tab):
         self.query_one(Detail).focus()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if self.suspects:
-            return action == "suspects"
+        if self.aside:
+            return action == "list"
         if action == "back":
             return self.screen.focused is not self.table
         return super().check_action(action, parameters)
@@ -230,16 +262,32 @@ class DemosTab(Tab):
         self.remove_class("-reading")
         self.table.focus()
 
-    @on(SuspectsList.Left)
-    def action_suspects(self) -> None:
-        self.toggle_class("-suspects")
+    @on(Aside.Left)
+    def _left(self) -> None:
+        self.show_list("")
+
+    def action_list(self, name: str) -> None:
+        self.show_list("" if self.aside and self.aside.id == name else name)
+
+    def show_list(self, name: str) -> None:
+        """Show the list with this name in place of all rows; without a name, all rows."""
+        for one in self.query(Aside):
+            one.set_class(one.id == name, "-open")
+        self.set_class(bool(name), "-aside")
+        if self.aside:
+            self.aside.look_again(anew=True)
         self.call_after_refresh(self.take_focus)
 
     # Search and filters.
 
+    def show_state(self, name: str) -> None:
+        """For other tabs: show all ``active`` or all ``pruned`` rows."""
+        self.model.of(pruned=name == "pruned")
+        self._search_anew(elsewhere=True)
+
     def show_source(self, source: str) -> None:
         """For other tabs: show the rows of one source."""
-        self.model.of_source(source)
+        self.model.of(source=source)
         self._search_anew(elsewhere=True)
 
     def show_row(self, name: str) -> None:
@@ -258,7 +306,8 @@ class DemosTab(Tab):
             self.model.leave_rows()
             self.table.message = "searching …"
             self.table.size_to(0)
-        self.remove_class("-suspects")
+        if self.aside:
+            self.show_list("")
         self.query_one(Input).value = self.model.asked.filter.search
         self.search()
 
@@ -292,10 +341,6 @@ class DemosTab(Tab):
         self.model.next_only()
         self._changed()
 
-    def action_repeats(self) -> None:
-        self.model.switch_repeats()
-        self._changed()
-
     def action_state(self) -> None:
         self.model.next_state()
         self._changed()
@@ -305,52 +350,7 @@ class DemosTab(Tab):
         self.search()
 
     def action_filter(self) -> None:
-        calls = (
-            lambda: self._choose("source", "source"),
-            lambda: self._choose("output", "label"),
-            self._choose_split,
-            self.action_state,
-            self.action_only,
-            self.action_repeats,
-            self.action_clear,
-        )
-
-        def chosen(at: int | None) -> None:
-            if at is not None:
-                calls[at]()
-
-        self.app.push_screen(Choose("Filter by", self.model.choices()), chosen)
-
-    def _choose(self, column: str, field: str) -> None:
-        """Choose an existing value to filter ``field`` by. The list opens at once, so that it gets the keys, and is
-        filled when the values were counted."""
-        split = self.model.asked.filter.split
-        values: list[str | None] = [None]
-        choose = Choose(f"{column} of {split}")
-
-        def pick(found: list[tuple[str, int]]) -> None:
-            values.extend(value for value, _ in found)
-            now = getattr(self.model.asked.filter, field)
-            options = [("all", ""), *((value, f"{count:,}") for value, count in found)]
-            choose.fill(options, values.index(now) if now in values else 0)
-
-        def taken(at: int | None) -> None:
-            self.forget("tally")
-            if at is not None:
-                self.model.filter_by(**{field: values[at]})
-                self._changed()
-
-        self.app.push_screen(choose, taken)
-        self.in_thread("tally", lambda: tally(self.review.opened(), cast(Any, column), split), pick)
-
-    def _choose_split(self) -> None:
-        def taken(at: int | None) -> None:
-            if at is not None:
-                self.model.filter_by(split=SPLITS[at])
-                self._changed()
-
-        options = [(name, "") for name in SPLITS]
-        self.app.push_screen(Choose("split", options, SPLITS.index(self.model.asked.filter.split)), taken)
+        choose_filter(self, self.model, self._changed, self.action_clear)
 
     # Marks and decisions.
 
@@ -375,6 +375,13 @@ class DemosTab(Tab):
 
     def action_keep(self) -> None:
         self._decide("restore")
+
+    def action_relabel(self) -> None:
+        seen, row = self.model.seen, self.current
+        if row is None or _awaited(self) or self.model.asked.filter.split != "pool":
+            return
+        name = seen.demonstration.id if seen and seen.demonstration.row == row else f"row {row:,}"
+        relabel_row(self, PoolRow(row, name, self.model.reason))
 
     def _decide(self, verb: Verb) -> None:
         if _awaited(self):

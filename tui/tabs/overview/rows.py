@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from rich.cells import cell_len
+from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
@@ -28,44 +30,70 @@ KINDS = {
     "train-topics": "topics",
     "train-rows": "answers to rows",
 }
-Fact = tuple[str, Text | str]
+STEP = "next"
+"""The way to the next step."""
 
 
-def labelled(facts: Sequence[Fact]) -> Table:
-    """Labels in one column, values in the next."""
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A value with its label; ``way`` names the rows behind it, if it counts some."""
+
+    label: str
+    value: Text | str
+    way: str = ""
+
+
+def labelled(facts: Sequence[Fact], at: str = "") -> Table:
+    """Labels in one column, values in the next; ``at`` is the way under the cursor. A click opens a way."""
     table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True, style="muted")
+    table.add_column(no_wrap=True)
     table.add_column()
-    for label, value in facts:
-        table.add_row(Text(label), value if isinstance(value, Text) else Text(display_line(value)))
+    for fact in facts:
+        label = Text(fact.label, "muted")
+        value = fact.value.copy() if isinstance(fact.value, Text) else Text(display_line(fact.value))
+        if fact.way:
+            value.append(" ›", "key")
+            for text in (label, value):
+                text.stylize(_opens(fact.way))
+        table.add_row(label, value, style="cursor" if at and fact.way == at else None)
     return table
 
 
-def next_line(step: str, job: Job | None) -> Text:
-    """The next step as a command, and the job that is doing it already."""
+def next_line(step: str, job: Job | None, here: bool = False) -> Text:
+    """The next step as a command, and the job that is doing it already; ``here``: the cursor is on it."""
     line = Text.assemble(("$ ", "muted"), (step, "title"))
-    return line if job is None else line.append(f"   {in_words(job)}", "accent")
+    line.append("" if job is None else f"   {in_words(job)}", "accent")
+    line.stylize(_opens(STEP))
+    line.stylize("cursor" if here else "")
+    return line
 
 
-def pool_facts(state: Overview) -> list[Fact]:
-    """Contents of the pool."""
+def _opens(way: str) -> Style:
+    """What makes a text open a way when it is clicked."""
+    return Style.from_meta({"@click": f"open({way!r})"})
+
+
+def pool_facts(state: Overview, suspects: int | None = None) -> list[Fact]:
+    """Contents of the pool; ``suspects`` if they were looked for."""
     active = Text.assemble((f"{state.active:,}", "title"), f" of {state.pool:,}")
     if state.pool:
         active.append("  ").append_text(stroke(state.active / state.pool, 12, "good"))
     repeats = ", ".join(f"{count:,} {kind}" for kind, count in state.duplicates.items()) or "none"
-    facts: list[Fact] = [
-        ("active", active),
-        ("queries", f"{state.validation:,} validation, {state.test:,} test"),
-        ("answers", {"labels": "labels", "options": "options", "open": "open questions"}.get(state.task, state.task)),
-        ("repeats", repeats),
-        ("leaks", Text(f"{state.leaks:,} queries also in the pool", "warn") if state.leaks else "none"),
-        ("decisions", f"{state.decisions:,}"),
+    tasks = {"labels": "labels", "options": "options", "open": "open questions"}
+    leaks = Text(f"{state.leaks:,} queries also in the pool", "warn") if state.leaks else "none"
+    facts = [
+        Fact("active", active, "active"),
+        Fact("pruned", f"{state.pruned:,} rows", "pruned") if state.pruned else None,
+        Fact("queries", f"{state.validation:,} validation, {state.test:,} test"),
+        Fact("answers", tasks.get(state.task, state.task)),
+        Fact("repeats", repeats, "repeats" if state.duplicates else ""),
+        Fact("leaks", leaks, "leaks" if state.leaks else ""),
+        Fact("suspects", Text("not looked for", "muted") if suspects is None else f"{suspects:,} rows", "suspects"),
+        Fact("skipped", Text(f"{state.skipped:,} bad rows", "warn"), "skipped") if state.skipped else None,
+        Fact("decisions", f"{state.decisions:,}", "decisions" if state.decisions else ""),
+        Fact("retired", f"{state.retired:,} rows no longer in their files") if state.retired else None,
     ]
-    if state.skipped:
-        facts.append(("skipped", Text(f"{state.skipped:,} bad rows", "warn")))
-    if state.retired:
-        facts.append(("retired", f"{state.retired:,} rows no longer in their files"))
-    return facts
+    return [fact for fact in facts if fact is not None]
 
 
 def learnt_facts(learnt: Sequence[FinishedRun], jobs: Sequence[Job]) -> list[Fact]:
@@ -76,12 +104,12 @@ def learnt_facts(learnt: Sequence[FinishedRun], jobs: Sequence[Job]) -> list[Fac
         last = seen.pop(kind, None)
         job = doing(jobs, kind.replace("-", " "))
         if job is not None:
-            facts.append((name, Text(in_words(job), "accent")))
+            facts.append(Fact(name, Text(in_words(job), "accent")))
         elif last is not None:
-            facts.append((name, _age(last)))
+            facts.append(Fact(name, _age(last)))
         elif kind not in ("train-topics", "train-rows"):
-            facts.append((name, Text("not yet", "muted")))
-    return facts + [(kind, _age(last)) for kind, last in seen.items()]
+            facts.append(Fact(name, Text("not yet", "muted")))
+    return facts + [Fact(kind, _age(last)) for kind, last in seen.items()]
 
 
 def _age(last: FinishedRun) -> Text:
@@ -121,15 +149,16 @@ def source_lines(sources: Sequence[SourceSummary], width: int, most: int = MOST_
 
 def llm_facts(state: Overview, settings: Settings) -> list[Fact]:
     """Answers and cost of each LLM, and the encoder."""
-    facts: list[Fact] = [("LLM", settings.llm + ("  (not an LLM)" if is_stand_in(settings.llm) else ""))]
+    facts = [Fact("LLM", settings.llm + ("  (not an LLM)" if is_stand_in(settings.llm) else ""))]
     for llm, used in state.calls.items():
         tokens = f"{_tokens(used.tokens_in)} tokens in, {_tokens(used.tokens_out)} out"
         text = Text(f"{used.calls:,} answers, {tokens}")
         if used.failures:
             text.append(f", {used.failures:,} failed", "warn")
-        facts.append((display_line(llm, 20), text))
-        facts.append(("cost", _cost(llm, used, settings)))
-    return [*facts, ("encoder", state.encoder or Text("not encoded", "warn")), ("shots", f"{settings.k} in a prompt")]
+        facts.append(Fact(display_line(llm, 20), text))
+        facts.append(Fact("cost", _cost(llm, used, settings)))
+    encoder = Fact("encoder", state.encoder or Text("not encoded", "warn"))
+    return [*facts, encoder, Fact("shots", f"{settings.k} in a prompt")]
 
 
 def _cost(llm: str, used: LLMTotals, settings: Settings) -> Text:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
@@ -26,7 +27,8 @@ from ...dialogs.index_form import IndexForm
 from ...dialogs.start import propose
 from ...model import Empty
 from ...tab import Tab
-from .rows import MOST_SOURCES, labelled, learnt_facts, llm_facts, next_line, pool_facts, source_lines
+from ..demos.suspects_list import SuspectsList
+from .rows import MOST_SOURCES, STEP, Fact, labelled, learnt_facts, llm_facts, next_line, pool_facts, source_lines
 
 EXPORTS = (
     "export curated.jsonl",
@@ -64,13 +66,16 @@ class OverviewTab(Tab):
     ABOUT = "The state of the workspace."
     TERMS = ("active pool", "decision", "duplicate", "leak", "retired", "call cache", "encoder", "offline")
     ACTIONS = (
-        Action("overview.follow", "enter", "Next step", "Start the next step (shows the cost first), or go to its tab"),
+        Action(
+            "overview.follow", "enter", "Open",
+            "Start the next step (shows the cost first), or go to the rows behind the count under the cursor",
+        ),
         Action("overview.index", "i", "Index", "Index files, or index the known ones again", "icl-curate index"),
         Action("overview.add", "I", "Add files", "Index files by a form that shows their rows", footer=False),
         Action("overview.export", "e", "Export", "Write the curated pool to a file", "icl-curate export OUT"),
-        Action("overview.down", "j,down", "Down", "Scroll down", footer=False, call="scroll_by(1)"),
-        Action("overview.up", "k,up", "Up", "Scroll up", footer=False, call="scroll_by(-1)"),
-    )
+        Action("overview.down", "j,down", "Down", "Next count, or scroll down", footer=False, call="move(1)"),
+        Action("overview.up", "k,up", "Up", "Previous count, or scroll up", footer=False, call="move(-1)"),
+    )  # fmt: skip
     BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
 
     def __init__(self) -> None:
@@ -78,6 +83,9 @@ class OverviewTab(Tab):
         self.step = ""
         self.job: Job | None = None
         """The job that is doing it already."""
+        self.at = STEP
+        """The way under the cursor: to the next step, or to the rows behind a count."""
+        self._found: OverviewData | None = None
 
     def compose_body(self) -> ComposeResult:
         with VerticalScroll():
@@ -106,29 +114,64 @@ class OverviewTab(Tab):
         )
 
     def show(self, found: OverviewData) -> None:
+        self._found = found
         self.step = found.state.next_step
         self.job = doing(found.jobs, self.step)
-        for name, title, content in (
-            ("next", "Next step", next_line(self.step, self.job)),
-            ("pool", "Pool", labelled(pool_facts(found.state))),
-            ("learnt", "Learnt", labelled(learnt_facts(found.learnt, found.jobs))),
-            ("llm", "LLM and encoder", labelled(llm_facts(found.state, found.settings))),
-        ):
-            self.query_one(f"#{name}", Card).set_content(title, content)
+        if self.at not in self._ways():
+            self.at = STEP
+        self._draw_ways()
+        self.query_one("#learnt", Card).set_content("Learnt", labelled(learnt_facts(found.learnt, found.jobs)))
+        facts = llm_facts(found.state, found.settings)
+        self.query_one("#llm", Card).set_content("LLM and encoder", labelled(facts))
         self.query_one(SourcesCard).draw(found.sources)
+
+    def on_resize(self) -> None:
+        """A card is laid out anew only if what it shows changes after the screen was."""
+        self.call_after_refresh(self.query_one(SourcesCard).on_resize)
+
+    def on_show(self) -> None:
+        """Suspects may have been looked for meanwhile."""
+        if self._found is not None:
+            self._draw_ways()
+
+    def _draw_ways(self) -> None:
+        """Draw what the cursor goes through."""
+        self.query_one("#next", Card).set_content("Next step", next_line(self.step, self.job, self.at == STEP))
+        self.query_one("#pool", Card).set_content("Pool", labelled(self._facts(), self.at))
+
+    def _facts(self) -> Sequence[Fact]:
+        suspects = [len(part.left) for part in self.app.query(SuspectsList) if part.left is not None]
+        return pool_facts(self._found.state, suspects[0] if suspects else None) if self._found else ()
+
+    def _ways(self) -> list[str]:
+        return [STEP, *(fact.way for fact in self._facts() if fact.way)]
 
     def copied(self) -> str:
         return self.step
 
     def action_follow(self) -> None:
+        self.action_open(self.at)
+
+    def action_open(self, way: str) -> None:
+        """Follow the next step, or go to the rows behind a count."""
         if self.nothing:
             self.action_index()
+        elif way == "decisions":
+            self.app.action_history()  # type: ignore[attr-defined]
+        elif way != STEP:
+            self.at = way
+            self._draw_ways()
+            demos: Any = self.review.visit("demos")
+            demos.show_state(way) if way in ("active", "pruned") else demos.show_list(way)
         elif self.job is not None:
             self.review.visit("jobs").select(self.job.number)  # type: ignore[attr-defined]
         elif self.step.startswith("icl-curate prune"):
             self.review.visit("sources")
         else:
             propose(self, [self.step.removeprefix("icl-curate ")])
+
+    def on_card_opened(self, message: Card.Opened) -> None:
+        self.action_open(message.way)
 
     def action_index(self) -> None:
         if self.nothing and not self.review.limited:
@@ -149,15 +192,33 @@ class OverviewTab(Tab):
     def action_export(self) -> None:
         propose(self, EXPORTS)
 
-    def action_scroll_by(self, by: int) -> None:
-        self.query_one(VerticalScroll).scroll_relative(y=by, animate=False)
+    def action_move(self, by: int) -> None:
+        """Go to the next count, and beyond the last one scroll."""
+        ways = self._ways()
+        at = ways.index(self.at) + by
+        if 0 <= at < len(ways):
+            self.at = ways[at]
+            self._draw_ways()
+            self.query_one("#next" if self.at == STEP else "#pool", Card).scroll_visible(animate=False)
+        else:
+            self.query_one(VerticalScroll).scroll_relative(y=by, animate=False)
 
 
 class Card(Static):
     """A few lines under a title."""
 
+    class Opened(Message):
+        """A way in its lines was clicked."""
+
+        def __init__(self, way: str) -> None:
+            super().__init__()
+            self.way = way
+
     def __init__(self, name: str) -> None:
         super().__init__(id=name, classes="card", markup=False)
+
+    def action_open(self, way: str) -> None:
+        self.post_message(self.Opened(way))
 
     def set_content(self, title: str, content: RenderableType) -> None:
         self.update(Group(Text(title, "primary"), content))

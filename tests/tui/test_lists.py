@@ -1,0 +1,257 @@
+"""The rows behind the counts of Overview: duplicates and leaks side by side, skipped records, pruned rows, suspects."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factories.groups_world import make_pool
+from factories.reviewing import go, is_safe, lines_of, notified, session, settled, text_of, until
+from icl_curate.engine.errors import UsageError
+from icl_curate.engine.store.browse import pruned_rows
+from icl_curate.engine.store.decisions import decide, history, undo
+from icl_curate.engine.store.demonstrations import fetch
+from icl_curate.engine.store.workspace import Workspace
+from icl_curate.tui.app import ReviewApp
+from icl_curate.tui.dialogs.choose import Choose
+from icl_curate.tui.dialogs.help import Help
+from icl_curate.tui.dialogs.history import History
+from icl_curate.tui.tabs.demos.group_rows import MOST, compared
+from icl_curate.tui.tabs.demos.groups import GroupsModel
+from icl_curate.tui.tabs.demos.groups_list import LeaksList, RepeatsList
+from icl_curate.tui.tabs.demos.skipped_list import SkippedList
+from icl_curate.tui.tabs.demos.suspects_list import SuspectsList
+
+SIZES = [(80, 24), (120, 40)]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Workspace:
+    return make_pool(tmp_path / "w")
+
+
+def pruned(made: Workspace) -> list[str]:
+    return [row.id for row in fetch(made, pruned_rows(made))]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_every_count_of_overview_leads_to_its_rows(made: Workspace, size: tuple[int, int]) -> None:
+    decide(made, "prune", "demonstration", ["t1"])
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        demos: Any = next(tab for tab in app.tabs if tab.NAME == "demos")
+        overview: Any = await go(app, pilot, "overview")
+        assert "Open" in lines_of(app)[-1]
+        for way, part in (("repeats", RepeatsList), ("leaks", LeaksList), ("skipped", SkippedList)):
+            while overview.at != way:
+                await pilot.press("j")
+            assert any(way in line and "›" in line for line in lines_of(app))
+            await pilot.press("enter")
+            await settled(pilot)
+            assert app.tab is demos and isinstance(demos.aside, part) and app.focused is demos.aside.table
+            await pilot.press("1")
+            await settled(pilot)
+        while overview.at != "pruned":
+            await pilot.press("k")
+        await pilot.press("enter")
+        await settled(pilot)
+        assert demos.aside is None and [int(row) for row in demos.model.rows] == pruned_rows(made).tolist()
+        await pilot.press("1", "k", "enter")
+        await settled(pilot)
+        assert overview.at == "active" and demos.model.asked.filter.pruned is False and len(demos.model.rows) == 7
+        await pilot.press("1")
+        while overview.at != "suspects":
+            await pilot.press("j")
+        assert "not looked for" in text_of(app)
+        await pilot.press("enter")
+        await settled(pilot)
+        assert isinstance(demos.aside, SuspectsList)
+        await pilot.press("1")
+        await settled(pilot)
+        assert f"{len(app.query_one(SuspectsList).model.shown)} rows ›" in text_of(app)
+        while overview.at != "decisions":
+            await pilot.press("j")
+        await pilot.press("enter")
+        await settled(pilot)
+        assert isinstance(app.screen, History)
+        await pilot.press("escape")
+        for _ in range(20):
+            await pilot.press("k")
+        assert overview.at == "next"
+        at = next((x, y) for y, line in enumerate(lines_of(app)) if (x := line.find("skipped")) > 0)
+        await pilot.click(offset=at)
+        await settled(pilot)
+        assert isinstance(demos.aside, SkippedList)
+
+    session(made.path, script, size)
+
+
+def test_counts_of_nothing_lead_nowhere(untaught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        overview: Any = app.tab
+        assert overview._ways() == ["next", "active", "suspects"]
+
+    session(untaught, script)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_first_of_a_group_is_kept_and_the_view_stays(made: Workspace, size: tuple[int, int]) -> None:
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        demos: Any = await go(app, pilot, "demos")
+        await pilot.press("d")
+        await settled(pilot)
+        part = demos.aside
+        assert "3 groups of duplicates" in text_of(app) and "x Keep first" in lines_of(app)[-1]
+        assert "repeats d1" in text_of(app) and "pool.jsonl:2" in text_of(app)
+        await pilot.press("x")
+        await until(pilot, lambda: any("✗" in line and "repeats d1" in line for line in lines_of(app)))
+        await settled(pilot)
+        assert pruned(made) == ["d2"] and history(made)[0].reason == "check: duplicate, repeats d1"
+        assert part.table.cursor == 0 and part.model.found is not None and len(part.model.found) == 3
+        await pilot.press("x")
+        await until(pilot, lambda: "no row to prune here" in notified(app))
+        await pilot.press("r")
+        await until(pilot, lambda: not pruned(made))
+        await settled(pilot)
+        await pilot.press("r")
+        assert "no pruned row here" in notified(app)
+        await pilot.press("X")
+        await until(pilot, lambda: pruned(made) == ["d2", "c3", "n2"])
+        await settled(pilot)
+        assert len(history(made)[0].targets) == 3, "one decision"
+        await pilot.press("v")
+        await settled(pilot)
+        assert part.model.found is not None and len(part.model.found) == 1 and "c1" in text_of(app)
+        await pilot.press("X")
+        await until(pilot, lambda: "no row to prune in any group" in notified(app))
+        await pilot.press("u")
+        await until(pilot, lambda: not pruned(made))
+        await settled(pilot)
+        assert len(part.model.found) == 3
+        await pilot.press("d")
+        await settled(pilot)
+        assert demos.aside is None and app.focused is demos.table
+
+    session(made.path, script, size)
+
+
+@pytest.mark.parametrize("size", [*SIZES, (40, 12)])
+def test_rows_of_a_group_are_read_side_by_side_and_mended_one_by_one(made: Workspace, size: tuple[int, int]) -> None:
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        demos: Any = await go(app, pilot, "demos")
+        await pilot.press("d")
+        await settled(pilot)
+        part = demos.aside
+        await pilot.press("j", "enter")
+        await settled(pilot)
+        assert app.focused is part.members and part.members.cursor == 1
+        shown = text_of(app)
+        assert is_safe(shown) and (size[1] < 20 or shown.count("please cancel [/b] the order") >= 2)
+        assert "x Keep first" not in lines_of(app)[-1] and (size[0] < 80 or "x Prune" in lines_of(app)[-1])
+        await pilot.press("x")
+        await until(pilot, lambda: pruned(made) == ["c2"])
+        await settled(pilot)
+        assert app.focused is part.members and part.members.cursor == 1 and part.table.cursor == 1
+        await pilot.press("r")
+        await until(pilot, lambda: not pruned(made))
+        await settled(pilot)
+        await pilot.press("e")
+        await until(pilot, lambda: not isinstance(app.screen, Choose) and app.screen is not app.screen_stack[0])
+        await pilot.press("escape", "enter")
+        await settled(pilot)
+        await pilot.press("escape")
+        assert app.focused is part.members
+        await pilot.press("escape", "y")
+        assert json.loads(app.clipboard)["rows"][0]["id"] == "c1"
+        await pilot.press("escape")
+        await settled(pilot)
+        assert demos.aside is None
+
+    session(made.path, script, size)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_leak_is_shown_with_its_query_and_only_its_row_is_pruned(made: Workspace, size: tuple[int, int]) -> None:
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await go(app, pilot, "demos")
+        await pilot.press("l")
+        await settled(pilot)
+        assert "1 group of leaks" in text_of(app) and "validation query" in text_of(app)
+        await pilot.press("enter")
+        await settled(pilot)
+        await pilot.press("x", "e")  # the cursor is on the query
+        await settled(pilot)
+        assert not history(made) and len(app.screen_stack) == 1
+        await pilot.press("k", "x")
+        await until(pilot, lambda: pruned(made) == ["t1"])
+        await pilot.press("u")
+        await until(pilot, lambda: not pruned(made))
+        await settled(pilot)
+        await pilot.press("escape", "X")
+        await until(pilot, lambda: pruned(made) == ["t1"])
+        await settled(pilot)
+        assert history(made)[0].reason == "check: leak, repeats the validation query q1"
+        await pilot.press("question_mark")
+        assert isinstance(app.screen, Help) and "Prune every row that a query repeats" in text_of(app)
+
+    session(made.path, script, size)
+    undo(made)
+
+
+@pytest.mark.parametrize("size", [*SIZES, (40, 12)])
+def test_skipped_records_are_listed_by_reason_and_read_from_their_file(made: Workspace, size: tuple[int, int]) -> None:
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await go(app, pilot, "demos")
+        await pilot.press("b")
+        await settled(pilot)
+        shown = text_of(app)
+        assert "5 skipped records" in shown and "missing field: output" in shown and "not JSON" in shown
+        await pilot.press("enter", "j")
+        await settled(pilot)
+        if size[1] > 20:
+            assert "pool.jsonl:12" in text_of(app) and "no output [/b]" in text_of(app)
+        assert is_safe(text_of(app))
+        await pilot.press("y")
+        assert app.clipboard.startswith("pool.jsonl:12: missing field: output")
+        await pilot.press("enter", "escape", "escape", "escape")
+        await settled(pilot)
+        assert app.tab is not None and app.tab.aside is None  # type: ignore[attr-defined]
+
+    session(made.path, script, size)
+
+
+def test_a_list_follows_changes_made_elsewhere_and_keeps_its_group(made: Workspace) -> None:
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        demos: Any = await go(app, pilot, "demos")
+        await pilot.press("d", "v")
+        await settled(pilot)
+        await pilot.press("G")
+        await settled(pilot)
+        decide(made, "prune", "demonstration", ["d2"])
+        app.look_again()
+        await settled(pilot)
+        group = demos.aside.model.at(demos.aside.table.cursor)
+        assert [row.id for row in group.rows] == ["n1", "n2"] and len(demos.aside.model.found) == 2
+
+    session(made.path, script)
+
+
+def test_a_group_that_changed_meanwhile_is_not_decided_on(made: Workspace) -> None:
+    model = GroupsModel("duplicate")
+    model.take(model.look(made, 0), 0)
+    group = model.at(0)
+    assert group is not None and model.pruned(made, group) == {"d2": "check: duplicate, repeats d1"}
+    decide(made, "prune", "demonstration", ["d2"])
+    with pytest.raises(UsageError, match="pruned already"):
+        model.pruned(made, group)
+
+
+def test_words_that_differ_are_marked() -> None:
+    left, right = compared("the lamp in the hall", "the lamp, in my hall")
+    assert (left.plain, right.plain) == ("the lamp in the hall", "the lamp, in my hall")
+    marked = [{text.plain[span.start : span.end] for span in text.spans} for text in (left, right)]
+    assert marked == [{"the"}, {",", "my"}]
+    same, _ = compared("x" * (MOST + 7), "x")
+    assert "7 more characters" in same.plain
