@@ -102,7 +102,7 @@ def check(
     from ..render.checks import show_checks, show_groups
 
     if shows_groups:
-        show_groups(groups, limit, found.notes)
+        show_groups(groups, limit, found.notes, bool(accepted))
     else:
         show_checks(found, limit)
     if change is None:

@@ -57,8 +57,9 @@ ACCEPTED = {
 """Kinds of groups in the plural, and what accepting them does."""
 
 
-def show_groups(groups: Sequence[RowGroup], limit: int, notes: Sequence[str] = ()) -> None:
-    """Rows that repeat each other, and queries that are in the pool, group by group; ``limit``: maximum groups."""
+def show_groups(groups: Sequence[RowGroup], limit: int, notes: Sequence[str] = (), accepted: bool = False) -> None:
+    """Rows that repeat each other, and queries that are in the pool, group by group; ``limit``: maximum groups;
+    ``accepted``: it is decided already what to prune."""
     heads: list[str | Head] = [
         Head("group"), Head("id", 2, "start"), Head("source", 3, "middle"), "what>", "input>", Head("output", 1),
         Head("from", 4, "start"),
@@ -84,7 +85,7 @@ def show_groups(groups: Sequence[RowGroup], limit: int, notes: Sequence[str] = (
         show_text(note, style="dim")
     if len(groups) > limit:
         show_text(f"… and {len(groups) - limit:,} more groups: -n {len(groups)}", style="dim")
-    for kind, (name, does) in ACCEPTED.items():
+    for kind, (name, does) in () if accepted else ACCEPTED.items():
         found = [group for group in groups if group.kind == kind]
         if count := sum(len(group.prunes) for group in found):
             to_prune = f"{count:,} row{'' if count == 1 else 's'} to prune"

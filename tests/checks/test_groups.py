@@ -71,6 +71,8 @@ def test_commands_list_groups_and_skipped_records_and_say_where_they_are(made: W
     assert "another output than c1" in shown and "validation query" in shown and "pool.jsonl:8" in shown
     assert "3 groups of duplicates, 3 rows to prune: icl-curate check --accept duplicate" in " ".join(shown.split())
     assert "and 3 more groups" in run("check", "--kind", "duplicate,leak", "-n", "1", *place).out
+    decided = run("check", "--kind", "duplicate", "--accept", "duplicate", "--dry-run", *place).out
+    assert "repeats d1" in decided and "rows to prune:" not in " ".join(decided.split())
     groups = run("check", "--kind", "duplicate", "--json", *place).json["groups"]
     assert [[row["id"] for row in group["rows"]] for group in groups] == [
         ["d1", "d2"],
