@@ -158,7 +158,7 @@ def template(pools: Path, workspace: Workspace) -> Iterable[str]:
     files, base = workspace.folder.parent / "template-files", workspace.folder
     write(files / "commonsenseqa.jsonl", read(pools / "commonsenseqa" / "train.jsonl")[:2000])
     rows = []
-    for kind, answers in (("labels", "score"), ("labels", "generate"), ("options", "score")):
+    for kind, answers, count in (("labels", "score", 200), ("labels", "generate", 100), ("options", "score", 100)):
         here = Workspace(base, f"{kind}-{answers}", workspace.spec, workspace.dtype)
         if kind == "labels":
             here.index("support")
@@ -167,7 +167,7 @@ def template(pools: Path, workspace: Workspace) -> Iterable[str]:
         done = []
         for setting in ("", 'answer_prefix = "The answer is"\n'):
             (here.folder / "config.toml").write_text(setting, encoding="utf-8")
-            asked = ("-n", 100, "--seeds", 1, "-k", 5, "--answers", answers)
+            asked = ("-n", count, "--seeds", 1, "-k", 5, "--answers", answers)
             done.append(here.ask("evaluate", "-m", "zero,dense", *asked))
         for method in ("zero", "dense"):
             off, on = (
@@ -176,8 +176,8 @@ def template(pools: Path, workspace: Workspace) -> Iterable[str]:
             )
             change = paired(on, off)
             told = f"{change.difference:+.3f}", f"{change.low:+.2f} to {change.high:+.2f}", f"{change.p:.2f}"
-            rows.append([kind, answers, method, f"{off.mean():.3f}", f"{on.mean():.3f}", *told])
-    yield table(["task", "answers", "method", "without", "with", "difference", "95 %", "p"], rows)
+            rows.append([kind, answers, count, method, f"{off.mean():.3f}", f"{on.mean():.3f}", *told])
+    yield table(["task", "answers", "queries", "method", "without", "with", "difference", "95 %", "p"], rows)
 
 
 def curation(pools: Path, workspace: Workspace) -> Iterable[str]:
