@@ -19,7 +19,7 @@ def index(
     paths: Annotated[
         list[str] | None,
         typer.Argument(
-            help="JSONL, JSON, CSV, TSV or Parquet, globs; - for JSONL on stdin (default: files indexed before)."
+            help="JSONL, JSON, CSV, Parquet, YAML, …, globs, hf://NAME; - is JSONL on stdin (default: known files)."
         ),
     ] = None,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
@@ -28,7 +28,7 @@ def index(
     validation_fraction: Annotated[float, typer.Option(help="Share of the pool held out for validation.")] = 0.0,
     test_fraction: Annotated[float, typer.Option(help="Share of the pool held out for test.")] = 0.0,
     columns: Annotated[
-        list[str] | None, typer.Option("--map", help="Map a field to a column, e.g. --map input=utterance; repeatable.")
+        list[str] | None, typer.Option("--map", help="Map a field to a column, e.g. --map input=data.text; repeatable.")
     ] = None,
     labels: Annotated[
         str | None, typer.Option(help="Names of labels that the files give as numbers from 0: negative,positive.")

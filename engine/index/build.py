@@ -19,6 +19,7 @@ from ..progress import CancelToken, Report, silent
 from ..retrieval import artefacts, duplicates
 from ..store.demonstrations import LEAKS, live_keys
 from ..store.workspace import Workspace
+from .datasets import download, split_of
 from .files import IndexedFile, Reading, changed_files, indexed_file, known_files
 from .merge import merge
 from .readers.files import expand
@@ -154,8 +155,10 @@ def _files(workspace: Workspace, plan: IndexPlan) -> tuple[list[IndexedFile], li
         (plan.test, Reading("test", columns, plan.source, 0.0, 0.0, plan.labels)),
     ):
         # a later, more specific argument wins: `index data/*.jsonl --test data/test.jsonl`
-        paths, passed = expand(patterns)
-        wanted |= dict.fromkeys(paths, reading)
+        paths, passed = expand(list(download(workspace.path, patterns)))
+        for path in paths:
+            split = split_of(path) if reading.split is None else None
+            wanted[path] = replace(reading, split=split) if split in ("validation", "test") else reading
         unread |= passed
     if unread and plan.strict:
         path, reason = next(iter(unread.items()))

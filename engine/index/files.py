@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 from ..errors import UsageError
 from ..store.workspace import Workspace
 from .readers.files import STDIN, open_input
+from .readers.saved import source_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ def indexed_file(workspace: Workspace, path: str, reading: Reading) -> IndexedFi
 
 def default_source(path: str) -> str:
     """The source of rows that do not name one."""
-    return "stdin" if path == STDIN else Path(path).name.split(".")[0]
+    return "stdin" if path == STDIN else source_of(path) or Path(path).name.split(".")[0]
 
 
 def stamp_of(stream: BinaryIO) -> tuple[int, ...]:

@@ -32,11 +32,14 @@ NAMES: Mapping[str, tuple[str, ...]] = {
         *("output", "answer", "label_text", "label_name", "label", "target", "completion", "response"),
         *("answer_key", "answerkey", "correct_answer", "correct_answers", "solution", "intent"),
         *("outputs", "targets", "labels", "chosen", "expected_output", "expected", "reference", "reference_answer"),
-        *("ground_truth", "summary", "highlights"),
+        *("ground_truth", "summary", "highlights", "expectedoutput", "__expected"),
     ),
     "answers": ("answers", "aliases", "accepted_answers", "accepted"),
     "options": ("options", "choices"),
-    "context": ("context", "contexts", "passage", "passages", "document", "documents"),
+    "context": (
+        *("context", "contexts", "passage", "passages", "document", "documents"),
+        *("reference_contexts", "retrieved_contexts"),
+    ),
     "source": ("source",),
     "id": ("id", "_id", "uid", "guid", "qid"),
     "split": ("split",),
@@ -99,6 +102,7 @@ class _Layout:
     option_columns: tuple[str, ...]
     rest: tuple[str, ...]
     columns: tuple[str, ...]
+    given: Mapping[str, str]
 
 
 class _Kept(NamedTuple):
@@ -124,6 +128,7 @@ class Mapper:
         check_mapping(columns)
         self._columns = columns
         self._labels = labels
+        self._paths = tuple(column for column in columns.values() if "." in column)
         self._layouts: dict[tuple[str, ...], _Layout] = {}
         self.numbers: Numbers = "text"
 
@@ -145,6 +150,7 @@ class Mapper:
             return [BadRecord("nested too deeply")]
 
     def _numbered(self, record: Mapping[str, Any]) -> NumberedAnswer | None:
+        record = self._with_paths(record)
         layout = self._layout(tuple(record))
         column = layout.fields.get("output")
         try:
@@ -152,7 +158,13 @@ class Mapper:
         except (BadRow, RecursionError):
             return None
 
+    def _with_paths(self, record: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The record with a column for each dotted path that it has: ``data.text`` is the text of the object data."""
+        found = {path: value for path in self._paths if (value := _within(record, path)) is not None}
+        return {**record, **found} if found else record
+
     def _rows(self, record: Mapping[str, Any]) -> Sequence[Row | BadRecord]:
+        record = self._with_paths(record)
         layout = self._layout(tuple(record))
         fields = layout.fields
         name = optional(record, fields.get("id")) or None
@@ -202,13 +214,32 @@ def _layout(columns: tuple[str, ...], given: Mapping[str, str]) -> _Layout:
         )
         option_columns = option_columns if len(option_columns) > 1 else ()
     used = {*fields.values(), *option_columns, instruction}
-    return _Layout(fields, instruction, option_columns, tuple(c for c in columns if c not in used), columns)
+    return _Layout(fields, instruction, option_columns, tuple(c for c in columns if c not in used), columns, given)
+
+
+def _missing(field: str, layout: _Layout) -> str:
+    wanted = f": there is no column '{layout.given[field]}'" if field in layout.given else ""
+    return f"missing field: {field}{wanted} (columns: {few(layout.columns)})"
+
+
+def _within(record: Any, path: str) -> Any:
+    """The value at a dotted path of keys and positions; None if there is none, or if it is a column of its own."""
+    if path in record:
+        return None
+    for key in path.split("."):
+        if isinstance(record, Mapping):
+            record = record.get(key)
+        elif isinstance(record, list) and key.isdecimal() and int(key) < len(record):
+            record = record[int(key)]
+        else:
+            return None
+    return record
 
 
 def _question(record: Mapping[str, Any], layout: _Layout) -> str:
     column = layout.fields.get("input")
     if column is None:
-        raise BadRow(f"missing field: input (columns: {few(layout.columns)})")
+        raise BadRow(_missing("input", layout))
     instruction = optional(record, layout.instruction).strip()
     value = record[column]
     if instruction and (value is None or value == ""):
@@ -223,7 +254,7 @@ def _outputs(record: Mapping[str, Any], layout: _Layout, labels: Sequence[str]) 
     fields = layout.fields
     column = fields.get("output") or fields.get("answers")
     if column is None:
-        raise BadRow(f"missing field: output (columns: {few(layout.columns)})")
+        raise BadRow(_missing("output", layout))
     further = [] if column == fields.get("answers") or "answers" not in fields else _accepted(record[fields["answers"]])
     value = record[column]
     if labels:

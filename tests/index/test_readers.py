@@ -143,7 +143,11 @@ def test_json_in_its_other_shapes(tmp_path: Path) -> None:
         ("e.json", b" \n ", "is empty"),
         ("e.csv", b"\n\n", "header"),
         ("t.parquet", b"PAR1 and then nothing", "truncated"),
-        ("t.xlsx", b"PK\x03\x04", "unknown format"),
+        ("t.xlsx", b"PK\x03\x04", "truncated or not an Excel workbook"),
+        ("t.docx", b"PK\x03\x04", "unknown format"),
+        ("t.yaml", b"- a: [1\n", "not YAML"),
+        ("t.arrow", b"ARROW1", "truncated or not an Arrow file"),
+        ("t.jsonl.zst", b"\x28\xb5\x2f\xfd1", "truncated"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_one_clear_line(tmp_path: Path, name: str, data: bytes, says: str) -> None:

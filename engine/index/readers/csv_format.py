@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
@@ -13,6 +14,9 @@ from .text import text_lines
 
 FIELD_BYTES = 64 << 20
 """Longest CSV field accepted; a longer one is more likely an unclosed quote than a text."""
+
+
+_SEPARATOR = re.compile(r"\"?sep=(.)\"?\s*")
 
 
 class _Feed:
@@ -44,8 +48,12 @@ def read_csv(path: str, stream: BinaryIO, *, tab: bool) -> Iterator[Record]:
     feed = _Feed(line.decode(errors="surrogateescape") if isinstance(line, bytes) else line for line in lines)
     first = next(feed, "")
     feed.push_back(0)
-    delimiter = "\t" if tab else max(",;\t", key=first.count)
     number = 1
+    if said := _SEPARATOR.fullmatch(first.removeprefix("\ufeff")):  # as Excel writes it in front of the header
+        next(feed)
+        feed.taken.clear()
+        number = 2
+    delimiter = said[1] if said else "\t" if tab else max(",;\t", key=first.count)
     header: list[str] | None = None
     for fields in _csv_records(feed, delimiter):
         line, number = number, number + len(feed.taken)

@@ -14,6 +14,7 @@ from typing import BinaryIO
 
 from ...disk import open_regular
 from ...errors import UsageError
+from .saved import is_saved, saved_files
 
 STDIN = "-"
 
@@ -27,6 +28,9 @@ def expand(patterns: Iterable[str]) -> tuple[list[str], dict[str, str]]:
     paths: dict[str, None] = {}
     passed: dict[str, str] = {}
     for pattern in patterns:
+        if os.path.isdir(pattern) and is_saved(pattern):  # noqa: PTH112 - Path raises for a name that is too long
+            paths |= dict.fromkeys(saved_files(pattern))
+            continue
         if pattern == STDIN or os.path.lexists(pattern) or not glob.has_magic(pattern):
             paths[pattern] = None
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import io
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,13 +12,16 @@ from typing import BinaryIO, Literal
 
 from ...errors import UsageError
 from .csv_format import read_csv
+from .excel_format import read_excel
 from .files import STDIN
 from .json_formats import read_json, read_jsonl
-from .parquet_format import read_parquet
-from .records import Record
+from .parquet_format import read_arrow, read_parquet
+from .presets import flattened
+from .records import BadRecord, Record
 from .text import decoded_lines
+from .yaml_format import read_yaml
 
-Format = Literal["jsonl", "json", "csv", "tsv", "parquet"]
+Format = Literal["jsonl", "json", "csv", "tsv", "parquet", "arrow", "yaml", "excel"]
 SUFFIXES: Mapping[str, Format] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
@@ -26,16 +30,22 @@ SUFFIXES: Mapping[str, Format] = {
     ".tsv": "tsv",
     ".parquet": "parquet",
     ".pq": "parquet",
+    ".arrow": "arrow",
+    ".yaml": "yaml",
+    ".yml": "yaml",
+    ".xlsx": "excel",
 }
+COMPRESSED = (".gz", ".zst")
 
 _DAMAGE = (EOFError, OSError, zlib.error)
 
 
 def format_of(path: str, stream: BinaryIO) -> Format:
-    """The format by the suffix (ignoring ``.gz``), else by the first bytes; `UsageError` if neither identifies it."""
+    """The format by the suffix (ignoring `COMPRESSED`), else by the first bytes; `UsageError` if neither identifies
+    it."""
     if path == STDIN:
         return "jsonl"
-    suffixes = [suffix.lower() for suffix in Path(path).suffixes if suffix.lower() != ".gz"]
+    suffixes = [suffix.lower() for suffix in Path(path).suffixes if suffix.lower() not in COMPRESSED]
     if suffixes and suffixes[-1] in SUFFIXES:
         return SUFFIXES[suffixes[-1]]
     head = stream.read(64)
@@ -48,25 +58,54 @@ def format_of(path: str, stream: BinaryIO) -> Format:
         if first == b"[":
             return "json"
     raise UsageError(
-        f"{path}: unknown format", "name the file .jsonl, .json, .csv, .tsv or .parquet (optionally with .gz)"
+        f"{path}: unknown format",
+        "name the file .jsonl, .json, .csv, .tsv, .parquet, .arrow, .yaml or .xlsx (optionally with .gz or .zst)",
     )
 
 
 def records(path: str, stream: BinaryIO) -> Iterator[Record]:
-    """Every record of the file, in order. Raises `UsageError` for an error of the whole file."""
+    """Every record of the file, in order, those of other tools as flat records. Raises `UsageError` for an error of the
+    whole file."""
+    for line, record in _as_written(path, stream):
+        flat = None if isinstance(record, BadRecord) else flattened(record)
+        if flat is None:
+            yield line, record
+        else:
+            yield from ((line, each) for each in flat)
+
+
+def _as_written(path: str, stream: BinaryIO) -> Iterator[Record]:
     kind = format_of(path, stream)
     try:
         if kind == "parquet":
             yield from read_parquet(path, stream)
             return
-        zipped = stream.read(2) == b"\x1f\x8b"
-        stream.seek(0)
-        plain: BinaryIO = gzip.GzipFile(fileobj=stream) if zipped else stream  # type: ignore[assignment]
-        if kind == "jsonl":
+        if kind == "arrow":
+            yield from read_arrow(path, stream)
+            return
+        plain = _decompressed(stream)
+        if kind == "excel":
+            yield from read_excel(path, io.BytesIO(plain.read()))
+        elif kind == "yaml":
+            yield from read_yaml(path, plain.read())
+        elif kind == "jsonl":
             yield from read_jsonl(decoded_lines(plain))
         elif kind == "json":
             yield from read_json(path, plain.read())
         else:
             yield from read_csv(path, plain, tab=kind == "tsv")
-    except _DAMAGE as error:
+    except _DAMAGE as error:  # that of Zstandard is an `OSError`
         raise UsageError(f"{path} is truncated or damaged: {error}", "write or download the file again") from error
+
+
+def _decompressed(stream: BinaryIO) -> BinaryIO:
+    """The bytes of a file in gzip or Zstandard, recognised by how it begins; else the stream itself."""
+    head = stream.read(4)
+    stream.seek(0)
+    if head.startswith(b"\x1f\x8b"):
+        return gzip.GzipFile(fileobj=stream)  # type: ignore[return-value]
+    if head == b"\x28\xb5\x2f\xfd":
+        import pyarrow
+
+        return io.BufferedReader(pyarrow.CompressedInputStream(stream, "zstd"))
+    return stream

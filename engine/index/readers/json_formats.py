@@ -67,17 +67,21 @@ def read_json(path: str, data: bytes) -> Iterator[Record]:
     if lists and len(whole) == 1:
         yield from _elements(path, text, text.index("[", text.index(":", start + len(lists[0]) + 2)))
         return
-    if whole and all(isinstance(value, dict) for value in whole.values()):
+    states = any(isinstance(value, dict) and "demos" in value for value in whole.values())  # a program of DSPy
+    if whole and not states and all(isinstance(value, dict) for value in whole.values()):
         yield from _members(text, whole)
         return
     yield 1, whole
 
 
 def _elements(path: str, text: str, start: int) -> Iterator[Record]:
-    """The elements of the array that opens at ``start``, each with its line."""
+    """The elements of the array that opens at ``start``, each with its line; with its number from 1 if all stand in one
+    line."""
     decode = json.JSONDecoder().raw_decode
     position, counted, line = start + 1, 0, 1
     first = True
+    number = 1
+    in_one_line = "\n" not in text.rstrip(_SPACE)
     while True:
         position = _skip_space(text, position)
         if text[position : position + 1] == "]":
@@ -87,7 +91,8 @@ def _elements(path: str, text: str, start: int) -> Iterator[Record]:
                 raise _array_fault(path, text, position, "expected ',' or ']'")
             position = _skip_space(text, position + 1)
         first = False
-        line += text.count("\n", counted, position)
+        line = number if in_one_line else line + text.count("\n", counted, position)
+        number += 1
         counted = position
         try:
             record, end = decode(text, position)

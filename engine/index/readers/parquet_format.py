@@ -1,4 +1,4 @@
-"""Parquet, and values of Arrow as Python values."""
+"""Parquet and Arrow files, and values of Arrow as Python values."""
 
 from __future__ import annotations
 
@@ -24,6 +24,31 @@ def read_parquet(path: str, stream: BinaryIO) -> Iterator[Record]:
     except (pyarrow.ArrowException, UnicodeDecodeError) as error:  # the latter: a column name
         message = str(error).splitlines()[0]
         raise UsageError(f"{path} is truncated or not a Parquet file: {message}", "write the file again") from error
+    if not number:
+        raise UsageError(f"{path} has no rows", "remove it, or add rows to it")
+
+
+def read_arrow(path: str, stream: BinaryIO) -> Iterator[Record]:
+    """Arrow streams and files, as `save_to_disk` of the `datasets` library writes them."""
+    import pyarrow
+
+    number = 0
+    try:
+        head = stream.read(6)
+        stream.seek(0)
+        opened = pyarrow.ipc.open_file(stream) if head == b"ARROW1" else pyarrow.ipc.open_stream(stream)
+        names = label_names(opened.schema.metadata)
+        batches = (
+            map(opened.get_batch, range(opened.num_record_batches))
+            if isinstance(opened, pyarrow.ipc.RecordBatchFileReader)
+            else iter(opened)
+        )
+        for batch in batches:
+            for number, row in enumerate(plain_rows(batch), number + 1):  # noqa: B020 - goes on from the last batch
+                yield number, row if isinstance(row, BadRecord) else _named(row, names)
+    except (pyarrow.ArrowException, UnicodeDecodeError, OSError) as error:
+        message = (str(error).splitlines() or ["?"])[0]
+        raise UsageError(f"{path} is truncated or not an Arrow file: {message}", "write the file again") from error
     if not number:
         raise UsageError(f"{path} has no rows", "remove it, or add rows to it")
 

@@ -16,7 +16,7 @@ class BadRecord:
 
 
 Record = tuple[int, dict[str, Any] | BadRecord]
-"""The line (in Parquet: the row, from 1) a record starts on, and the record."""
+"""The line a record starts on, and the record. In Parquet, Arrow, Excel and JSON in one line: its number, from 1."""
 
 
 def parse_list(text: str) -> list[Any] | None:

@@ -1,0 +1,173 @@
+"""Records as annotation, tracing and evaluation tools write them, as flat records of inputs and outputs.
+
+A shape is recognised by its own keys, never by the name of a file: Label Studio (with `data` and `annotations`, and its
+smaller JSON), Argilla, LangSmith, Langfuse, promptfoo, SQuAD and CommonsenseQA as published, and the demonstrations in
+the saved state of a DSPy program.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .records import BadRecord
+
+Flat = dict[str, Any] | BadRecord
+
+KEYS = frozenset(
+    {"annotations", "annotation_id", "responses", "outputs", "expectedOutput", "vars", "tests", "data", "question"}
+)
+"""A record with none of these keys has no shape below, unless it is a program of DSPy, whose keys are the user's."""
+
+EXACT = ("equals", "icontains", "contains", "similar", "factuality", "model-graded-factuality")
+"""promptfoo's assertions whose value is an answer."""
+
+
+def flattened(record: Mapping[str, Any]) -> Sequence[Flat] | None:
+    """The flat records in ``record``; None if it has no known shape, which is to say that it is one itself."""
+    if KEYS.isdisjoint(record):
+        return _dspy(record)
+    for shape in (_label_studio, _label_studio_small, _argilla, _traced, _promptfoo, _squad, _commonsense_qa):
+        if (found := shape(record)) is not None:
+            return found
+    return None
+
+
+def _label_studio(record: Mapping[str, Any]) -> Sequence[Flat] | None:
+    """A task with its annotations: the first that was not cancelled."""
+    data, annotations = record.get("data"), record.get("annotations")
+    if not (isinstance(data, Mapping) and isinstance(annotations, list)):
+        return None
+    done = [each for each in annotations if isinstance(each, Mapping) and not each.get("was_cancelled")]
+    if not done:
+        return [BadRecord("the task has no annotation")]
+    values = [part.get("value") for part in done[0].get("result") or () if isinstance(part, Mapping)]
+    chosen = [
+        text
+        for value in values
+        if isinstance(value, Mapping)
+        for key in ("choices", "text", "taxonomy")
+        for text in _listed(value.get(key))
+        if isinstance(text, str)
+    ]
+    if not chosen:
+        return [BadRecord("the annotation has no choice and no text")]
+    return [{"id": record.get("id"), **data, "output": ", ".join(chosen)}]
+
+
+def _label_studio_small(record: Mapping[str, Any]) -> Sequence[Flat] | None:
+    """The smaller JSON: what was annotated stands between the id and the annotator."""
+    keys = list(record)
+    if not {"annotation_id", "annotator", "id"} <= record.keys():
+        return None
+    between = keys[keys.index("id") + 1 : keys.index("annotator")]
+    if len(between) != 1:
+        return None
+    value = record[between[0]]
+    if isinstance(value, Mapping):
+        value = value.get("choices", value.get("text"))
+    kept = {key: value for key, value in record.items() if key != between[0]}
+    return [{**kept, "output": ", ".join(map(str, _listed(value)))}]
+
+
+def _argilla(record: Mapping[str, Any]) -> Sequence[Flat] | None:
+    """What most annotators said to the first question; the first of equals."""
+    fields, responses = record.get("fields"), record.get("responses")
+    if not (isinstance(fields, Mapping) and isinstance(responses, Mapping)):
+        return None
+    flat = {"id": record.get("id"), **fields, **_mapping(record.get("metadata"))}
+    for given in responses.values():
+        said = [each.get("value") for each in _listed(given) if isinstance(each, Mapping) and _submitted(each)]
+        if said:
+            (most, _), *_ = Counter(json.dumps(value, ensure_ascii=False) for value in said).most_common(1)
+            value = json.loads(most)
+            return [{**flat, "output": ", ".join(map(str, value)) if isinstance(value, list) else value}]
+    return [BadRecord("the record has no response")]
+
+
+def _submitted(response: Mapping[str, Any]) -> bool:
+    return bool(response.get("status", "submitted") == "submitted")
+
+
+def _traced(record: Mapping[str, Any]) -> Sequence[Flat] | None:
+    """LangSmith's examples (``inputs`` and ``outputs``) and Langfuse's items (``input`` and ``expectedOutput``)."""
+    for asked, answered in (("inputs", "outputs"), ("input", "expectedOutput")):
+        question, answer = record.get(asked), record.get(answered)
+        if answered in record and isinstance(question, Mapping | str | list) and answer is not None:
+            break
+    else:
+        return None
+    if isinstance(question, str) and isinstance(answer, str) and asked == "inputs":
+        return None  # two plain columns
+    rest = {key: record[key] for key in ("id", "metadata", "split") if record.get(key) is not None}
+    return [{**rest, **_part(question, "input"), **_part(answer, "output")}]
+
+
+def _part(value: Any, field: str) -> dict[str, Any]:
+    """One side as columns: a lone value under the name of the field, several under their own names."""
+    if isinstance(value, Mapping):
+        return {field: next(iter(value.values()))} if len(value) == 1 and "messages" not in value else dict(value)
+    if isinstance(value, list) and value and isinstance(value[0], Mapping) and "role" in value[0]:
+        return {field: value}  # messages
+    return {field: value}
+
+
+def _promptfoo(record: Mapping[str, Any]) -> Sequence[Flat] | None:
+    """A test case, or a file of settings with its test cases: the variables, and the first answer that is asserted."""
+    if isinstance(record.get("tests"), list) and {"prompts", "providers"} & record.keys():
+        return [flat for test in record["tests"] if isinstance(test, Mapping) for flat in _promptfoo(test) or ()]
+    given = record.get("vars")
+    if not isinstance(given, Mapping):
+        return None
+    for each in _listed(record.get("assert")):
+        if isinstance(each, Mapping) and each.get("type") in EXACT and each.get("value") is not None:
+            return [{**_part(given, "input"), "output": each["value"]}]
+    return [BadRecord(f"the test asserts no answer ({', '.join(EXACT[:3])}, …)")]
+
+
+def _squad(record: Mapping[str, Any]) -> Sequence[Flat] | None:
+    """A whole file as published: articles, their paragraphs, and questions about each."""
+    articles = record.get("data")
+    if not (isinstance(articles, list) and articles and isinstance(articles[0], Mapping)):
+        return None
+    if "paragraphs" not in articles[0]:
+        return None
+    return [
+        {
+            "id": asked.get("id"),
+            "title": article.get("title"),
+            "context": paragraph.get("context"),
+            "question": asked.get("question"),
+            "answers": [answer.get("text") for answer in _listed(asked.get("answers")) if isinstance(answer, Mapping)],
+        }
+        for article in articles
+        for paragraph in article.get("paragraphs") or ()
+        for asked in paragraph.get("qas") or ()
+    ]
+
+
+def _commonsense_qa(record: Mapping[str, Any]) -> Sequence[Flat] | None:
+    question = record.get("question")
+    if not (isinstance(question, Mapping) and "stem" in question):
+        return None
+    rest = {key: value for key, value in record.items() if key != "question"}
+    return [{**rest, "question": question["stem"], "choices": question.get("choices")}]
+
+
+def _dspy(record: Mapping[str, Any]) -> Sequence[Flat] | None:
+    """The demonstrations of all predictors in the saved state of a program."""
+    states = [state for state in record.values() if isinstance(state, Mapping) and isinstance(state.get("demos"), list)]
+    if "demos" in record and isinstance(record["demos"], list):
+        states.append(record)
+    found = [demo for state in states for demo in state["demos"] if isinstance(demo, Mapping)]
+    return [{key: value for key, value in demo.items() if key != "augmented"} for demo in found] if states else None
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
