@@ -57,6 +57,12 @@ def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, suffi
     assert lines == sorted(set(lines))
 
 
+def test_cells_with_line_breaks_that_look_like_rows_when_put_together(tmp_path: Path) -> None:
+    rows = [{"input": "\n0", "output": "\n", "note": "\n"}]
+    write(tmp_path / "f.csv", rows)
+    assert [record for _, record in read(tmp_path / "f.csv")] == rows
+
+
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
 @pytest.mark.parametrize("suffix", ["jsonl", "json", "csv"])
 def test_byte_order_marks_are_understood(tmp_path: Path, encoding: str, suffix: str) -> None:

@@ -110,6 +110,5 @@ def _quote_runs_on(lines: list[str], delimiter: str, width: int) -> bool:
     """Whether a multi-line record consists of rows joined by two stray quotes: all its inner lines, at least two, are
     rows of the right width by themselves."""
     inner = lines[1:-1]
-    return (
-        width > 1 and len(inner) > 1 and all(len(fields) == width for fields in csv.reader(inner, delimiter=delimiter))
-    )
+    alone = (next(csv.reader([line], delimiter=delimiter), []) for line in inner)
+    return width > 1 and len(inner) > 1 and all(len(fields) == width for fields in alone)
