@@ -347,12 +347,10 @@ def measure_vote(workspace: Workspace, settings: Settings, cancel: CancelToken |
     found = trials.latest(workspace)
     if found is None:
         return VoteMeasurement(None, None)
-    path = workspace.path / VOTE
     digest = _digest(found, trials.scores_by_estimator(workspace), settings)
-    with suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
-        stored = json.loads(read_regular(path))
-        if stored["digest"] == digest:
-            return contract.from_json(VoteMeasurement, stored["measured"])
+    if stored := _stored_vote(workspace, digest):
+        return stored
+    path = workspace.path / VOTE
     drawn = curves(workspace, settings.k)
     try:
         measured = VoteMeasurement(drawn, tune(workspace, settings, cancel=cancel))
@@ -362,6 +360,22 @@ def measure_vote(workspace: Workspace, settings: Settings, cancel: CancelToken |
     with suppress(OSError):  # it is computed again where nothing can be written
         replace_file(path, lambda file: file.write(text.encode()))
     return measured
+
+
+def stored_vote(workspace: Workspace, settings: Settings) -> VoteMeasurement | None:
+    """What `measure_vote` would give, if it was computed before; loads no compiled code."""
+    found = trials.latest(workspace)
+    if found is None or not (workspace.path / VOTE).exists():
+        return None
+    return _stored_vote(workspace, _digest(found, trials.scores_by_estimator(workspace), settings))
+
+
+def _stored_vote(workspace: Workspace, digest: str) -> VoteMeasurement | None:
+    with suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
+        stored = json.loads(read_regular(workspace.path / VOTE))
+        if stored["digest"] == digest:
+            return contract.from_json(VoteMeasurement, stored["measured"])
+    return None
 
 
 def _digest(found: Trials, scores: Mapping[str, Mapping[str, float]], settings: Settings) -> str:

@@ -43,20 +43,28 @@ class SourcesData:
     training: str = ""
     measuring: str = ""
     """The job that learns weights, and the one that measures served prompts, in words."""
+    measured: VoteMeasurement | None = None
+    """The effect of pruning by the vote, if it was computed before."""
 
 
-def read(workspace: Workspace) -> SourcesData | Empty:
-    """The sources of the current workspace."""
+def read(workspace: Workspace, settings: Settings | None = None) -> SourcesData | Empty:
+    """The sources of the current workspace; with ``settings`` also the vote, if it was measured before."""
     found = source_summaries(workspace)
     if not found:
         return Empty("The pool is empty", "Sources appear here after indexing.", "icl-curate index POOL.jsonl")
     listed = jobs(workspace)
     training, measuring = (doing(listed, command) for command in ("train sources", TUNE))
+    measured = None
+    if settings is not None and any(one.weight is not None for one in found):
+        from ....engine.sources.train import stored_vote
+
+        measured = stored_vote(workspace, settings)
     return SourcesData(
         found,
         stored_tuning(workspace),
         in_words(training) if training else "",
         in_words(measuring) if measuring else "",
+        measured,
     )
 
 

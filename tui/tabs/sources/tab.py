@@ -122,14 +122,16 @@ class SourcesTab(Tab):
         return self.model.source(self.table.cursor)
 
     def read(self, workspace: Workspace) -> SourcesData | Empty:
-        return read(workspace)
+        return read(workspace, self.review.settings())
 
     def show(self, found: SourcesData) -> None:
         self._show_lines(self.model.arrange(self.table.cursor, found.sources))
         self.model.served, self.model.training, self.model.measuring = found.served, found.training, found.measuring
         self._show_served()
         self.query_one("#verdict", Static).update(verdict(self.model))
-        if self.model.learnt:
+        if found.measured is not None:
+            self._measured(found.measured)
+        elif self.model.learnt:
             work = lambda: measure(self.review.opened(), self.review.settings(), self._cancel)  # noqa: E731
             self.in_thread("measure", work, self._measured)
 
