@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from shlex import quote
+from shlex import quote, split
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -18,9 +18,9 @@ from ..engine.pool.display import display_line
 FILES = ("pool", "validation", "test")
 COLUMNS = ("input", "output", "source", "options", "context")
 FIELDS: Mapping[str, tuple[str, str]] = {
-    "pool": ("Pool", "a file or a pattern: data/*.jsonl"),
-    "validation": ("Validation", "a file of queries, or a share of the pool: 0.1"),
-    "test": ("Test", "a file of queries, or a share of the pool: 0.1"),
+    "pool": ("Pool", "files or patterns: a.csv data/*.jsonl"),
+    "validation": ("Validation", "queries: a file, or a share: 0.1"),
+    "test": ("Test", "queries: a file, or a share: 0.1"),
     "input": ("Input", "column"),
     "output": ("Output", "column"),
     "source": ("Source", "column"),
@@ -53,6 +53,38 @@ def share_of(text: str) -> float | None:
         return None
 
 
+def files_of(text: str) -> list[str]:
+    """The files and patterns of the field for the pool: separated by spaces or commas, quoted as in a shell. The name
+    of an existing file is one, whatever is in it."""
+    text = text.strip()
+    if not text or Path(text).exists():
+        return [text] if text else []
+    try:
+        words = split(text)
+    except ValueError:  # a quotation mark without its partner
+        words = text.split()
+    return [part for word in words for part in ([word] if Path(word).exists() else word.split(",")) if part]
+
+
+def look(words: Sequence[str], columns: Mapping[str, str]) -> tuple[Peek, str]:
+    """The first rows of several files or patterns, as one: three of a single one, else one of each; and why one of
+    them cannot be used. A column that a file lacks is ignored there, as by ``index``. Raises `UsageError` for one that
+    cannot be read."""
+    found = []
+    for word in words:
+        there = peek(word, {}).columns
+        found.append(peek(word, {field: column for field, column in columns.items() if column in there}))
+    bad = next((one for one in found if not any(row.row for row in one.rows)), None)
+    why = (bad.rows[0].reason if bad.rows else "no rows") if bad else ""
+    one = replace(
+        found[0],
+        files=sum(one.files for one in found),
+        columns=tuple(dict.fromkeys(column for one in found for column in one.columns)),
+        rows=tuple(row for one in found for row in (one.rows if len(found) == 1 else one.rows[:1])),
+    )
+    return one, f"{bad.path}: {why}" if bad and len(found) > 1 else why
+
+
 def check(typed: Mapping[str, str]) -> Checked:
     """Read the first rows of the files with the columns typed. For threads."""
     columns = {name: typed[name].strip() for name in COLUMNS if typed.get(name, "").strip()}
@@ -73,16 +105,16 @@ def check(typed: Mapping[str, str]) -> Checked:
                 notes[name] = f"{share:.0%} of the pool is held out"
             continue
         try:
-            there = peek(text, {}).columns
-            found = peek(text, {field: column for field, column in columns.items() if column in there})
+            found, why = look(files_of(text) if name == "pool" else [text], columns)
         except CurateError as error:
             errors[name] = f"{error.what}; {error.fix}"
             continue
         if name == "pool":  # a file of queries may lack a column, such as that of the source
-            errors |= {field: f"no column '{column}'" for field, column in columns.items() if column not in there}
-        good = [row for row in found.rows if row.row]
-        if not good:
-            errors[name] = found.rows[0].reason if found.rows else "no rows"
+            errors |= {
+                field: f"no column '{column}'" for field, column in columns.items() if column not in found.columns
+            }
+        if why:
+            errors[name] = why
         notes[name] = f"{found.files:,} files" if found.files > 1 else "read"
         pool = found if name == "pool" else pool
     if pool is not None:
@@ -94,7 +126,7 @@ def check(typed: Mapping[str, str]) -> Checked:
 
 def command(typed: Mapping[str, str]) -> str:
     """The command line of what is typed."""
-    words = ["index", *(quote(path) for path in typed["pool"].split())]
+    words = ["index", *(quote(path) for path in files_of(typed["pool"]))]
     for name in ("validation", "test"):
         if text := typed.get(name, "").strip():
             share = share_of(text)

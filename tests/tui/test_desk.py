@@ -220,6 +220,24 @@ def test_a_form_says_at_which_field_it_is_wrong(tmp_path: Path) -> None:
     assert index_form.command(typed) == f"index '{tmp_path}/*.csv' --validation 'a b.jsonl' --map input=question"
 
 
+def test_the_form_takes_several_files(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.csv", "b.csv", "c d.csv"):
+        (tmp_path / name).write_text(f"ticket,kind\nof {name},x\nmore,y\n")
+    (tmp_path / "bad.csv").write_text("some,thing\n1,2\n")
+    columns = {"input": "ticket", "output": "kind"}
+    for pool in ("a.csv b.csv 'c d.csv'", "a.csv, b.csv,'c d.csv'", "a.csv  ?.csv 'c d.csv'"):
+        found = index_form.check({"pool": pool, **columns})
+        assert found.ready and found.notes["pool"].endswith("files") and "does not exist" not in str(found.errors)
+    assert [row.row.input for row in found.pool.rows] == ["of a.csv", "of a.csv", "of c d.csv"]
+    wanted = "index a.csv b.csv 'c d.csv' --map input=ticket --map output=kind"
+    assert index_form.command({"pool": "a.csv, b.csv 'c d.csv'", **columns}) == wanted
+    assert index_form.command({"pool": "c d.csv"}) == "index 'c d.csv'"
+    found = index_form.check({"pool": "a.csv bad.csv", **columns})
+    assert "bad.csv: missing field" in found.errors["pool"] and not found.ready
+    assert "ticket" in found.pool.columns and "some" in found.pool.columns  # they can be completed
+
+
 def test_peek_reads_what_index_would_and_stores_nothing(tmp_path: Path) -> None:
     made = make_pool(tmp_path / "w")
     before = sorted(path.name for path in made.path.iterdir())
