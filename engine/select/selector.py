@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 from ..errors import UsageError
+from ..index.add import add_demonstration
 from ..pool.records import Demonstration, Query, Task
 from ..progress import CancelToken, Report, silent
 from ..retrieval.view import PoolView
@@ -37,13 +39,17 @@ def method_named(name: str, others: Iterable[str] = ()) -> Method:
     raise UsageError(f"unknown method '{name}'{hint}", f"use one of: {', '.join(names)}")
 
 
+def _opened(path: Path, settings: Settings) -> Selector:
+    return Selector(path, settings=settings)
+
+
 class Selector:
     """Selects demonstrations for queries without calling an LLM.
 
     ``workspace`` is a `Workspace` or its path; ``method`` and ``k`` override the configured ones, as does any further
     `Settings` field given by name. Raises `UsageError` for an unknown method or setting, `WorkspaceError` if there is
     no workspace. The pool is read once, at the first selection; `refresh` reads it again. Selectors of several methods
-    may share one ``view``.
+    may share one ``view``. A copy, also one in another process (it can be pickled), reads the pool itself.
 
         selector = Selector(".icl-curate", method="dpp", k=8)
         for shot in selector.select("my card was declined"):
@@ -63,8 +69,8 @@ class Selector:
         **overrides: Unpack[Overrides],
     ) -> None:
         self.workspace = workspace if isinstance(workspace, Workspace) else Workspace.open(Path(workspace))
-        chosen = settings or resolve(self.workspace.path, overrides).settings
-        self.settings = replace(chosen, method=method or chosen.method, k=chosen.k if k is None else k)
+        chosen = settings or resolve(self.workspace.path, {**overrides, "method": method, "k": k}).settings
+        self.settings = replace(chosen, method=method or chosen.method, k=chosen.k if k is None or not settings else k)
         if self.settings.k < 0:
             raise UsageError(f"k is {self.settings.k}", "use 0 or more shots")
         self.method = method_named(self.settings.method)
@@ -82,6 +88,26 @@ class Selector:
         """One list per query, in order; encodes and searches in batches."""
         asked = [Query(query) if isinstance(query, str) else query for query in queries]
         return self.resolve(self.picks(asked, seed))
+
+    async def aselect(self, query: Query | str) -> list[Selected]:
+        """`select` in a thread, so that an event loop goes on."""
+        return await asyncio.to_thread(self.select, query)
+
+    async def aselect_many(self, queries: Sequence[Query | str], seed: int | None = None) -> list[list[Selected]]:
+        """`select_many` in a thread, so that an event loop goes on."""
+        return await asyncio.to_thread(self.select_many, queries, seed)
+
+    def add(self, input: str, output: str, source: str = "added", **fields: Any) -> None:
+        """Add a demonstration to the workspace; it can be selected at once. ``fields``: ``options``, ``context``,
+        ``id`` and others, as `index` reads them. Raises `UsageError` for a row that `index` would skip.
+
+        It is indexed like any other row, from the file ``added.jsonl`` in the workspace.
+        """
+        add_demonstration(self.workspace, self.settings, {"input": input, "output": output, "source": source, **fields})
+        self.refresh()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _opened, (self.workspace.path, self.settings)
 
     def picks(self, queries: Sequence[Query], seed: int | None = None) -> list[list[Pick]]:
         """As `select_many`, but row numbers and scores only."""

@@ -134,6 +134,13 @@ def active_labels(workspace: Workspace) -> dict[str, int]:
     return dict(found)
 
 
+def encoder_of(workspace: Workspace) -> str | None:
+    """The encoder whose vectors the workspace has; None if it has none."""
+    with workspace.read() as con:
+        found = con.execute("SELECT value FROM meta WHERE key = 'encoder'").fetchone()
+    return found[0] if found else None
+
+
 def workspace_fingerprint(workspace: Workspace) -> tuple[object, ...]:
     """A value that changes whenever rows, decisions, the encoder or trained models change, but not when answers are
     cached."""

@@ -1,0 +1,60 @@
+"""LangChain: demonstrations for a few-shot prompt template.
+
+from icl_curate.integrations.langchain import CurateExampleSelector
+
+examples = CurateExampleSelector(".icl-curate", method="dense", k=5)
+prompt = FewShotPromptTemplate(
+    example_selector=examples,
+    example_prompt=PromptTemplate.from_template("Question: {input}\\nAnswer: {output}"),
+    suffix="Question: {input}\\nAnswer:", input_variables=["input"],
+)
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from langchain_core.example_selectors import BaseExampleSelector
+
+from ..engine.select.selector import Selected, Selector
+
+
+class CurateExampleSelector(BaseExampleSelector):
+    """Examples from a workspace, as dictionaries with ``input_key``, ``output_key``, ``source`` and ``id``; the best
+    comes last, next to the question, unless the setting ``order`` says otherwise.
+
+    ``input_key`` is also the variable of the prompt that holds the question. ``selection`` is what `Selector` takes:
+    ``method``, ``k`` and settings by name. Raises what `Selector` raises.
+    """
+
+    def __init__(
+        self, workspace: Path | str, *, input_key: str = "input", output_key: str = "output", **selection: Any
+    ) -> None:
+        self.selector = Selector(workspace, **selection)
+        self.input_key, self.output_key = input_key, output_key
+
+    def add_example(self, example: dict[str, str]) -> None:
+        """Add a demonstration to the workspace; keys other than the two are its further fields."""
+        rest = {key: value for key, value in example.items() if key not in (self.input_key, self.output_key)}
+        self.selector.add(example[self.input_key], example[self.output_key], **rest)
+
+    def select_examples(self, input_variables: dict[str, str]) -> list[dict[str, str]]:
+        """The demonstrations for the question among the variables of the prompt."""
+        return self._examples(self.selector.select(input_variables[self.input_key]))
+
+    async def aselect_examples(self, input_variables: dict[str, str]) -> list[dict[str, str]]:
+        """`select_examples`, in a thread."""
+        return self._examples(await self.selector.aselect(input_variables[self.input_key]))
+
+    def _examples(self, best_first: list[Selected]) -> list[dict[str, str]]:
+        shown = best_first if self.selector.settings.order == "best-first" else best_first[::-1]
+        return [
+            {
+                self.input_key: each.demonstration.input,
+                self.output_key: each.demonstration.output,
+                "source": each.demonstration.source,
+                "id": each.demonstration.id,
+            }
+            for each in shown
+        ]

@@ -1,0 +1,87 @@
+"""The selection of a workspace inside the real libraries, each where it is installed: a job of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from icl_curate import Selector
+from icl_curate.engine.index.build import IndexPlan, index_pool
+from icl_curate.engine.store.workspace import Workspace
+
+QUESTION = "no sign of my parcel since Monday"
+TEXTS = {
+    "delivery": ["where did the parcel go", "the parcel never came to my door", "parcel lost by the carrier, it seems"],
+    "billing": ["I was billed twice in May", "the invoice names another firm", "please refund the second charge"],
+    "login": ["the password is refused again", "how do I reset a login", "two codes came and neither works"],
+}
+ROWS = [{"input": text, "output": label, "source": "s"} for label, texts in TEXTS.items() for text in texts]
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Path:
+    (tmp_path / "pool.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    workspace = Workspace.create(tmp_path / "w")
+    index_pool(workspace, IndexPlan((str(tmp_path / "pool.jsonl"),)))
+    return workspace.path
+
+
+def selected(pool: Path) -> list[str]:
+    return [each.demonstration.input for each in Selector(pool, method="bm25", k=3).select(QUESTION)]
+
+
+def test_langchain(pool: Path) -> None:
+    pytest.importorskip("langchain_core")
+    from icl_curate.integrations.langchain import CurateExampleSelector
+    from langchain_core.prompts import FewShotPromptTemplate, PromptTemplate
+
+    examples = CurateExampleSelector(pool, method="bm25", k=3)
+    prompt = FewShotPromptTemplate(
+        example_selector=examples,
+        example_prompt=PromptTemplate.from_template("Question: {input}\nAnswer: {output}"),
+        suffix="Question: {input}\nAnswer:",
+        input_variables=["input"],
+    )
+    written = prompt.format(input=QUESTION)
+    shown = [f"Question: {text}\nAnswer: delivery" for text in reversed(selected(pool))]
+    assert written == "\n\n".join([*shown, f"Question: {QUESTION}\nAnswer:"])
+    assert asyncio.run(prompt.aformat(input=QUESTION)) == written
+    renamed = CurateExampleSelector(pool, input_key="q", output_key="a", method="bm25", k=1, order="best-first")
+    renamed.add_example({"q": "a zebra stands in the hall", "a": "animals"})
+    assert renamed.select_examples({"q": "what of the zebra?"})[0]["a"] == "animals"
+
+
+def test_dspy(pool: Path) -> None:
+    dspy = pytest.importorskip("dspy")
+    from dspy.utils import DummyLM
+    from icl_curate.integrations.dspy import CurateFewShot, CurateRetriever
+
+    found = CurateRetriever(pool, method="bm25", k=3)(query=QUESTION)
+    assert [each.input for each in found.demonstrations] == selected(pool)
+    program = CurateFewShot(pool, method="bm25", k=3).compile(dspy.Predict("question -> answer"))
+    lm = DummyLM([{"answer": "delivery"}] * 2)
+    with dspy.context(lm=lm):
+        assert program(question=QUESTION).answer == "delivery"
+        asked = [message["content"] for message in lm.history[-1]["messages"]]
+        for text in selected(pool):
+            assert any(text in content for content in asked)
+        assert not any("billed" in content for content in asked)
+        other = program(question="billed for what?")
+    assert other.answer == "delivery"
+    assert any("billed twice in May" in message["content"] for message in lm.history[-1]["messages"])
+
+
+def test_llamaindex(pool: Path) -> None:
+    pytest.importorskip("llama_index.core")
+    from icl_curate.integrations.llamaindex import CurateRetriever
+
+    retriever: Any = CurateRetriever(pool, method="bm25", k=3)
+    nodes = retriever.retrieve(QUESTION)
+    assert [node.get_content() for node in nodes] == selected(pool)
+    assert {node.metadata["output"] for node in nodes} == {"delivery"}
+    assert [node.score for node in nodes] == sorted((node.score for node in nodes), reverse=True)
+    again = asyncio.run(retriever.aretrieve(QUESTION))
+    assert [node.node_id for node in again] == [node.node_id for node in nodes]

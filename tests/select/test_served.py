@@ -1,0 +1,80 @@
+"""The selector in a process that serves: copied, awaited, and with rows added while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+from icl_curate import Selector
+from icl_curate.engine.errors import UsageError
+from icl_curate.engine.index.build import IndexPlan, index_pool
+from icl_curate.engine.store.workspace import Workspace
+
+QUESTION = "question 3 about topic 3"
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Workspace:
+    rows = [{"input": f"question {n} about topic {n % 5}", "output": f"answer {n}"} for n in range(20)]
+    (tmp_path / "pool.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    workspace = Workspace.create(tmp_path / "w")
+    index_pool(workspace, IndexPlan((str(tmp_path / "pool.jsonl"),)))
+    return workspace
+
+
+def shown(selector: Selector, query: str = QUESTION) -> list[tuple[str, float]]:
+    return [(each.demonstration.id, each.score) for each in selector.select(query)]
+
+
+def test_copies_select_the_same(pool: Workspace) -> None:
+    selector = Selector(pool, method="bm25", k=3, preselect=7)
+    before = shown(selector)
+    for other in (pickle.loads(pickle.dumps(selector)), copy.deepcopy(selector), copy.copy(selector)):
+        assert (shown(other), other.settings) == (before, selector.settings)
+
+
+def test_an_event_loop_goes_on(pool: Workspace) -> None:
+    selector = Selector(pool, method="bm25", k=3)
+    queries = [f"question {n}" for n in range(8)]
+
+    async def all_at_once() -> list[list[str]]:
+        found = await asyncio.gather(*map(selector.aselect, queries))
+        assert found == await selector.aselect_many(queries)
+        return [[each.demonstration.id for each in one] for one in found]
+
+    assert asyncio.run(all_at_once()) == [[name for name, _ in shown(selector, query)] for query in queries]
+
+
+def test_a_row_added_is_selected_at_once_and_stays(pool: Workspace, tmp_path: Path) -> None:
+    selector = Selector(pool, method="bm25", k=1)
+    selector.add("a zebra stands in the hall", "yes", id="n1", context="of its own", who="me")
+    (found,) = selector.select("what of the zebra?")
+    new = found.demonstration
+    assert (new.id, new.output, new.source, new.context) == ("n1", "yes", "added", "of its own")
+    assert new.metadata == {"who": "me"}
+    selector.add("the zebra left", "no", source="desk")
+    everything = Selector(pool, method="bm25", k=30).select("zebra")
+    assert {each.demonstration.source for each in everything} == {"added", "desk", "pool"}
+    report = index_pool(pool, IndexPlan())
+    assert (report.demonstrations, report.added, report.retired) == (22, 0, 0)
+
+
+def test_a_row_that_is_none_changes_nothing(pool: Workspace) -> None:
+    selector = Selector(pool, method="bm25", k=1)
+    selector.add("a first one", "yes", id="n1")
+    before = (pool.path / "added.jsonl").read_bytes()
+    for bad in ({"output": " "}, {"output": "w", "options": ["x", "y"]}, {"output": "twice", "id": "n1"}):
+        with pytest.raises(UsageError, match="was not added"):
+            selector.add("a bad one", **bad)  # type: ignore[arg-type]
+    assert (pool.path / "added.jsonl").read_bytes() == before
+    assert index_pool(pool, IndexPlan()).demonstrations == 21
+
+
+def test_a_wrong_type_is_said(pool: Workspace) -> None:
+    with pytest.raises(UsageError, match="k must be of type int, not 'five'"):
+        Selector(pool, k="five")  # type: ignore[arg-type]
+    assert Selector(pool, k="5").settings.k == 5  # type: ignore[arg-type]
