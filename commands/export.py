@@ -36,6 +36,9 @@ def export(
             help="In CSV, put an apostrophe before formulas; index removes it.",
         ),
     ] = True,
+    licence: Annotated[
+        str, typer.Option("--license", help="For format hf: the licence in the card, as the hub names it (apache-2.0).")
+    ] = "",
     force: ForceOption = False,
     background: BackgroundOption = False,
     dry_run: DryRunOption = False,
@@ -58,6 +61,7 @@ def export(
         force,
         dry_run,
         escape_formulas,
+        licence,
     )
     if background and not dry_run:
         start_job(open_workspace(workspace), as_json)

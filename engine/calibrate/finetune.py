@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
@@ -182,16 +183,19 @@ def target(query: Query, earlier: Sequence[EarlierAnswer], task: Task) -> str:
     return query.answers[0]
 
 
-def columns() -> Mapping[str, Any]:
-    """The entry for LLaMA-Factory's ``dataset_info.json``; TRL and OpenAI need none."""
-    return {
-        "formatting": "sharegpt",
-        "columns": {"messages": "messages"},
-        "tags": {
-            "role_tag": "role",
-            "content_tag": "content",
-            "user_tag": "user",
-            "assistant_tag": "assistant",
-            "system_tag": "system",
-        },
-    }
+def llama_factory(out: Path) -> Mapping[str, Any]:
+    """The entry of a file of conversations in LLaMA-Factory's ``dataset_info.json``; TRL and OpenAI need none."""
+    return {out.stem: {"file_name": out.name, **_SHAREGPT}}
+
+
+_SHAREGPT: Mapping[str, Any] = {
+    "formatting": "sharegpt",
+    "columns": {"messages": "messages"},
+    "tags": {
+        "role_tag": "role",
+        "content_tag": "content",
+        "user_tag": "user",
+        "assistant_tag": "assistant",
+        "system_tag": "system",
+    },
+}

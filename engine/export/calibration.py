@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ..calibrate.finetune import columns, fine_tuning_set
+from ..calibrate.finetune import fine_tuning_set, llama_factory
 from ..pool.prompts import Order
 from ..store.workspace import Workspace
 from ..version import VERSION
@@ -47,7 +47,7 @@ def export_calibration(workspace: Workspace, plan: ExportPlan, order: Order = "b
             "run": found.run,
             "counts": {"exported": exported, **found.counts},
             "ids": [example.id for example in found.examples],
-            "llama_factory": {plan.out.stem: {"file_name": plan.out.name, **columns()}},
+            "llama_factory": llama_factory(plan.out),
         }
 
     return publish(plan, exported, write)

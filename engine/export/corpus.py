@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Int64s
+from ..calibrate.finetune import llama_factory
 from ..errors import CurateError, UsageError
 from ..index.formulas import KEY, MANIFEST
 from ..pool.prompts import Template
@@ -35,8 +36,9 @@ from ..store import decisions
 from ..store.demonstrations import check_sources, fetch, task_of
 from ..store.workspace import Workspace
 from ..version import VERSION
+from . import hub
 from .results import ExportReport
-from .writers import FILE_WRITERS, INPUT_KEYS, Writer, write_csv, write_parquet
+from .writers import FILE_WRITERS, INPUT_KEYS, Writer, write_csv
 
 MANIFEST_VERSION = 1
 """The ``schema_version`` of a pool's manifest, a file format of its own: not that of ``--json``."""
@@ -46,7 +48,6 @@ SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "p
 PART, ASIDE = ".part", ".old"
 """Suffixes of hidden names beside the target: a partial file, and a folder set aside for its successor."""
 BATCH = 10_000
-HF_SPLITS: dict[Split, str] = {"pool": "train", "validation": "validation", "test": "test"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class ExportPlan:
     """What to export. ``split`` pool means its active demonstrations; ``deduplicate`` keeps the first row of each
     duplicate group; ``sources`` empty means all. ``escape_formulas``: CSV cells that a spreadsheet would execute get an
     apostrophe; `index` removes it if the manifest is beside the file. The format ``hf`` is a folder with every split.
-    ``dry_run``: check, but write nothing."""
+    ``licence``: the hub's name of one, for the card. ``dry_run``: check, but write nothing."""
 
     out: Path
     format: str = "jsonl"
@@ -65,6 +66,7 @@ class ExportPlan:
     force: bool = False
     dry_run: bool = False
     escape_formulas: bool = True
+    licence: str = ""
 
 
 def format_of(out: Path) -> str:
@@ -86,7 +88,7 @@ def export(
     if plan.format not in FORMATS:
         raise UsageError(f"unknown format '{plan.format}'", f"use one of: {', '.join((*FORMATS, 'calibration'))}")
     check_target(plan)
-    chosen = {split: _rows(workspace, plan, split) for split in (HF_SPLITS if plan.format == "hf" else (plan.split,))}
+    chosen = {split: _rows(workspace, plan, split) for split in (hub.SPLITS if plan.format == "hf" else (plan.split,))}
     if not any(rows.size for rows in chosen.values()):
         raise UsageError("nothing to export: no row passes the filters", "icl-curate sources")
     exported: dict[str, int] = {split: int(rows.size) for split, rows in chosen.items()}
@@ -97,12 +99,14 @@ def export(
     def write(temporary: Path) -> dict[str, Any]:
         if plan.format == "hf":
             digests = _write_folder(workspace, plan, chosen, temporary, report, token)
-        else:
-            writer = FILE_WRITERS[plan.format]
-            if writer is write_csv and not plan.escape_formulas:
-                writer = partial(write_csv, write=str)
-            written = _write_file(workspace, plan, chosen[plan.split], writer, temporary, report, token)
-            digests = {plan.out.name: written}
+            manifest = _manifest(workspace, plan, chosen, digests, exported)
+            (temporary / "README.md").write_text(_card(workspace, plan, manifest), encoding="utf-8")
+            return manifest
+        writer = FILE_WRITERS[plan.format]
+        if writer is write_csv and not plan.escape_formulas:
+            writer = partial(write_csv, write=str)
+        written = _write_file(workspace, plan, chosen[plan.split], writer, temporary, report, token)
+        digests = {plan.out.name: written}
         return _manifest(workspace, plan, chosen, digests, exported)
 
     return publish(plan, exported, write)
@@ -207,25 +211,21 @@ def _write_folder(
     digests = {}
     for split, rows in chosen.items():
         if rows.size:
-            name = f"data/{HF_SPLITS[split]}.parquet"
-            digests[name] = _write_file(workspace, plan, rows, write_parquet, folder / name, report, cancel)
-    (folder / "README.md").write_text(_card(plan, chosen), encoding="utf-8")
+            name = f"data/{hub.SPLITS[split]}.parquet"
+            digests[name] = _write_file(workspace, plan, rows, hub.write_with_features, folder / name, report, cancel)
     return digests
 
 
-def _card(plan: ExportPlan, chosen: dict[Split, Int64s]) -> str:
-    """A Hugging Face data-set card whose header names the file of each split."""
-    files = "".join(
-        f"  - split: {HF_SPLITS[split]}\n    path: data/{HF_SPLITS[split]}.parquet\n"
-        for split, rows in chosen.items()
-        if rows.size
-    )
-    counts = "\n".join(f"- {HF_SPLITS[split]}: {rows.size} rows" for split, rows in chosen.items() if rows.size)
-    return (
-        f"---\nconfigs:\n- config_name: default\n  data_files:\n{files}---\n\n# {plan.out.name}\n\n"
-        f"A pool of in-context-learning demonstrations, curated with icl-curate {VERSION}.\n\n{counts}\n\n"
-        "Columns: id, source, input, output, options, answers (other accepted answers), context, metadata (JSON).\n"
-        "What was pruned, when and why is in `manifest.json`.\n"
+def _card(workspace: Workspace, plan: ExportPlan, manifest: Mapping[str, Any]) -> str:
+    counts = manifest["counts"]
+    return hub.card(
+        plan.out.name,
+        task_of(workspace),
+        {hub.SPLITS[split]: count for split, count in counts["exported"].items() if count},
+        manifest["sources"],
+        counts["pool"] - counts["exported"]["pool"],
+        len(manifest["relabelled"]),
+        plan.licence,
     )
 
 
@@ -275,6 +275,7 @@ def _manifest(
         "format": plan.format,
         "files": digests,
         **({KEY: plan.escape_formulas} if plan.format == "csv" else {}),
+        **({"llama_factory": llama_factory(plan.out)} if plan.format == "chat" else {}),
         "input_keys": list(INPUT_KEYS),
         "counts": counts,
         "sources": [

@@ -28,7 +28,7 @@ COLUMNS = ("id", "source", "input", "output", "options", "answers", "context", "
 INPUT_KEYS = ("input", "options", "context", "history")
 """The input fields of a DSPy example; the other fields are the answer and provenance."""
 
-_PARQUET = pa.schema(
+PARQUET = pa.schema(
     [
         ("id", pa.string()),
         ("source", pa.string()),
@@ -117,9 +117,9 @@ def write_csv(
 
 
 def write_parquet(batches: Batches, path: Path, task: Task, template: Template) -> None:
-    with pq.ParquetWriter(path, _PARQUET, compression="zstd") as writer:
+    with pq.ParquetWriter(path, PARQUET, compression="zstd") as writer:
         for batch in batches:
-            writer.write_table(_arrow(batch))
+            writer.write_table(to_arrow(batch))
 
 
 FILE_WRITERS: dict[str, Writer] = {
@@ -131,7 +131,8 @@ FILE_WRITERS: dict[str, Writer] = {
 }
 
 
-def _arrow(rows: Sequence[Demonstration]) -> pa.Table:
+def to_arrow(rows: Sequence[Demonstration]) -> pa.Table:
+    """The rows as a table of `PARQUET`."""
     return pa.table(
         {
             "id": [row.id for row in rows],
@@ -144,7 +145,7 @@ def _arrow(rows: Sequence[Demonstration]) -> pa.Table:
             "history": [None if row.history is None else messages(row.history) for row in rows],
             "metadata": [_json(row.metadata) for row in rows],
         },
-        schema=_PARQUET,
+        schema=PARQUET,
     )
 
 

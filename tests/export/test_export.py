@@ -189,6 +189,43 @@ def test_the_hf_folder_names_its_files_in_the_card(store: Workspace, tmp_path: P
     assert manifest["counts"]["exported"] == {"pool": 4, "validation": 0, "test": 0}
 
 
+def test_labels_of_the_hf_folder_are_a_class_and_come_back_by_name(tmp_path: Path) -> None:
+    rows = [{"input": f"text {n}", "output": ("neg", "pos")[n % 2], "source": f"s{n % 3}"} for n in range(66)]
+    for name, some in (("pool", rows[:60]), ("test", rows[60:])):
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(json.dumps(row) for row in some))
+    store = Workspace.create(tmp_path / "w")
+    index_pool(store, IndexPlan((str(tmp_path / "pool.jsonl"),), test=(str(tmp_path / "test.jsonl"),), encoder=None))
+    decide(store, "prune", "source", ["s2"])
+    out = tmp_path / "dataset"
+    export(store, ExportPlan(out, "hf", licence="apache-2.0"))
+    table = pq.read_table(out / "data" / "train.parquet")
+    assert table.column("output").to_pylist() == [rows.index(row) % 2 for row in rows[:60] if row["source"] != "s2"]
+    features = json.loads(table.schema.metadata[b"huggingface"])["info"]["features"]
+    assert features["output"] == {"names": ["neg", "pos"], "_type": "ClassLabel"}
+    assert set(features) == set(table.column_names)
+    card = (out / "README.md").read_text(encoding="utf-8")
+    header, left_out = ("license: apache-2.0", "- text-classification", "- n<1K"), "20 rows of the pool were left out"
+    for line in (*header, left_out, "| s2 | 20 | 0 |"):
+        assert line in card
+    again = Workspace.create(tmp_path / "again")
+    index_pool(again, IndexPlan((str(out / "data" / "train.parquet"),), encoder=None))
+    assert {row.output for row in fetch(again, active_rows(again))} == {"neg", "pos"}
+
+
+def test_the_library_loads_the_folder(store: Workspace, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    export(store, ExportPlan(tmp_path / "dataset", "hf"))
+    (found,) = datasets.load_dataset(str(tmp_path / "dataset")).values()
+    assert [row["input"] for row in found] == [row["input"] for row in ROWS]
+    assert found[0]["options"] == ROWS[0]["options"]
+
+
+def test_the_manifest_of_a_chat_file_has_the_entry_for_llama_factory(store: Workspace, tmp_path: Path) -> None:
+    manifest = export(store, ExportPlan(tmp_path / "sft.jsonl", "chat")).written
+    assert manifest["llama_factory"]["sft"]["file_name"] == "sft.jsonl"
+    assert manifest["llama_factory"]["sft"]["formatting"] == "sharegpt"
+
+
 def test_the_manifest_tells_what_was_taken_out(store: Workspace, tmp_path: Path) -> None:
     decide(store, "prune", "source", ["s1"], "wrong labels", "ada")
     out = tmp_path / "out.jsonl"
