@@ -74,6 +74,14 @@ def candidates(root: CommandSpec, typed: str, files: bool = True) -> list[Candid
     return named if word else [*named, *_options(command, rest)]
 
 
+def is_option(root: CommandSpec, typed: str) -> bool:
+    """Whether the last word is an option as it stands, such as ``--propose``, though ``--proposed`` is one, too."""
+    before, _, word = typed.rpartition(" ")
+    given = before.split()
+    command, _ = _command_of(root, given[1:] if given[:1] == ["icl-curate"] else given)
+    return any(word in option.names for option in command.options)
+
+
 def _command_of(root: CommandSpec, given: Sequence[str]) -> tuple[CommandSpec, list[str]]:
     """The command that the words name, and the words after its name."""
     command = root

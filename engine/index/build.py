@@ -17,7 +17,7 @@ import duckdb
 from ..errors import NoWorkspaceError, UsageError
 from ..progress import CancelToken, Report, silent
 from ..retrieval import artefacts, duplicates
-from ..store.demonstrations import LEAKS, live_keys
+from ..store.demonstrations import LEAKS, REPEATS, live_keys
 from ..store.workspace import Workspace
 from .datasets import download, split_of
 from .files import IndexedFile, Reading, changed_files, indexed_file, known_files
@@ -85,7 +85,7 @@ def index_pool(
         )  # fmt: skip
     with workspace.read() as con:
         index_report = _report(con, files, len(files) - len(changed), counts)
-        found = dict(con.execute("SELECT kind, count(*) FROM duplicates GROUP BY kind").fetchall())
+        found = dict(con.execute(REPEATS).fetchall())
         leaking = tuple(name for (name,) in con.execute(LEAKS).fetchall())
     skips = (*passed, *index_report.skipped)
     return replace(

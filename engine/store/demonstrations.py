@@ -364,6 +364,16 @@ LEAKS = """
 """Ids of validation and test queries that are also in the pool, exactly or nearly."""
 
 
+REPEATS = """
+    WITH members AS (SELECT row, of, kind FROM duplicates UNION ALL SELECT DISTINCT of, of, NULL FROM duplicates)
+    SELECT kind, count(*) FROM (
+        SELECT m.kind, row_number() OVER (PARTITION BY m.of ORDER BY m.row) AS place
+          FROM members m JOIN pool USING (row)
+    ) WHERE place > 1 GROUP BY kind ORDER BY kind
+"""
+"""By kind, how many rows of the pool repeat an earlier row of the pool; a query that repeats one is a leak."""
+
+
 @dataclass(frozen=True, slots=True)
 class Leak:
     """A row of the active pool, and a validation or test query of its duplicate group."""

@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 
 from .. import contract
-from .demonstrations import LEAKS
+from .demonstrations import LEAKS, REPEATS
 from .workspace import Workspace
 
 
@@ -65,7 +65,7 @@ def overview(workspace: Workspace) -> Overview:
         )
         sources = _one(con, "SELECT count(DISTINCT source) FROM pool")
         live = _one(con, "SELECT count(DISTINCT source) FROM active")
-        duplicates = dict(con.execute("SELECT kind, count(*) FROM duplicates GROUP BY kind ORDER BY kind").fetchall())
+        duplicates = dict(con.execute(REPEATS).fetchall())
         meta = dict(con.execute("SELECT key, value FROM meta").fetchall())
         calls = {
             llm: LLMTotals(*account)

@@ -20,6 +20,7 @@ from icl_curate.engine.index.build import IndexPlan, dry_run_index, index_pool
 from icl_curate.engine.index.results import IndexReport
 from icl_curate.engine.progress import CancelToken, Event
 from icl_curate.engine.store.demonstrations import active_rows, fetch, find, groups, queries, task_of
+from icl_curate.engine.store.overview import overview
 from icl_curate.engine.store.workspace import Workspace
 
 WORDS = [first + last for first in "bdfgklmnprstvz" for last in ("al", "or", "in", "et", "un", "ash", "ield", "omp")]
@@ -197,6 +198,17 @@ def test_an_id_names_one_row(store: Workspace, tmp_path: Path) -> None:
     assert [(s.file, s.line) for s in report.skipped] == [("a.jsonl", 4), ("b.jsonl", 1), ("b.jsonl", 2)]
     assert all("is taken by a.jsonl:" in s.reason for s in report.skipped)
     assert len(active_rows(store)) == 3
+
+
+def test_a_query_that_stands_in_the_pool_is_a_leak_and_no_repeat(store: Workspace, tmp_path: Path) -> None:
+    same, other = {"input": "the same thing", "output": "x"}, {"input": "quite another matter", "output": "y"}
+    queries = put(tmp_path / "q.jsonl", [same, other])
+    pool = put(tmp_path / "p.jsonl", [same, same, *made(3)])
+    report = run(store, pool, validation=[queries])
+    assert report.duplicates == {"exact": 1} == overview(store).duplicates
+    assert len(report.leaking) == 1
+    late = put(tmp_path / "late.jsonl", [other | {"id": "a"}, other | {"id": "b"}])  # its group begins with the query
+    assert run(store, late).duplicates == {"exact": 2} == overview(store).duplicates
 
 
 def test_exact_repeats_without_an_id_are_kept_and_told(store: Workspace, tmp_path: Path) -> None:

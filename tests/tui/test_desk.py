@@ -24,7 +24,7 @@ from icl_curate.engine.store.workspace import Workspace
 from icl_curate.render.glossary import TERMS, plain
 from icl_curate.tui import index_form
 from icl_curate.tui.app import ReviewApp, import_tabs
-from icl_curate.tui.completion import candidates
+from icl_curate.tui.completion import candidates, is_option
 from icl_curate.tui.dialogs.confirm import Confirm
 from icl_curate.tui.dialogs.index_form import IndexForm
 from icl_curate.tui.dialogs.start import Start
@@ -159,6 +159,7 @@ def test_commands_options_and_values_are_completed_from_the_commands(tmp_path: P
     assert "--limit" not in words("evaluate --limit 3 --l") and "--map" in words("index --map input=a --m")
     assert all(one.about for one in candidates(SPEC, "evaluate --"))
     assert not candidates(SPEC, "index q", files=False)
+    assert is_option(SPEC, "prune --tune --propose") and not is_option(SPEC, "prune --tune --prop")
 
 
 def test_dialogs_complete_and_say_what_an_option_means(taught: Path) -> None:
@@ -167,9 +168,28 @@ def test_dialogs_complete_and_say_what_an_option_means(taught: Path) -> None:
         await pilot.press("exclamation_mark", *"evaluate --see")
         await until(pilot, lambda: "Number of seeds" in text_of(app))
         await pilot.press("tab")
-        assert app.screen.query_one(Input).value == "evaluate --seeds"
+        line = app.screen.query_one(Input)
+        assert line.value == "evaluate --seeds"
+        line.value = ""
+        await pilot.press(*"prune --tune --propose")
+        await until(pilot, lambda: "--proposed" in text_of(app))
+        await pilot.press("tab")
+        assert line.value == "prune --tune --propose", "an option as it stands becomes no other one"
 
     session(taught, script)
+
+
+def test_source_weights_are_learned_from_where_they_are_missed(untaught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await go(app, pilot, "sources")
+        if "Vote" not in text_of(app):
+            await pilot.press("v")
+        await until(pilot, lambda: "w shows what that costs" in text_of(app))
+        await pilot.press("w")
+        await until(pilot, lambda: isinstance(app.screen, Start))
+        assert app.screen.query_one(Input).value == "train sources"
+
+    session(untaught, script, (80, 24))
 
 
 # The first index.
@@ -190,6 +210,7 @@ def test_the_form_shows_rows_as_they_will_be_read_and_indexes_them(tmp_path: Pat
         await until(pilot, lambda: "rows.jsonx does not exist" in text_of(app))
         await pilot.press("backspace", "l")
         await until(pilot, lambda: "text 2" in text_of(app))
+        assert "enter continue" in text_of(app), "what to press is not pushed out of the window by the rows"
         assert is_safe(text_of(app))
         assert "← utterance" in text_of(app) and "← intent" in text_of(app)
         assert [one.source for one in form.found.pool.rows] == ["rows"] * 3

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from factories.reviewing import ODD
+from icl_curate.engine.curate.stored import StoredTuning
 from icl_curate.engine.progress import CancelToken
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.store.decisions import decide
@@ -123,6 +126,19 @@ def test_before_training_there_is_nothing_to_tune(untaught: Path, tmp_path_facto
     assert not model.next_estimator()
     assert (model.points, model.below(), model.to_cut(), model.threshold) == ((), set(), [], None)
     assert isinstance(read(Workspace.create(tmp_path_factory.mktemp("none"))), Empty)
+
+
+def test_a_new_race_is_shown_whatever_was_shown_before() -> None:
+    race: Any = lambda day: StoredTuning(datetime(2026, 1, day), None, (), (), 0, 0)  # type: ignore[arg-type]  # noqa: E731
+    model = SourcesModel()
+    model.view = "vote"
+    model.take_served(race(1))
+    assert model.panel == "served"
+    model.switch_view()
+    model.take_served(race(1))
+    assert model.panel == "vote", "the same race, read again"
+    model.take_served(race(2))
+    assert model.panel == "served"
 
 
 def test_the_estimator_that_is_drawn_stays_in_the_table_at_any_width(taught: Path) -> None:

@@ -258,6 +258,10 @@ def test_the_keys_of_the_list_are_in_help_palette_and_footer_and_can_be_changed(
         titles = {command.title for command in app.get_system_commands(app.screen)}
         assert "Demos: Suspects" in titles and "Suspects: Prune" not in titles
         part = await opened(app, pilot)
+        await pilot.resize_terminal(80, 24)  # most suggestions are to relabel
+        await until(pilot, lambda: "e Relabel" in lines_of(app)[-1])
+        await pilot.resize_terminal(120, 34)
+        await until(pilot, lambda: "K Keep" in lines_of(app)[-1])
         assert "x Prune" in lines_of(app)[-1] and "K Keep" in lines_of(app)[-1] and "m Misl" not in lines_of(app)[-1]
         await pilot.press("question_mark")
         assert isinstance(app.screen, Help)

@@ -52,10 +52,10 @@ class IndexForm(ModalScreen[str | None], BackgroundWork):
                     yield Field(id=name, placeholder=hint, compact=True, select_on_focus=False, suggester=completion)
                     yield Static(id=f"note-{name}", classes="note", markup=False)
             yield line
-            yield Static(id="rows")
             keys = (("enter", " continue  "), ("tab", " complete  "), ("↑↓", " field  "), ("esc", " leave"))
             parts = [(text, "key") if i == 0 else text for pair in keys for i, text in enumerate(pair)]
             yield Static(Text.assemble(*parts), classes="keys")
+            yield Static(id="rows")  # last: in a small window it is what scrolls
 
     def on_mount(self) -> None:
         self._check_soon = later(self, PAUSE, self._check)

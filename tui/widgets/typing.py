@@ -10,7 +10,7 @@ from textual.suggester import Suggester
 from textual.widgets import Static
 
 from ...engine.pool.display import display_line
-from ..completion import Candidate, CommandSpec, candidates
+from ..completion import Candidate, CommandSpec, candidates, is_option
 
 MOST = 12
 """Maximum candidates listed."""
@@ -27,7 +27,7 @@ class Completion(Suggester):
         found = await asyncio.to_thread(candidates, self._spec, value, self._files)
         self._seen(found)
         before, space, word = value.rpartition(" ")
-        if not found or not value or (not word and found[0].word.startswith("-")):
+        if not found or not value or (not word and found[0].word.startswith("-")) or is_option(self._spec, value):
             return None  # a line that looks complete stays as it is
         return before + space + found[0].word
 

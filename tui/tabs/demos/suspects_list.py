@@ -49,10 +49,8 @@ class SuspectsList(Aside):
     ABOUT = "Rows with findings of the check, or with a posterior of .5 or more, the worst first."
     ACTIONS = (
         Action("suspects.back", "escape", "Back", "Back to the list, then to all demonstrations"),
-        Action("suspects.mark", "space", "Mark", "Mark the suspect for the next decision"),
         Action("suspects.mark_all", "a", "Mark all", "Mark all suspects shown, or none", footer=False),
         Action("suspects.prune", "x", "Prune", "Accept: prune the marked suspects, or this one", "icl-curate check"),
-        Action("suspects.keep", "r", "Keep", "Reject: keep the marked suspects, or this one, for good"),
         Action(
             "suspects.relabel",
             "e",
@@ -60,6 +58,8 @@ class SuspectsList(Aside):
             "Correct the label of the marked suspects, or of this one",
             "icl-curate relabel",
         ),
+        Action("suspects.keep", "r", "Keep", "Reject: keep the marked suspects, or this one, for good"),
+        Action("suspects.mark", "space", "Mark", "Mark the suspect for the next decision"),
         Action("suspects.kind", "f", "Kind", "Show suspects of one kind", "icl-curate check --kind KIND"),
         Action("suspects.labels", "l", "Labels", "Show what would be left of each label, or the evidence"),
         Action("suspects.read", "enter", "Read", "Read the evidence and the whole demonstration", footer=False),

@@ -41,7 +41,9 @@ def method_line(side: Side) -> Text:
         line.append(f", {chosen.took * 1000:,.0f} ms" if side.settled else "", "muted")
         came, gone = side.change
         if came and gone:
-            line.append(f"  {_named(came)} for {_named(gone)}", "accent")
+            places = [f"#{i}" for i, shot in enumerate(chosen.shots, 1) if shot.id in came]
+            line.append(f"  new: {', '.join(places)}", "accent")
+            line.append(f"  {_named(came)} for {_named(gone)}", "muted")
         for note in chosen.seen.notes:
             line.append(f"  {display_line(note)}", "warn")
     return line

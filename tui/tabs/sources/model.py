@@ -149,6 +149,12 @@ class SourcesModel(TabModel):
         show or the other one was chosen."""
         return self.view or ("vote" if self.served is None and self.learnt else "served")
 
+    def take_served(self, served: StoredTuning | None) -> None:
+        """Set the latest race; a new one is shown, whatever was shown before."""
+        if served is not None and (self.served is None or served.started_at != self.served.started_at):
+            self.view = ""
+        self.served = served
+
     def switch_view(self) -> None:
         """Show the vote instead of the served prompts, or the other way round."""
         self.view = "vote" if self.panel == "served" else "served"

@@ -75,9 +75,8 @@ def verdict(model: SourcesModel) -> Text:
     if not model.learnt and model.training:
         return title.append(f"\n{model.training}", "accent")
     if not model.learnt:
-        return title.append_text(
-            Text.assemble(("\nsource weights not learned yet: ", "muted"), ("icl-curate train sources", "accent"))
-        )
+        title.append("\nsource weights not learned yet: ", "muted").append("icl-curate train sources", "accent")
+        return title.append("\nw", "accent").append(" shows what that costs, and starts it", "muted")
     title.append(" (each demonstration alone, not what is served)", "muted")
     if not model.points:
         return title.append("\nmeasuring …" if model.measured is None else "\nno answers to draw it from", "muted")

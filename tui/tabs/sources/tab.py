@@ -66,6 +66,13 @@ class SourcesTab(Tab):
             "icl-curate prune --proposed",
         ),
         Action(
+            "sources.learn",
+            "w",
+            "Learn",
+            "Learn weights from the LLM's answers (shows the cost first)",
+            "icl-curate train sources",
+        ),
+        Action(
             "sources.vote",
             "T",
             "By vote",
@@ -126,7 +133,8 @@ class SourcesTab(Tab):
 
     def show(self, found: SourcesData) -> None:
         self._show_lines(self.model.arrange(self.table.cursor, found.sources))
-        self.model.served, self.model.training, self.model.measuring = found.served, found.training, found.measuring
+        self.model.take_served(found.served)
+        self.model.training, self.model.measuring = found.training, found.measuring
         self._show_served()
         self.query_one("#verdict", Static).update(verdict(self.model))
         if found.measured is not None:
@@ -209,10 +217,16 @@ class SourcesTab(Tab):
             self.query_one(Forest).draw(spans, look, next((i for i, one in enumerate(raced) if one.chosen), 0))
 
     def action_tune(self) -> None:
+        self._propose(TUNE)
+
+    def action_learn(self) -> None:
+        self._propose("train sources")
+
+    def _propose(self, command: str) -> None:
         if self.nothing:
             self.notify(f"first: {self.nothing.command}", severity="warning", markup=False)
         else:
-            propose(self, [TUNE])
+            propose(self, [command])
 
     def action_accept(self) -> None:
         served = self.model.served
