@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ..engine.calibrate.calibration import Calibration
 from ..engine.calibrate.documents import queries_of
@@ -39,7 +39,7 @@ from ..engine.topics.report import Gap, gaps
 from ..engine.topics.results import TopicRun
 from ..engine.topics.train import TopicTraining
 from ..render.calibration import show_calibrated
-from ..render.curate import show_tuning
+from ..render.curate import show_tuning, verdict
 from ..render.evaluation import show_evaluation
 from ..render.pool import index_rows
 from ..render.preview import show_preview
@@ -47,6 +47,8 @@ from ..render.ranker import show_ledger, show_ranker
 from ..render.sources import show_sources, show_training
 from ..render.tables import show_table, show_text
 from ..render.topics import show_gaps, show_topic_training
+
+Shown = Literal["nothing", "lines", "tables"]
 
 SAMPLE = Path(__file__).parents[1] / "sample_data" / "support"
 QUESTION = "my parcel still has not come, where is it?"
@@ -101,10 +103,11 @@ class Story:
         }
 
 
-def run_demo(workspace: Path | None, report: Report, cancel: CancelToken, show: bool = True) -> Story:
+def run_demo(workspace: Path | None, report: Report, cancel: CancelToken, show: Shown = "lines") -> Story:
     """Run a session from an unknown pool to an exported one, then calibrate questions with documents.
 
-    Without ``workspace`` a temporary folder is used. Raises what the steps raise.
+    ``show``: what each step came to in a line, or all that its command prints. Without ``workspace`` a temporary folder
+    is used. Raises what the steps raise.
     """
     settings = Settings()  # the same demo, whatever the user's settings
     with _folder(workspace) as folder:
@@ -125,9 +128,11 @@ def run_demo(workspace: Path | None, report: Report, cancel: CancelToken, show: 
         topics, missing = session.learn_topics()
         after = session.evaluate(TRAINED, "evaluate again on the test queries, which were not used so far")
         exported = session.export(folder / "curated.jsonl")
-        if show:
+        if show != "nothing":
             show_text(_closing(before, after, index, tuned, exported, keep=workspace is not None))
         calibration, mended = session.calibrate(folder / "facts")
+        if show == "lines":
+            show_text("\nicl-curate demo --full shows what each command prints.")
         kept = str(folder) if workspace else None
     return Story(
         index, preview, before, training, tuned, ranker, misleading, topics, missing, after, exported, kept,
@@ -138,13 +143,18 @@ def run_demo(workspace: Path | None, report: Report, cancel: CancelToken, show: 
 class _Session:
     """The steps, each with the equivalent command."""
 
-    def __init__(self, store: Workspace, settings: Settings, report: Report, cancel: CancelToken, show: bool) -> None:
+    def __init__(self, store: Workspace, settings: Settings, report: Report, cancel: CancelToken, show: Shown) -> None:
         self.store, self.settings, self.report, self.cancel, self.show = store, settings, report, cancel, show
         self.steps = 0
 
     def index(self, plan: IndexPlan) -> IndexReport:
         indexed = index_pool(self.store, plan, self.report, self.cancel)
-        if self._step("index the pool", "index pool/*.jsonl --validation validation.jsonl --test test.jsonl"):
+        told = (
+            f"{indexed.demonstrations:,} demonstrations from {indexed.sources:,} sources, {indexed.validation:,} "
+            f"validation and {indexed.test:,} test queries; {sum((indexed.duplicates or {}).values()):,} repeats"
+        )
+        command = "index pool/*.jsonl --validation validation.jsonl --test test.jsonl"
+        if self._step("index the pool", command, told):
             show_table(["", ""], index_rows(indexed))
             rows = [[s.source, s.demonstrations, s.duplicates] for s in source_summaries(self.store)]
             show_table(["source", "demonstrations", "duplicates"], rows)
@@ -153,54 +163,68 @@ class _Session:
     def preview(self) -> Preview:
         with self._llm() as llm:
             seen = PreviewWithAnswer(llm, Query(QUESTION)).run(Budget())
-        if self._step("preview the demonstrations of a query", f'preview "{QUESTION}" --answer'):
+        first = seen.shots[0].demonstration
+        nearest = f"the nearest of {len(seen.shots)}: {_cut(first.input)} → {first.output}"
+        told = f"answer {seen.answer.text if seen.answer else '–'}; {nearest}"
+        if self._step("preview the demonstrations of a query", f'preview "{QUESTION}" --answer', told):
             show_preview(seen)
         return seen
 
     def evaluate(self, methods: tuple[str, ...], title: str) -> EvaluationReport:
         with self._llm() as llm:
             report = Evaluation(llm, EvaluationPlan(methods)).run(Budget())
-        if self._step(title, f"evaluate --methods {','.join(methods)}"):
+        told = "accuracy " + ", ".join(f"{name} {found.accuracy:.3f}" for name, found in report.methods.items())
+        if self._step(title, f"evaluate --methods {','.join(methods)}", told):
             show_evaluation(report)
         return report
 
     def prune_sources(self) -> tuple[SourceRun, TuneReport]:
         with self._llm() as llm:
             trained = SourceTraining(llm).run(Budget())
-        if self._step("learn which sources help", "train sources"):
-            show_sources(source_summaries(self.store))
+        found = source_summaries(self.store)
+        weights = sorted(((each.weight or 0.0, each.source) for each in found), reverse=True)
+        told = "weights " + ", ".join(f"{source} {weight:.2f}" for weight, source in weights)
+        if self._step("learn which sources help", "train sources", told):
+            show_sources(found)
             show_training(trained)
         with self._llm() as llm:
             tuned = Tuning(llm).run(Budget())
         if tuned.worth_it:
             prune_together(self.store, tuned.pruned, tuned.pruned_rows, tuned.reason)
-        if self._step("prune what hurts the prompts that are served", "prune --tune"):
+        if self._step("prune what hurts the prompts that are served", "prune --tune", verdict(tuned)[0]):
             show_tuning(tuned)
         return trained, tuned
 
     def learn_ranker(self) -> tuple[RankerRun, list[LedgerEntry]]:
         with self._llm() as llm:
             trained = RankerTraining(llm).run(Budget())
-        if self._step("learn which demonstrations flip answers", "train ranker"):
+        shots = trained.metrics.accuracy_by_shots
+        fewest, most = min(shots), max(shots)
+        told = f"accuracy while training {shots[fewest]:.3f} with {fewest} shots, {shots[most]:.3f} with {most}"
+        if self._step("learn which demonstrations flip answers", "train ranker", told):
             show_ranker(trained)
         misleading = ledger(self.store, misleading=True, limit=LISTED)
-        if self._step("list demonstrations that turned right answers wrong", f"demos --misleading --limit {LISTED}"):
+        told = ", ".join(f"{entry.id} ({entry.hurt} of {entry.shown})" for entry in misleading)
+        title = "list demonstrations that turned right answers wrong"
+        if self._step(title, f"demos --misleading --limit {LISTED}", told):
             show_ledger(misleading)
         return trained, misleading
 
     def learn_topics(self) -> tuple[TopicRun, list[Gap]]:
         with self._llm() as llm:
             trained = TopicTraining(llm).run(Budget())
-        if self._step("learn which topics queries need and the LLM lacks", "train topics"):
+        told = f"{trained.metrics.topics:,} topics; {trained.metrics.core_per_example:.1f} core topics a demonstration"
+        if self._step("learn which topics queries need and the LLM lacks", "train topics", told):
             show_topic_training(trained)
         found = gaps(self.store, self.settings, LISTED)
-        if self._step("list what to collect next", f"topics --gaps --limit {LISTED}"):
+        told = ", ".join(f"{gap.topic} ({gap.queries} queries)" for gap in found)
+        if self._step("list what to collect next", f"topics --gaps --limit {LISTED}", told):
             show_gaps(found)
         return trained, found
 
     def export(self, out: Path) -> ExportReport:
         done = export(self.store, ExportPlan(out, force=True), self.report, self.cancel)
-        self._step("export the curated pool", "export curated.jsonl")
+        self._step("export the curated pool", "export curated.jsonl", f"{done.exported['pool']:,} demonstrations")
         return done
 
     def calibrate(self, folder: Path) -> tuple[SetCalibration, QueryCalibration]:
@@ -218,22 +242,33 @@ class _Session:
             one = Calibration(llm, queries[mended : mended + 1], CalibrationPlan()).run(Budget())
             assert isinstance(one, QueryCalibration)
         title = "answer questions with documents in rounds, with uncertainty scores"
-        if self._step(title, f"calibrate --validation --limit {CALIBRATED}"):
+        right = [found.accuracy for found in next(iter(all_of_them.figures.arms.values())).rounds]
+        told = f"right {right[0]:.3f} at first, " + ", ".join(f"{share:.3f}" for share in right[1:]) + " in the rounds"
+        if self._step(title, f"calibrate --validation --limit {CALIBRATED}", told):
             show_calibrated(all_of_them)
-        if self._step("show one of them in detail", f"calibrate {queries[mended].id}"):
+        told = f"{one.query.query} {one.query.rounds[0].answer} → {one.query.final}"
+        if self._step("show one of them in detail", f"calibrate {queries[mended].id}", told):
             show_calibrated(one)
         return all_of_them, one
 
     def _llm(self) -> AbstractContextManager[LLMClient]:
         return client_for(self.store, self.settings, self.report, self.cancel)
 
-    def _step(self, title: str, command: str) -> bool:
-        """Announce a step. Returns whether to show its result."""
+    def _step(self, title: str, command: str, told: str) -> bool:
+        """Announce a step, and ``told``, what it came to in a line. Returns whether to show all instead."""
         self.steps += 1
-        if self.show:
+        if self.show == "tables":
             show_text(f"\n{self.steps}. {title}", style="bold")
+        if self.show != "nothing":
             show_text(f"$ icl-curate {command}", style="dim")
-        return self.show
+        if self.show == "lines":
+            show_text(f"{self.steps}. {title}: {told}")
+        return self.show == "tables"
+
+
+def _cut(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 40 else line[:39] + "…"
 
 
 def _was_corrected(query: CalibratedQuery) -> bool:
