@@ -80,6 +80,8 @@ def stage(files: list[IndexedFile], staging: Path, strict: bool, report: Report,
                     raise UsageError(
                         f"{file.path} changed while being read", "run the same command again when it is complete"
                     )
+    if done:
+        report(Event("read", done, done))
     if strict and skipped:
         first = skipped[0]
         raise UsageError(

@@ -215,6 +215,8 @@ def find_repeats(
         first[block[new, 1]], similarity[block[new, 1]] = block[new, 0], found[new]
         ends = groups[pairs]
         pairs = pairs[ends[:, 0] != ends[:, 1]]  # those joined through others need no comparison
+    if total:
+        report(Event("duplicates", total, total))
     later = np.flatnonzero((groups != np.arange(n)) & (groups != first))  # joined to the first through others
     pairs = np.stack([groups[later], later], axis=1)
     while len(pairs):

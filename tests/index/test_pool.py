@@ -200,6 +200,14 @@ def test_an_id_names_one_row(store: Workspace, tmp_path: Path) -> None:
     assert len(active_rows(store)) == 3
 
 
+def test_the_last_word_of_each_stage_is_that_it_is_done(store: Workspace, tmp_path: Path) -> None:
+    paths = [put(tmp_path / f"{name}.jsonl", [*made(8, seed), made(2)[0]]) for seed, name in enumerate("abc")]
+    said: dict[str, Event] = {}
+    index_pool(store, IndexPlan(tuple(paths)), lambda event: said.update({event.task: event}))
+    assert said["read"].done == 27 and "duplicates" in said
+    assert {event.task: event.total for event in said.values()} == {event.task: event.done for event in said.values()}
+
+
 def test_a_query_that_stands_in_the_pool_is_a_leak_and_no_repeat(store: Workspace, tmp_path: Path) -> None:
     same, other = {"input": "the same thing", "output": "x"}, {"input": "quite another matter", "output": "y"}
     queries = put(tmp_path / "q.jsonl", [same, other])
