@@ -25,7 +25,7 @@ from .commands.config import config
 from .commands.decide import history, prune, relabel, restore
 from .commands.demo import demo
 from .commands.evaluate import evaluate
-from .commands.export import export
+from .commands.export import diff, export
 from .commands.help import LEARNING, OTHERS, CurateCommand, SectionedGroup
 from .commands.jobs import jobs, jobs_cancel, jobs_follow, jobs_resume
 from .commands.llm import llm_check, llm_record, llm_trust
@@ -83,7 +83,7 @@ jobs_app = _group("Manage background jobs: list, follow, cancel, resume.")
 
 PANELS = {
     "The pool": (index, status, check, sources, demos, topics, review),
-    "Decisions": (prune, relabel, restore, history, export),
+    "Decisions": (prune, relabel, restore, history, diff, export),
     "Selection and answers": (preview, evaluate, calibrate, audit),
     OTHERS: (config, demo),
 }

@@ -13,6 +13,29 @@ from .options import DEFAULT_WORKSPACE, BackgroundOption, DryRunOption, ForceOpt
 from .shared import narrated, open_workspace, settings_of, split_of, state
 
 
+def diff(
+    before: Annotated[str, typer.Argument(metavar="BEFORE", help="An export, or another file that index reads.")],
+    after: Annotated[
+        str | None, typer.Argument(metavar="AFTER", help="Another one (default: the active pool of the workspace).")
+    ] = None,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Maximum number of rows to show.")] = 20,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare two states of a pool: rows added, removed and changed."""
+    from ..engine.export.diff import diff as compare
+    from ..engine.export.diff import entries_of_file, entries_of_pool
+
+    first = entries_of_file(before)
+    found = compare(first, entries_of_file(after) if after else entries_of_pool(open_workspace(workspace)))
+    if as_json:
+        print_json(found.as_json())
+        return
+    from ..render.diff import show_diff
+
+    show_diff(found, limit)
+
+
 def export(
     out: Annotated[Path, typer.Argument(help="Output file; a folder for format hf.")],
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,

@@ -33,6 +33,7 @@ EXAMPLES = {
     "relabel": ("relabel forum-17 card_arrival", "relabel --from corrections.csv --dry-run"),
     "restore": ("restore --source forum",),
     "history": ("history -n 10",),
+    "diff": ("diff curated-may.jsonl curated-june.jsonl", "diff curated-may.jsonl"),
     "preview": ('preview "Where is my card?" --method dense --explain', 'preview "Where is my card?" --answer'),
     "evaluate": (
         "evaluate --methods zero,bm25,dense --llm openai:MODEL --dry-run",

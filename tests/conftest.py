@@ -7,11 +7,9 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
-import typer.main
 from factories.commands import SAMPLE, Run, run_command
 from factories.copies import VARIABLE, made_once
 from factories.labels import keep_judgements
@@ -48,7 +46,6 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.T
 @pytest.fixture(autouse=True, scope="session")
 def _work_kept() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(typer.main, "get_command", cache(typer.main.get_command))  # made anew, it is half of a command
         keep_vectors(patch.setattr)
         keep_judgements(patch.setattr)
         yield

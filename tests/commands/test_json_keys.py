@@ -82,6 +82,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "export": ("export", "out.csv"),
     "export --format hf": ("export", "out", "--format", "hf"),
     "export --dry-run": ("export", "out.jsonl", "--dry-run"),
+    "diff": ("diff", "pool/crm_export.jsonl"),
     "jobs": ("jobs",),
     "audit": ("audit", "log.jsonl", "--test", "log.jsonl", "-k", "5"),
     "audit, no test": ("audit", "log.jsonl", "-k", "5"),

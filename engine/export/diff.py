@@ -1,0 +1,132 @@
+"""What changed between two states of a pool: two files, or a file and the pool as it is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from .. import contract
+from ..errors import UsageError
+from ..index.files import default_source
+from ..index.readers.files import expand, open_input
+from ..index.readers.formats import records
+from ..index.readers.records import BadRecord
+from ..index.rows import Mapper
+from ..index.staging import mapped_rows
+from ..store.demonstrations import active_rows, fetch
+from ..store.workspace import Workspace
+
+Change = Literal["added", "removed", "changed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What is compared of a demonstration."""
+
+    source: str
+    input: str
+    output: str
+    options: tuple[str, ...]
+    answers: tuple[str, ...]
+    context: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange:
+    """A row that differs. ``before`` and ``after`` are its output, None where the row is not; ``fields`` names what
+    changed of a row that is in both."""
+
+    id: str
+    change: Change
+    source: str
+    input: str
+    before: str | None
+    after: str | None
+    fields: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SourceCount:
+    """Rows of a source before and after."""
+
+    source: str
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class PoolDiff:
+    """The differences of two pools, rows by id: removed and changed ones in the order of the first, then added ones in
+    that of the second. ``outputs``: how many changed rows have another output."""
+
+    before: int
+    after: int
+    added: int
+    removed: int
+    changed: int
+    outputs: int
+    sources: tuple[SourceCount, ...]
+    rows: tuple[RowChange, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """The ``diff --json`` contract."""
+        return contract.to_json(self)
+
+
+def diff(before: dict[str, Entry], after: dict[str, Entry]) -> PoolDiff:
+    """Compare two pools of `entries_of_file` or `entries_of_pool`."""
+    rows = [
+        *(change for name, entry in before.items() for change in _left(name, entry, after.get(name))),
+        *(
+            RowChange(name, "added", entry.source, entry.input, None, entry.output)
+            for name, entry in after.items()
+            if name not in before
+        ),
+    ]
+    kinds = Counter(row.change for row in rows)
+    counts = [Counter(entry.source for entry in side.values()) for side in (before, after)]
+    return PoolDiff(
+        len(before),
+        len(after),
+        kinds["added"],
+        kinds["removed"],
+        kinds["changed"],
+        sum("output" in row.fields for row in rows),
+        tuple(SourceCount(name, counts[0][name], counts[1][name]) for name in sorted(counts[0] | counts[1])),
+        tuple(rows),
+    )
+
+
+def _left(name: str, entry: Entry, now: Entry | None) -> Iterator[RowChange]:
+    if now is None:
+        yield RowChange(name, "removed", entry.source, entry.input, entry.output, None)
+    elif now != entry:
+        differing = tuple(f.name for f in fields(Entry) if getattr(entry, f.name) != getattr(now, f.name))
+        yield RowChange(name, "changed", now.source, now.input, entry.output, now.output, differing)
+
+
+def entries_of_file(pattern: str) -> dict[str, Entry]:
+    """The demonstrations of a file, or of the files that a pattern matches, by id; a row without one is known by its
+    content. Raises `UsageError` for a file that cannot be read or has no demonstration."""
+    found: dict[str, Entry] = {}
+    for path in expand([pattern])[0]:
+        with open_input(path) as stream:
+            for _, row in mapped_rows(records(path, stream), Mapper({})):
+                if isinstance(row, BadRecord):
+                    continue
+                source = row.source or default_source(path)
+                entry = Entry(source, row.input, row.output, tuple(row.options), tuple(row.answers), row.context)
+                found[row.id or row.digest(source)[:8].hex()] = entry
+    if not found:
+        raise UsageError(f"{pattern} has no demonstration", "give a file that index or export wrote")
+    return found
+
+
+def entries_of_pool(workspace: Workspace) -> dict[str, Entry]:
+    """The active pool, by id."""
+    return {
+        row.id: Entry(row.source, row.input, row.output, row.options, row.answers, row.context)
+        for row in fetch(workspace, active_rows(workspace))
+    }
