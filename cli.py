@@ -32,6 +32,7 @@ from .commands.llm import llm_check, llm_record, llm_trust
 from .commands.pool import demos, index, sources, status
 from .commands.preview import preview
 from .commands.review import review
+from .commands.serve import serve
 from .commands.shared import show_waiting, state
 from .commands.topics import topics
 from .commands.train import (
@@ -84,7 +85,7 @@ jobs_app = _group("Manage background jobs: list, follow, cancel, resume.")
 PANELS = {
     "The pool": (index, status, check, sources, demos, topics, review),
     "Decisions": (prune, relabel, restore, history, diff, export),
-    "Selection and answers": (preview, evaluate, calibrate, audit),
+    "Selection and answers": (preview, evaluate, calibrate, audit, serve),
     OTHERS: (config, demo),
 }
 """The commands as ``--help`` lists them, in the order of a typical session."""

@@ -45,6 +45,7 @@ EXAMPLES = {
     "demo": ("demo",),
     "topics": ("topics --gaps", "topics --search card"),
     "review": ("review", "review --serve 8000"),
+    "serve": ("serve --method dense", "serve --host 0.0.0.0 --allow-host select.example --token-file token.txt"),
     "audit": ("audit validation.jsonl --test test.jsonl -k 10",),
     "llm check": ("llm check --llm openai:MODEL --base-url http://localhost:8000/v1",),
     "llm trust": ("llm trust http://localhost:8000/v1",),

@@ -18,13 +18,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = Path(__file__).with_name("layers.svg")
-STOREYS = ("cli", "commands", "tui", "render", "engine")
+STOREYS = ("cli", "commands", "tui", "serving", "render", "engine")
 """What the package is made of, from the top down."""
 
 ABOUT = {
     "cli": "the apps, root options, main",
     "commands": "options in, engine called, result shown",
     "tui": "the screen of review: Textual",
+    "serving": "selection over HTTP: Starlette",
     "render": "tables and lines on a terminal: rich",
     "engine": "everything that computes; knows no screen",
 }

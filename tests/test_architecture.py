@@ -73,7 +73,7 @@ def _part(dotted: str) -> str | None:
 
 
 ENGINE = sorted((ROOT / "engine").rglob("*.py"))
-FRONT = ("render", "tui", "commands")
+FRONT = ("render", "serving", "tui", "commands")
 """Floors above the engine, from the ground up."""
 FRONT_FILES = [*(path for floor in FRONT for path in sorted((ROOT / floor).rglob("*.py"))), ROOT / "cli.py"]
 
@@ -82,7 +82,9 @@ FRONT_FILES = [*(path for floor in FRONT for path in sorted((ROOT / floor).rglob
 def test_every_import_points_down(path: Path) -> None:
     own = _part(".".join(path.relative_to(ROOT).with_suffix("").parts))
     for name in _imports(path):
-        assert name.split(".")[0] not in {*FRONT, "cli", "typer", "textual", "rich"}, f"the engine reaches up: {name}"
+        assert name.split(".")[0] not in {*FRONT, "cli", "typer", "textual", "rich", "starlette", "uvicorn"}, (
+            f"the engine reaches up: {name}"
+        )
         part = _part(name)
         if part and own and part != own and own in LEVEL:
             assert LEVEL[part] < LEVEL[own], f"{own} imports {part}"
@@ -91,8 +93,20 @@ def test_every_import_points_down(path: Path) -> None:
 @pytest.mark.parametrize("path", FRONT_FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_front_ends_import_what_lies_below_them(path: Path) -> None:
     own = path.relative_to(ROOT).parts[0]
-    above = {"cli.py": set(), "commands": {"cli"}, "tui": {"cli", "commands"}, "render": {"cli", "commands", "tui"}}
-    strange = {"render": {"textual", "typer"}, "tui": {"typer"}, "commands": {"textual"}, "cli.py": {"textual"}}
+    above = {
+        "cli.py": set(),
+        "commands": {"cli"},
+        "tui": {"cli", "commands"},
+        "serving": {"cli", "commands", "tui"},
+        "render": {"cli", "commands", "tui", "serving"},
+    }
+    strange = {
+        "render": {"textual", "typer"},
+        "serving": {"textual", "typer", "rich"},
+        "tui": {"typer", "starlette", "uvicorn"},
+        "commands": {"textual", "starlette", "uvicorn"},
+        "cli.py": {"textual"},
+    }
     for name in _imports(path):
         top = name.split(".")[0]
         assert top not in above[own], f"{own} imports {name}, which lies above it"
@@ -134,7 +148,7 @@ VERSIONS = {
 
 def test_the_version_of_json_has_one_owner_and_every_file_format_its_own() -> None:
     found: dict[str, set[str]] = {}
-    for path in (file for part in ("engine", "commands", "render", "tui") for file in (ROOT / part).rglob("*.py")):
+    for path in (file for part in ("engine", *FRONT) for file in (ROOT / part).rglob("*.py")):
         for node in ast.walk(_tree(path)):
             for key, value in zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ():
                 if isinstance(key, ast.Constant) and key.value == "schema_version":

@@ -32,7 +32,17 @@ def test_every_file_of_the_package_is_in_the_wheel(wheel: Path) -> None:
     packed = set(zipfile.ZipFile(wheel).namelist())
     wanted = {
         f"icl_curate/{path.relative_to(ROOT).as_posix()}"
-        for name in ("cli.py", "__init__.py", "py.typed", "engine", "commands", "render", "tui", "sample_data")
+        for name in (
+            "cli.py",
+            "__init__.py",
+            "py.typed",
+            "engine",
+            "commands",
+            "render",
+            "serving",
+            "tui",
+            "sample_data",
+        )
         for path in ([ROOT / name] if (ROOT / name).is_file() else (ROOT / name).rglob("*"))
         if path.is_file() and "__pycache__" not in path.parts
     }

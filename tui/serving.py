@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import logging
 import secrets
 import shlex
-import socket
 from pathlib import Path
 
 from aiohttp import web
@@ -21,10 +19,9 @@ from aiohttp.typedefs import Handler
 from textual_serve.app_service import AppService
 from textual_serve.server import Server
 
-from ..engine.errors import UsageError
 from ..engine.jobs.start import PROGRAM
-from ..engine.pool.display import display_line
 from ..render.terminal import narrate, say
+from ..serving.hosts import LOOPBACK, is_own, listener_at, log_on_one_line, own_hosts
 
 HOST = "127.0.0.1"
 GRACE = 3.0
@@ -40,9 +37,7 @@ class Guarded(Server):
         self.token = secrets.token_urlsafe(32)
         super().__init__(command, HOST, port, "icl-curate review", templates_path=Path(__file__).parent)
         self.sessions: set[web.WebSocketResponse] = set()
-        self.hosts = {f"{name}:{port}" for name in (HOST, "localhost")}
-        if port == 80:  # browsers omit it
-            self.hosts |= {HOST, "localhost"}
+        self.hosts = own_hosts(LOOPBACK, port)
         self.pages = {f"http://{host}" for host in self.hosts}
         policy = {
             "default-src": "'none'",
@@ -80,7 +75,7 @@ class Guarded(Server):
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         given = request.path.removeprefix("/").partition("/")[0]
         hosts, pages = request.headers.getall("Host", []), request.headers.getall("Origin", [])
-        if len(hosts) != 1 or hosts[0] not in self.hosts:
+        if not is_own(hosts, self.hosts):
             raise web.HTTPForbidden(text="not an address of this server\n")
         if pages and (len(pages) != 1 or pages[0] not in self.pages):
             raise web.HTTPForbidden(text=OWN_PAGES)
@@ -116,16 +111,11 @@ def serve(path: Path, port: int, allow_commands: bool) -> None:
 
     A ``port`` of 0 means any free one. Raises `UsageError` if the port is not available.
     """
-    try:
-        listener = socket.create_server((HOST, port))
-    except OSError as error:
-        raise UsageError(f"cannot serve on port {port}: {error.strerror}", "icl-curate review --serve 0") from error
+    listener = listener_at(HOST, port, "icl-curate review --serve 0")
     allowed = ["--allow-commands"] if allow_commands else []
     command = "exec " + shlex.join([*PROGRAM, "review", "--workspace", str(path.resolve()), *allowed])
     server = Guarded(command, listener.getsockname()[1])
-    logs = logging.StreamHandler()
-    logs.setFormatter(_OneLine())
-    logging.basicConfig(level=logging.WARNING, handlers=[logs])
+    log_on_one_line()
     may = (
         "run any icl-curate command as you, with your keys and your files (--allow-commands)"
         if allow_commands
@@ -134,11 +124,3 @@ def serve(path: Path, port: int, allow_commands: bool) -> None:
     narrate(f"Anyone with this address can {may}.\nOpen it in a browser on this machine; Ctrl-C ends it.")
     say(server.url)
     web.run_app(server._make_app(), sock=listener, shutdown_timeout=GRACE, access_log=None, print=None)
-
-
-class _OneLine(logging.Formatter):
-    """Log errors on one line, without the traceback."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        error = record.exc_info[1] if record.exc_info else None
-        return display_line(f"{record.getMessage()}: {error!r}" if error else record.getMessage(), 500)

@@ -199,7 +199,7 @@ class BM25Index:
             term = self._vocabulary.number(word)
             span = slice(*self._postings.starts[term : term + 2]) if term >= 0 else slice(0, 0)
             documents = self._postings.documents[span]
-            place = int(np.searchsorted(documents, at))
+            place = int(np.searchsorted(documents, np.int32(at)))  # of their type: no copy of them
             if place < len(documents) and documents[place] == at:
                 count = self._postings.counts[span][place]
                 weight = self._idf[term] * (count * (K1 + 1) / (count + self._norm[at]))

@@ -18,8 +18,7 @@ from ..settings import Settings
 from ..store.demonstrations import task_of
 from ..store.workspace import Workspace
 from ..topics.selection import Need
-from ..topics.selection import needs as topics_needed
-from .methods import METHODS
+from .reasons import WordParts, needs_of, short_of, shots_as_json, words_of
 from .selector import Selected, Selector
 from .stability import QueryShots, Stability, StabilityCheck
 
@@ -38,7 +37,7 @@ class Preview:
     llm: str = ""
     answer: Answer | None = None
     needs: tuple[Need, ...] = ()
-    words: tuple[tuple[tuple[str, float], ...], ...] = ()
+    words: tuple[WordParts, ...] = ()
     stability: Stability | None = None
 
     def as_json(self) -> dict[str, Any]:
@@ -46,19 +45,7 @@ class Preview:
         found: dict[str, Any] = {
             "query": self.query.input,
             "method": self.method,
-            "demonstrations": [
-                {
-                    "id": shot.demonstration.id,
-                    "source": shot.demonstration.source,
-                    "input": shot.demonstration.input,
-                    "output": shot.demonstration.output,
-                    "score": shot.score,
-                    "parts": dict(shot.parts),
-                    **({"adds": [{"topic": t, "gain": g} for t, g in shot.adds]} if shot.adds else {}),
-                    **({"words": [{"word": w, "adds": a} for w, a in words]} if words else {}),
-                }
-                for shot, words in zip(self.shots, self.words or [()] * len(self.shots), strict=True)
-            ],
+            "demonstrations": shots_as_json(self.shots, self.words),
             "prompt": [asdict(message) for message in self.prompt.messages],
             "notes": list(self.notes),
         }
@@ -96,18 +83,12 @@ def preview(
     selector = selector or Selector(workspace, settings=settings, report=report, cancel=cancel)
     shots = selector.select(query)
     demonstrations = [shot.demonstration for shot in shots]
-    notes = []
-    if len(shots) < selector.settings.k and selector.settings.method != "zero":
-        notes.append(f"only {len(shots)} of {selector.settings.k} demonstrations: the active pool has no more")
-    method = selector.settings.method
-    needs = (
-        tuple(topics_needed(selector.view, query, labels="binary" if method == "topick-binary" else "soft"))
-        if METHODS[method].trained == "train-topics"
-        else ()
-    )
-    words = tuple(_words(selector, query, shot) for shot in shots)
+    words = tuple(words_of(selector, query, shot) for shot in shots)
     prompt, _ = prompt_for(query, demonstrations, selector.task, settings)
-    return Preview(query, selector.settings.method, tuple(shots), prompt, tuple(notes), needs=needs, words=words)
+    notes = short_of(selector, shots)
+    return Preview(
+        query, selector.settings.method, tuple(shots), prompt, notes, needs=needs_of(selector, query), words=words
+    )
 
 
 class PreviewWithAnswer:
@@ -143,9 +124,3 @@ class PreviewWithAnswer:
         if found.dropped:
             notes += (f"{found.dropped} of the lowest-ranked demonstrations did not fit into {found.limit} tokens",)
         return replace(self.seen, prompt=answered.prompt, notes=notes, llm=self.llm, answer=answered.answer)
-
-
-def _words(selector: Selector, query: Query, shot: Selected) -> tuple[tuple[str, float], ...]:
-    if "bm25" not in shot.parts:
-        return ()
-    return tuple(selector.view.lexical.words(selector.view.searched(query), shot.demonstration.row))

@@ -1,0 +1,50 @@
+"""`serve`: selection over HTTP."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..engine.errors import UsageError
+from .options import DEFAULT_WORKSPACE, DeviceOption, ShotsOption, WorkspaceOption
+from .shared import settings_of
+
+PORT = 8737
+
+
+def serve(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    host: Annotated[str, typer.Option(help="Address to listen on; another than this machine's needs a token.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(help="Port; 0: any free one.", min=0, max=65535)] = PORT,
+    method: Annotated[str | None, typer.Option("--method", "-m", help="Selection method of requests without one.")] = (
+        None
+    ),
+    k: ShotsOption = None,
+    max_k: Annotated[int, typer.Option("--max-k", help="Most demonstrations that a request may ask for.", min=0)] = 100,
+    token_file: Annotated[
+        Path | None,
+        typer.Option("--token-file", help="File with the token that requests must send; else ICL_CURATE_TOKEN."),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option("--allow-host", help="Further name that the server is reached by; repeatable. *: any."),
+    ] = None,
+    workers: Annotated[int, typer.Option(help="Number of processes.", min=1, max=256)] = 1,
+    device: DeviceOption = None,
+) -> None:
+    """Select demonstrations over HTTP for a serving process; calls no LLM."""
+    if not (find_spec("starlette") and find_spec("uvicorn")):
+        raise UsageError("serve needs starlette and uvicorn", 'pip install "icl-curate[http]"')
+    from ..serving.requests import Limits
+    from ..serving.run import serve as run
+    from ..serving.run import token_of
+
+    settings = settings_of(workspace, method=method, k=k, device=device)
+    limits = Limits(k=max(max_k, settings.k))
+    token = token_of(token_file)
+    run(workspace, settings, host, port, also=allow_host or (), token=token, limits=limits, workers=workers)

@@ -1,0 +1,53 @@
+"""Selected demonstrations as JSON, with the reasons for their scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..pool.records import Query
+from ..topics.selection import Need
+from ..topics.selection import needs as topics_needed
+from .selector import Selected, Selector
+
+WordParts = tuple[tuple[str, float], ...]
+"""What each word of the query adds to a demonstration's BM25, largest first."""
+
+
+def words_of(selector: Selector, query: Query, shot: Selected) -> WordParts:
+    """Empty for a method without BM25."""
+    if "bm25" not in shot.parts:
+        return ()
+    return tuple(selector.view.lexical.words(selector.view.searched(query), shot.demonstration.row))
+
+
+def needs_of(selector: Selector, query: Query) -> tuple[Need, ...]:
+    """The topics that the query requires most; empty for a method without topics."""
+    if selector.method.trained != "train-topics":
+        return ()
+    binary = selector.settings.method == "topick-binary"
+    return tuple(topics_needed(selector.view, query, labels="binary" if binary else "soft"))
+
+
+def short_of(selector: Selector, shots: Sequence[Selected]) -> tuple[str, ...]:
+    """A note if the pool has fewer demonstrations than were asked for."""
+    if len(shots) < selector.settings.k and selector.settings.method != "zero":
+        return (f"only {len(shots)} of {selector.settings.k} demonstrations: the active pool has no more",)
+    return ()
+
+
+def shots_as_json(shots: Sequence[Selected], words: Sequence[WordParts]) -> list[dict[str, Any]]:
+    """``demonstrations`` of ``preview --json`` and of the selection service; ``words`` is empty or one for each."""
+    return [
+        {
+            "id": shot.demonstration.id,
+            "source": shot.demonstration.source,
+            "input": shot.demonstration.input,
+            "output": shot.demonstration.output,
+            "score": shot.score,
+            "parts": dict(shot.parts),
+            **({"adds": [{"topic": t, "gain": g} for t, g in shot.adds]} if shot.adds else {}),
+            **({"words": [{"word": w, "adds": a} for w, a in added]} if added else {}),
+        }
+        for shot, added in zip(shots, words or [()] * len(shots), strict=True)
+    ]

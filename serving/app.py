@@ -1,0 +1,163 @@
+"""The HTTP application: POST /select and GET /health as JSON, for those who may ask."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from ..engine.errors import CurateError, LockedError, UsageError
+from ..engine.pool.display import encodable_json
+from ..engine.settings import Settings
+from ..engine.version import VERSION
+from .batches import Batches, BusyError
+from .hosts import is_own
+from .requests import EXAMPLE, Limits, read
+from .service import Service
+
+_log = logging.getLogger(__name__)
+
+ROUTES = "POST /select or GET /health"
+
+
+@dataclass(frozen=True)
+class Served:
+    """What a server needs to know; it can be sent to another process. ``hosts`` are the Host headers it answers to;
+    without ``token`` everybody who reaches it may ask."""
+
+    path: Path
+    settings: Settings
+    hosts: frozenset[str]
+    token: str = field(default="", repr=False)
+    limits: Limits = Limits()
+
+
+def make_app(served: Served, service: Service | None = None) -> Starlette:
+    """The application; it opens its ``service`` if none is given, and closes it at its end."""
+    opened = service or Service(served.path, served.settings)
+    batches = Batches(opened, served.limits.waiting)
+
+    async def select(request: Request) -> Response:
+        body = await _body(request, served.limits.body)
+        try:
+            ask, many = read(body, served.settings, served.limits)
+        except UsageError as error:
+            return _error(400, error.what, error.fix)
+        found = await batches.ask(ask)
+        return _reply({"method": ask.method, "k": ask.k, "results": found} if many else {**found[0], "k": ask.k})
+
+    async def health(request: Request) -> Response:
+        """Who has no token learns that it runs, as a probe does, and no more."""
+        seen = await asyncio.to_thread(opened.health)
+        known = {"version": VERSION, **seen} if _may_ask(request.headers, served.token) else {}
+        return _reply({"status": "ok", **known})
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            batches.close()
+            opened.close()
+
+    return Starlette(
+        routes=[Route("/select", select, methods=["POST"]), Route("/health", health, methods=["GET"])],
+        middleware=[Middleware(_Guard, served=served)],
+        exception_handlers={HTTPException: _refused, CurateError: _failed, Exception: _unexpected},
+        lifespan=lifespan,
+    )
+
+
+class _Guard:
+    """Answers requests under the server's own name alone, and all but ``/health`` with the token alone."""
+
+    def __init__(self, app: ASGIApp, served: Served) -> None:
+        self.app, self.served = app, served
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = self._refusal(scope) if scope["type"] == "http" else None
+        await (refusal or self.app)(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        headers = Headers(scope=scope)
+        if not is_own(headers.getlist("host"), self.served.hosts):
+            return _error(403, "not an address of this server", "serve with --allow-host NAME to answer to that name")
+        if scope["path"] != "/health" and not _may_ask(headers, self.served.token):
+            what = "the token is missing or wrong"
+            return _error(401, what, "send the header Authorization: Bearer TOKEN", {"WWW-Authenticate": "Bearer"})
+        return None
+
+
+def _may_ask(headers: Headers, token: str) -> bool:
+    given = headers.getlist("authorization")
+    if not token:
+        return True
+    scheme, _, sent = given[0].partition(" ") if len(given) == 1 else ("", "", "")
+    return scheme.lower() == "bearer" and hmac.compare_digest(sent.strip().encode("latin-1"), token.encode())
+
+
+async def _body(request: Request, most: int) -> bytes:
+    """The body, read no further than its limit. Only JSON is accepted: pages of other sites cannot send it."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise HTTPException(415, "the body is not declared as JSON")
+    found = bytearray()
+    async for part in request.stream():
+        found += part
+        if len(found) > most:
+            raise HTTPException(413, f"the body has more than {most:,} bytes")
+    return bytes(found)
+
+
+FIXES = {
+    404: f"use {ROUTES}",
+    405: f"use {ROUTES}",
+    413: "send fewer queries at a time",
+    415: "send the header Content-Type: application/json",
+}
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return _error(error.status_code, error.detail.lower(), FIXES.get(error.status_code, EXAMPLE), error.headers)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    """`UsageError`: the workspace as it is cannot answer this, for instance because it has no vectors."""
+    assert isinstance(error, CurateError)
+    if isinstance(error, LockedError | BusyError):
+        return _error(503, error.what, error.fix, {"Retry-After": "1"})
+    if not isinstance(error, UsageError):
+        _log.error("%s", error.what)
+    return _error(409 if isinstance(error, UsageError) else 500, error.what, error.fix)
+
+
+async def _unexpected(request: Request, error: Exception) -> Response:
+    if isinstance(error, ClientDisconnect):
+        return Response(status_code=400)
+    return _error(500, f"unexpected: {type(error).__name__}", "see the server's log")
+
+
+def _error(status: int, what: str, fix: str, headers: Mapping[str, str] | None = None) -> Response:
+    return _reply({"error": what, "fix": fix}, status, headers)
+
+
+def _reply(fields: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    text = encodable_json(json.dumps(fields, ensure_ascii=False))
+    kept = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", **(headers or {})}
+    return Response(text.encode(), status, kept, "application/json")
