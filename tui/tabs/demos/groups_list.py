@@ -27,8 +27,8 @@ def _actions(name: str, one: tuple[str, str], every: tuple[str, str], cli: str) 
     """Actions of a list of groups; ``one`` and ``every``: label and description of the decision on a group, and on all
     of them."""
     return (
-        Action(f"{name}.prune", "x", *one),
         Action(f"{name}.back", "escape", "Back", "Back to the groups, then to all demonstrations"),
+        Action(f"{name}.prune", "x", *one),
         Action(f"{name}.prune_all", "X", *every, cli),
         Action(f"{name}.restore", "r", "Restore", "Restore the pruned rows of the group, or this one"),
         Action(f"{name}.open", "v", "Open only", "Show only groups with several active rows, or all", call="open"),
