@@ -141,11 +141,10 @@ class Service:
 
 def _as_json(selector: Selector, query: Query, shots: Sequence[Selected]) -> dict[str, Any]:
     """As ``preview --json`` has it, less the prompt."""
-    words = [words_of(selector, query, shot) for shot in shots]
     found = {
         "query": query.input,
         "method": selector.settings.method,
-        "demonstrations": shots_as_json(shots, words),
+        "demonstrations": shots_as_json(shots, words_of(selector, query, shots)),
         "notes": list(short_of(selector, shots)),
     }
     if needs := needs_of(selector, query):

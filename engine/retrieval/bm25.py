@@ -188,23 +188,25 @@ class BM25Index:
         report(Event("bm25", len(queries), len(queries)))
         return found
 
-    def words(self, query: str, row: int) -> list[tuple[str, float]]:
-        """What each word of the query adds to a row's score, largest first, repeated words summed; words that add
-        nothing are left out. `KeyError` for a row that is not in the index."""
-        at = int(np.searchsorted(self.rows, row))
-        if at == len(self.rows) or self.rows[at] != row:
-            raise KeyError(row)
-        added: dict[str, float] = {}
+    def words(self, query: str, rows: Sequence[int]) -> list[list[tuple[str, float]]]:
+        """What each word of the query adds to the score of each of the rows, largest first, repeated words summed;
+        words that add nothing are left out. `KeyError` for a row that is not in the index."""
+        at = np.searchsorted(self.rows, np.asarray(rows, np.int64))
+        for row, place in zip(rows, at.tolist(), strict=True):
+            if place == len(self.rows) or self.rows[place] != row:
+                raise KeyError(row)
+        norm, wanted = self._norm[at], at.astype(np.int32)  # of the postings' type: searching copies none of them
+        added: list[dict[str, float]] = [{} for _ in rows]
         for word, times in Counter(tokenise(query)).items():
             term = self._vocabulary.number(word)
-            span = slice(*self._postings.starts[term : term + 2]) if term >= 0 else slice(0, 0)
-            documents = self._postings.documents[span]
-            place = int(np.searchsorted(documents, np.int32(at)))  # of their type: no copy of them
-            if place < len(documents) and documents[place] == at:
-                count = self._postings.counts[span][place]
-                weight = self._idf[term] * (count * (K1 + 1) / (count + self._norm[at]))
-                added[word] = times * float(weight)
-        return sorted(added.items(), key=lambda item: -item[1])
+            span = slice(*self._postings.starts[term : term + 2].tolist()) if term >= 0 else slice(0, 0)
+            documents, counts = self._postings.documents[span], self._postings.counts[span]
+            places = np.searchsorted(documents, wanted)
+            for i, place in enumerate(places.tolist()):
+                if place < len(documents) and documents[place] == wanted[i]:
+                    weight = self._idf[term] * (counts[place] * (K1 + 1) / (counts[place] + norm[i]))
+                    added[i][word] = times * float(weight)
+        return [sorted(one.items(), key=lambda item: -item[1]) for one in added]
 
     def _weights_of(self, term: int) -> Float64s:
         """What each posting of the term adds to its document's score.

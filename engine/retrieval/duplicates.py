@@ -33,6 +33,10 @@ CHUNK = 1_000
 """Texts hashed at once: their 5-grams fit into the processor's cache."""
 CHARACTERS = 1 << 20
 """Maximum characters hashed or compared at once, except for longer single texts: each takes some 150 bytes."""
+SHORT = 2_000
+"""Grams of a text up to which all hash functions are computed at once: one operation of numpy instead of 128."""
+GOES_ON = 64
+"""Texts looked up by comparing whole columns; a process that looks up more sorts the columns first."""
 MOST_PAIRS = 1 << 16
 """Maximum pairs compared at once."""
 
@@ -120,16 +124,28 @@ def _chunks(texts: Sequence[str]) -> list[Sequence[str]]:
 def _chunk_hashes(texts: Sequence[str]) -> MinHashes:
     hashes, starts = _gram_hashes(texts)
     high = (hashes >> np.uint64(32)).astype(np.uint32)  # 32 bits: half the memory traffic, 128 times
-    signature = np.empty((BANDS * BAND, len(texts)), np.uint32)
+    signature = _least_at_once(high) if len(texts) == 1 and high.size <= SHORT else _least(high, starts)
+    keys = np.zeros((BANDS, len(texts)), np.uint64)
+    for row in range(BAND):
+        keys = _mixed(keys * _RADIX + signature.reshape(BANDS, BAND, -1)[:, row])
+    return MinHashes(keys.T, np.ascontiguousarray(signature.astype(np.uint8).T))
+
+
+def _least(high: NDArray[np.uint32], starts: Int64s) -> NDArray[np.uint32]:
+    """The least value of every hash function over each text's grams, (128, texts)."""
+    signature = np.empty((BANDS * BAND, len(starts)), np.uint32)
     scratch = np.empty_like(high)
     for i, (factor, mask) in enumerate(zip(_FACTORS, _MASKS, strict=True)):
         np.bitwise_xor(high, mask, out=scratch)
         np.multiply(scratch, factor, out=scratch)  # by an odd number: a permutation of the 32-bit numbers
         np.minimum.reduceat(scratch, starts, out=signature[i])
-    keys = np.zeros((BANDS, len(texts)), np.uint64)
-    for row in range(BAND):
-        keys = _mixed(keys * _RADIX + signature.reshape(BANDS, BAND, -1)[:, row])
-    return MinHashes(keys.T, np.ascontiguousarray(signature.astype(np.uint8).T))
+    return signature
+
+
+def _least_at_once(high: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """As `_least` for the grams of one text, (128, 1)."""
+    found: NDArray[np.uint32] = ((high ^ _MASKS[:, None]) * _FACTORS[:, None]).min(axis=1, keepdims=True)
+    return found
 
 
 def _gram_hashes(texts: Sequence[str]) -> tuple[_U64, Int64s]:
@@ -388,6 +404,8 @@ class Repeats:
 
     def __init__(self, workspace: Workspace, hashes: StoredHashes, threshold: float) -> None:
         self._workspace, self._hashes, self._threshold = workspace, hashes, threshold
+        self._asked = 0
+        self._orders: list[Int64s] | None = None
 
     @classmethod
     def open(
@@ -402,14 +420,29 @@ class Repeats:
         `stored_hashes`."""
         return cls(workspace, stored_hashes(workspace, report, cancel, content=content), threshold)
 
+    def _sharing(self, keys: _U64) -> Int64s:
+        """Rows that share a band with the keys (16,), ascending. Each band is compared whole until `GOES_ON` texts have
+        been asked for; then it is sorted, which takes as long as that, and searched."""
+        columns = self._hashes.keys
+        self._asked += 1
+        if self._orders is None and self._asked > GOES_ON:
+            self._orders = [np.argsort(column).astype(np.int64) for column in columns]
+        if self._orders is None:
+            agree = np.zeros(columns.shape[1], np.bool_)
+            for column, key in zip(columns, keys, strict=True):
+                agree |= column == key
+            return np.flatnonzero(agree).astype(np.int64)
+        found = []
+        for column, key, order in zip(columns, keys, self._orders, strict=True):
+            first = np.searchsorted(column, key, "left", order)
+            found.append(order[first : np.searchsorted(column, key, "right", order)])
+        return np.unique(np.concatenate(found))
+
     def of_text(self, text: str) -> Int64s:
         """Rows whose input is an exact or near duplicate of the text, ascending."""
         asked = normalised(text)
         hashes = min_hashes([asked])
-        agree = np.zeros(self._hashes.keys.shape[1], np.bool_)
-        for column, key in zip(self._hashes.keys, hashes.keys[0], strict=True):
-            agree |= column == key
-        candidates = np.flatnonzero(agree).astype(np.int64)
+        candidates = self._sharing(hashes.keys[0])
         # the query as one more row, paired with each candidate
         low = np.concatenate([self._hashes.low[candidates], hashes.low])
         pairs = np.stack([np.arange(len(candidates)), np.full(len(candidates), len(candidates))], axis=1)

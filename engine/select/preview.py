@@ -83,7 +83,7 @@ def preview(
     selector = selector or Selector(workspace, settings=settings, report=report, cancel=cancel)
     shots = selector.select(query)
     demonstrations = [shot.demonstration for shot in shots]
-    words = tuple(words_of(selector, query, shot) for shot in shots)
+    words = words_of(selector, query, shots)
     prompt, _ = prompt_for(query, demonstrations, selector.task, settings)
     notes = short_of(selector, shots)
     return Preview(

@@ -14,11 +14,13 @@ WordParts = tuple[tuple[str, float], ...]
 """What each word of the query adds to a demonstration's BM25, largest first."""
 
 
-def words_of(selector: Selector, query: Query, shot: Selected) -> WordParts:
-    """Empty for a method without BM25."""
-    if "bm25" not in shot.parts:
+def words_of(selector: Selector, query: Query, shots: Sequence[Selected]) -> tuple[WordParts, ...]:
+    """For each shot; empty for a method without BM25."""
+    if not shots or "bm25" not in shots[0].parts:
         return ()
-    return tuple(selector.view.lexical.words(selector.view.searched(query), shot.demonstration.row))
+    view = selector.view
+    found = view.lexical.words(view.searched(query), [shot.demonstration.row for shot in shots])
+    return tuple(map(tuple, found))
 
 
 def needs_of(selector: Selector, query: Query) -> tuple[Need, ...]:

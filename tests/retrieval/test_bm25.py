@@ -173,7 +173,7 @@ def test_words_taken_apart_make_up_the_score(texts: list[str], query: str, gone:
         return
     index = bm25.build(np.arange(len(texts)), texts).restricted(active)
     for at, row in enumerate(index.rows.tolist()):
-        words = index.words(query, row)
+        words = index.words(query, [row])[0]
         assert sum(added for _, added in words) == pytest.approx(index.scores(query)[at], abs=1e-12)
         asked = bm25.tokenise(query)
         for word, added in words:
@@ -181,7 +181,7 @@ def test_words_taken_apart_make_up_the_score(texts: list[str], query: str, gone:
             assert word in bm25.tokenise(texts[row])
     for row in np.flatnonzero(~active).tolist():
         with pytest.raises(KeyError):
-            index.words(query, row)
+            index.words(query, [row])
 
 
 def tensor(shape: object, offsets: object, dtype: object = "F32") -> object:

@@ -211,6 +211,30 @@ def test_a_text_nobody_indexed_finds_what_it_repeats(tmp_path: Path) -> None:
     assert repeats.of_text("something else entirely, in other words").tolist() == []
 
 
+def test_after_many_texts_the_same_repeats_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = random.Random(7)
+    texts = texts_with_edits(80, 5)
+    path = tmp_path / "p.jsonl"
+    path.write_text("\n".join(json.dumps({"input": text, "output": "x"}) for text in texts))
+    store = Workspace.create(tmp_path / "w")
+    index_pool(store, IndexPlan(paths=(str(path),)))
+    asked = [edited(draw, text, 1) for text in texts] + ["something else entirely, in other words"]
+    compared = Repeats.open(store, 0.8)
+    monkeypatch.setattr(duplicates, "GOES_ON", len(asked))
+    first = [compared.of_text(text).tolist() for text in asked]
+    monkeypatch.setattr(duplicates, "GOES_ON", 0)
+    searched = Repeats.open(store, 0.8)
+    assert [searched.of_text(text).tolist() for text in asked] == first
+    assert sum(map(len, first)) > len(texts) // 2
+
+
+@pytest.mark.parametrize("size", [1, 5, 80, 2_100])
+def test_one_text_has_the_hashes_it_has_among_others(size: int) -> None:
+    text = "".join(random.Random(size).choices("abcdefgh ", k=size))
+    alone, among = min_hashes([text]), min_hashes(["another text", text])
+    assert np.array_equal(alone.keys[0], among.keys[1]) and np.array_equal(alone.low[0], among.low[1])
+
+
 def test_one_question_about_two_passages_is_two_questions() -> None:
     texts = [normalised("what is the main finding of the study described above")] * 3
     assert repeats_of(texts[:2], ["a", "b"], ["passage one", "passage two"]) == []
