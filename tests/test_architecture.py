@@ -272,3 +272,25 @@ def test_indexing_and_comparing_without_vectors_load_no_data_frames_and_no_model
     assert not _loaded(COMMAND, "index", str(pool), "--test", str(test), *place) & (HEAVY - {"scipy"})
     compared = ("evaluate", "-m", "zero,random,bm25", "--dry-run")
     assert not _loaded(COMMAND, *compared, "-w", folder) & (HEAVY - {"scipy"})
+
+
+SERVED = """
+from pathlib import Path
+import icl_curate.serving.service as serving
+from icl_curate.engine.settings import Settings
+service = serving.Service(Path(sys.argv[1]), Settings(method="bm25", k=2))
+(found,) = service.answer([serving.Ask((serving.Query("shot 3"),), "bm25", 2)])
+assert len(found[0]["demonstrations"]) == 2, found
+service.close()
+"""
+
+
+def test_selection_for_a_serving_process_loads_no_model_and_no_compiler(tmp_path: Path) -> None:
+    from icl_curate.engine.index.build import IndexPlan, index_pool
+    from icl_curate.engine.store.workspace import Workspace
+
+    pool = tmp_path / "pool.jsonl"
+    pool.write_text("".join(f'{{"input": "shot {i} tells", "output": "o{i % 3}"}}\n' for i in range(12)))
+    index_pool(Workspace.create(tmp_path / "w"), IndexPlan((str(pool),), encoder=None))
+    loaded = _loaded(SERVED, str(tmp_path / "w"))
+    assert not loaded & ((HEAVY - {"pandas"}) | {"numba", "starlette", "rich", "typer"})  # pyarrow looks for pandas

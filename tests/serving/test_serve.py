@@ -7,6 +7,7 @@ import http.client
 import json
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -347,6 +348,13 @@ def test_others_need_a_token_and_a_name() -> None:
 def test_a_name_stands_with_its_port(names: list[str], port: int, host: str, own: bool) -> None:
     assert is_own([host], own_hosts(names, port)) == own
     assert not is_own([host, host], own_hosts(names, port))
+
+
+def test_a_reply_does_not_wait_for_the_acknowledgement_of_its_head() -> None:
+    with listener_at("127.0.0.1", 0, "") as listener, socket.create_connection(listener.getsockname()):
+        connection, _ = listener.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 # the command
