@@ -37,7 +37,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 @pytest.fixture(autouse=True)
 def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """No developer's own settings, keys or workspace reach a test."""
-    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ICL_CURATE_WORKSPACE", "ICL_CURATE_LLM"):
+    theirs = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ICL_CURATE_WORKSPACE", "ICL_CURATE_LLM")
+    for name in (*theirs, "COLUMNS", "LINES"):  # the last two are set by screens that were tested before
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("ICL_CURATE_CONFIG", str(tmp_path_factory.getbasetemp() / "no-config.toml"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
