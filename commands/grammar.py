@@ -45,6 +45,25 @@ def _kinds() -> Sequence[str]:
     return KINDS
 
 
+def _orders() -> Sequence[str]:
+    from ..engine.pool.prompts import ORDERS
+
+    return ORDERS
+
+
+def _answers() -> Sequence[str]:
+    from ..engine.settings import ANSWERS
+
+    return ANSWERS
+
+
+def _metrics() -> Sequence[str]:
+    from ..engine.llm.judge import NAME
+    from ..engine.pool.answers import SCORES
+
+    return ("accuracy", *SCORES, NAME)
+
+
 def _fields() -> Sequence[str]:
     from ..engine.index.rows import FIELDS
 
@@ -61,10 +80,10 @@ VALUES: Mapping[str, Callable[[], Sequence[str]]] = {
     "kind": _kinds,
     "accept": _kinds,
     "columns": _fields,
-    "order": lambda: ("best-last", "best-first"),
-    "answers": lambda: ("auto", "score", "generate"),
+    "order": _orders,
+    "answers": _answers,
     "device": lambda: ("auto", "cpu", "cuda", "mps"),
-    "metric": lambda: ("accuracy", "f1", "rouge-l", "bleu"),
+    "metric": _metrics,
     "ranking": lambda: ("dense", "bm25"),
 }
 """Known values of options that take any text, by the name of the parameter."""

@@ -211,6 +211,9 @@ def _typed(kind: type, value: Any) -> Any:
         raise ValueError from error
 
 
+ANSWERS = ("auto", "score", "generate")
+"""Values of the setting ``answers``."""
+
 _OR_LEAVE_OUT = ", or omit it if unknown"
 
 
@@ -220,8 +223,8 @@ def _check(settings: Settings) -> None:
         raise UsageError(f"order is '{settings.order}'", f"use one of: {', '.join(ORDERS)}")
     if settings.retrieval_text not in ("input", "passage"):
         raise UsageError(f"retrieval_text is '{settings.retrieval_text}'", "use one of: input, passage")
-    if settings.answers not in ("auto", "score", "generate"):
-        raise UsageError(f"answers is '{settings.answers}'", "use one of: auto, score, generate")
+    if settings.answers not in ANSWERS:
+        raise UsageError(f"answers is '{settings.answers}'", f"use one of: {', '.join(ANSWERS)}")
     if settings.k < 0:
         raise UsageError(f"k is {settings.k}", "use 0 or more shots")
     for name in ("preselect", "max_tokens", "concurrency", "attempts", "context_tokens"):

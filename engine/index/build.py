@@ -19,8 +19,8 @@ from ..progress import CancelToken, Report, silent
 from ..retrieval import artefacts, duplicates
 from ..store.demonstrations import LEAKS, REPEATS, live_keys
 from ..store.workspace import Workspace
-from .datasets import download, split_of
 from .files import IndexedFile, Reading, changed_files, indexed_file, known_files
+from .hub import download, split_of
 from .merge import merge
 from .readers.files import expand
 from .results import IndexReport, Skipped
@@ -96,7 +96,8 @@ def index_pool(
 def dry_run_index(
     path: Path, plan: IndexPlan, report: Report = silent, cancel: CancelToken | None = None
 ) -> IndexReport:
-    """What `index_pool` would do with the workspace at ``path``, which need not exist; nothing is changed.
+    """What `index_pool` would do with the workspace at ``path``, which need not exist; nothing is changed, but data
+    sets named on the hub are downloaded.
 
     Everything is read, validated and compared as in a real run, but duplicates and leaks are not searched for, and
     nothing is encoded: ``encoded`` counts the texts that would be. Raises what `index_pool` raises.

@@ -34,7 +34,6 @@ NONE = Options([], [])
 def options_of(value: object) -> Options:
     """The options in any of the known forms. Raises `BadRow` for another form."""
     labels: list[str] = []
-    typed = False
     if isinstance(value, str):
         value = parse_list(value)
     if value is None:

@@ -69,8 +69,10 @@ class Selector:
         **overrides: Unpack[Overrides],
     ) -> None:
         self.workspace = workspace if isinstance(workspace, Workspace) else Workspace.open(Path(workspace))
-        chosen = settings or resolve(self.workspace.path, {**overrides, "method": method, "k": k}).settings
-        self.settings = replace(chosen, method=method or chosen.method, k=chosen.k if k is None or not settings else k)
+        if settings is None:
+            self.settings = resolve(self.workspace.path, {**overrides, "method": method, "k": k}).settings
+        else:
+            self.settings = replace(settings, method=method or settings.method, k=settings.k if k is None else k)
         if self.settings.k < 0:
             raise UsageError(f"k is {self.settings.k}", "use 0 or more shots")
         self.method = method_named(self.settings.method)

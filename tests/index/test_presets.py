@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from icl_curate.engine.errors import UsageError
-from icl_curate.engine.index import datasets as hub
+from icl_curate.engine.index import hub
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.index.readers.files import expand
 from icl_curate.engine.index.readers.formats import records
@@ -241,7 +241,7 @@ def test_a_data_set_by_its_name(tmp_path: Path) -> None:
 def test_nothing_of_it_is_imported_for_a_plain_file() -> None:
     code = (
         "import sys\nfrom icl_curate.engine.index.readers.formats import records\n"
-        "import icl_curate.engine.index.datasets\n"
+        "import icl_curate.engine.index.hub\n"
         "assert not {'yaml', 'openpyxl', 'datasets', 'pandas'} & sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

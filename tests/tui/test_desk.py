@@ -156,6 +156,7 @@ def test_commands_options_and_values_are_completed_from_the_commands(tmp_path: P
     assert "openai:" in words("evaluate --llm ") and words("evaluate --llm=sm") == ["--llm=smollm2"]
     assert words("train ranker --method p") == ["promptpg"], "a choice of Typer's own"
     assert "parquet" in words("export x --format ")
+    assert "judge" in words("evaluate --metric ") and words("train ranker --metric ro") == ["rouge-l"]
     assert "--limit" not in words("evaluate --limit 3 --l") and "--map" in words("index --map input=a --m")
     assert all(one.about for one in candidates(SPEC, "evaluate --"))
     assert not candidates(SPEC, "index q", files=False)

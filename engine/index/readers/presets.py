@@ -17,9 +17,9 @@ from .records import BadRecord
 Flat = dict[str, Any] | BadRecord
 
 KEYS = frozenset(
-    {"annotations", "annotation_id", "responses", "outputs", "expectedOutput", "vars", "tests", "data", "question"}
+    {"annotations", "annotation_id", "responses", "outputs", "expectedOutput", "vars", "tests", "data", "demos"}
 )
-"""A record with none of these keys has no shape below, unless it is a program of DSPy, whose keys are the user's."""
+"""A record with none of these keys, and with no object in it, has no shape below."""
 
 EXACT = ("equals", "icontains", "contains", "similar", "factuality", "model-graded-factuality")
 """promptfoo's assertions whose value is an answer."""
@@ -27,9 +27,9 @@ EXACT = ("equals", "icontains", "contains", "similar", "factuality", "model-grad
 
 def flattened(record: Mapping[str, Any]) -> Sequence[Flat] | None:
     """The flat records in ``record``; None if it has no known shape, which is to say that it is one itself."""
-    if KEYS.isdisjoint(record):
-        return _dspy(record)
-    for shape in (_label_studio, _label_studio_small, _argilla, _traced, _promptfoo, _squad, _commonsense_qa):
+    if KEYS.isdisjoint(record) and not any(type(value) is dict for value in record.values()):
+        return None
+    for shape in (_label_studio, _label_studio_small, _argilla, _traced, _promptfoo, _squad, _commonsense_qa, _dspy):
         if (found := shape(record)) is not None:
             return found
     return None
@@ -109,8 +109,6 @@ def _part(value: Any, field: str) -> dict[str, Any]:
     """One side as columns: a lone value under the name of the field, several under their own names."""
     if isinstance(value, Mapping):
         return {field: next(iter(value.values()))} if len(value) == 1 and "messages" not in value else dict(value)
-    if isinstance(value, list) and value and isinstance(value[0], Mapping) and "role" in value[0]:
-        return {field: value}  # messages
     return {field: value}
 
 
