@@ -23,6 +23,7 @@ CITED = re.compile(r" \([^()]*\d{4}\)")
 EXAMPLES = {
     "index": (
         'index "pool/*.jsonl" --validation validation.jsonl --test test.jsonl',
+        "index banking.csv --peek",
         "index banking.csv --map input=utterance --map output=intent --validation-fraction 0.1",
     ),
     "status": ("status",),

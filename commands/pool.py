@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,9 @@ from ..render.terminal import print_json
 from .jobs import start_job
 from .options import DEFAULT_WORKSPACE, BackgroundOption, DeviceOption, DryRunOption, JsonOption, WorkspaceOption
 from .shared import narrated, open_workspace, settings_of, split_of, state
+
+if TYPE_CHECKING:
+    from ..engine.index.build import IndexPlan
 
 
 def index(
@@ -43,6 +46,9 @@ def index(
         float | None, typer.Option(help="Jaccard similarity above which inputs are near duplicates.")
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Fail on any bad row.")] = False,
+    peek: Annotated[
+        bool, typer.Option("--peek", help="Show how the columns are understood and the first rows; store nothing.")
+    ] = False,
     background: BackgroundOption = False,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
@@ -67,6 +73,9 @@ def index(
         passages=settings.passages,
         labels=tuple(label.strip() for label in labels.split(",")) if labels else (),
     )
+    if peek:
+        _peek(plan, as_json)
+        return
     if background and not dry_run:
         start_job(open_workspace(workspace, create=True), as_json)
         return
@@ -83,6 +92,18 @@ def index(
     from ..render.pool import show_index
 
     show_index(done)
+
+
+def _peek(plan: IndexPlan, as_json: bool) -> None:
+    from ..engine.index.peek import peek_plan
+
+    found = peek_plan(plan)
+    if as_json:
+        print_json(found.as_json())
+        return
+    from ..render.pool import show_peek
+
+    show_peek(found)
 
 
 def status(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:

@@ -21,10 +21,11 @@ from ..engine.export.corpus import ExportPlan, export
 from ..engine.export.results import ExportReport
 from ..engine.index.build import IndexPlan, index_pool
 from ..engine.index.results import IndexReport
+from ..engine.index.staging import COLUMNS
 from ..engine.llm.budget import Budget
 from ..engine.llm.client import LLMClient, client_for
 from ..engine.pool.records import Query
-from ..engine.progress import CancelToken, Report
+from ..engine.progress import CancelToken, Event, Report
 from ..engine.ranker.ledger import LedgerEntry, ledger
 from ..engine.ranker.results import RankerRun
 from ..engine.ranker.train import RankerTraining
@@ -148,7 +149,7 @@ class _Session:
         self.steps = 0
 
     def index(self, plan: IndexPlan) -> IndexReport:
-        indexed = index_pool(self.store, plan, self.report, self.cancel)
+        indexed = index_pool(self.store, plan, self._unread, self.cancel)
         told = (
             f"{indexed.demonstrations:,} demonstrations from {indexed.sources:,} sources, {indexed.validation:,} "
             f"validation and {indexed.test:,} test queries; {sum((indexed.duplicates or {}).values()):,} repeats"
@@ -232,7 +233,7 @@ class _Session:
         store = Workspace.create(folder)
         pool, validation = (str(FACTS / "pool" / "*.jsonl"),), (str(FACTS / "validation.jsonl"),)
         index_pool(
-            store, IndexPlan(pool, validation=validation, encoder=self.settings.encoder), self.report, self.cancel
+            store, IndexPlan(pool, validation=validation, encoder=self.settings.encoder), self._unread, self.cancel
         )
         queries = queries_of(store, "validation", CALIBRATED)
         with client_for(store, self.settings, self.report, self.cancel) as llm:
@@ -250,6 +251,11 @@ class _Session:
         if self._step("show one of them in detail", f"calibrate {queries[mended].id}", told):
             show_calibrated(one)
         return all_of_them, one
+
+    def _unread(self, event: Event) -> None:
+        """Progress of an index, less how its files were understood: they are our own."""
+        if event.task != COLUMNS:
+            self.report(event)
 
     def _llm(self) -> AbstractContextManager[LLMClient]:
         return client_for(self.store, self.settings, self.report, self.cancel)

@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..engine.pool.display import display_line
+from ..engine.pool.records import history_of
 from .tables import Head, show_table, show_text
 from .terminal import narrate
 
 if TYPE_CHECKING:
     from ..engine.export.results import ExportReport
+    from ..engine.index.peek import PeekedRow, PeekReport
     from ..engine.index.results import IndexReport
     from ..engine.store.decisions import Entry
     from ..engine.store.demonstrations import Listed
     from ..engine.store.overview import Overview
 
 MOST_SKIPPED = 20
+LONG, SHORT = 300, 60
+"""Characters of an input, and of another field, that a look at a file shows."""
 
 
 def show_index(done: IndexReport) -> None:
@@ -28,6 +33,33 @@ def show_index(done: IndexReport) -> None:
         more = len(done.skipped) - MOST_SKIPPED
         note = f" … and {more:,} more: icl-curate check --skipped" if more > 0 else ""
         show_table(["skipped in", "line", "why>"], rows, note=note)
+
+
+def show_peek(found: PeekReport) -> None:
+    """How the columns of each file were understood, its first rows, and what may be misread, one paragraph a file."""
+    for i, each in enumerate(found.files):
+        more = f" and {each.files - 1:,} more" if each.files > 1 else ""
+        show_text(("\n" if i else "") + f"{each.path}{more}: {each.understood.format}", style="bold")
+        for line in (each.understood.line, *each.understood.notes):
+            show_text(line)
+        rows = [[one.line, *_peeked(one)] for one in each.rows]
+        show_table(["line", "input>", "output", "", "source"], rows)
+        if each.bad:
+            show_text(f"{each.bad:,} of the first {each.read:,} rows cannot be used")
+        for warning in each.warnings:
+            narrate(f"warning: {warning}")
+
+
+def _peeked(one: PeekedRow) -> list[str]:
+    if one.row is None:
+        return [one.reason, "", "skipped", ""]
+    parts = {
+        "options": " | ".join(one.row.options), "also right": " | ".join(one.row.answers), "passage": one.row.context,
+        "earlier turns": " / ".join(f"{turn.role}: {turn.content}" for turn in history_of(one.row.history) or ()),
+        "split": one.row.split or "",
+    }  # fmt: skip
+    more = "; ".join(f"{name}: {display_line(text, SHORT)}" for name, text in parts.items() if text)
+    return [display_line(one.row.input, LONG), display_line(one.row.output, SHORT), more, one.source]
 
 
 def index_rows(done: IndexReport) -> list[tuple[str, str]]:

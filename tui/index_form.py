@@ -79,7 +79,10 @@ def look(words: Sequence[str], columns: Mapping[str, str]) -> tuple[Peek, str]:
     one = replace(
         found[0],
         files=sum(one.files for one in found),
-        columns=tuple(dict.fromkeys(column for one in found for column in one.columns)),
+        understood=replace(
+            found[0].understood, columns=tuple(dict.fromkeys(column for one in found for column in one.columns))
+        ),
+        warnings=tuple(dict.fromkeys(warning for one in found for warning in one.warnings)),
         rows=tuple(row for one in found for row in (one.rows if len(found) == 1 else one.rows[:1])),
     )
     return one, f"{bad.path}: {why}" if bad and len(found) > 1 else why
@@ -142,6 +145,8 @@ def preview(found: Checked, width: int) -> RenderableType:
     if pool is None:
         return Group(*wrong) if wrong else Text("Its first rows appear here as they will be read.", "muted")
     columns = Text.assemble(("columns  ", "primary"), (display_line(", ".join(pool.columns), 4 * width), "muted"))
+    notes = [Text(display_line(note, 2 * width), "muted") for note in pool.understood.notes]
+    notes += [Text(display_line(warning, 2 * width), "warn") for warning in pool.warnings]
     rows = [one.row for one in pool.rows if one.row]
     names = ["input", "output", "source"]
     names += [name for name in ("options", "context", "split") if any(getattr(row, name) for row in rows)]
@@ -154,4 +159,4 @@ def preview(found: Checked, width: int) -> RenderableType:
             values |= {"options": " | ".join(one.row.options), "context": one.row.context, "split": one.row.split or ""}
             table.add_row(*(Text(display_line(values[name], width)) for name in names))
     bad = [Text(f"line {one.line}: {display_line(one.reason, 2 * width)}", "bad") for one in pool.rows if not one.row]
-    return Group(*wrong, columns, *([table] if rows else []), *bad)
+    return Group(*wrong, columns, *notes, *([table] if rows else []), *bad)

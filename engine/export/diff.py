@@ -11,10 +11,10 @@ from .. import contract
 from ..errors import UsageError
 from ..index.files import default_source
 from ..index.readers.files import expand, open_input
-from ..index.readers.formats import records
+from ..index.readers.formats import Records
 from ..index.readers.records import BadRecord
 from ..index.rows import Mapper
-from ..index.staging import mapped_rows
+from ..index.understood import mapped_rows
 from ..store.demonstrations import active_rows, fetch
 from ..store.workspace import Workspace
 
@@ -113,7 +113,7 @@ def entries_of_file(pattern: str) -> dict[str, Entry]:
     found: dict[str, Entry] = {}
     for path in expand([pattern])[0]:
         with open_input(path) as stream:
-            for _, row in mapped_rows(records(path, stream), Mapper({})):
+            for _, row in mapped_rows(Records(path, stream), Mapper({})):
                 if isinstance(row, BadRecord):
                     continue
                 source = row.source or default_source(path)

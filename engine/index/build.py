@@ -26,6 +26,7 @@ from .readers.files import expand
 from .results import IndexReport, Skipped
 from .rows import check_mapping
 from .staging import stage, staging_file
+from .understood import Understood, name_them
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +70,10 @@ def index_pool(
     files, passed = _files(workspace, plan)
     changed = changed_files(workspace, files)
     counts = 0, 0, 0
+    readings: list[Understood] = []
     with staging_file(workspace) as staging:
         if changed:
-            skipped = stage(changed, staging, plan.strict, report, cancel)
+            skipped, readings = stage(changed, staging, plan.strict, report, cancel)
             with workspace.write() as con:
                 counts = merge(con, workspace, changed, staging, skipped, plan.strict)
     if changed or not _repeats_current(workspace, plan.near_duplicate):
@@ -89,7 +91,13 @@ def index_pool(
         leaking = tuple(name for (name,) in con.execute(LEAKS).fetchall())
     skips = (*passed, *index_report.skipped)
     return replace(
-        index_report, skipped=skips, duplicates=found, leaking=leaking, encoded=encoded, encoder=plan.encoder
+        index_report,
+        skipped=skips,
+        duplicates=found,
+        leaking=leaking,
+        encoded=encoded,
+        encoder=plan.encoder,
+        readings=tuple(readings),
     )
 
 
@@ -112,7 +120,7 @@ def dry_run_index(
         files, passed = _files(workspace, plan)
         changed = changed_files(workspace, files)
         with staging_file(workspace) as staging:
-            skipped = stage(changed, staging, plan.strict, report, cancel)
+            skipped, readings = stage(changed, staging, plan.strict, report, cancel)
             try:
                 with workspace.write() as con:
                     counts = merge(con, workspace, changed, staging, skipped, plan.strict)
@@ -125,7 +133,12 @@ def dry_run_index(
         if plan.encoder:
             missing = artefacts.missing(workspace, plan.encoder, live, keys, passages=plan.passages).size
     return replace(
-        index_report, skipped=(*passed, *index_report.skipped), encoded=missing, encoder=plan.encoder, dry_run=True
+        index_report,
+        skipped=(*passed, *index_report.skipped),
+        encoded=missing,
+        encoder=plan.encoder,
+        dry_run=True,
+        readings=tuple(readings),
     )
 
 
@@ -226,8 +239,4 @@ def _unnamed_labels(con: duckdb.DuckDBPyConnection, files: list[IndexedFile]) ->
         """,
         [[file.name for file in files]],
     ).fetchall()
-    return [
-        f"{file}: all outputs are numbers from {low} to {high}; if they stand for labels, name them: "
-        "index … --labels NAME,NAME,…"
-        for file, low, high, _, _ in found
-    ]
+    return [name_them(file, low, high) for file, low, high, _, _ in found]

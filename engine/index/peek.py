@@ -1,17 +1,25 @@
-"""The first rows of a file as ``index`` will read them; nothing is stored."""
+"""How ``index`` will read files: what their columns mean, and their first rows; nothing is stored."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
+from typing import Any
 
+from .. import contract
+from ..errors import UsageError
+from .build import IndexPlan
 from .files import default_source
+from .hub import HUB, download
 from .readers.files import expand, open_input
-from .readers.formats import records
+from .readers.formats import Records
 from .readers.records import BadRecord
 from .rows import SURVEYED, Mapper, Row
-from .staging import mapped_rows
+from .understood import Understood, name_them, understand, unnamed_labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,34 +31,100 @@ class PeekedRow:
     source: str
     reason: str
 
+    def as_json(self) -> dict[str, Any]:
+        """One of ``rows`` of ``index --peek --json``."""
+        if self.row is None:
+            return {"line": self.line, "reason": self.reason}
+        history = None if self.row.history is None else [
+            {"role": role, "content": content} for role, content in json.loads(self.row.history)
+        ]  # fmt: skip
+        told = self.row._asdict() | {"source": self.source, "history": history}
+        return {"line": self.line, **told, "metadata": json.loads(self.row.metadata), "reason": ""}
+
 
 @dataclass(frozen=True, slots=True)
 class Peek:
-    """The first rows of ``path``, its columns in the first record, and the column of each field that was found."""
+    """The first rows of ``path``, how its columns were understood, and what may be misread. ``read`` records were
+    looked at, and ``bad`` rows among them cannot be used."""
 
     path: str
     files: int
     """How many files the pattern matches."""
-    columns: tuple[str, ...]
-    fields: Mapping[str, str]
+    understood: Understood
     rows: tuple[PeekedRow, ...]
+    read: int
+    bad: int
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the first record."""
+        return self.understood.columns
+
+    @property
+    def fields(self) -> Mapping[str, str]:
+        """The column of each field that was found."""
+        return self.understood.fields
+
+    def as_json(self) -> dict[str, Any]:
+        """One of ``files`` of ``index --peek --json``."""
+        return contract.to_json(self.understood) | {
+            "files": self.files,
+            "read": self.read,
+            "bad": self.bad,
+            "warnings": list(self.warnings),
+            "rows": [row.as_json() for row in self.rows],
+        }
 
 
-def peek(pattern: str, columns: Mapping[str, str], source: str | None = None, most: int = 3) -> Peek:
+def peek(
+    pattern: str, columns: Mapping[str, str], source: str | None = None, most: int = 3, labels: Sequence[str] = ()
+) -> Peek:
     """The first ``most`` rows of a file, or of the first one that matches a pattern. ``columns`` maps fields to column
-    names, ``source`` is that of all rows, as in `IndexPlan`.
+    names, ``source`` is that of all rows and ``labels`` are names, as in `IndexPlan`.
 
     A column that the file lacks is ignored, as there. Raises `UsageError` for a file that cannot be read.
     """
     paths, _ = expand([pattern])
-    mapper = Mapper(columns)
+    if not paths:
+        raise UsageError(f"{pattern} has no file to read", "check the path")
+    mapper = Mapper(columns, labels)
     with open_input(paths[0]) as stream:
-        first = list(islice(records(paths[0], stream), SURVEYED))
-    named: tuple[str, ...] = next((tuple(record) for _, record in first if not isinstance(record, BadRecord)), ())
+        told, rows = understand(Records(paths[0], stream), mapper)
+        first = list(islice(rows, SURVEYED))
     found = []
-    for line, row in islice(mapped_rows(iter(first), mapper), most):
+    for line, row in first[:most]:
         if isinstance(row, BadRecord):
             found.append(PeekedRow(line, None, "", row.reason))
         else:
             found.append(PeekedRow(line, row, source or row.source or default_source(paths[0]), ""))
-    return Peek(paths[0], len(paths), named, mapper.fields(named), tuple(found))
+    good = [row for _, row in first if not isinstance(row, BadRecord)]
+    unnamed = unnamed_labels(good)
+    warnings = (name_them(paths[0], *unnamed),) if unnamed else ()
+    return Peek(paths[0], len(paths), told, tuple(found), len(first), len(first) - len(good), warnings)
+
+
+@dataclass(frozen=True, slots=True)
+class PeekReport:
+    """How the files of an `IndexPlan` will be read, one of each pattern."""
+
+    files: tuple[Peek, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """The ``index --peek --json`` contract."""
+        return {"files": [each.as_json() for each in self.files]}
+
+
+def peek_plan(plan: IndexPlan) -> PeekReport:
+    """The first rows of each file or pattern of a plan. A data set named on the hub is downloaded and thrown away.
+    Raises `UsageError` as `peek` does, and if the plan names no file."""
+    patterns = (*plan.paths, *plan.validation, *plan.test)
+    if not patterns:
+        raise UsageError("no file to look at", "icl-curate index POOL.jsonl --peek")
+    with tempfile.TemporaryDirectory() as scratch:
+        named = [
+            found
+            for pattern in patterns
+            for found in (download(Path(scratch), [pattern]) if pattern.startswith(HUB) else [pattern])
+        ]
+        return PeekReport(tuple(peek(each, plan.columns, plan.source, labels=plan.labels) for each in named))

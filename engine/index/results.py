@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import contract
+from .understood import Understood
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,8 @@ class IndexReport:
     encoder: str | None
     dry_run: bool = False
     warnings: tuple[str, ...] = ()
+    readings: tuple[Understood, ...] = ()
+    """How the files that were read were understood, the first of each kind."""
 
     def as_json(self) -> dict[str, Any]:
         """The ``index --json`` contract; ``duplicates`` and ``leaks`` are counts, with the details in other keys."""

@@ -131,14 +131,39 @@ class Mapper:
         self._paths = tuple(column for column in columns.values() if "." in column)
         self._layouts: dict[tuple[str, ...], _Layout] = {}
         self.numbers: Numbers = "text"
+        self.numbered = False
+        """Whether the records surveyed have a number as the answer beside options."""
+
+    def columns(self, record: Mapping[str, Any]) -> tuple[str, ...]:
+        """The columns of a record, dotted ones that were asked for among them."""
+        return tuple(self._with_paths(record))
 
     def fields(self, columns: tuple[str, ...]) -> Mapping[str, str]:
-        """The column of each field that is found among ``columns``."""
-        return self._layout(columns).fields
+        """The column of each field that is found among ``columns``; several of them hold the options at times."""
+        layout = self._layout(columns)
+        found = {"instruction": layout.instruction} if layout.instruction else {}
+        found |= layout.fields
+        return found | ({"options": ", ".join(layout.option_columns)} if layout.option_columns else {})
+
+    def others(self, columns: tuple[str, ...]) -> tuple[str, ...]:
+        """The columns that no field is in; they are kept as metadata."""
+        return self._layout(columns).rest
+
+    def shape(self, record: Mapping[str, Any]) -> str:
+        """The kind of a record that is more than columns; else empty."""
+        record = self._with_paths(record)
+        layout = self._layout(tuple(record))
+        try:
+            if messages_in(record, layout.fields) is not None:
+                return "conversations"
+        except BadRow:
+            return ""
+        return "Alpaca" if layout.instruction else ""
 
     def survey(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Decide from the first records what numbers among the answers mean; the same for the whole file."""
-        self.numbers = meaning_of(answer for record in records if (answer := self._numbered(record)) is not None)
+        answers = [answer for record in records if (answer := self._numbered(record)) is not None]
+        self.numbers, self.numbered = meaning_of(answers), bool(answers)
 
     def rows(self, record: Mapping[str, Any]) -> Sequence[Row | BadRecord]:
         """The record's demonstrations (one, unless it is a conversation), or why there is none."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import chain, islice
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,12 +20,18 @@ from ..store.locks import exclusive
 from ..store.workspace import Workspace
 from .files import IndexedFile, Reading, default_source, stamp_of
 from .readers.files import open_input
-from .readers.formats import records
-from .readers.records import BadRecord, Record
+from .readers.formats import Records
+from .readers.records import BadRecord
 from .results import Skipped
-from .rows import SURVEYED, Mapper, Row
+from .rows import Mapper, Row
+from .understood import Understood, understand
 
 BATCH = 20_000
+
+COLUMNS = "columns"
+"""The task of events that say how a file was understood."""
+MOST_TOLD = 5
+"""Of how many kinds of files this is reported."""
 
 STAGED = pa.schema(
     [
@@ -60,9 +66,13 @@ def staging_file(workspace: Workspace) -> Iterator[Path]:
             staging.unlink(missing_ok=True)
 
 
-def stage(files: list[IndexedFile], staging: Path, strict: bool, report: Report, cancel: CancelToken) -> list[Skipped]:
-    """Write the valid rows and return the bad ones, which are an error with ``strict``."""
+def stage(
+    files: list[IndexedFile], staging: Path, strict: bool, report: Report, cancel: CancelToken
+) -> tuple[list[Skipped], list[Understood]]:
+    """Write the valid rows. Returns the bad ones, which are an error with ``strict``, and how the files were
+    understood, one of each kind."""
     skipped: list[Skipped] = []
+    readings = _Readings(report)
     done = 0
     with (
         open(staging, "wb", opener=private) as sink,
@@ -70,7 +80,7 @@ def stage(files: list[IndexedFile], staging: Path, strict: bool, report: Report,
     ):
         for file in files:
             with open_input(file.path) as stream:
-                for batch in _row_batches(file, stream, skipped):
+                for batch in _row_batches(file, stream, skipped, readings):
                     cancel.check()
                     batch = [(done + i, *row) for i, row in enumerate(batch)]
                     done += len(batch)
@@ -88,16 +98,36 @@ def stage(files: list[IndexedFile], staging: Path, strict: bool, report: Report,
             f"{len(skipped):,} bad row(s), the first at {first.file}:{first.line}: {first.reason}",
             "fix the rows, or omit --strict to skip them",
         )
-    return skipped
+    return skipped, readings.kinds
 
 
-def _row_batches(file: IndexedFile, stream: BinaryIO, skipped: list[Skipped]) -> Iterator[list[tuple[Any, ...]]]:
+class _Readings:
+    """How the files were understood: the first of each kind, reported if it is among the first kinds."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self.kinds: list[Understood] = []
+
+    def add(self, told: Understood) -> None:
+        if any(replace(known, path=told.path) == told for known in self.kinds):
+            return
+        self.kinds.append(told)
+        if len(self.kinds) <= MOST_TOLD:
+            for line in (told.line, *told.notes):
+                self._report(Event(COLUMNS, note=f"{told.path}: {line}"))
+
+
+def _row_batches(
+    file: IndexedFile, stream: BinaryIO, skipped: list[Skipped], readings: _Readings
+) -> Iterator[list[tuple[Any, ...]]]:
     mapper = Mapper(file.reading.columns, file.reading.labels)
     stem = default_source(file.path)
     batch: list[tuple[Any, ...]] = []
     good = 0
     first_bad = len(skipped)
-    for line, row in mapped_rows(records(file.path, stream), mapper):
+    told, rows = understand(Records(file.path, stream), mapper)
+    readings.add(told)
+    for line, row in rows:
         if isinstance(row, BadRecord):
             skipped.append(Skipped(file.name, line, row.reason))
             continue
@@ -113,15 +143,6 @@ def _row_batches(file: IndexedFile, stream: BinaryIO, skipped: list[Skipped]) ->
         raise UsageError(
             f"{file.path} has no usable row{why}", "map its columns: --map input=COLUMN --map output=COLUMN"
         )
-
-
-def mapped_rows(found: Iterator[Record], mapper: Mapper) -> Iterator[tuple[int, Row | BadRecord]]:
-    """The rows of all records, or why there is none, with their lines; the first records say what numbers mean."""
-    first = list(islice(found, SURVEYED))
-    mapper.survey(record for _, record in first if not isinstance(record, BadRecord))
-    for line, record in chain(first, found):
-        for row in (record,) if isinstance(record, BadRecord) else mapper.rows(record):
-            yield line, row
 
 
 def _staged(row: Row, file: IndexedFile, stem: str, line: int) -> tuple[Any, ...]:

@@ -38,6 +38,7 @@ TRAINED = ("-m", "zero,random,bm25,dense,ranker,topick", "-n", "8", "-k", "3", "
 COMMANDS: dict[str, tuple[str, ...]] = {
     "index": ("index", "pool/*.jsonl", "--validation", "validation.jsonl", "--test", "test.jsonl"),
     "index --dry-run": ("index", "--dry-run"),
+    "index --peek": ("index", "--peek", "pool/*.jsonl"),
     "check": ("check",),
     "check --accept": ("check", "--accept", "duplicate", "--dry-run"),
     "check --relabel": ("check", "--relabel", "--dry-run"),

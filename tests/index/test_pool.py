@@ -18,6 +18,7 @@ import pytest
 from icl_curate.engine.errors import Cancelled, UsageError
 from icl_curate.engine.index.build import IndexPlan, dry_run_index, index_pool
 from icl_curate.engine.index.results import IndexReport
+from icl_curate.engine.index.staging import COLUMNS
 from icl_curate.engine.progress import CancelToken, Event
 from icl_curate.engine.store.demonstrations import active_rows, fetch, find, groups, queries, task_of
 from icl_curate.engine.store.overview import overview
@@ -204,6 +205,7 @@ def test_the_last_word_of_each_stage_is_that_it_is_done(store: Workspace, tmp_pa
     paths = [put(tmp_path / f"{name}.jsonl", [*made(8, seed), made(2)[0]]) for seed, name in enumerate("abc")]
     said: dict[str, Event] = {}
     index_pool(store, IndexPlan(tuple(paths)), lambda event: said.update({event.task: event}))
+    assert said.pop(COLUMNS).note  # of no stage: what was read
     assert said["read"].done == 27 and "duplicates" in said
     assert {event.task: event.total for event in said.values()} == {event.task: event.done for event in said.values()}
 

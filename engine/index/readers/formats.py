@@ -15,8 +15,8 @@ from .csv_format import read_csv
 from .excel_format import read_excel
 from .files import STDIN
 from .json_formats import read_json, read_jsonl
-from .parquet_format import read_arrow, read_parquet
-from .presets import flattened
+from .parquet_format import names_in, read_arrow, read_parquet
+from .presets import recognised
 from .records import BadRecord, Record
 from .text import decoded_lines
 from .yaml_format import read_yaml
@@ -63,19 +63,46 @@ def format_of(path: str, stream: BinaryIO) -> Format:
     )
 
 
+class Records:
+    """Every record of a file, in order, those of other tools as flat records. Iterating raises `UsageError` for an
+    error of the whole file. ``shape`` is the tool that wrote the records read so far, empty for plain ones."""
+
+    def __init__(self, path: str, stream: BinaryIO) -> None:
+        self.path, self._stream = path, stream
+        self.format: Format = format_of(path, stream)
+        self.shape = ""
+        self._found = self._flat()
+
+    def __iter__(self) -> Iterator[Record]:
+        return self._found
+
+    def label_names(self) -> Mapping[str, tuple[str, ...]]:
+        """Names of labels by column, if the file itself holds them."""
+        if self.format not in ("parquet", "arrow"):
+            return {}
+        place = self._stream.tell()
+        try:
+            self._stream.seek(0)
+            return names_in(self.format, self._stream)
+        finally:
+            self._stream.seek(place)
+
+    def _flat(self) -> Iterator[Record]:
+        for line, record in _as_written(self.path, self._stream, self.format):
+            known = None if isinstance(record, BadRecord) else recognised(record)
+            if known is None:
+                yield line, record
+            else:
+                self.shape, flat = known
+                yield from ((line, each) for each in flat)
+
+
 def records(path: str, stream: BinaryIO) -> Iterator[Record]:
-    """Every record of the file, in order, those of other tools as flat records. Raises `UsageError` for an error of the
-    whole file."""
-    for line, record in _as_written(path, stream):
-        flat = None if isinstance(record, BadRecord) else flattened(record)
-        if flat is None:
-            yield line, record
-        else:
-            yield from ((line, each) for each in flat)
+    """The records alone, see `Records`."""
+    return iter(Records(path, stream))
 
 
-def _as_written(path: str, stream: BinaryIO) -> Iterator[Record]:
-    kind = format_of(path, stream)
+def _as_written(path: str, stream: BinaryIO, kind: Format) -> Iterator[Record]:
     try:
         if kind == "parquet":
             yield from read_parquet(path, stream)

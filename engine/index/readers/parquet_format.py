@@ -34,9 +34,7 @@ def read_arrow(path: str, stream: BinaryIO) -> Iterator[Record]:
 
     number = 0
     try:
-        head = stream.read(6)
-        stream.seek(0)
-        opened = pyarrow.ipc.open_file(stream) if head == b"ARROW1" else pyarrow.ipc.open_stream(stream)
+        opened = _opened(stream)
         names = label_names(opened.schema.metadata)
         batches = (
             map(opened.get_batch, range(opened.num_record_batches))
@@ -51,6 +49,28 @@ def read_arrow(path: str, stream: BinaryIO) -> Iterator[Record]:
         raise UsageError(f"{path} is truncated or not an Arrow file: {message}", "write the file again") from error
     if not number:
         raise UsageError(f"{path} has no rows", "remove it, or add rows to it")
+
+
+def _opened(stream: BinaryIO) -> Any:
+    """A reader of an Arrow file or stream."""
+    import pyarrow
+
+    head = stream.read(6)
+    stream.seek(0)
+    return pyarrow.ipc.open_file(stream) if head == b"ARROW1" else pyarrow.ipc.open_stream(stream)
+
+
+def names_in(kind: str, stream: BinaryIO) -> dict[str, tuple[str, ...]]:
+    """`label_names` of a Parquet or Arrow file; none if it is damaged."""
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        if kind == "parquet":
+            return label_names(parquet.ParquetFile(stream).schema_arrow.metadata)
+        return label_names(_opened(stream).schema.metadata)
+    except (pyarrow.ArrowException, UnicodeDecodeError, OSError):
+        return {}
 
 
 def label_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, tuple[str, ...]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .records import BadRecord
@@ -25,13 +25,14 @@ EXACT = ("equals", "icontains", "contains", "similar", "factuality", "model-grad
 """promptfoo's assertions whose value is an answer."""
 
 
-def flattened(record: Mapping[str, Any]) -> Sequence[Flat] | None:
-    """The flat records in ``record``; None if it has no known shape, which is to say that it is one itself."""
+def recognised(record: Mapping[str, Any]) -> tuple[str, Sequence[Flat]] | None:
+    """The name of the record's shape and the flat records in it; None if it has no known shape, which is to say that it
+    is one itself."""
     if KEYS.isdisjoint(record) and not any(type(value) is dict for value in record.values()):
         return None
-    for shape in (_label_studio, _label_studio_small, _argilla, _traced, _promptfoo, _squad, _commonsense_qa, _dspy):
+    for name, shape in SHAPES.items():
         if (found := shape(record)) is not None:
-            return found
+            return name, found
     return None
 
 
@@ -169,3 +170,15 @@ def _listed(value: Any) -> list[Any]:
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
+
+
+SHAPES: Mapping[str, Callable[[Mapping[str, Any]], Sequence[Flat] | None]] = {
+    "Label Studio": _label_studio,
+    "Label Studio, smaller JSON": _label_studio_small,
+    "Argilla": _argilla,
+    "inputs and outputs, as LangSmith and Langfuse have them": _traced,
+    "promptfoo": _promptfoo,
+    "SQuAD as published": _squad,
+    "CommonsenseQA as published": _commonsense_qa,
+    "a program of DSPy": _dspy,
+}

@@ -1,0 +1,110 @@
+"""How the columns of a file were understood: what kind of file it is, which column is what, what its numbers mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+
+from .readers.formats import Records
+from .readers.records import BadRecord, Record
+from .rows import SURVEYED, Mapper, Row
+
+FEW_LABELS = 6
+"""Names of labels that a line shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Understood:
+    """``shape`` is the tool or data set whose records were recognised, empty for plain ones; ``columns`` are those of
+    the first record, ``fields`` the column of each field that was found, ``others`` the columns kept as metadata.
+    ``numbers``: what numbers among the answers mean, empty if no answer is one beside options. ``labels``: names of
+    labels by column, from the file itself."""
+
+    path: str
+    format: str
+    shape: str
+    columns: tuple[str, ...]
+    fields: Mapping[str, str]
+    others: tuple[str, ...]
+    numbers: str = ""
+    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def line(self) -> str:
+        """Which column is what, in one line."""
+        found = ", ".join(f"{name} ← {column}" for name, column in self.fields.items())
+        return (found or "no column is known") + (f"; metadata: {', '.join(self.others)}" if self.others else "")
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What else was recognised, a line each."""
+        told = [f"recognised: {self.shape}"] if self.shape else []
+        if self.numbers == "text":
+            told.append("numbers among the answers are texts of options")
+        elif self.numbers:
+            told.append(f"numbers among the answers are places of options, counted {self.numbers}")
+        for column, names in self.labels.items():
+            few = ", ".join(f"{i} {name}" for i, name in enumerate(names[:FEW_LABELS]))
+            told.append(f"labels of {column}: {few}{', …' if len(names) > FEW_LABELS else ''}")
+        return tuple(told)
+
+
+def understand(found: Records, mapper: Mapper) -> tuple[Understood, Iterator[tuple[int, Row | BadRecord]]]:
+    """What the first records of a file say of all of them, and its rows, with their lines. Raises as `Records` does."""
+    first = list(islice(found, SURVEYED))
+    good = [record for _, record in first if not isinstance(record, BadRecord)]
+    mapper.survey(good)
+    columns = mapper.columns(good[0]) if good else ()
+    fields = mapper.fields(columns)
+    told = Understood(
+        found.path,
+        found.format,
+        found.shape or mapper.shape(good[0] if good else {}),
+        columns,
+        fields,
+        mapper.others(columns),
+        mapper.numbers if mapper.numbered else "",
+        {column: names for column, names in found.label_names().items() if column in fields.values()},
+    )
+    return told, rows_of(chain(first, found), mapper)
+
+
+def mapped_rows(found: Records, mapper: Mapper) -> Iterator[tuple[int, Row | BadRecord]]:
+    """The rows of all records, or why there is none, with their lines; the first records say what numbers mean."""
+    return understand(found, mapper)[1]
+
+
+def rows_of(found: Iterable[Record], mapper: Mapper) -> Iterator[tuple[int, Row | BadRecord]]:
+    """The rows of records, or why there is none, with their lines."""
+    for line, record in found:
+        for row in (record,) if isinstance(record, BadRecord) else mapper.rows(record):
+            yield line, row
+
+
+MOST_LABEL = 99
+"""The highest number that is taken for a label without a name."""
+
+
+def unnamed_labels(rows: Sequence[Row]) -> tuple[int, int] | None:
+    """The lowest and the highest output if all outputs are few small numbers, one after the other: they are likely to
+    stand for labels, and an LLM needs their names."""
+    if not rows or any(row.options for row in rows):
+        return None
+    outputs = [row.output for row in rows]
+    if not all(output.removeprefix("-").isdecimal() and output.isascii() and len(output) < 4 for output in outputs):
+        return None
+    found = {int(output) for output in outputs}
+    low, high = min(found), max(found)
+    few = (
+        low in (-1, 0, 1) and high <= MOST_LABEL and len(found) == high - low + 1 and 2 <= len(found) <= len(rows) // 2
+    )
+    return (low, high) if few else None
+
+
+def name_them(path: str, low: int, high: int) -> str:
+    """The warning about labels without names."""
+    return (
+        f"{path}: all outputs are numbers from {low} to {high}; if they stand for labels, name them: "
+        "index … --labels NAME,NAME,…"
+    )
