@@ -135,6 +135,7 @@ def _run() -> NoReturn:
     """Run the command line and exit. Every error is one line, a command that fixes it and the documented exit code;
     with ``--json`` it is one object, usage errors included."""
     from .engine.disk import fault
+    from .engine.packages import lacking
 
     typed = sys.argv[1:]
     state.json = as_json = "--json" in takewhile("--".__ne__, typed)
@@ -151,6 +152,8 @@ def _run() -> NoReturn:
             fix = f"{context.command_path if context else 'icl-curate'} --help"
         elif (refused := fault(error)) is not None:  # from the disk, outside the workspace
             what, fix, code = refused.what, refused.fix, refused.exit_code
+        elif isinstance(error, ImportError) and (missing := lacking(error)) is not None:
+            what, fix, code = missing.what, missing.fix, missing.exit_code
         else:
             if os.environ.get(TRACEBACK):
                 narrate(format_exc())

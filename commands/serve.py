@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ..engine.errors import UsageError
 from .options import DEFAULT_WORKSPACE, DeviceOption, ShotsOption, WorkspaceOption
 from .shared import settings_of
 
@@ -38,8 +36,9 @@ def serve(
     device: DeviceOption = None,
 ) -> None:
     """Select demonstrations over HTTP for a serving process; calls no LLM."""
-    if not (find_spec("starlette") and find_spec("uvicorn")):
-        raise UsageError("serve needs starlette and uvicorn", 'pip install "icl-curate[http]"')
+    from ..engine.packages import require
+
+    require("serve", "starlette", "uvicorn")
     from ..serving.requests import Limits
     from ..serving.run import serve as run
     from ..serving.run import token_of

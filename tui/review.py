@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..engine.errors import UsageError
+from ..engine.packages import require
 from ..engine.store import locks
 from ..render.terminal import narrate
 
@@ -51,8 +51,7 @@ def serve(path: Path, port: int, allow_commands: bool = False) -> None:
 
     Raises `UsageError` without the extra ``serve``, or if the port is not available.
     """
-    if find_spec("textual_serve") is None:
-        raise UsageError("serving to a browser needs textual-serve", 'pip install "icl-curate[serve]"')
+    require("serving to a browser", "textual_serve")
     from .serving import serve as serve_until_interrupted
 
     serve_until_interrupted(path, port, allow_commands)

@@ -6,6 +6,7 @@ from functools import cached_property
 
 from ..arrays import Float32s, Int64s
 from ..errors import UsageError
+from ..packages import require
 from ..pool.records import Demonstration
 from ..progress import CancelToken, Report, silent
 from ..retrieval.view import PoolView
@@ -22,6 +23,7 @@ class ActivePool:
     def __init__(
         self, workspace: Workspace, settings: Settings, report: Report = silent, cancel: CancelToken | None = None
     ) -> None:
+        require("judging rows", "sklearn", "scipy", "cleanlab")
         self.workspace, self.settings = workspace, settings
         self.report, self.cancel = report, cancel
         self.view = PoolView(workspace, settings, report, cancel)

@@ -46,8 +46,6 @@ def compare(a: Float64s, b: Float64s, seed: int = 0) -> Comparison:
     bootstrap: p is twice the share of resampled mean differences on the far side of zero (Efron & Tibshirani 1993,
     chapter 16, shifted to the null).
     """
-    from scipy.special import bdtr  # scipy.stats would take a second to import
-
     difference = a - b
     if difference.size == 0:
         return Comparison(float("nan"), float("nan"), float("nan"), 1.0, "none")
@@ -56,10 +54,19 @@ def compare(a: Float64s, b: Float64s, seed: int = 0) -> Comparison:
     mean = float(difference.mean())
     if _binary(a) and _binary(b):
         better, worse = int((difference > 0).sum()), int((difference < 0).sum())
-        p = min(1.0, 2 * float(bdtr(min(better, worse), better + worse, 0.5)))
+        p = min(1.0, 2 * _half_binomial(min(better, worse), better + worse))
         return Comparison(mean, low, high, p, "mcnemar")
     extreme = int((np.abs(means - mean) >= abs(mean) - 1e-12).sum())
     return Comparison(mean, low, high, (extreme + 1) / (means.size + 1), "bootstrap")
+
+
+def _half_binomial(k: int, n: int) -> float:
+    """Pr[at most k of n fair coins show heads], from exact integers."""
+    term = total = 1
+    for i in range(k):
+        term = term * (n - i) // (i + 1)
+        total += term
+    return float(total / 2**n)  # a quotient of integers is rounded once, however large they are
 
 
 def holm(p_values: list[float]) -> list[float]:

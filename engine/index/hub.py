@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..errors import UsageError
+from ..packages import require
 from .readers.saved import SPLITS
 from .rows import SPLIT_NAMES
 
@@ -45,10 +46,9 @@ def download(home: Path, patterns: Sequence[str]) -> Iterator[str]:
 def _downloaded(home: Path, pattern: str) -> list[str]:
     if (named := _NAME.fullmatch(pattern)) is None:
         raise UsageError(f"'{pattern}' names no data set", "hf://org/name, hf://org/name:train or hf://org/name@config")
-    try:
-        import datasets
-    except ImportError as error:
-        raise UsageError(f"{pattern} needs the package datasets", "pip install 'icl-curate[hub]'") from error
+    require(pattern, "datasets")
+    import datasets
+
     try:
         found = datasets.load_dataset(named["name"], named["config"], split=named["split"])
     except Exception as error:

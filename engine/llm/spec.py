@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from ..errors import UsageError
+from ..packages import require
 from .settings import DEFAULTS, DTYPES, ENDPOINTS, LLMSettings
 from .types import Backend, Encode
 
@@ -102,6 +103,7 @@ def open_backend(
 
         return OpenAIServer(chosen.name, settings)
     if chosen.loads_model:
+        require(f"--llm {chosen.text}", "torch", "transformers")
         from .hf.model import LocalModel
 
         name, known_as = model_of(spec)

@@ -91,9 +91,8 @@ def surely_misleading(workspace: Workspace) -> list[str]:
 def false_shares(estimates: Float64s, errors: Float64s) -> Float64s:
     """Adjusted p-values (Benjamini and Hochberg 1995) of the one-sided tests that each effect is not below zero, (n,):
     of all with at most q, a share of at most q is expected not to hurt."""
-    from scipy.special import ndtr  # scipy.stats would take a second to import
-
-    p = np.asarray(ndtr(np.divide(estimates, errors, out=np.zeros_like(estimates), where=errors > 0)), np.float64)
+    z = np.divide(estimates, errors, out=np.zeros_like(estimates), where=errors > 0)
+    p = np.array([math.erfc(-value / math.sqrt(2)) / 2 for value in z.tolist()], np.float64)
     order = np.argsort(p)[::-1]  # from the largest p down
     steps = p[order] * len(p) / np.arange(len(p), 0, -1)
     adjusted = np.empty_like(p)

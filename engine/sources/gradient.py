@@ -31,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arrays import Float64s, Int64s
+from ..packages import installed
 from .lists import Array
 
 Block = tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike | None]
@@ -169,8 +170,12 @@ class Accumulator:
             add_lists(
                 self._sums[0], self._values[:1], items, utilities, starts, lengths, self.weights, self.k, self.device
             )
-        else:
+        elif installed("numba"):
             self._add_compiled(items, utilities, starts, lengths)
+        else:
+            from .gradient_numpy import add_lists as add
+
+            add(self._sums[0], self._values[:1], items, utilities, starts, lengths, self.weights, self.k)
         self.lists += len(lengths)
 
     def _add_compiled(self, items: Array, utilities: Array, starts: Int64s, lengths: Int64s) -> None:

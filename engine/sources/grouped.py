@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arrays import Float64s
+from .compiled import compiled
 from .lists import RankedLists
 
 
@@ -37,8 +38,6 @@ def grouped_gradient(lists: RankedLists, weights: npt.ArrayLike, k: int) -> Floa
 
 @cache
 def _kernel() -> Callable[..., None]:
-    from numba import njit
-
     def run(sources: Any, utilities: Any, offsets: Any, weights: Any, k: int, sums: Any) -> None:
         longest = 0
         for n in range(len(offsets) - 1):
@@ -95,5 +94,4 @@ def _kernel() -> Callable[..., None]:
             for s in range(distinct):
                 place[met[s]] = -1
 
-    compiled: Callable[..., None] = njit(nogil=True, cache=True)(run)
-    return compiled
+    return compiled(run)

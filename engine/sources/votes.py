@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Bools, Float64s, Int64s
+from .compiled import compiled
 from .lists import RankedLists
 
 Kept = Bools
@@ -68,8 +69,6 @@ def vote_marginals(lists: RankedLists, present: Kept, voters: int) -> Float64s:
 
 @cache
 def _curve_kernel() -> Callable[..., None]:
-    from numba import njit
-
     def run(
         sources: Any, answers: Any, utilities: Any, offsets: Any, order: Any, cuts: Any, sizes: Any,
         weights: Any, powers: Any, out: Any,
@@ -118,14 +117,11 @@ def _curve_kernel() -> Callable[..., None]:
                 for a in range(distinct):
                     seen[met[a]] = False
 
-    compiled: Callable[..., None] = njit(nogil=True, cache=True)(run)
-    return compiled
+    return compiled(run)
 
 
 @cache
 def _marginals_kernel() -> Callable[..., None]:
-    from numba import njit
-
     def run(sources: Any, answers: Any, utilities: Any, offsets: Any, present: Any, voters: int, sums: Any) -> None:
         longest = 0
         for n in range(len(offsets) - 1):
@@ -183,5 +179,4 @@ def _marginals_kernel() -> Callable[..., None]:
                 else:
                     sums[other] += utility - base
 
-    compiled: Callable[..., None] = njit(nogil=True, cache=True)(run)
-    return compiled
+    return compiled(run)

@@ -22,6 +22,7 @@ from ..llm.client import LLMClient
 from ..llm.cost import Plan, together
 from ..llm.types import Answer, Request, Result
 from ..llm.usage import usage_of
+from ..packages import require
 from ..pool.answers import is_correct
 from ..pool.records import Query
 from ..progress import Event
@@ -89,6 +90,7 @@ class TopicTraining:
         plan: TopicPlan = TopicPlan(),
         labeller: LLMClient | None = None,
     ) -> None:
+        require("train topics", "torch")
         self.llm, self.plan = llm, plan
         self.labeller = labeller or llm
         self.workspace, self.settings = llm.workspace, llm.settings

@@ -216,7 +216,7 @@ def _pool(workspace: Workspace) -> list[Demonstration]:
 
 def test_a_name_on_the_hub_without_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(UsageError, match="needs the package datasets") as caught:
+    with pytest.raises(UsageError, match="needs datasets, which is not installed") as caught:
         list(hub.download(tmp_path, ["hf://org/name"]))
     assert "icl-curate[hub]" in caught.value.fix
     assert list(hub.download(tmp_path, ["a.jsonl"])) == ["a.jsonl"]

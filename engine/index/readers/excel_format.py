@@ -8,16 +8,16 @@ from typing import Any, BinaryIO
 from zipfile import BadZipFile
 
 from ...errors import UsageError
+from ...packages import require
 from .records import BadRecord, Record
 
 
 def read_excel(path: str, stream: BinaryIO) -> Iterator[Record]:
     """Raises `UsageError` for a file that is no workbook, and where openpyxl is not installed."""
-    try:
-        from openpyxl import load_workbook
-        from openpyxl.utils.exceptions import InvalidFileException
-    except ImportError as error:
-        raise UsageError(f"{path}: reading Excel files needs openpyxl", "pip install 'icl-curate[excel]'") from error
+    require(f"{path}: reading Excel files", "openpyxl")
+    from openpyxl import load_workbook
+    from openpyxl.utils.exceptions import InvalidFileException
+
     try:
         book = load_workbook(stream, read_only=True, data_only=True)
     except (InvalidFileException, BadZipFile, KeyError, ValueError, OSError) as error:

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...errors import LLMError, UsageError
+from ...errors import LLMError
+from ...packages import require
 from . import smollm2
 
 CONFIG = "adapter_config.json"
@@ -71,8 +72,7 @@ def quiet() -> Iterator[None]:
 
 def peft_package() -> Any:
     """The package peft. Raises `UsageError` if it is not installed."""
-    try:
-        import peft
-    except ImportError as error:
-        raise UsageError("LoRA adapters need the package peft", "pip install 'icl-curate[finetune]'") from error
+    require("a LoRA adapter", "peft")
+    import peft
+
     return peft

