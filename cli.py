@@ -44,6 +44,7 @@ from .commands.train import (
     train_sources,
     train_topics,
 )
+from .commands.version import version_delete, version_list, version_restore, version_save, version_show
 from .engine.errors import Cancelled, CurateError
 from .render.terminal import end, guard, narrate, print_error, say
 
@@ -81,6 +82,7 @@ app = _group(
 llm_app = _group("Check the LLM, record its answers, and confirm servers.", no_args_is_help=True)
 train_app = _group("Learn from the LLM's answers.", no_args_is_help=True)
 jobs_app = _group("Manage background jobs: list, follow, cancel, resume.")
+version_app = _group("Keep states of the pool by name: save, list, show, restore, delete.")
 
 PANELS = {
     "The pool": (index, status, check, sources, demos, topics, review),
@@ -99,10 +101,14 @@ for command in (train_sources, train_ranker, train_topics, train_rows, train_dat
     train_app.command(command.__name__.removeprefix("train_"), cls=CurateCommand)(command)
 for command in (jobs_follow, jobs_cancel, jobs_resume):
     jobs_app.command(command.__name__.removeprefix("jobs_"), cls=CurateCommand)(command)
+for command in (version_save, version_list, version_show, version_restore, version_delete):
+    version_app.command(command.__name__.removeprefix("version_"), cls=CurateCommand)(command)
+app.add_typer(version_app, name="version", rich_help_panel="Decisions")
 app.add_typer(train_app, name="train", rich_help_panel=LEARNING)
 app.add_typer(jobs_app, name="jobs", rich_help_panel=LEARNING)
 app.add_typer(llm_app, name="llm", rich_help_panel=LEARNING)
 jobs_app.callback(invoke_without_command=True)(jobs)
+version_app.callback(invoke_without_command=True)(version_list)
 
 
 def _version(value: bool) -> None:

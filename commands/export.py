@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,12 +11,28 @@ from ..render.terminal import print_json
 from .jobs import start_job
 from .options import DEFAULT_WORKSPACE, BackgroundOption, DryRunOption, ForceOption, JsonOption, WorkspaceOption
 from .shared import narrated, open_workspace, settings_of, split_of, state
+from .version import known_versions
+
+if TYPE_CHECKING:
+    from ..engine.store.workspace import Workspace
 
 
 def diff(
-    before: Annotated[str, typer.Argument(metavar="BEFORE", help="An export, or another file that index reads.")],
+    before: Annotated[
+        str,
+        typer.Argument(
+            metavar="BEFORE",
+            help="A version, an export, or another file that index reads.",
+            autocompletion=known_versions,
+        ),
+    ],
     after: Annotated[
-        str | None, typer.Argument(metavar="AFTER", help="Another one (default: the active pool of the workspace).")
+        str | None,
+        typer.Argument(
+            metavar="AFTER",
+            help="Another one (default: the active pool of the workspace).",
+            autocompletion=known_versions,
+        ),
     ] = None,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Maximum number of rows to show.")] = 20,
@@ -24,10 +40,13 @@ def diff(
 ) -> None:
     """Compare two states of a pool: rows added, removed and changed."""
     from ..engine.export.diff import diff as compare
-    from ..engine.export.diff import entries_of_file, entries_of_pool
+    from ..engine.export.diff import entries_of, entries_of_pool
 
-    first = entries_of_file(before)
-    found = compare(first, entries_of_file(after) if after else entries_of_pool(open_workspace(workspace)))
+    def opened() -> Workspace:
+        return open_workspace(workspace)
+
+    first = entries_of(before, opened)
+    found = compare(first, entries_of(after, opened) if after else entries_of_pool(opened()))
     if as_json:
         print_json(found.as_json())
         return
@@ -62,6 +81,14 @@ def export(
     licence: Annotated[
         str, typer.Option("--license", help="For format hf: the licence in the card, as the hub names it (apache-2.0).")
     ] = "",
+    version: Annotated[
+        str | None,
+        typer.Option(
+            "--version",
+            help="Export the demonstrations of this version instead of the active ones.",
+            autocompletion=known_versions,
+        ),
+    ] = None,
     force: ForceOption = False,
     background: BackgroundOption = False,
     dry_run: DryRunOption = False,
@@ -85,6 +112,7 @@ def export(
         dry_run,
         escape_formulas,
         licence,
+        version or "",
     )
     if background and not dry_run:
         start_job(open_workspace(workspace), as_json)

@@ -34,7 +34,12 @@ EXAMPLES = {
     "relabel": ("relabel forum-17 card_arrival", "relabel --from corrections.csv --dry-run"),
     "restore": ("restore --source forum",),
     "history": ("history -n 10",),
-    "diff": ("diff curated-may.jsonl curated-june.jsonl", "diff curated-may.jsonl"),
+    "diff": ("diff curated-may.jsonl curated-june.jsonl", "diff before-tuning"),
+    "version save": ("version save before-tuning", 'version save june --note "as served since 1 June"'),
+    "version list": ("version list",),
+    "version show": ("version show before-tuning",),
+    "version delete": ("version delete before-tuning",),
+    "version restore": ("version restore before-tuning --dry-run",),
     "preview": ('preview "Where is my card?" --method dense --explain', 'preview "Where is my card?" --answer'),
     "evaluate": (
         "evaluate --methods zero,bm25,dense --llm openai:MODEL --dry-run",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..engine.store.overview import Overview
 
 MOST_SKIPPED = 20
+MOST_VERSIONS = 5
 LONG, SHORT = 300, 60
 """Characters of an input, and of another field, that a look at a file shows."""
 
@@ -97,6 +98,7 @@ def show_status(found: Overview) -> None:
         ("skipped rows", f"{found.skipped:,}" + (": icl-curate check --skipped" if found.skipped else "")),
         ("retired rows", f"{found.retired:,}"),
         ("decisions", f"{found.decisions:,}"),
+        ("versions", names_of([version.name for version in found.versions], MOST_VERSIONS) or "none"),
         ("evaluations", f"{found.evaluations:,}"),
     ]
     for llm, used in found.calls.items():

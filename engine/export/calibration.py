@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..calibrate.finetune import fine_tuning_set, llama_factory
+from ..errors import UsageError
 from ..pool.prompts import Order
 from ..store.workspace import Workspace
 from ..version import VERSION
@@ -28,6 +29,10 @@ def export_calibration(workspace: Workspace, plan: ExportPlan, order: Order = "b
     read the same format. Raises what `fine_tuning_set` and `check_target` raise.
     """
     check_target(plan)
+    if plan.version:
+        raise UsageError(
+            "calibrated answers are not part of a version", "leave out --version, or choose another format"
+        )
     found = fine_tuning_set(workspace, plan.split, plan.template, order)
     exported: dict[str, int] = {plan.split: len(found.examples)}
     if plan.dry_run:

@@ -17,7 +17,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -25,15 +25,17 @@ from typing import Any
 
 import numpy as np
 
+from .. import contract
 from ..arrays import Int64s
 from ..calibrate.finetune import llama_factory
 from ..errors import CurateError, UsageError
 from ..index.formulas import KEY, MANIFEST
 from ..pool.prompts import Template
-from ..pool.records import Demonstration, Split
+from ..pool.records import Demonstration, Split, Task
 from ..progress import CancelToken, Event, Report, silent
 from ..store import decisions
 from ..store.demonstrations import check_sources, fetch, task_of
+from ..store.versions import PoolState, state_of
 from ..store.workspace import Workspace
 from ..version import VERSION
 from . import hub
@@ -55,7 +57,8 @@ class ExportPlan:
     """What to export. ``split`` pool means its active demonstrations; ``deduplicate`` keeps the first row of each
     duplicate group; ``sources`` empty means all. ``escape_formulas``: CSV cells that a spreadsheet would execute get an
     apostrophe; `index` removes it if the manifest is beside the file. The format ``hf`` is a folder with every split.
-    ``licence``: the hub's name of one, for the card. ``dry_run``: check, but write nothing."""
+    ``licence``: the hub's name of one, for the card. ``version``: the demonstrations are those of this version, as they
+    were, instead of the active ones. ``dry_run``: check, but write nothing."""
 
     out: Path
     format: str = "jsonl"
@@ -67,6 +70,7 @@ class ExportPlan:
     dry_run: bool = False
     escape_formulas: bool = True
     licence: str = ""
+    version: str = ""
 
 
 def format_of(out: Path) -> str:
@@ -88,10 +92,14 @@ def export(
     if plan.format not in FORMATS:
         raise UsageError(f"unknown format '{plan.format}'", f"use one of: {', '.join((*FORMATS, 'calibration'))}")
     check_target(plan)
-    chosen = {split: _rows(workspace, plan, split) for split in (hub.SPLITS if plan.format == "hf" else (plan.split,))}
-    if not any(rows.size for rows in chosen.values()):
+    if plan.version and plan.split != "pool":
+        raise UsageError(f"a version has no queries, but the split is {plan.split}", "leave out --split")
+    saved = state_of(workspace, plan.version) if plan.version else None
+    splits = hub.SPLITS if plan.format == "hf" else (plan.split,)
+    chosen = _Chosen({split: _rows(workspace, plan, split, saved) for split in splits}, saved, _task(workspace, saved))
+    exported: dict[str, int] = {split: int(rows.size) for split, rows in chosen.rows.items()}
+    if not any(exported.values()):
         raise UsageError("nothing to export: no row passes the filters", "icl-curate sources")
-    exported: dict[str, int] = {split: int(rows.size) for split, rows in chosen.items()}
     if plan.dry_run:
         return foreseen(plan, exported)
     token = cancel or CancelToken()
@@ -100,16 +108,34 @@ def export(
         if plan.format == "hf":
             digests = _write_folder(workspace, plan, chosen, temporary, report, token)
             manifest = _manifest(workspace, plan, chosen, digests, exported)
-            (temporary / "README.md").write_text(_card(workspace, plan, manifest), encoding="utf-8")
+            (temporary / "README.md").write_text(_card(plan, chosen.task, manifest), encoding="utf-8")
             return manifest
         writer = FILE_WRITERS[plan.format]
         if writer is write_csv and not plan.escape_formulas:
             writer = partial(write_csv, write=str)
-        written = _write_file(workspace, plan, chosen[plan.split], writer, temporary, report, token)
-        digests = {plan.out.name: written}
+        digests = {plan.out.name: _write_file(workspace, plan, chosen, plan.split, writer, temporary, report, token)}
         return _manifest(workspace, plan, chosen, digests, exported)
 
     return publish(plan, exported, write)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """The rows to export by split, ascending, (n,); ``saved`` is the version that the pool's are from, and ``task`` the
+    kind of their answers."""
+
+    rows: Mapping[Split, Int64s]
+    saved: PoolState | None
+    task: Task
+
+    @property
+    def all(self) -> Int64s:
+        return np.concatenate(list(self.rows.values()))
+
+    def fetch(self, workspace: Workspace, split: Split, start: int) -> list[Demonstration]:
+        """A batch of rows from ``start`` on."""
+        some = self.rows[split][start : start + BATCH]
+        return self.saved.fetch(workspace, some) if self.saved and split == "pool" else fetch(workspace, some)
 
 
 def check_target(plan: ExportPlan) -> None:
@@ -152,10 +178,12 @@ def manifest_path(plan: ExportPlan) -> Path:
     return plan.out / "manifest.json" if plan.format == "hf" else plan.out.with_name(plan.out.name + MANIFEST)
 
 
-def _rows(workspace: Workspace, plan: ExportPlan, split: Split) -> Int64s:
-    table = "active" if split == "pool" else "demonstrations"
-    where = ["split = ?", "retired_at IS NULL"]
-    values: list[Any] = [split]
+def _rows(workspace: Workspace, plan: ExportPlan, split: Split, saved: PoolState | None) -> Int64s:
+    """The rows to export, ascending. Those of a version may be in another split now, or retired."""
+    of_version = saved if split == "pool" else None
+    table = "active" if split == "pool" and of_version is None else "demonstrations"
+    where = ["split = ?", "retired_at IS NULL"] if of_version is None else ["row IN (SELECT unnest(?))"]
+    values: list[Any] = [split] if of_version is None else [of_version.rows]
     if plan.sources and split == "pool":
         where.append("source IN (SELECT unnest(CAST(? AS VARCHAR[])))")
         values.append(list(plan.sources))
@@ -167,7 +195,7 @@ def _rows(workspace: Workspace, plan: ExportPlan, split: Split) -> Int64s:
     else:
         sql = f"SELECT row FROM {table} WHERE {' AND '.join(where)}"
     with workspace.read() as con:
-        if plan.sources:
+        if plan.sources and not plan.version:
             check_sources(con, plan.sources)
         rows = con.execute(f"{sql} ORDER BY row", values).fetchnumpy()["row"]
     return np.asarray(rows, np.int64)
@@ -176,19 +204,22 @@ def _rows(workspace: Workspace, plan: ExportPlan, split: Split) -> Int64s:
 def _write_file(
     workspace: Workspace,
     plan: ExportPlan,
-    rows: Int64s,
+    chosen: _Chosen,
+    split: Split,
     writer: Writer,
     path: Path,
     report: Report,
     cancel: CancelToken,
 ) -> str:
-    def batches() -> Iterator[Sequence[Demonstration]]:
-        for start in range(0, rows.size, BATCH):
-            cancel.check()
-            yield fetch(workspace, rows[start : start + BATCH])
-            report(Event("export", min(start + BATCH, rows.size), int(rows.size)))
+    total = int(chosen.rows[split].size)
 
-    writer(batches(), path, task_of(workspace), plan.template)
+    def batches() -> Iterator[Sequence[Demonstration]]:
+        for start in range(0, total, BATCH):
+            cancel.check()
+            yield chosen.fetch(workspace, split, start)
+            report(Event("export", min(start + BATCH, total), total))
+
+    writer(batches(), path, chosen.task, plan.template)
     return settled_digest(path)
 
 
@@ -200,30 +231,45 @@ def settled_digest(path: Path) -> str:
 
 
 def _write_folder(
-    workspace: Workspace,
-    plan: ExportPlan,
-    chosen: dict[Split, Int64s],
-    folder: Path,
-    report: Report,
-    cancel: CancelToken,
+    workspace: Workspace, plan: ExportPlan, chosen: _Chosen, folder: Path, report: Report, cancel: CancelToken
 ) -> dict[str, str]:
     (folder / "data").mkdir(parents=True)
     digests = {}
-    for split, rows in chosen.items():
+    for split, rows in chosen.rows.items():
         if rows.size:
             name = f"data/{hub.SPLITS[split]}.parquet"
-            digests[name] = _write_file(workspace, plan, rows, hub.write_with_features, folder / name, report, cancel)
+            path = folder / name
+            digests[name] = _write_file(
+                workspace, plan, chosen, split, hub.write_with_features, path, report, cancel
+            )  # fmt: skip
     return digests
 
 
-def _card(workspace: Workspace, plan: ExportPlan, manifest: Mapping[str, Any]) -> str:
+def _task(workspace: Workspace, saved: PoolState | None) -> Task:
+    """The kind of answers; the labels of a version are its own, and those of the queries."""
+    task = task_of(workspace)
+    if saved is None or task.kind != "labels":
+        return task
+    with workspace.read() as con:
+        found = con.execute(
+            """
+            SELECT DISTINCT output FROM demonstrations
+             WHERE split <> 'pool' AND retired_at IS NULL
+                OR row IN (SELECT unnest($1)) AND row NOT IN (SELECT unnest($2))
+            """,
+            [saved.rows, np.array([*saved.outputs], np.int64)],
+        ).fetchall()
+    return replace(task, labels=tuple(sorted({label for (label,) in found} | set(saved.outputs.values()))))
+
+
+def _card(plan: ExportPlan, task: Task, manifest: Mapping[str, Any]) -> str:
     counts = manifest["counts"]
     return hub.card(
         plan.out.name,
-        task_of(workspace),
+        task,
         {hub.SPLITS[split]: count for split, count in counts["exported"].items() if count},
         manifest["sources"],
-        counts["pool"] - counts["exported"]["pool"],
+        max(0, counts["pool"] - counts["exported"]["pool"]),
         len(manifest["relabelled"]),
         plan.licence,
     )
@@ -232,7 +278,7 @@ def _card(workspace: Workspace, plan: ExportPlan, manifest: Mapping[str, Any]) -
 def _manifest(
     workspace: Workspace,
     plan: ExportPlan,
-    chosen: dict[Split, Int64s],
+    chosen: _Chosen,
     digests: dict[str, str],
     exported: Mapping[str, int],
 ) -> dict[str, Any]:
@@ -248,24 +294,42 @@ def _manifest(
             "retired": one("SELECT count(*) FROM demonstrations WHERE retired_at IS NOT NULL"),
             "exported": exported,
         }
-        con.execute("CREATE TEMP TABLE chosen AS SELECT unnest(CAST(? AS BIGINT[])) AS row", [_all(chosen).tolist()])
+        con.execute(
+            "CREATE TEMP TABLE chosen AS SELECT row, output FROM demonstrations WHERE row IN (SELECT unnest(?))",
+            [chosen.all],
+        )
+        if saved := chosen.saved:
+            con.execute(
+                """
+                UPDATE chosen SET output = o.output
+                  FROM (SELECT unnest($1) AS row, unnest(CAST($2 AS VARCHAR[])) AS output) o WHERE o.row = chosen.row
+                """,
+                [np.array([*saved.outputs], np.int64), [*saved.outputs.values()]],
+            )
         sources = con.execute(
             """
             SELECT p.source, count(*), count(*) FILTER (p.row IN (FROM active SELECT row)),
-                   count(*) FILTER (p.row IN (FROM chosen))
-              FROM pool p GROUP BY p.source ORDER BY p.source
+                   count(*) FILTER (p.row IN (FROM chosen SELECT row))
+              FROM demonstrations p WHERE p.row IN (FROM pool SELECT row) OR p.row IN (FROM chosen SELECT row)
+               AND p.split = 'pool' GROUP BY p.source ORDER BY p.source
             """
         ).fetchall()
         content = one(
             """
-            SELECT sha256(string_agg(hex(hash) || CASE WHEN r.output <> d.output THEN d.output ELSE '' END, ''
+            SELECT sha256(string_agg(hex(hash) || CASE WHEN r.output <> c.output THEN c.output ELSE '' END, ''
                                      ORDER BY row))
-              FROM demonstrations d LEFT JOIN outputs_as_read r USING (row) WHERE row IN (FROM chosen)
+              FROM demonstrations d JOIN chosen c USING (row) LEFT JOIN outputs_as_read r USING (row)
             """
         )
         files = con.execute("SELECT path, digest, rows FROM files ORDER BY path").fetchall()
         meta = dict(con.execute("SELECT key, value FROM meta").fetchall())
-    exported_rows = set(_all(chosen).tolist())
+        relabelled = con.execute(
+            """
+            SELECT d.id, r.output, c.output
+              FROM chosen c JOIN demonstrations d USING (row) JOIN outputs_as_read r USING (row)
+             WHERE c.output <> r.output AND d.split = 'pool' ORDER BY row
+            """
+        ).fetchall()
     filters = {"split": plan.split, "sources": list(plan.sources), "deduplicate": plan.deduplicate}
     return {
         "schema_version": MANIFEST_VERSION,
@@ -283,6 +347,7 @@ def _manifest(
             for name, total, active, exported in sources
         ],
         "filters": filters,
+        **({"pool_version": contract.to_json(saved.version)} if saved else {}),
         "template": asdict(plan.template),
         "content_hash": content,
         "decisions": [
@@ -290,14 +355,10 @@ def _manifest(
             | {"targets": list(entry.targets), "decided_at": entry.decided_at.isoformat(timespec="seconds")}
             for entry in reversed(decisions.history(workspace))
         ],
-        "relabelled": [each.as_json() for each in decisions.relabelled(workspace) if each.row in exported_rows],
+        "relabelled": [{"id": name, "from": was, "to": now} for name, was, now in relabelled],
         "indexed_files": [{"path": path, "digest": digest, "rows": rows} for path, digest, rows in files],
         "workspace": {key: meta[key] for key in sorted(meta) if key in {"schema_version", "encoder", "task"}},
     }
-
-
-def _all(chosen: dict[Split, Int64s]) -> Int64s:
-    return np.concatenate(list(chosen.values()))
 
 
 def _publish(plan: ExportPlan, temporary: Path, manifest: dict[str, Any]) -> None:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import glob
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, Literal
 
 from .. import contract
-from ..errors import UsageError
+from ..errors import NoWorkspaceError, UsageError
 from ..index.files import default_source
 from ..index.readers.files import expand, open_input
 from ..index.readers.formats import Records
 from ..index.readers.records import BadRecord
 from ..index.rows import Mapper
 from ..index.understood import mapped_rows
+from ..pool.records import Demonstration
 from ..store.demonstrations import active_rows, fetch
+from ..store.versions import state_of, versions
 from ..store.workspace import Workspace
 
 Change = Literal["added", "removed", "changed"]
@@ -126,7 +130,32 @@ def entries_of_file(pattern: str) -> dict[str, Entry]:
 
 def entries_of_pool(workspace: Workspace) -> dict[str, Entry]:
     """The active pool, by id."""
-    return {
-        row.id: Entry(row.source, row.input, row.output, row.options, row.answers, row.context)
-        for row in fetch(workspace, active_rows(workspace))
-    }
+    return _entries(fetch(workspace, active_rows(workspace)))
+
+
+def entries_of_version(workspace: Workspace, name: str) -> dict[str, Entry]:
+    """A version, by id. Raises `UsageError` for an unknown name."""
+    state = state_of(workspace, name)
+    return _entries(state.fetch(workspace, state.rows))
+
+
+def entries_of(name: str, workspace: Callable[[], Workspace]) -> dict[str, Entry]:
+    """The demonstrations of a file, or of the version of this name. Raises `UsageError` if both or neither exist."""
+    if Path(name).exists() or "/" in name or glob.has_magic(name):
+        if not Path(name).exists() or not _has_version(workspace, name):
+            return entries_of_file(name)
+        raise UsageError(f"'{name}' is a file and a version", f"for the file: ./{name}")
+    if _has_version(workspace, name):
+        return entries_of_version(workspace(), name)
+    raise UsageError(f"'{name}' does not exist: it is neither a file nor a version", "icl-curate version list")
+
+
+def _has_version(workspace: Callable[[], Workspace], name: str) -> bool:
+    try:
+        return any(version.name == name for version in versions(workspace()))
+    except NoWorkspaceError:
+        return False
+
+
+def _entries(rows: Iterable[Demonstration]) -> dict[str, Entry]:
+    return {row.id: Entry(row.source, row.input, row.output, row.options, row.answers, row.context) for row in rows}

@@ -162,14 +162,7 @@ def relabel(
         reasons = (
             reason if isinstance(reason, str) else [one for n, one in zip(outputs, reason, strict=True) if n in changed]
         )
-        seq = _next(con, "seq")
-        _append(con, batch, "relabel", OUTPUT, targets, reasons, who)
-        con.execute(
-            "INSERT INTO new_outputs SELECT ? + generate_subscripts(texts, 1) - 1, unnest(texts)"
-            " FROM (SELECT CAST(? AS VARCHAR[]) AS texts)",
-            [seq, [outputs[name] for name in targets]],
-        )
-        _set_outputs(con, targets)
+        _append_outputs(con, batch, {name: outputs[name] for name in targets}, reasons, who)
         return tuple(targets)
 
     return _apply(workspace, append, "relabel", OUTPUT, dry_run)
@@ -183,10 +176,6 @@ class Relabelled:
     id: str
     has: str
     output: str
-
-    def as_json(self) -> dict[str, Any]:
-        """One of ``relabelled`` in the manifest of an export."""
-        return {"id": self.id, "from": self.has, "to": self.output}
 
 
 def relabelled(workspace: Workspace) -> list[Relabelled]:
@@ -212,6 +201,42 @@ def as_read(workspace: Workspace, row: int) -> str:
     return str(found[0]) if found else ""
 
 
+def return_to(workspace: Workspace, version: int, reason: str, who: str = "", *, dry_run: bool = False) -> Change:
+    """Make the rows of a saved version active, with their outputs of then, and no others, as one batch. Raises
+    `UsageError` if the pool is so already."""
+
+    def append(con: duckdb.DuckDBPyConnection, batch: int) -> tuple[str, ...]:
+        saved = "(SELECT row FROM version_rows WHERE version = $1)"
+        moves: dict[str, list[str]] = {}
+        for action, sql in (
+            ("prune", f"SELECT id FROM active WHERE row NOT IN {saved} ORDER BY row"),
+            ("restore", f"SELECT id FROM pool WHERE row IN {saved} AND row IN (SELECT row FROM pruned) ORDER BY row"),
+        ):
+            moves[action] = [name for (name,) in con.execute(sql, [version]).fetchall()]
+        outputs = dict(
+            con.execute(
+                """
+                SELECT p.id, coalesce(v.output, r.output) FROM pool p JOIN outputs_as_read r USING (row)
+                  LEFT JOIN version_outputs v ON v.row = p.row AND v.version = $1
+                 WHERE coalesce(v.output, r.output) <> p.output
+                   AND p.row < (SELECT next_row FROM versions WHERE version = $1) ORDER BY p.row
+                """,
+                [version],
+            ).fetchall()
+        )
+        for action, names in moves.items():
+            if names:
+                _append(con, batch, action, "demonstration", names, reason, who)
+        if outputs:
+            _append_outputs(con, batch, outputs, reason, who)
+        targets = (*moves["prune"], *moves["restore"], *outputs)
+        if not targets:
+            raise UsageError("the pool is as it was in that version", "icl-curate version list")
+        return targets
+
+    return _apply(workspace, append, "restore", "version", dry_run)
+
+
 def undo(workspace: Workspace, who: str = "", *, dry_run: bool = False) -> Change:
     """Undo the latest batch that is not undone yet; call it again to undo earlier ones. Raises `UsageError` if nothing
     is left to undo."""
@@ -235,7 +260,7 @@ def history(workspace: Workspace, limit: int | None = None) -> list[Entry]:
     with workspace.read() as con:
         rows = con.execute(
             """
-            SELECT batch, any_value(decided_at), any_value(who), any_value(action),
+            SELECT batch, any_value(decided_at), any_value(who), string_agg(DISTINCT action, ' and ' ORDER BY action),
                    string_agg(DISTINCT scope, ' and ' ORDER BY scope DESC),
                    list(target ORDER BY seq),
                    arg_min(reason, seq) || CASE WHEN count(DISTINCT reason) > 1 THEN ' …' ELSE '' END,
@@ -340,8 +365,22 @@ def _append(
         SELECT ? + generate_subscripts(targets, 1) - 1, ?, ?, ?, ?, ?, unnest(targets), unnest(reasons)
           FROM (SELECT CAST(? AS VARCHAR[]) AS targets, CAST(? AS VARCHAR[]) AS reasons)
         """,
-        [_next(con, "seq"), batch, _now(), who or me(), action, scope, list(targets), reasons],
+        [_next(con, "seq"), batch, now(), who or me(), action, scope, list(targets), reasons],
     )
+
+
+def _append_outputs(
+    con: duckdb.DuckDBPyConnection, batch: int, outputs: Mapping[str, str], reason: str | Sequence[str], who: str
+) -> None:
+    """Decide on outputs, by id, and make them those that apply."""
+    targets, seq = list(outputs), _next(con, "seq")
+    _append(con, batch, "relabel", OUTPUT, targets, reason, who)
+    con.execute(
+        "INSERT INTO new_outputs SELECT ? + generate_subscripts(texts, 1) - 1, unnest(texts)"
+        " FROM (SELECT CAST(? AS VARCHAR[]) AS texts)",
+        [seq, list(outputs.values())],
+    )
+    _set_outputs(con, targets)
 
 
 def _set_outputs(con: duckdb.DuckDBPyConnection, targets: Sequence[str]) -> None:
@@ -373,7 +412,7 @@ def _set_outputs(con: duckdb.DuckDBPyConnection, targets: Sequence[str]) -> None
           FROM corrected c JOIN outputs_as_read r USING (row) JOIN pool p USING (row)
          WHERE coalesce(c.output, r.output) <> p.output
         """,
-        [_now()],
+        [now()],
     )
     con.execute(
         """
@@ -456,7 +495,8 @@ def _number(con: duckdb.DuckDBPyConnection, sql: str) -> int:
     return int(row[0])
 
 
-def _now() -> datetime:
+def now() -> datetime:
+    """The present time, as the workspace stores it: UTC without a zone."""
     return datetime.now(UTC).replace(tzinfo=None)
 
 

@@ -10,6 +10,7 @@ import duckdb
 
 from .. import contract
 from .demonstrations import LEAKS, REPEATS
+from .versions import Version, list_versions
 from .workspace import Workspace
 
 
@@ -49,6 +50,8 @@ class Overview:
     last_evaluation: int | None
     decisions: int
     next_step: str
+    versions: tuple[Version, ...] = ()
+    """The latest first."""
 
     def as_json(self) -> dict[str, Any]:
         """The ``status --json`` contract."""
@@ -106,6 +109,7 @@ def overview(workspace: Workspace) -> Overview:
                 con, "SELECT count(DISTINCT batch) FROM decisions WHERE batch NOT IN (FROM undone) AND action <> 'undo'"
             ),
             next_step="",
+            versions=tuple(list_versions(con)),
         )
     return _with_next_step(found)
 

@@ -273,6 +273,20 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE OR REPLACE VIEW pool AS SELECT * FROM demonstrations WHERE split = 'pool' AND retired_at IS NULL;
     CREATE OR REPLACE VIEW active AS SELECT * FROM pool WHERE row NOT IN (SELECT row FROM pruned);
     """,
+    # version 12: states of the pool by name
+    """
+    CREATE TABLE versions (
+        version BIGINT NOT NULL,
+        name VARCHAR NOT NULL,        -- unique
+        saved_at TIMESTAMP NOT NULL,
+        who VARCHAR NOT NULL,
+        note VARCHAR NOT NULL,
+        decision BIGINT NOT NULL,     -- seq of the latest decision then
+        next_row BIGINT NOT NULL      -- rows from this number on were read later
+    );
+    CREATE TABLE version_rows (version BIGINT NOT NULL, row BIGINT NOT NULL);   -- the active pool
+    CREATE TABLE version_outputs (version BIGINT NOT NULL, row BIGINT NOT NULL, output VARCHAR NOT NULL);  -- corrected
+    """,
 )
 
 VERSION = len(MIGRATIONS)

@@ -43,9 +43,9 @@ def test_a_corrected_output_applies_everywhere_and_undo_brings_the_files_back(tm
     assert (change.action, change.targets, change.active_after) == ("relabel", ("f0", "r1"), len(FILE))
     assert _outputs(workspace) == FILE | {"f0": "b", "r1": "a"} and workspace_fingerprint(workspace) != before
     assert task_of(workspace).labels == ("a", "b") and "rare" not in active_labels(workspace)
-    assert [each.as_json() for each in relabelled(workspace)] == [
-        {"id": "f0", "from": "a", "to": "b"},
-        {"id": "r1", "from": "rare", "to": "a"},
+    assert [(each.id, each.has, each.output) for each in relabelled(workspace)] == [
+        ("f0", "a", "b"),
+        ("r1", "rare", "a"),
     ]
     assert as_read(workspace, relabelled(workspace)[0].row) == "a" and not as_read(workspace, 1)
     entry = history(workspace)[0]

@@ -20,6 +20,7 @@ from ....engine.store.runs import FinishedRun
 from ....engine.store.trials import SourceSummary
 from ....render.columns import sized
 from ....render.jobs import doing, in_words
+from ....render.pool import MOST_VERSIONS, names_of
 from ...widgets.lines import stroke
 
 MOST_SOURCES = 12
@@ -91,6 +92,7 @@ def pool_facts(state: Overview, suspects: int | None = None) -> list[Fact]:
         Fact("suspects", Text("not looked for", "muted") if suspects is None else f"{suspects:,} rows", "suspects"),
         Fact("skipped", Text(f"{state.skipped:,} bad rows", "warn"), "skipped") if state.skipped else None,
         Fact("decisions", f"{state.decisions:,}", "decisions" if state.decisions else ""),
+        Fact("versions", names_of([each.name for each in state.versions], MOST_VERSIONS)) if state.versions else None,
         Fact("retired", f"{state.retired:,} rows no longer in their files") if state.retired else None,
     ]
     return [fact for fact in facts if fact is not None]
