@@ -5,6 +5,7 @@ The frame is painted before DuckDB, numpy or any tab is imported; a thread impor
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import time
@@ -59,6 +60,12 @@ TABS = {
 }
 """The tabs in order: their names, and the modules of their classes."""
 
+USED_LATER = "numpy.ma", "..engine.llm.offline.reader"
+"""Modules that numpy and the LLM import when they are first used; imported with the tabs, while nobody waits."""
+
+YOUNG = 20_000
+"""Objects after which new ones are looked through for garbage: Textual makes some thousands for each screen."""
+
 WATCH = 1.0
 """Seconds between checks for changes of the workspace and of the session state."""
 
@@ -99,12 +106,18 @@ VERBS = (
 """Commands without a tab; the palette runs them."""
 
 
+@cache
 def import_tabs() -> list[type[Tab]]:
-    """The tabs' classes. Imports DuckDB and numpy."""
+    """The tabs' classes. Imports DuckDB and numpy; what the modules hold is not looked through by later garbage
+    collections, each of which would take the time of a tab's first visit."""
+    for module in USED_LATER:
+        importlib.import_module(module, __package__)
     found = []
     for place in TABS.values():
         module, _, name = place.rpartition(".")
         found.append(getattr(importlib.import_module(f".tabs.{module}", __package__), name))
+    gc.freeze()
+    gc.set_threshold(max(YOUNG, gc.get_threshold()[0]), 10, 10)
     return found
 
 

@@ -133,7 +133,7 @@ class Tab(Part, BackgroundWork):
     """The tab's state; a tab that only shows what was read has no model of its own."""
 
     def __init__(self) -> None:
-        super().__init__(id=self.NAME, classes="-empty")
+        super().__init__(id=self.NAME)
         self.stale = True
         self.nothing: Empty | None = READING
 
@@ -182,7 +182,8 @@ class Tab(Part, BackgroundWork):
     def compose(self) -> ComposeResult:
         yield Static(id="trouble", markup=False)
         yield Nothing()
-        with Vertical(classes="body"):
+        with Vertical(classes="body") as body:
+            body.display = False
             yield from self.compose_body()
 
     def reload(self) -> None:
@@ -221,9 +222,12 @@ class Tab(Part, BackgroundWork):
         self._trouble("")
         had_focus = self.display and (self.screen.focused is None or self in self.screen.focused.ancestors)
         was, self.nothing = self.nothing, found if isinstance(found, Empty) else None
-        self.set_class(self.nothing is not None, "-empty")
+        # no CSS class: Textual would look up the styles of all widgets of the tab
+        blank = self.query_one(Nothing)
+        self.query_one(".body").display = self.nothing is None
+        blank.display = self.nothing is not None
         if self.nothing:
-            self.query_one(Nothing).show_row(self.nothing)
+            blank.show_row(self.nothing)
         else:
             self.show(found)
         if had_focus and ((was is None) != (self.nothing is None) or self.screen.focused is None):

@@ -45,9 +45,7 @@ def probe(
     if not fresh and (known := adopt_stored(workspace, backend)) is not None:
         return known
     before = _stored(workspace, backend)
-    loop.remember(backend)
-    found = _wait(loop.submit(backend.probe()), cancel or CancelToken())
-    text = cache.dump_capabilities(found)
+    text = _probe_now(backend, cancel)
     calls.save_capabilities(workspace, cache.canonical(backend.identity()), text)
     found = cache.load_capabilities(text)
     if before is not None and found.logprobs and not before.logprobs:
@@ -61,10 +59,19 @@ def capabilities(
     workspace: Workspace, backend: Backend, *, dry_run: bool, cancel: CancelToken | None = None
 ) -> Capabilities:
     """The capabilities to plan with: the result of `probe`; in a dry run, which sends nothing, that of an earlier
-    probe, or `UNSEEN` if there was none. The offline reader's probe sends nothing, so a dry run runs it too."""
-    if not dry_run or backend.spec == "offline":
+    probe, or `UNSEEN` if there was none. The offline reader's probe sends nothing, so a dry run runs it too, but stores
+    nothing: what only looks must not write to the workspace."""
+    if not dry_run:
         return probe(workspace, backend, cancel=cancel)
-    return adopt_stored(workspace, backend) or UNSEEN
+    known = adopt_stored(workspace, backend)
+    if known is None and backend.spec == "offline":
+        known = _probed[backend] = cache.load_capabilities(_probe_now(backend, cancel))
+    return known or UNSEEN
+
+
+def _probe_now(backend: Backend, cancel: CancelToken | None) -> str:
+    loop.remember(backend)
+    return cache.dump_capabilities(_wait(loop.submit(backend.probe()), cancel or CancelToken()))
 
 
 def adopt_stored(workspace: Workspace, backend: Backend) -> Capabilities | None:

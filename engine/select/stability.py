@@ -117,14 +117,18 @@ class StabilityCheck:
     def from_cache(self) -> list[Stability | None]:
         """The result from cached answers only: None if the whole prompt has none, without variants if one of these has
         none."""
-        answers = iter(self.llm.from_cache(self._requests()))
+        wholes = self.llm.from_cache([self._request(prompts[0]) for _, prompts, _ in self.asked])
+        # the keys of the others, each a hash of a long prompt, are not needed where the first has no answer
+        left = [prompts[1:] for (_, prompts, _), whole in zip(self.asked, wholes, strict=True) if whole is not None]
+        answers = iter(self.llm.from_cache([self._request(prompt) for others in left for prompt in others]))
         found: list[Stability | None] = []
-        for shots, prompts, dropped in self.asked:
-            whole, *others = [next(answers) for _ in prompts]
-            given = [answer for answer in others if answer is not None]
+        for (shots, prompts, dropped), whole in zip(self.asked, wholes, strict=True):
             if whole is None:
                 found.append(None)
-            elif len(given) < len(others):
+                continue
+            others = [next(answers) for _ in prompts[1:]]
+            given = [answer for answer in others if answer is not None]
+            if len(given) < len(others):
                 found.append(self._result(shots, prompts[:1], dropped, iter([whole])))
             else:
                 found.append(self._result(shots, prompts, dropped, iter([whole, *given])))
@@ -136,9 +140,10 @@ class StabilityCheck:
         return [self._result(*asked, results) for asked in self.asked]
 
     def _requests(self) -> list[Request]:
-        return [
-            request_for(prompt, self.settings, self.capabilities) for _, prompts, _ in self.asked for prompt in prompts
-        ]
+        return [self._request(prompt) for _, prompts, _ in self.asked for prompt in prompts]
+
+    def _request(self, prompt: Prompt) -> Request:
+        return request_for(prompt, self.settings, self.capabilities)
 
     def _prompts(self, shown: QueryShots, variants: bool) -> tuple[tuple[Demonstration, ...], list[Prompt], int]:
         whole, dropped = prompt_for(shown.query, shown.shots, self.task, self.settings, self.llm.backend, self.limit)

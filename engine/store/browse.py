@@ -9,10 +9,10 @@ from typing import Literal
 
 import duckdb
 import numpy as np
-import pyarrow as pa
 
 from ..arrays import Int64s
 from ..errors import Cancelled
+from .columns import row_table
 from .demonstrations import Filter, Listed, next_row
 from .workspace import Workspace
 
@@ -79,7 +79,7 @@ def matching(
     key = f"{ORDERS[order]} {'DESC' if descending else 'ASC'}"
     with workspace.read() as con, (stop or Stop()).watching(con):
         if among is not None:
-            con.register("among", pa.table({"row": among}))
+            con.register("among", row_table(among))
             where += " AND t.row IN (SELECT row FROM among)"
         (found,) = con.execute(
             f"SELECT t.row FROM demonstrations t WHERE {where} ORDER BY {key}, t.row", values
@@ -135,7 +135,7 @@ def first_of_group(workspace: Workspace, row: int) -> int:
 def ids_of(workspace: Workspace, rows: Int64s) -> list[str]:
     """Ids of rows, by row number."""
     with workspace.read() as con:
-        con.register("wanted", pa.table({"row": rows}))
+        con.register("wanted", row_table(rows))
         found = con.execute("SELECT id FROM demonstrations SEMI JOIN wanted USING (row) ORDER BY row").fetchall()
     return [name for (name,) in found]
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from .columns import key_table
 from .workspace import Workspace
 
 
@@ -57,7 +58,6 @@ class LLMUsage:
     failures: int
 
 
-_KEYS = pa.schema([("key", pa.binary())])
 _CALLS = pa.schema(
     [
         ("key", pa.binary()),
@@ -90,7 +90,7 @@ _COLUMNS = ", ".join(f"c.{field.name}" for field in fields(Call))
 
 def lookup(workspace: Workspace, keys: Iterable[bytes]) -> dict[bytes, Call]:
     """The cached answers, by key; keys without one are left out."""
-    wanted = pa.Table.from_arrays([pa.array(list(dict.fromkeys(keys)), pa.binary())], schema=_KEYS)
+    wanted = key_table(list(dict.fromkeys(keys)))
     if not wanted.num_rows:
         return {}
     with workspace.read() as con:
@@ -160,8 +160,7 @@ def forget(
             where.append("llm = ?")
             values.append(llm)
         if keys is not None:
-            table = pa.Table.from_arrays([pa.array(list(keys), pa.binary())], schema=_KEYS)
-            con.register("wanted_keys", table)
+            con.register("wanted_keys", key_table(list(keys)))
             where.append("key IN (SELECT key FROM wanted_keys)")
         con.execute(f"DELETE FROM llm_failures WHERE {' AND '.join(where)}", values)
         if only_without_logprobs:

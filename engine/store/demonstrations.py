@@ -22,6 +22,7 @@ from .. import contract
 from ..arrays import Int64s
 from ..errors import UsageError
 from ..pool.records import Demonstration, Query, Split, Task, TaskKind, history_of
+from .columns import blobs_of, column_of, numbers_of, row_table
 from .workspace import Workspace, arrow
 
 _HOLDS = "regexp_matches({}, regexp_escape(?), 'i')"
@@ -119,7 +120,7 @@ def active_sources(workspace: Workspace) -> tuple[Int64s, list[str]]:
     """Rows of the active pool, ascending, and the source of each."""
     with workspace.read() as con:
         found = arrow(con, "SELECT row, source FROM active ORDER BY row")
-    return found.column("row").to_numpy(), found.column("source").to_pylist()
+    return numbers_of(found.column("row")), found.column("source").to_pylist()
 
 
 def active_labels(workspace: Workspace) -> dict[str, int]:
@@ -204,11 +205,11 @@ class Texts:
     def _from_memory(self, rows: Sequence[int]) -> list[Demonstration]:
         if self._held is None:
             return []
-        numbers, wanted = self._held.column("row").to_numpy(), np.asarray(rows, np.int64)
+        numbers, wanted = numbers_of(self._held.column("row")), np.asarray(rows, np.int64)
         places = np.searchsorted(numbers, wanted)
         there = places < len(numbers)
         there[there] = numbers[places[there]] == wanted[there]
-        taken = self._held.take(places[there])
+        taken = self._held.take(column_of(places[there]))
         return [_demonstration(row) for row in zip(*(column.to_pylist() for column in taken.columns), strict=True)]
 
 
@@ -238,9 +239,9 @@ def content_keys(workspace: Workspace) -> NDArray[np.uint64]:
     """
     with workspace.read() as con:
         table = arrow(con, "SELECT row, hash FROM demonstrations")  # unordered: three times as fast
-    rows = table.column("row").to_numpy()
+    rows = numbers_of(table.column("row"))
     keys = np.zeros(int(rows.max(initial=-1)) + 1, np.uint64)
-    keys[rows] = _keys(table.column("hash"))
+    keys[rows] = blobs_of(table.column("hash"), 16).view(np.uint64)[:, 0]
     return keys
 
 
@@ -256,12 +257,6 @@ def keys_of(workspace: Workspace, rows: Int64s) -> NDArray[np.uint64]:
         found = dict(_rows(con, rows, "row, hash"))
     none = bytes(8)
     return np.frombuffer(b"".join(found.get(row, none)[:8] for row in rows.tolist()), np.uint64)
-
-
-def _keys(hashes: pa.ChunkedArray) -> NDArray[np.uint64]:
-    """The first 8 of every 16 bytes."""
-    whole = hashes.cast(pa.binary(16)).combine_chunks()
-    return np.frombuffer(whole.buffers()[1], np.uint64)[::2] if len(whole) else np.empty(0, np.uint64)
 
 
 _SEARCHED = "CASE WHEN context = '' THEN input ELSE input || chr(10) || context END"
@@ -426,7 +421,7 @@ def revive(con: duckdb.DuckDBPyConnection, rows: Int64s) -> None:
 
 def _mark(con: duckdb.DuckDBPyConnection, rows: Int64s, when: datetime | None) -> None:
     if rows.size:
-        con.register("marked", pa.table({"row": rows}))
+        con.register("marked", row_table(rows))
         con.execute("UPDATE demonstrations SET retired_at = ? WHERE row IN (SELECT row FROM marked)", [when])
         con.unregister("marked")
 
@@ -437,7 +432,7 @@ def _rows(con: duckdb.DuckDBPyConnection, rows: Int64s, fields: str) -> list[tup
     if rows.size <= 200:  # with a list in the query, DuckDB skips blocks that cannot contain them
         numbers = ",".join(map(str, np.unique(rows).tolist()))
         return con.execute(f"SELECT {fields} FROM demonstrations WHERE row IN ({numbers})").fetchall()
-    con.register("wanted", pa.table({"row": np.unique(rows)}))
+    con.register("wanted", row_table(np.unique(rows)))
     found = con.execute(f"SELECT {fields} FROM demonstrations SEMI JOIN wanted USING (row)").fetchall()
     con.unregister("wanted")
     return found

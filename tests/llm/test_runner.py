@@ -380,11 +380,13 @@ def test_a_dry_run_sends_nothing_and_knows_what_a_probe_found(workspace: Workspa
         assert len(server.calls) == before
 
 
-def test_a_dry_run_knows_the_offline_reader_unasked(workspace: Workspace) -> None:
+def test_a_dry_run_knows_the_offline_reader_unasked_and_stores_nothing(workspace: Workspace) -> None:
     def encode(texts: Sequence[str]) -> Any:
         raise AssertionError("read")
 
-    planned = probing.capabilities(workspace, OfflineReader(encode, "none"), dry_run=True)
+    reader = OfflineReader(encode, "none")
+    planned = probing.capabilities(workspace, reader, dry_run=True)
+    assert calls.capabilities(workspace, cache.canonical(reader.identity())) is None
     assert (planned.scoring, planned.logprobs, planned.instructs) == (True, True, False)
     assert planned == probing.capabilities(workspace, OfflineReader(encode, "none"), dry_run=False)
 

@@ -120,6 +120,26 @@ def test_each_shot_is_left_out_once_and_the_order_is_turned(workspace: Workspace
     assert len(backend.asked) == asked + 1
 
 
+class Counting(LLMClient):
+    """Counts the requests that are looked up."""
+
+    looked = 0
+
+    def from_cache(self, requests: Sequence[Request]) -> list[Answer | None]:
+        self.looked += len(requests)
+        return super().from_cache(requests)
+
+
+def test_variants_are_looked_up_only_where_the_whole_prompt_has_an_answer(workspace: Workspace) -> None:
+    llm = Counting(workspace, Scripted(OPEN), SETTINGS)
+    ready = StabilityCheck(llm, Task("open"), [QueryShots(Query("q"), SHOTS[:3])])
+    assert ready.from_cache() == [None]
+    assert llm.looked == 1
+    ready.run(Budget())
+    ready.from_cache()
+    assert llm.looked == 1 + 5
+
+
 def test_scored_options_tell_what_an_answer_is_worth_where_another_wins(workspace: Workspace) -> None:
     script = {
         ("in1", "in0"): (0.2, 0.2, 0.6),

@@ -14,7 +14,7 @@ from rich.style import Style
 from rich.text import Text
 from textual import events
 from textual.binding import BindingType
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.message import Message
 from textual.reactive import reactive
 from textual.scroll_view import ScrollView
@@ -104,6 +104,7 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
         self._drawn: dict[int, Strip] = {}
         self._asked: tuple[int, int] | None = None
         self._fit: tuple[int, ColumnLayout] | None = None
+        self._base = Style()
 
     # Called by the owner.
 
@@ -135,6 +136,10 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
         self._asked = None
         self._ask()
         self.refresh()
+
+    def promise(self, first: int, last: int) -> None:
+        """The owner is about to `put` these lines: they are not to be requested."""
+        self._asked = first, last
 
     def line(self, index: int) -> Line | None:
         return self._lines.get(index)
@@ -228,6 +233,10 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
 
     # Drawing.
 
+    def render_lines(self, crop: Region) -> list[Strip]:
+        self._base = self.rich_style  # once for all lines: it is computed from all ancestors
+        return super().render_lines(crop)
+
     def render_line(self, y: int) -> Strip:
         width = self.scrollable_content_region.width
         if y < self.heading:
@@ -262,13 +271,13 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
 
     def _heading(self, width: int) -> Strip:
         fitted = self._fitted()
-        style = self.rich_style + self._named("primary" if self.has_focus else "muted") + Style(bold=True)
+        style = self._base + self._named("primary" if self.has_focus else "muted") + Style(bold=True)
         return self._strip(fitted.heading(self.sorted_by, width), width, style)
 
     def _draw(self, index: int, width: int, component: str) -> Strip:
         line, fitted = self._lines.get(index), self._fitted()
         marked = self.marked is not None and self.marked(index)
-        base = self.rich_style
+        base = self._base
         if line is not None and line.style:
             base += self._named(line.style)
         for name in ("table--mark" if marked else "", component):
@@ -285,7 +294,7 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
         return Strip(segments).adjust_cell_length(width, base)
 
     def _blank(self, y: int, width: int) -> Strip:
-        base = self.rich_style
+        base = self._base
         if self.count == 0 and self.message and y == self.heading + 1:
             return Strip([Segment("  " + self.message, base + self._named("muted"))]).adjust_cell_length(width, base)
         return Strip.blank(width, base)

@@ -84,10 +84,11 @@ class CachedRoundsRequest:
 
     def read(self, workspace: Workspace, session: SessionCache) -> tuple[Query, SteppedQuery | None]:
         """The query, and its rounds as far as they are cached. For threads."""
-        query = fetch(workspace, [self.row])[0].as_query()
-        if not session.may_look(self.settings):
-            return query, None
-        return query, _calibration(workspace, session, self.settings, query).cached_rounds()
+        with workspace.read():  # opened once for all of it
+            query = fetch(workspace, [self.row])[0].as_query()
+            if not session.may_look(self.settings):
+                return query, None
+            return query, _calibration(workspace, session, self.settings, query).cached_rounds()
 
 
 @dataclass(frozen=True, slots=True)

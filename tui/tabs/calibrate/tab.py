@@ -160,6 +160,7 @@ class CalibrateTab(LLMTab):
             workspace = self.review.opened()
             return listed(workspace, rows[first:last], pruned_rows(workspace))
 
+        self.queue.promise(first, last)
         self.in_thread("page", read, put)
 
     def action_filter(self) -> None:

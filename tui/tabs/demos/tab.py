@@ -125,6 +125,7 @@ class DemosTab(Tab):
         self.model: DemosModel = DemosModel()
         self._top = 0
         """The line at the top of the screen when a search began: threads must not access widgets."""
+        self._aside: Aside | None = None
 
     def compose_body(self) -> ComposeResult:
         with Horizontal(id="bar"):
@@ -154,7 +155,7 @@ class DemosTab(Tab):
     @property
     def aside(self) -> Aside | None:
         """The list that is shown in place of all rows."""
-        return next((one for one in self.query(Aside) if one.has_class("-open")), None)
+        return self._aside
 
     def start(self) -> Widget:
         return self.aside.table if self.aside else self.table
@@ -271,8 +272,10 @@ class DemosTab(Tab):
 
     def show_list(self, name: str) -> None:
         """Show the list with this name in place of all rows; without a name, all rows."""
+        self._aside = None
         for one in self.query(Aside):
             one.set_class(one.id == name, "-open")
+            self._aside = one if one.id == name else self._aside
         self.set_class(bool(name), "-aside")
         if self.aside:
             self.aside.look_again(anew=True)

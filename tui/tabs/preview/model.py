@@ -109,9 +109,10 @@ class SelectionRequest:
 
     def select(self, workspace: Workspace, session: SessionCache) -> tuple[Query, list[MethodSelection]]:
         """The query and its selections; no LLM is called. For threads."""
-        query = Query(self.typed) if self.typed else fetch(workspace, [self.row])[0].as_query()
-        view = session.view(workspace, self.settings)
-        return query, [_select(view, query, replace(self.settings, method=name), session) for name in self.methods]
+        with workspace.read():  # opened once for all of it
+            query = Query(self.typed) if self.typed else fetch(workspace, [self.row])[0].as_query()
+            view = session.view(workspace, self.settings)
+            return query, [_select(view, query, replace(self.settings, method=name), session) for name in self.methods]
 
 
 def _select(view: PoolView, query: Query, settings: Settings, session: SessionCache) -> MethodSelection:
