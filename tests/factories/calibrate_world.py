@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,8 @@ from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.progress import CancelToken
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
+
+from factories.copies import copied
 
 SETTINGS = Settings(llm="scripted", device="cpu", method="bm25")
 
@@ -34,12 +37,16 @@ def workspace_of(
 ) -> Workspace:
     """An index without vectors."""
     files = {"pool": pool or [{"input": "a", "output": "b"}, {"input": "c", "output": "d"}], "validation": validation}
-    for name, rows in files.items():
-        (path.parent / f"{path.name}-{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    workspace = Workspace.create(path)
-    places = [str(path.parent / f"{path.name}-{name}.jsonl") for name in files]
-    index_pool(workspace, IndexPlan((places[0],), validation=(places[1],)))
-    return workspace
+    texts = {name: "".join(json.dumps(row) + "\n" for row in rows) for name, rows in files.items()}
+    digest = hashlib.sha256(json.dumps(texts).encode()).hexdigest()
+
+    def index(folder: Path) -> None:
+        for name, text in texts.items():
+            (folder.parent / f"{name}.jsonl").write_text(text)
+        places = [str(folder.parent / f"{name}.jsonl") for name in texts]
+        index_pool(Workspace.create(folder), IndexPlan((places[0],), validation=(places[1],)))
+
+    return Workspace.open(copied(path, f"calibrate {digest[:16]}", index))
 
 
 def case_of(prompt: Prompt) -> tuple[str, int, int]:

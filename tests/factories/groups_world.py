@@ -8,6 +8,8 @@ from pathlib import Path
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.store.workspace import Workspace
 
+from factories.copies import copied
+
 ROWS = [
     {"id": "d1", "input": "Where is my parcel today?", "output": "a"},
     {"id": "d2", "input": "where is my  parcel today?", "output": "a"},
@@ -33,10 +35,12 @@ QUERIES = [
 
 def make_pool(folder: Path) -> Workspace:
     """Index the pool in ``folder``, as one source named ``s``, without vectors."""
+    return Workspace.open(copied(folder, "groups", _index))
+
+
+def _index(folder: Path) -> None:
     pool, queries = folder.parent / "pool.jsonl", folder.parent / "queries.jsonl"
     lines = [*(json.dumps(row | {"source": "s"}) for row in ROWS), *BAD]
     pool.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     queries.write_text("".join(json.dumps(row) + "\n" for row in QUERIES), encoding="utf-8")
-    workspace = Workspace.create(folder)
-    index_pool(workspace, IndexPlan((str(pool),), validation=(str(queries),)))
-    return workspace
+    index_pool(Workspace.create(folder), IndexPlan((str(pool),), validation=(str(queries),)))

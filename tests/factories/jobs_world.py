@@ -13,6 +13,7 @@ from icl_curate.engine.jobs import folder as folders
 from icl_curate.engine.jobs.lock import wait_for
 from icl_curate.engine.store.workspace import Workspace
 
+from factories.copies import copied
 from factories.servers import Server
 
 QUERIES = 24
@@ -21,13 +22,15 @@ CONCURRENCY = 4
 
 def make_pool(folder: Path) -> Workspace:
     """Twelve demonstrations and `QUERIES` test queries, each with a word of its own."""
-    pool, test = folder / "pool.jsonl", folder / "test.jsonl"
+    return Workspace.open(copied(folder / "w", "jobs", _index))
+
+
+def _index(folder: Path) -> None:
+    pool, test = folder.parent / "pool.jsonl", folder.parent / "test.jsonl"
     pool.write_text("".join(json.dumps({"input": f"shot {i} tells", "output": f"o{i % 3}"}) + "\n" for i in range(12)))
     rows = [{"input": f"query{i} tells what", "output": f"o{i % 3}"} for i in range(QUERIES)]
     test.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    workspace = Workspace.create(folder / "w")
-    index_pool(workspace, IndexPlan(paths=(str(pool),), test=(str(test),), encoder=None))
-    return workspace
+    index_pool(Workspace.create(folder), IndexPlan(paths=(str(pool),), test=(str(test),), encoder=None))
 
 
 def evaluation(server: Server, k: int = 1, methods: str = "zero") -> list[str]:

@@ -8,6 +8,8 @@ from pathlib import Path
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.store.workspace import Workspace
 
+from factories.copies import copied
+
 WORDS = ["apple", "brook", "cloud", "dune", "ember", "fjord", "grove", "heath", "islet", "jetty", "knoll", "ledge"]
 SOUND = [{"id": f"f{i}", "input": f"filling number {i} {w}", "output": "ab"[i % 2]} for i, w in enumerate(WORDS)]
 FAULTY = [
@@ -28,9 +30,11 @@ SUSPECTS = {
 
 def make_pool(folder: Path) -> Workspace:
     """Index the pool in ``folder``, as one source named ``s``."""
+    return Workspace.open(copied(folder, "suspects", _index))
+
+
+def _index(folder: Path) -> None:
     path = folder.parent / "faulty.jsonl"
     rows = [row | {"source": "s"} for row in (*SOUND, *FAULTY)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    workspace = Workspace.create(folder)
-    index_pool(workspace, IndexPlan((str(path),)))
-    return workspace
+    index_pool(Workspace.create(folder), IndexPlan((str(path),)))
