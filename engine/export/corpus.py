@@ -29,7 +29,9 @@ from .. import contract
 from ..arrays import Int64s
 from ..calibrate.finetune import llama_factory
 from ..errors import CurateError, UsageError
-from ..index.formulas import KEY, MANIFEST
+from ..index import exported as exported_as
+from ..index.exported import MANIFEST
+from ..index.formulas import escaped
 from ..pool.prompts import Template
 from ..pool.records import Demonstration, Split, Task
 from ..progress import CancelToken, Event, Report, silent
@@ -40,7 +42,7 @@ from ..store.workspace import Workspace
 from ..version import VERSION
 from . import hub
 from .results import ExportReport
-from .writers import FILE_WRITERS, INPUT_KEYS, Writer, write_csv
+from .writers import ALWAYS, COLUMNS, FILE_WRITERS, INPUT_KEYS, KINDS, Writer, write_csv
 
 MANIFEST_VERSION = 1
 """The ``schema_version`` of a pool's manifest, a file format of its own: not that of ``--json``."""
@@ -111,8 +113,9 @@ def export(
             (temporary / "README.md").write_text(_card(plan, chosen.task, manifest), encoding="utf-8")
             return manifest
         writer = FILE_WRITERS[plan.format]
-        if writer is write_csv and not plan.escape_formulas:
-            writer = partial(write_csv, write=str)
+        if writer is write_csv:
+            columns = _filled(workspace, chosen)
+            writer = partial(write_csv, columns=columns, write=escaped if plan.escape_formulas else str)
         digests = {plan.out.name: _write_file(workspace, plan, chosen, plan.split, writer, temporary, report, token)}
         return _manifest(workspace, plan, chosen, digests, exported)
 
@@ -338,7 +341,7 @@ def _manifest(
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "format": plan.format,
         "files": digests,
-        **({KEY: plan.escape_formulas} if plan.format == "csv" else {}),
+        **(_of_csv(workspace, plan, chosen) if plan.format == "csv" else {}),
         **({"llama_factory": llama_factory(plan.out)} if plan.format == "chat" else {}),
         "input_keys": list(INPUT_KEYS),
         "counts": counts,
@@ -359,6 +362,28 @@ def _manifest(
         "indexed_files": [{"path": path, "digest": digest, "rows": rows} for path, digest, rows in files],
         "workspace": {key: meta[key] for key in sorted(meta) if key in {"schema_version", "encoder", "task"}},
     }
+
+
+def _filled(workspace: Workspace, chosen: _Chosen) -> tuple[str, ...]:
+    """The columns of a table in which some row has something, and those that are always there: a reader cannot tell the
+    type of a column that is empty throughout."""
+    with workspace.read() as con:
+        found = con.execute(
+            """
+            SELECT bool_or(len(options) > 0), bool_or(len(answers) > 0), bool_or(context <> ''),
+                   bool_or(history IS NOT NULL), bool_or(metadata <> '{}')
+              FROM demonstrations WHERE row IN (SELECT unnest(?))
+            """,
+            [chosen.all],
+        ).fetchone()
+    rest = COLUMNS[len(ALWAYS) :]
+    return (*ALWAYS, *(name for name, filled in zip(rest, found or (), strict=True) if filled))
+
+
+def _of_csv(workspace: Workspace, plan: ExportPlan, chosen: _Chosen) -> dict[str, Any]:
+    """What the manifest says of a CSV file: how to read its cells."""
+    columns = {name: KINDS.get(name, exported_as.TEXT) for name in _filled(workspace, chosen)}
+    return {exported_as.FORMULAS: plan.escape_formulas, exported_as.COLUMNS: columns}
 
 
 def _publish(plan: ExportPlan, temporary: Path, manifest: dict[str, Any]) -> None:

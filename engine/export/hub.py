@@ -46,7 +46,8 @@ def write_with_features(batches: Batches, path: Path, task: Task, template: Temp
     if task.kind == "labels":
         schema = schema.set(schema.get_field_index("output"), pa.field("output", pa.int64()))
     told = {"info": {"features": features(task)}}
-    with pq.ParquetWriter(path, schema.with_metadata({"huggingface": json.dumps(told)}), compression="zstd") as writer:
+    said = {**(PARQUET.metadata or {}), b"huggingface": json.dumps(told).encode()}
+    with pq.ParquetWriter(path, schema.with_metadata(said), compression="zstd") as writer:
         for table in _tables(batches, task):
             writer.write_table(table.cast(schema))
 

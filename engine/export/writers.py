@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,21 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..index import exported
+from ..index.exported import JSON, METADATA
 from ..index.formulas import escaped
+from ..index.rows import is_name_of
 from ..pool.prompts import Template, instruction_for
 from ..pool.records import Demonstration, Message, Task
 
 Batches = Iterable[Sequence[Demonstration]]
 Writer = Callable[[Batches, Path, Task, Template], None]
 
-COLUMNS = ("id", "source", "input", "output", "options", "answers", "context", "history")
+COLUMNS = ("id", "source", "input", "output", "options", "answers", "context", "history", METADATA)
+ALWAYS = COLUMNS[:4]
+"""The columns that CSV has even if they are empty; of the others, those that some row fills."""
+KINDS = {"options": JSON, "answers": JSON, "history": JSON, METADATA: JSON}
+"""Columns of CSV and Parquet whose cells are not plain text."""
 INPUT_KEYS = ("input", "options", "context", "history")
 """The input fields of a DSPy example; the other fields are the answer and provenance."""
 
@@ -38,8 +45,9 @@ PARQUET = pa.schema(
         ("answers", pa.list_(pa.string())),
         ("context", pa.string()),
         ("history", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))),
-        ("metadata", pa.string()),
-    ]
+        (METADATA, pa.string()),
+    ],
+    metadata={exported.SCHEMA: json.dumps({exported.COLUMNS: {METADATA: JSON}})},
 )
 
 
@@ -54,7 +62,13 @@ def record(row: Demonstration) -> dict[str, Any]:
         fields["context"] = row.context
     if row.history is not None:
         fields["history"] = messages(row.history)
+    for name, empty in EMPTY.items():  # else a column that came with the row is read as the field that it lacks
+        if name not in fields and any(is_name_of(name, column) for column in row.metadata):
+            fields[name] = empty
     return fields | {key: value for key, value in row.metadata.items() if key not in fields}
+
+
+EMPTY: Mapping[str, Any] = {"options": [], "answers": [], "context": ""}
 
 
 def messages(turns: Iterable[Message]) -> list[dict[str, str]]:
@@ -94,26 +108,38 @@ def write_dspy(batches: Batches, path: Path, task: Task, template: Template) -> 
 
 
 def write_csv(
-    batches: Batches, path: Path, task: Task, template: Template, write: Callable[[str], str] = escaped
+    batches: Batches,
+    path: Path,
+    task: Task,
+    template: Template,
+    columns: Sequence[str] = COLUMNS,
+    write: Callable[[str], str] = escaped,
 ) -> None:
-    """RFC 4180 with a header; lists and further columns are JSON in their cell. Cells that a spreadsheet would execute
-    as a formula start with an apostrophe unless ``write`` says otherwise."""
+    """RFC 4180 with a header and these ``columns``; lists and what came with a row are JSON in their cell. Cells that a
+    spreadsheet would execute as a formula start with an apostrophe unless ``write`` says otherwise."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow([*COLUMNS, "metadata"])
+        writer.writerow(columns)
         for row in chain.from_iterable(batches):
-            texts = (
-                row.id,
-                row.source,
-                row.input,
-                row.output,
-                _json(row.options),
-                _json(row.answers),
-                row.context,
-                "" if row.history is None else json.dumps(messages(row.history), ensure_ascii=False),
-                _json(row.metadata),
-            )
-            writer.writerow(map(write, texts))
+            writer.writerow(write(CELLS[column](row)) for column in columns)
+
+
+def _history(row: Demonstration) -> str:
+    return "" if row.history is None else json.dumps(messages(row.history), ensure_ascii=False)
+
+
+CELLS: Mapping[str, Callable[[Demonstration], str]] = {
+    "id": lambda row: row.id,
+    "source": lambda row: row.source,
+    "input": lambda row: row.input,
+    "output": lambda row: row.output,
+    "options": lambda row: _json(row.options),
+    "answers": lambda row: _json(row.answers),
+    "context": lambda row: row.context,
+    "history": _history,
+    METADATA: lambda row: _json(row.metadata),
+}
+"""The cells of a row in CSV, by column."""
 
 
 def write_parquet(batches: Batches, path: Path, task: Task, template: Template) -> None:

@@ -1,20 +1,13 @@
-"""Texts that a spreadsheet would execute as formulas, and the manifest that says whether a CSV file escapes them.
+"""Texts that a spreadsheet would execute as formulas.
 
 Excel, LibreOffice and Google Sheets execute a cell that begins like a formula when the file is opened. A leading
-apostrophe makes it a text. `plain` is the exact inverse of `escaped`.
+apostrophe makes it a text; the manifest of a CSV file says whether it has them. `plain` is the exact inverse of
+`escaped`.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from pathlib import Path
-
-from ..disk import read_regular
-
-MANIFEST = ".manifest.json"
-"""Suffix that an exported file's manifest adds to its name."""
-KEY = "formulas_escaped"
 
 _FORMULA = re.compile("'*[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?%?", re.ASCII)
@@ -29,12 +22,3 @@ def escaped(text: str) -> str:
 def plain(text: str) -> str:
     """The inverse of `escaped`."""
     return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
-
-
-def are_escaped(path: str) -> bool:
-    """Whether the manifest beside a CSV file says that its formulas are escaped."""
-    try:
-        manifest = json.loads(read_regular(Path(path.removesuffix(".gz") + MANIFEST)))
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(manifest, dict) and manifest.get(KEY) is True

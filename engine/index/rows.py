@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from ..errors import UsageError
 from ..pool.records import Message, Split, history_text
 from .conversations import earlier_turns, exchanges, messages_in
+from .exported import unpacked
 from .options import NONE, NumberedAnswer, Numbers, Options, meaning_of, named, numbered, options_of
 from .readers.records import BadRecord, parse_list
 from .values import BadRow, few, optional, text_of
@@ -69,6 +70,13 @@ LABELS = {"label", "labels", "intent", "intents", "category", "categories", "top
 def plain_name(column: str) -> str:
     """The form in which column names are compared, see `NAMES`."""
     return column.strip().lower().replace(" ", "_").replace("-", "_")
+
+
+def is_name_of(field: str, column: str) -> bool:
+    """Whether ``column`` can be that of a field, or one of several that are its options, where no better one is."""
+    return plain_name(column) in NAMES[field] or (
+        field == "options" and _OPTION.fullmatch(column.strip().lower()) is not None
+    )
 
 
 class Row(NamedTuple):
@@ -133,6 +141,8 @@ class Mapper:
         self.numbers: Numbers = "text"
         self.numbered = False
         """Whether the records surveyed have a number as the answer beside options."""
+        self.packed = False
+        """Whether what came with the rows is one column, as our exports have it."""
 
     def columns(self, record: Mapping[str, Any]) -> tuple[str, ...]:
         """The columns of a record, dotted ones that were asked for among them."""
@@ -196,6 +206,8 @@ class Mapper:
         part = optional(record, fields.get("split"))
         split = SPLIT_NAMES.get(part.lower())
         extra = {column: record[column] for column in layout.rest if record[column] is not None}
+        if self.packed:
+            extra = dict(unpacked(extra))
         if part and split is None:
             extra[fields["split"]] = part  # the user's own split name: kept as an extra column, not used as a split
         kept = _Kept(optional(record, fields.get("source")) or None, split, extra)

@@ -55,6 +55,7 @@ def understand(found: Records, mapper: Mapper) -> tuple[Understood, Iterator[tup
     first = list(islice(found, SURVEYED))
     good = [record for _, record in first if not isinstance(record, BadRecord)]
     mapper.survey(good)
+    mapper.packed = found.is_packed()
     columns = mapper.columns(good[0]) if good else ()
     fields = mapper.fields(columns)
     told = Understood(

@@ -13,6 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import pandas
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -28,6 +31,7 @@ from icl_curate.engine.progress import CancelToken
 from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.demonstrations import active_rows, fetch
 from icl_curate.engine.store.workspace import Workspace
+from pyarrow import csv as arrow_csv
 
 PASSAGE = {"output": "no", "options": ["yes", "no"], "context": "one.\n\ntwo.", "source": "s2"}
 ROWS = [
@@ -56,9 +60,54 @@ def test_an_export_indexed_again_is_the_same_pool(store: Workspace, tmp_path: Pa
     again = Workspace.create(tmp_path / "again")
     report = index_pool(again, IndexPlan(paths=(str(out),), encoder=None))
     assert report.skipped == ()
-    before = [replace(d, row=0, metadata={}) for d in fetch(store, active_rows(store))]
-    after = [replace(d, row=0, metadata={}) for d in fetch(again, active_rows(again))]
+    before = [replace(d, row=0) for d in fetch(store, active_rows(store))]
+    after = [replace(d, row=0) for d in fetch(again, active_rows(again))]
     assert after == before
+    assert [d.metadata for d in after] == [{"lang": "en"}, {"n": 3}, {}, {}]
+
+
+TYPED = [
+    {"id": "007", "input": "NA", "output": "1", "source": "0"},
+    {"id": "1e5", "input": "null", "output": "-1", "source": "0", "aliases": ["1.0"], "answers": []},
+    {"id": "true", "input": "2024-01-01", "output": "007", "source": "0", "a": 1, "b": 2, "options": []},
+    {"id": "x", "input": "#N/A", "output": "None", "source": "0", "passage": "p", "context": ""},
+    {"id": "y", "input": "nan", "output": "1", "source": "0", "deep": {"n": [1, None, 0.5, "007"], "metadata": "m"}},
+    {"id": "z", "input": "a\r\nb", "output": "1", "source": "0", "metadata": '{"not": "ours"}', "empty": ""},
+]
+"""Rows whose texts other readers take for numbers, dates, nothing; whose columns could be taken for other fields."""
+
+
+@pytest.mark.parametrize("format", ["jsonl", "csv", "parquet", "hf"])
+def test_types_survive_a_round_trip(tmp_path: Path, format: str) -> None:
+    (tmp_path / "pool.jsonl").write_text("\n".join(json.dumps(row) for row in TYPED))
+    store, again = (Workspace.create(tmp_path / name) for name in ("w", "again"))
+    index_pool(store, IndexPlan((str(tmp_path / "pool.jsonl"),), encoder=None))
+    out = tmp_path / f"out.{format}"
+    export(store, ExportPlan(out, format))
+    written = out / "data" / "train.parquet" if format == "hf" else out
+    assert index_pool(again, IndexPlan((str(written),), encoder=None)).skipped == ()
+    before, after = ([replace(d, row=0) for d in fetch(each, active_rows(each))] for each in (store, again))
+    assert after == before and [d.input for d in after] == [row["input"] for row in TYPED]
+    assert before[4].metadata == {"deep": TYPED[4]["deep"]} and before[1].metadata == {"aliases": ["1.0"]}
+
+
+def test_a_table_has_no_column_that_is_empty_throughout(tmp_path: Path) -> None:
+    """Other readers take such a column for one of numbers; the types of the others are in the manifest."""
+    rows = [{"id": f"00{n}", "input": text, "output": "1"} for n, text in enumerate(["NA", "1", ""]) if text]
+    (tmp_path / "pool.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    store = Workspace.create(tmp_path / "w")
+    index_pool(store, IndexPlan((str(tmp_path / "pool.jsonl"),), encoder=None))
+    out = tmp_path / "out.csv"
+    manifest = export(store, ExportPlan(out, "csv")).written
+    assert manifest is not None and manifest["columns"] == dict.fromkeys(("id", "source", "input", "output"), "text")
+    expected = [[row["id"], "pool", row["input"], "1"] for row in rows]
+    as_pandas = pandas.read_csv(out, dtype="string", keep_default_na=False)
+    assert [[*row] for row in as_pandas.itertuples(index=False)] == expected
+    texts = arrow_csv.ConvertOptions(column_types={name: pa.string() for name in manifest["columns"]})
+    as_arrow = arrow_csv.read_csv(out, convert_options=texts)
+    assert [[*row.values()] for row in as_arrow.to_pylist()] == expected
+    assert [[*row] for row in duckdb.read_csv(str(out), all_varchar=True).fetchall()] == expected
+    assert str(pandas.read_csv(out).dtypes["source"]) != "float64"
 
 
 def said(*turns: tuple[str, str]) -> list[dict[str, str]]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from ...errors import UsageError
-from .. import formulas
+from .. import exported, formulas
 from .records import BadRecord, Record
 from .text import text_lines
 
@@ -42,7 +42,7 @@ class _Feed:
 
 
 def read_csv(path: str, stream: BinaryIO, *, tab: bool) -> Iterator[Record]:
-    unescape = formulas.are_escaped(path)
+    unescape = exported.manifest_of(path).get(exported.FORMULAS) is True
     csv.field_size_limit(FIELD_BYTES)
     _, lines = text_lines(stream)
     feed = _Feed(line.decode(errors="surrogateescape") if isinstance(line, bytes) else line for line in lines)

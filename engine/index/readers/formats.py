@@ -6,16 +6,17 @@ import codecs
 import gzip
 import io
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO, Literal, TypeVar
 
 from ...errors import UsageError
+from ..exported import is_packed, is_packed_schema, manifest_of
 from .csv_format import read_csv
 from .excel_format import read_excel
 from .files import STDIN
 from .json_formats import read_json, read_jsonl
-from .parquet_format import names_in, read_arrow, read_parquet
+from .parquet_format import label_names, read_arrow, read_parquet, schema_metadata
 from .presets import recognised
 from .records import BadRecord, Record
 from .text import decoded_lines
@@ -36,6 +37,8 @@ SUFFIXES: Mapping[str, Format] = {
     ".xlsx": "excel",
 }
 COMPRESSED = (".gz", ".zst")
+
+T = TypeVar("T")
 
 _DAMAGE = (EOFError, OSError, zlib.error)
 
@@ -78,12 +81,22 @@ class Records:
 
     def label_names(self) -> Mapping[str, tuple[str, ...]]:
         """Names of labels by column, if the file itself holds them."""
+        return self._of_schema(label_names, {})
+
+    def is_packed(self) -> bool:
+        """Whether it is an export of ours whose metadata is one column."""
+        if self.format in ("csv", "tsv"):
+            return is_packed(manifest_of(self.path))
+        return self._of_schema(is_packed_schema, False)
+
+    def _of_schema(self, read: Callable[[Mapping[bytes, bytes] | None], T], none: T) -> T:
+        """What the schema of a Parquet or Arrow file says; ``none`` for other formats."""
         if self.format not in ("parquet", "arrow"):
-            return {}
+            return none
         place = self._stream.tell()
         try:
             self._stream.seek(0)
-            return names_in(self.format, self._stream)
+            return read(schema_metadata(self.format, self._stream))
         finally:
             self._stream.seek(place)
 

@@ -60,17 +60,17 @@ def _opened(stream: BinaryIO) -> Any:
     return pyarrow.ipc.open_file(stream) if head == b"ARROW1" else pyarrow.ipc.open_stream(stream)
 
 
-def names_in(kind: str, stream: BinaryIO) -> dict[str, tuple[str, ...]]:
-    """`label_names` of a Parquet or Arrow file; none if it is damaged."""
+def schema_metadata(kind: str, stream: BinaryIO) -> Mapping[bytes, bytes] | None:
+    """What the schema of a Parquet or Arrow file says of itself; None if it says nothing or the file is damaged."""
     import pyarrow
     from pyarrow import parquet
 
     try:
-        if kind == "parquet":
-            return label_names(parquet.ParquetFile(stream).schema_arrow.metadata)
-        return label_names(_opened(stream).schema.metadata)
+        schema = parquet.ParquetFile(stream).schema_arrow if kind == "parquet" else _opened(stream).schema
     except (pyarrow.ArrowException, UnicodeDecodeError, OSError):
-        return {}
+        return None
+    found: Mapping[bytes, bytes] | None = schema.metadata
+    return found
 
 
 def label_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, tuple[str, ...]]:

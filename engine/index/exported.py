@@ -1,0 +1,55 @@
+"""What an export says of itself: in the manifest beside a file, and in the schema of a Parquet file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ..disk import read_regular
+
+MANIFEST = ".manifest.json"
+"""Suffix that an exported file's manifest adds to its name."""
+FORMULAS = "formulas_escaped"
+"""Key of a manifest: cells that a spreadsheet would execute have an apostrophe."""
+COLUMNS = "columns"
+"""Key of a manifest: by column its type, `TEXT` or `JSON`."""
+TEXT, JSON = "text", "json"
+METADATA = "metadata"
+"""The column with all that came with a row, as one JSON object."""
+SCHEMA = b"icl_curate"
+"""Key of a Parquet schema: JSON with the `COLUMNS` of a manifest."""
+
+
+def manifest_of(path: str) -> Mapping[str, Any]:
+    """The manifest beside a file; empty if there is none."""
+    try:
+        manifest = json.loads(read_regular(f"{path.removesuffix('.gz')}{MANIFEST}"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return manifest if isinstance(manifest, dict) else {}
+
+
+def is_packed(told: Mapping[str, Any]) -> bool:
+    """Whether a manifest says that the column `METADATA` is an object with what came with the row."""
+    columns = told.get(COLUMNS)
+    return isinstance(columns, Mapping) and columns.get(METADATA) == JSON
+
+
+def is_packed_schema(metadata: Mapping[bytes, bytes] | None) -> bool:
+    """As `is_packed`, from the metadata of a Parquet schema."""
+    try:
+        return is_packed(json.loads((metadata or {}).get(SCHEMA, b"{}")))
+    except (ValueError, RecursionError, AttributeError):
+        return False
+
+
+def unpacked(kept: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What came with a row, from its column `METADATA` where that holds it."""
+    try:
+        packed = json.loads(kept[METADATA]) if kept.get(METADATA) else {}
+    except (TypeError, ValueError, RecursionError):
+        return kept
+    if not isinstance(packed, dict):
+        return kept
+    return {**{name: value for name, value in kept.items() if name != METADATA}, **packed}
