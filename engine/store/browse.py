@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal
 
@@ -125,11 +125,17 @@ def listed(workspace: Workspace, rows: Int64s, pruned: Int64s) -> list[Listed]:
     return [by_row[row] for row in rows.tolist() if row in by_row]
 
 
-def first_of_group(workspace: Workspace, row: int) -> int:
-    """The first row of its duplicate group: the row itself if it has no duplicates before it."""
+def repeated_by(workspace: Workspace, rows: Sequence[int]) -> dict[int, str]:
+    """For those of the rows that have duplicates before them, the id of the first row of the group."""
     with workspace.read() as con:
-        found = con.execute("SELECT of FROM duplicates WHERE row = ?", [row]).fetchone()
-    return int(found[0]) if found else row
+        found = con.execute(
+            f"SELECT d.row, t.id FROM duplicates d JOIN demonstrations t ON t.row = d.of WHERE d.row IN {_listed(rows)}"
+        ).fetchall()
+    return dict(found)
+
+
+def _listed(rows: Sequence[int]) -> str:
+    return f"({','.join(map(str, map(int, rows)))})"
 
 
 def ids_of(workspace: Workspace, rows: Int64s) -> list[str]:

@@ -190,15 +190,15 @@ def relabelled(workspace: Workspace) -> list[Relabelled]:
     return [Relabelled(*each) for each in found]
 
 
-def as_read(workspace: Workspace, row: int) -> str:
-    """The output that the file of a row has, if another one applies; else empty."""
+def as_read(workspace: Workspace, rows: Sequence[int]) -> dict[int, str]:
+    """The outputs that the files of rows have, where others apply."""
     with workspace.read() as con:
         found = con.execute(
-            "SELECT r.output FROM outputs_as_read r JOIN demonstrations d USING (row)"
-            " WHERE row = ? AND d.output <> r.output",
-            [row],
-        ).fetchone()
-    return str(found[0]) if found else ""
+            "SELECT row, r.output FROM outputs_as_read r JOIN demonstrations d USING (row)"
+            " WHERE row IN (SELECT unnest(?)) AND d.output <> r.output",
+            [list(rows)],
+        ).fetchall()
+    return dict(found)
 
 
 def return_to(workspace: Workspace, version: int, reason: str, who: str = "", *, dry_run: bool = False) -> Change:
@@ -275,22 +275,22 @@ def history(workspace: Workspace, limit: int | None = None) -> list[Entry]:
     ]
 
 
-def latest_decision(workspace: Workspace, row: int) -> Entry | None:
-    """The decision that applies to a row of the pool, on itself or on its source; None if there is none."""
+def latest_decisions(workspace: Workspace, rows: Sequence[int]) -> dict[int, Entry]:
+    """The decision that applies to each row of the pool, on itself or on its source, where there is one."""
     with workspace.read() as con:
         found = con.execute(
             """
-            SELECT d.batch, d.decided_at, d.who, d.action, d.scope, d.target, d.reason
+            SELECT p.row, d.batch, d.decided_at, d.who, d.action, d.scope, d.target, d.reason
               FROM pool p JOIN decisions d
                 ON (d.scope = 'source' AND d.target = p.source) OR (d.scope = 'demonstration' AND d.target = p.id)
-             WHERE p.row = ? AND d.batch NOT IN (FROM undone) ORDER BY d.seq DESC LIMIT 1
+             WHERE p.row IN (SELECT unnest(?)) AND d.batch NOT IN (FROM undone) ORDER BY d.seq
             """,
-            [row],
-        ).fetchone()
-    if found is None:
-        return None
-    batch, when, who, action, scope, target, reason = found
-    return Entry(batch, when, who, action, scope, (target,), reason, False)
+            [list(rows)],
+        ).fetchall()
+    return {
+        row: Entry(batch, when, who, action, scope, (target,), reason, False)
+        for row, batch, when, who, action, scope, target, reason in found
+    }
 
 
 def id_in_pool(workspace: Workspace, row: int, name: str, active: bool = True) -> str:

@@ -47,7 +47,7 @@ def test_a_corrected_output_applies_everywhere_and_undo_brings_the_files_back(tm
         ("f0", "a", "b"),
         ("r1", "rare", "a"),
     ]
-    assert as_read(workspace, relabelled(workspace)[0].row) == "a" and not as_read(workspace, 1)
+    assert as_read(workspace, [1, relabelled(workspace)[0].row]) == {relabelled(workspace)[0].row: "a"}
     entry = history(workspace)[0]
     assert (entry.action, entry.scope, entry.who, entry.targets) == ("relabel", "output", "ada", ("f0", "r1"))
     undo(workspace)

@@ -15,8 +15,9 @@ from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.demonstrations import Filter
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.model import Empty
-from icl_curate.tui.tabs.demos.model import CHOICES, DemosModel
+from icl_curate.tui.tabs.demos.model import AHEAD, BEHIND, CHOICES, DemosModel
 from icl_curate.tui.tabs.demos.rows import asked_line
+from icl_curate.tui.widgets.demonstration import read_details, read_several
 
 
 def read(workspace: Workspace) -> DemosModel:
@@ -174,3 +175,36 @@ def test_an_empty_pool_says_what_to_run_and_an_empty_answer_does_not(tmp_path: P
     assert isinstance(model.read(workspace, 0), Empty)
     model.filter_by(search="x")
     assert isinstance(model.read(workspace, 0), FoundRows)
+
+
+def test_rows_near_the_cursor_are_read_at_once_as_each_would_be_alone(taught: Path) -> None:
+    workspace = Workspace.open(taught)
+    decide(workspace, "prune", "demonstration", [HURTFUL])
+    model = read(workspace)
+    known = model.known
+    assert known is not None
+    rows = model.around(5)
+    assert len(rows) == BEHIND + AHEAD and rows[BEHIND] == model.row(5)
+    assert model.around(0) == [int(row) for row in model.rows[:AHEAD]]
+    every = [int(row) for row in model.rows]
+    near = read_several(workspace, every, known.ledger)
+    assert near == {row: read_details(workspace, row, known.ledger.get(row)) for row in every}
+    assert [one.demonstration.id for one in near.values() if one.decision] == [HURTFUL]
+    assert any(one.flips for one in near.values())
+
+
+def test_rows_read_before_the_workspace_changed_are_not_shown_again(taught: Path) -> None:
+    workspace = Workspace.open(taught)
+    model = read(workspace)
+    before = model.known
+    assert before is not None
+    near = read_several(workspace, model.around(0), before.ledger)
+    model.take_near(near, before)
+    searched(model, workspace)
+    assert model.near is near  # another search, the same rows
+    found = model.read(workspace, 0)
+    assert isinstance(found, FoundRows)
+    model.take(found, 0)
+    assert not model.near
+    model.take_near(near, before)  # it comes late
+    assert not model.near

@@ -125,7 +125,7 @@ class OutcomeDialog(ModalScreen[None], RowKeys):
     def _look(self) -> None:
         row = self.row_here()
         if row is not None:
-            self.in_thread("detail", lambda: read_details(self._review.opened(), row.row, None), self._looked)
+            self.in_thread("detail", lambda: read_details(self._review.opened(), row.row), self._looked)
 
     def _looked(self, seen: RowDetails | None) -> None:
         self.query_one(Detail).show_row(seen)

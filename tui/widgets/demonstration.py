@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.text import Text
@@ -10,8 +10,8 @@ from rich.text import Text
 from ...engine.pool.display import display_line, display_text
 from ...engine.pool.records import Demonstration
 from ...engine.ranker.ledger import LedgerEntry, flips_of
-from ...engine.store.browse import first_of_group
-from ...engine.store.decisions import Entry, as_read, latest_decision
+from ...engine.store.browse import repeated_by
+from ...engine.store.decisions import Entry, as_read, latest_decisions
 from ...engine.store.demonstrations import fetch
 from ...engine.store.ledger import Flip
 from ...engine.store.workspace import Workspace
@@ -36,21 +36,28 @@ class RowDetails:
     """The output that its file has, if it was relabelled."""
 
 
-def read_details(workspace: Workspace, row: int, entry: LedgerEntry | None) -> RowDetails | None:
+def read_details(workspace: Workspace, row: int, entry: LedgerEntry | None = None) -> RowDetails | None:
     """Read a row; None if it no longer exists. For threads."""
+    return read_several(workspace, [row], {row: entry} if entry else {}).get(row)
+
+
+def read_several(workspace: Workspace, rows: Sequence[int], ledger: Mapping[int, LedgerEntry]) -> dict[int, RowDetails]:
+    """Read rows, by number; those that no longer exist are left out. For threads."""
     with workspace.read():  # opened once for all of it
-        found = fetch(workspace, [row])
-        if not found:
-            return None
-        first = first_of_group(workspace, row)
-        return RowDetails(
-            found[0],
-            latest_decision(workspace, row),
-            fetch(workspace, [first])[0].id if first != row else "",
-            entry,
-            flips_of(workspace, row) if entry else (),
-            as_read(workspace, row),
-        )
+        found = fetch(workspace, rows)
+        decisions, repeats = latest_decisions(workspace, rows), repeated_by(workspace, rows)
+        outputs = as_read(workspace, rows)
+        return {
+            one.row: RowDetails(
+                one,
+                decisions.get(one.row),
+                repeats.get(one.row, ""),
+                ledger.get(one.row),
+                flips_of(workspace, one.row) if one.row in ledger else (),
+                outputs.get(one.row, ""),
+            )
+            for one in found
+        }
 
 
 def in_full(seen: RowDetails) -> Text:

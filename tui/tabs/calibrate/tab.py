@@ -252,7 +252,7 @@ class CalibrateTab(LLMTab):
             if seen is not None:
                 self.query_one("#text", Reader).read(row_shown(self.model, at, seen))
 
-        self.in_thread("detail", lambda: read_details(self.review.opened(), row.row, None), looked)
+        self.in_thread("detail", lambda: read_details(self.review.opened(), row.row), looked)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "back":

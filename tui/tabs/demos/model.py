@@ -7,7 +7,7 @@ model.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,6 +32,9 @@ from ....engine.store.demonstrations import Filter
 from ....engine.store.workspace import Workspace
 from ...model import Empty, TabModel
 from ...widgets.demonstration import RowDetails
+
+BEHIND, AHEAD = 2, 8
+"""Rows read with the one under the cursor, before and from it on: for the next keys, nothing is read."""
 
 STATES: tuple[bool | None, ...] = (None, False, True)
 STATE_NAMES = {None: "any", False: "active", True: "pruned"}
@@ -107,6 +110,8 @@ class DemosModel(TabModel):
         """The rows shown; they may belong to an earlier search than ``asked``."""
         self.seen: RowDetails | None = None
         """The demonstration in full."""
+        self.near: Mapping[int, RowDetails] = {}
+        """Rows near the cursor, as of `known`."""
         self._stop = Stop()
 
     def remember(self) -> dict[str, Any]:
@@ -165,6 +170,8 @@ class DemosModel(TabModel):
         The line number stays if that row is no longer found."""
         here = self.row(cursor)
         same = self.found is not None and self.found.asked == found.asked
+        if found.known is not self.known:
+            self.near = {}  # the workspace was read again
         self.known, self.rows, self.found = found.known, found.rows, found
         if not same:
             return None
@@ -174,6 +181,15 @@ class DemosModel(TabModel):
     def row(self, at: int) -> int | None:
         """The row number in line ``at``."""
         return int(self.rows[at]) if at < len(self.rows) else None
+
+    def around(self, at: int) -> list[int]:
+        """The row numbers in the lines about ``at``."""
+        return [int(row) for row in self.rows[max(0, at - BEHIND) : at + AHEAD]]
+
+    def take_near(self, near: Mapping[int, RowDetails], known: LedgerState) -> None:
+        """Rows `around` the cursor were read, when ``known`` was: dropped if the workspace was read again since."""
+        if known is self.known:
+            self.near = near
 
     # Search and filters.
 

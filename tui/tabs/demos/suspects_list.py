@@ -209,7 +209,7 @@ class SuspectsList(Aside):
         if one is None:
             self._looked(None)
         else:
-            self.in_thread("detail", lambda: read_details(self.review.opened(), one.row, None), self._looked)
+            self.in_thread("detail", lambda: read_details(self.review.opened(), one.row), self._looked)
 
     def _looked(self, seen: RowDetails | None) -> None:
         one = self.model.at(self.table.cursor)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from textual import on
@@ -22,7 +22,7 @@ from ...decisions import counted
 from ...model import Empty, PoolRow
 from ...row_keys import relabel_row
 from ...tab import Tab
-from ...widgets.demonstration import RowDetails, read_details
+from ...widgets.demonstration import RowDetails, read_several
 from ...widgets.detail import Detail
 from ...widgets.field import Field
 from ...widgets.table import LineTable
@@ -238,10 +238,17 @@ class DemosTab(Tab):
 
     def _look(self) -> None:
         row, known = self.current, self.model.known
-        if row is None or known is None:
-            self._looked(None)
+        if row is None or known is None or row in self.model.near:
+            self.forget("detail")
+            self._looked(None if row is None else self.model.near.get(row))
             return
-        self.in_thread("detail", lambda: read_details(self.review.opened(), row, known.ledger.get(row)), self._looked)
+
+        def read(near: Mapping[int, RowDetails]) -> None:
+            self.model.take_near(near, known)
+            self._looked(near.get(row))
+
+        rows = self.model.around(self.table.cursor)
+        self.in_thread("detail", lambda: read_several(self.review.opened(), rows, known.ledger), read)
 
     def _looked(self, seen: RowDetails | None) -> None:
         self.model.seen = seen
