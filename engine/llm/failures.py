@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable
 
 from ..errors import LLMError
 from .types import Failure, Result
 
-FIRST = 0.5
-LONGEST = 30.0
-
 NO_KEY_FIX = "export OPENAI_API_KEY=…, or use your own server with --base-url URL"
-
-
-def pause(attempt: int, retry_after: float | None) -> float:
-    """Seconds before the attempt after number ``attempt`` (1, 2, …): doubling from half a second up to thirty, with
-    jitter so that calls that failed together are not retried together. The server's own request is the minimum."""
-    if retry_after is None:
-        return min(FIRST * 2.0 ** (attempt - 1), LONGEST) * random.uniform(0.5, 1.0)
-    return retry_after + random.uniform(0.0, min(0.1 * retry_after + 0.05, 1.0))
 
 
 def explain(failure: Failure, llm: str) -> LLMError:

@@ -13,13 +13,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit, urlunsplit
 
-from ..errors import LLMError, UsageError
+from ..endpoint import LONGEST, NO_KEY, VENDOR, Refused, checked_url, is_loopback, pause, without_secrets
+from ..errors import LLMError
 from ..pool.prompts import Prompt
 from ..pool.records import Message, Query
 from . import replies
-from .failures import LONGEST, NO_KEY_FIX, explain, pause
+from .failures import NO_KEY_FIX, explain
 from .openai_dialect import (
     OPTIONAL_FIELDS,
     Dialect,
@@ -35,10 +35,6 @@ from .types import Answer, Capabilities, Failure, Request, Result, Sampling
 
 if TYPE_CHECKING:
     import openai
-
-VENDOR = "https://api.openai.com/v1"
-NO_KEY = "none"
-"""Sent to the user's own server, which needs no key."""
 
 _CHARACTERS_PER_TOKEN = 4.0
 _TOKENS_PER_MESSAGE = 4
@@ -64,7 +60,7 @@ class OpenAIServer:
         self.settings = settings
         self.max_in_flight = settings.concurrency
         given = settings.base_url or os.environ.get("OPENAI_BASE_URL") or ""
-        self.base_url = _checked_url(given) if given else VENDOR
+        self.base_url = checked_url(given) if given else VENDOR
         self._own_server = bool(given)
         self._dialect = Dialect("completions" if settings.endpoint == "completions" else "chat")
         self._client: openai.AsyncOpenAI | None = None
@@ -74,7 +70,7 @@ class OpenAIServer:
         return {
             "backend": "openai",
             "model": self.model,
-            "base_url": _without_secrets(self.base_url),
+            "base_url": without_secrets(self.base_url),
             "endpoint": self.settings.endpoint,
         }
 
@@ -169,8 +165,6 @@ class OpenAIServer:
         import httpx2
         import openai
 
-        from . import wire
-
         try:
             client = self._connected()
         except LLMError as error:
@@ -178,7 +172,7 @@ class OpenAIServer:
         try:
             async with asyncio.timeout(self.settings.timeout):
                 response = await client.post(path, cast_to=httpx2.Response, body=body)
-        except wire.Refused as error:
+        except Refused as error:
             return Failure(error.kind, str(error))
         except (TimeoutError, openai.APITimeoutError):
             return Failure("timeout", f"no answer within {self.settings.timeout:g} s")
@@ -218,7 +212,7 @@ class OpenAIServer:
         http = wire.Client(
             timeout=httpx2.Timeout(self.settings.timeout, connect=min(10.0, self.settings.timeout)),
             limits=limits,
-            trust_env=not _is_loopback(self.base_url),  # proxy variables would also apply to 127.0.0.1
+            trust_env=not is_loopback(self.base_url),  # proxy variables would also apply to 127.0.0.1
         )
         self._client = openai.AsyncOpenAI(
             api_key=key, base_url=self.base_url, max_retries=0, timeout=self.settings.timeout, http_client=http
@@ -327,13 +321,11 @@ class OpenAIServer:
         import httpx2
         import openai
 
-        from . import wire
-
         try:
             async with asyncio.timeout(min(self.settings.timeout, 15.0)):
                 response = await self._connected().get("/models", cast_to=httpx2.Response)
             listed = replies.parse_body(replies.decoded(response.content)).get("data")
-        except (TimeoutError, LLMError, openai.OpenAIError, httpx2.HTTPError, wire.Refused, RecursionError):
+        except (TimeoutError, LLMError, openai.OpenAIError, httpx2.HTTPError, Refused, RecursionError):
             return []
         except replies.Malformed:
             return []
@@ -356,7 +348,7 @@ class OpenAIServer:
         return explain(failure, f"{self.spec} at {self._where()}")
 
     def _where(self) -> str:
-        return _without_secrets(self.base_url)
+        return without_secrets(self.base_url)
 
 
 def _key() -> str:
@@ -385,25 +377,3 @@ _PASSAGE = (
     "Visitors usually climb the old lighthouse, which was built in 1871 and is still in use, because its gallery "
     "shows the whole bay as far as the salt works. "
 )
-
-
-def _checked_url(url: str) -> str:
-    parts = urlsplit(url.strip())
-    try:
-        right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is not a number, or above 65535
-        right = False
-    if not right:
-        raise UsageError(f"'{_without_secrets(url)}' is not a base URL", "give one such as http://localhost:8000/v1")
-    return url.strip().rstrip("/")
-
-
-def _without_secrets(url: str) -> str:
-    """Only scheme, host, port and path: user names, passwords and query strings may be secret."""
-    parts = urlsplit(url)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
-
-
-def _is_loopback(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    return host in ("localhost", "::1", "0.0.0.0") or host.startswith("127.") or host.endswith(".localhost")

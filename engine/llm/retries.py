@@ -7,8 +7,9 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ..endpoint import pause
 from ..errors import LLMError
-from .failures import explain, pause
+from .failures import explain
 from .settings import LLMSettings
 from .types import Failure, Request
 

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 from factories.calibrate_world import workspace_of
 from factories.servers import Call, Reply, Server, ok
+from icl_curate.engine import endpoint
 from icl_curate.engine.calibrate.calibration import Calibration
 from icl_curate.engine.calibrate.documents import queries_of
 from icl_curate.engine.calibrate.results import SetCalibration
 from icl_curate.engine.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.errors import LLMError
-from icl_curate.engine.llm import failures
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.openai_server import OpenAIServer
@@ -34,7 +34,7 @@ MARK = "zebra"
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failures, "FIRST", 0.01)
+    monkeypatch.setattr(endpoint, "FIRST", 0.01)
 
 
 def query(name: str) -> Mapping[str, str]:

@@ -14,8 +14,9 @@ import pytest
 from factories.servers import Call, Server, answer_to, error, logprob, ok, page, tokenise, tokens_in
 from hypothesis import given
 from hypothesis import strategies as st
+from icl_curate.engine import endpoint
 from icl_curate.engine.errors import LLMError, UsageError
-from icl_curate.engine.llm import failures, replies
+from icl_curate.engine.llm import replies
 from icl_curate.engine.llm.openai_server import OpenAIServer
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Answer, Capabilities, Failure, Request, Result, Sampling
@@ -25,7 +26,7 @@ from icl_curate.engine.pool.records import Message, Query
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failures, "FIRST", 0.01)
+    monkeypatch.setattr(endpoint, "FIRST", 0.01)
 
 
 def prompt_of(text: str, choices: tuple[str, ...] = ()) -> Prompt:
