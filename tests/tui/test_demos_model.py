@@ -15,7 +15,7 @@ from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.demonstrations import Filter
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.model import Empty
-from icl_curate.tui.tabs.demos.model import AHEAD, BEHIND, CHOICES, DemosModel
+from icl_curate.tui.tabs.demos.model import AHEAD, BEHIND, CHOICES, DemosModel, Nearby, around
 from icl_curate.tui.tabs.demos.rows import asked_line
 from icl_curate.tui.widgets.demonstration import read_details, read_several
 
@@ -183,9 +183,9 @@ def test_rows_near_the_cursor_are_read_at_once_as_each_would_be_alone(taught: Pa
     model = read(workspace)
     known = model.known
     assert known is not None
-    rows = model.around(5)
-    assert len(rows) == BEHIND + AHEAD and rows[BEHIND] == model.row(5)
-    assert model.around(0) == [int(row) for row in model.rows[:AHEAD]]
+    lines = around(model.rows, 5)
+    assert len(lines) == BEHIND + AHEAD and lines[BEHIND] == model.row(5)
+    assert around(model.rows, 0) == [int(row) for row in model.rows[:AHEAD]]
     every = [int(row) for row in model.rows]
     near = read_several(workspace, every, known.ledger)
     assert near == {row: read_details(workspace, row, known.ledger.get(row)) for row in every}
@@ -198,13 +198,11 @@ def test_rows_read_before_the_workspace_changed_are_not_shown_again(taught: Path
     model = read(workspace)
     before = model.known
     assert before is not None
-    near = read_several(workspace, model.around(0), before.ledger)
-    model.take_near(near, before)
+    near, row = Nearby(), int(model.rows[0])
+    near.take(read_several(workspace, around(model.rows, 0), before.ledger), before)
     searched(model, workspace)
-    assert model.near is near  # another search, the same rows
+    assert model.known is not None
+    assert near.get(row, model.known)  # another search, the same rows
     found = model.read(workspace, 0)
     assert isinstance(found, FoundRows)
-    model.take(found, 0)
-    assert not model.near
-    model.take_near(near, before)  # it comes late
-    assert not model.near
+    assert near.get(row, found.known) is None

@@ -98,6 +98,27 @@ class Marks:
         self._marked[rows[rows < len(self._marked)]] = False
 
 
+class Nearby:
+    """Rows in full that were read with the one under the cursor."""
+
+    def __init__(self) -> None:
+        self._rows: Mapping[int, RowDetails] = {}
+        self._known: LedgerState | None = None
+
+    def take(self, rows: Mapping[int, RowDetails], known: LedgerState) -> None:
+        """These were read, in the state of the workspace in which ``known`` was."""
+        self._rows, self._known = rows, known
+
+    def get(self, row: int, known: LedgerState) -> RowDetails | None:
+        """The row, if it was read in the same state; the workspace may have changed since another one."""
+        return self._rows.get(row) if known is self._known else None
+
+
+def around(rows: Rows, at: int) -> list[int]:
+    """Those of the ``rows`` in the lines about ``at``."""
+    return [int(row) for row in rows[max(0, at - BEHIND) : at + AHEAD]]
+
+
 class DemosModel(TabModel):
     """One search at a time, its rows, and marks, which are kept across searches."""
 
@@ -110,8 +131,7 @@ class DemosModel(TabModel):
         """The rows shown; they may belong to an earlier search than ``asked``."""
         self.seen: RowDetails | None = None
         """The demonstration in full."""
-        self.near: Mapping[int, RowDetails] = {}
-        """Rows near the cursor, as of `known`."""
+        self.near = Nearby()
         self._stop = Stop()
 
     def remember(self) -> dict[str, Any]:
@@ -170,8 +190,6 @@ class DemosModel(TabModel):
         The line number stays if that row is no longer found."""
         here = self.row(cursor)
         same = self.found is not None and self.found.asked == found.asked
-        if found.known is not self.known:
-            self.near = {}  # the workspace was read again
         self.known, self.rows, self.found = found.known, found.rows, found
         if not same:
             return None
@@ -181,15 +199,6 @@ class DemosModel(TabModel):
     def row(self, at: int) -> int | None:
         """The row number in line ``at``."""
         return int(self.rows[at]) if at < len(self.rows) else None
-
-    def around(self, at: int) -> list[int]:
-        """The row numbers in the lines about ``at``."""
-        return [int(row) for row in self.rows[max(0, at - BEHIND) : at + AHEAD]]
-
-    def take_near(self, near: Mapping[int, RowDetails], known: LedgerState) -> None:
-        """Rows `around` the cursor were read, when ``known`` was: dropped if the workspace was read again since."""
-        if known is self.known:
-            self.near = near
 
     # Search and filters.
 

@@ -30,7 +30,7 @@ from ...workers import later
 from .aside import Aside
 from .filters import choose_filter
 from .groups_list import LeaksList, RepeatsList
-from .model import DemosModel, Search, copied_json
+from .model import DemosModel, Search, around, copied_json
 from .rows import asked_line, columns_for, row_line
 from .skipped_list import SkippedList
 from .suspects_list import SuspectsList
@@ -237,17 +237,18 @@ class DemosTab(Tab):
         self._look_soon()
 
     def _look(self) -> None:
-        row, known = self.current, self.model.known
-        if row is None or known is None or row in self.model.near:
+        row, known, near = self.current, self.model.known, self.model.near
+        seen = near.get(row, known) if row is not None and known is not None else None
+        if row is None or known is None or seen is not None:
             self.forget("detail")
-            self._looked(None if row is None else self.model.near.get(row))
+            self._looked(seen)
             return
 
-        def read(near: Mapping[int, RowDetails]) -> None:
-            self.model.take_near(near, known)
-            self._looked(near.get(row))
+        def read(found: Mapping[int, RowDetails]) -> None:
+            near.take(found, known)
+            self._looked(found.get(row))
 
-        rows = self.model.around(self.table.cursor)
+        rows = around(self.model.rows, self.table.cursor)
         self.in_thread("detail", lambda: read_several(self.review.opened(), rows, known.ledger), read)
 
     def _looked(self, seen: RowDetails | None) -> None:
