@@ -1,12 +1,15 @@
-"""The wheel: what a user installs has everything in it, and runs."""
+"""The wheel and the source archive: what a user installs has everything in it, declares what it imports, and runs."""
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
@@ -15,17 +18,76 @@ import icl_curate
 import pytest
 
 ROOT = Path(icl_curate.__file__).parent
-LEFT_OUT = ("tests", "benchmarks", "docs", ".*", "build", "dist", "*.egg-info", "__pycache__")
+LEFT_OUT = (".*", "build", "dist", "*.egg-info", "__pycache__")
+BUILD = "import sys; from setuptools import build_meta as b; out = sys.argv[1]; b.build_sdist(out); b.build_wheel(out)"
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel and the source archive, built from a copy."""
+    folder = tmp_path_factory.mktemp("built")
     shutil.copytree(ROOT, folder / "icl_curate", ignore=shutil.ignore_patterns(*LEFT_OUT))
-    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", folder, "."]
-    subprocess.run(build, cwd=folder / "icl_curate", check=True)
-    (made,) = folder.glob("*.whl")
+    build = [sys.executable, "-c", BUILD, str(folder)]
+    subprocess.run(build, cwd=folder / "icl_curate", check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    (made,) = built.glob("*.whl")
     return made
+
+
+def test_the_source_archive_has_docs_tests_and_what_make_needs(built: Path) -> None:
+    (made,) = built.glob("*.tar.gz")
+    with tarfile.open(made) as archive:
+        packed = {name.partition("/")[2] for name in archive.getnames()}
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    missing = {name for name in tracked.splitlines() if (ROOT / name).is_file()} - packed
+    assert all(name.startswith(".") for name in missing), missing  # settings of the repository itself
+    assert {"docs/index.md", "docs/sources.svg", "tests/test_wheel.py", "mkdocs.yml", "PKG-INFO"} <= packed
+    assert not any("__pycache__" in name for name in packed)
+
+
+def test_every_import_is_declared() -> None:
+    """What is imported by the package is among its dependencies, in one of its extras, or comes with Python."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = (line for name, lines in project["optional-dependencies"].items() if name != "test" for line in lines)
+    declared = {_plain(line) for line in (*project["dependencies"], *extras)}
+    found = {
+        name: path.relative_to(ROOT).as_posix()
+        for folder in (*PARTS, ".")
+        for path in ((ROOT / folder).rglob("*.py") if folder != "." else ROOT.glob("*.py"))
+        for name in _imported(path)
+    }
+    undeclared = {name: where for name, where in found.items() if _plain(DISTRIBUTIONS.get(name, name)) not in declared}
+    assert found and undeclared == {}
+
+
+PARTS = ("engine", "commands", "render", "serving", "tui", "integrations", "sample_data")
+DISTRIBUTIONS = {"sklearn": "scikit-learn", "yaml": "PyYAML", "llama_index": "llama-index-core"}
+"""Distributions that do not bear the name of what is imported."""
+
+
+def _imported(path: Path) -> set[str]:
+    tree = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    names = [
+        name
+        for node in tree
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom) and not node.level
+            else []
+        )
+    ]
+    return {name.partition(".")[0] for name in names} - sys.stdlib_module_names
+
+
+def _plain(requirement: str) -> str:
+    """The name in a requirement, as indexes compare it."""
+    return re.split(r"[^A-Za-z0-9._-]", requirement)[0].replace("_", "-").replace(".", "-").lower()
 
 
 def test_every_file_of_the_package_is_in_the_wheel(wheel: Path) -> None:

@@ -30,7 +30,8 @@ class Comparison:
 def bootstrap_interval(items: Float64s, seed: int = 0, level: float = 0.95) -> tuple[float, float]:
     """Percentile bootstrap interval of the mean of ``items`` (n,), one value per query.
 
-    Returns (nan, nan) for no items. Efron & Tibshirani 1993, chapter 13.
+    Returns (nan, nan) for no items. Efron & Tibshirani 1993, chapter 13. `scipy.stats.bootstrap` draws the same
+    resamples from the same generator, in the same time; but this is needed where scipy is not installed.
     """
     if items.size == 0:
         return float("nan"), float("nan")

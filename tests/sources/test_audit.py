@@ -191,6 +191,7 @@ def test_files_that_are_no_logs_are_refused(tmp_path: Path) -> None:
         ("en.wikipedia.org", "wikipedia.org"),
         ("//cdn.site.com.au#top", "site.com.au"),
         ("https://mail.web.de", "web.de"),
+        ("http://news.bog5.in.ua", "bog5.in.ua"),
         ("https://t.co/abc", "t.co"),
         ("http://192.168.0.1:80/x", "192.168.0.1"),
         ("http://[2001:db8::1]/x", "[2001:db8::1]"),
