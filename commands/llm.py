@@ -39,8 +39,8 @@ def llm_check(
     settings = settings_of(workspace, llm=llm, base_url=base_url, device=device, price_in=price_in, price_out=price_out)
     store = open_workspace(workspace, create=True)
     confirm_server(settings)
-    with narrated() as (report, _), client_for(store, settings, report) as client:
-        found = check(store, client.backend, client.price)
+    with narrated() as (report, cancel), client_for(store, settings, report, cancel) as client:
+        found = check(store, client.backend, client.price, report, cancel)
     if not found.reachable:
         fail(found.error, found.fix, LLMError.exit_code)
     if as_json:

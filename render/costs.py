@@ -33,6 +33,14 @@ def plan_rows(dry_run: DryRun) -> list[tuple[str, str]]:
     ]
 
 
+ANSWERED = {
+    "scored": "options are compared by their likelihood; accuracies cannot be compared with an LLM that generates",
+    "generated": "options are generated and read; accuracies cannot be compared with an LLM that scores them",
+    "": "",
+}
+"""The likeliest option is an answer even where the LLM would not give it."""
+
+
 def show_check(found: Check) -> None:
     """The probed capabilities of an LLM."""
     able = found.capabilities
@@ -46,6 +54,7 @@ def show_check(found: Check) -> None:
             ["follows instructions", able.instructs],
             ["context", "not known" if able.context_tokens is None else f"{able.context_tokens:,} tokens"],
             *(["note", note] for note in able.notes),
+            ["answers", ANSWERED[found.answers]],
         ]
     rows += [["sample", f"{sample.question} → {sample.answer.strip() or '(nothing)'}"] for sample in found.samples]
     if bad := [sample for sample in found.samples if not sample.usable]:

@@ -17,6 +17,7 @@ from ..llm.budget import Budget
 from ..llm.cache import call_key, canonical
 from ..llm.client import LLMClient
 from ..llm.cost import Plan
+from ..llm.probing import UNSEEN
 from ..llm.types import Request, Result
 from ..llm.usage import usage_of
 from ..pool.answers import is_correct, token_f1
@@ -112,7 +113,7 @@ class Calibration:
         )
         if plan.attention:
             check_attention(llm)
-        if not llm.dry_run:
+        if self.capabilities is not UNSEEN:  # as it is in a dry run before any probe
             self._check()
         self.asked: dict[bytes, Result] = {}
 

@@ -27,12 +27,14 @@ log-probabilities without them."""
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How requests to this server and model must be written. ``without``: fields that they refuse."""
+    """How requests to this server and model must be written. ``without``: fields that they refuse;
+    ``several``: echoed prompts can share a request."""
 
     endpoint: str = "chat"
     without: tuple[str, ...] = ()
     logprobs: bool | None = None
     scoring: bool = False
+    several: bool = True
     tokens_ratio: float = 1.0
 
     @property

@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..endpoint import LONGEST, NO_KEY, VENDOR, Refused, checked_url, is_loopback, pause, without_secrets
@@ -103,9 +104,8 @@ class OpenAIServer:
         return await self._score(request.prompt)
 
     async def _generate(self, request: Request) -> Result:
-        start = time.monotonic()
         for _ in range(len(OPTIONAL_FIELDS)):
-            dialect = self._dialect
+            dialect, start = self._dialect, time.monotonic()
             reply = await self._post(*generation_request(self.model, request, dialect))
             refused = refused_field(reply, dialect) if isinstance(reply, Failure) else None
             if refused is None:
@@ -139,14 +139,12 @@ class OpenAIServer:
         text, options = prompt.text, [f" {choice}" for choice in prompt.choices]
         if not options:
             return Failure("request", "nothing to score: the prompt has no choices")
-        reply = await self._post("/completions", echo_request(self.model, [text + option for option in options]))
-        if isinstance(reply, Failure):
-            return reply
-        try:
-            scores = echoed_options(reply, text, options)
-        except replies.Malformed as error:
-            return Failure("malformed", str(error))
-        tokens_in, tokens_out = replies.usage_of(reply)
+        echoed = await self._echoed(text, options, self._dialect.several)
+        if isinstance(echoed, Failure):
+            return echoed
+        scores, found = echoed
+        usages = [replies.usage_of(reply) for reply in found]
+        tokens_in, tokens_out = sum(read for read, _ in usages), sum(written for _, written in usages)
         totals = [sum(option) for option in scores]
         return Answer(
             text=prompt.choices[totals.index(max(totals))],
@@ -154,7 +152,7 @@ class OpenAIServer:
             tokens_in=tokens_in or self.count_tokens(prompt) * len(options),
             tokens_out=tokens_out,
             latency=time.monotonic() - start,
-            model=replies.name_of(reply.get("model")),
+            model=replies.name_of(found[0].get("model")),
         )
 
     # HTTP
@@ -228,14 +226,13 @@ class OpenAIServer:
     async def probe(self) -> Capabilities:
         """A few tiny calls: reachability, endpoint, log-probabilities, echo, context, token counts."""
         self._dialect = Dialect("completions" if self.settings.endpoint == "completions" else "chat")
-        start = time.monotonic()
         first = await self._probe_generation()
-        latency = time.monotonic() - start
         logprobs = bool(first.logprobs)
         ratio, notes = await self._probe_counting(first)
-        scoring = await self._probe_echo()
+        self._dialect = await self._probe_echo()
+        scoring = self._dialect.scoring
         context = await self._probe_context()
-        self._dialect = replace(self._dialect, logprobs=logprobs, scoring=scoring, tokens_ratio=ratio)
+        self._dialect = replace(self._dialect, logprobs=logprobs, tokens_ratio=ratio)
         if not logprobs:
             notes.append("gives no log-probabilities: methods that need uncertainty are unavailable")
         if "temperature" in self._dialect.without:
@@ -248,7 +245,7 @@ class OpenAIServer:
             entropies=bool(first.entropies),
             context_tokens=context,
             notes=tuple(notes),
-            details={"dialect": asdict(self._dialect), "model": first.model, "latency": latency},
+            details={"dialect": asdict(self._dialect), "model": first.model, "latency": first.latency},
         )
 
     async def _probe_generation(self) -> Answer:
@@ -290,23 +287,73 @@ class OpenAIServer:
         predicted = _estimate(longer.prompt.messages) - _estimate(short.prompt.messages)
         return min(max((second.tokens_in - first.tokens_in) / predicted, 0.25), 4.0), []
 
-    async def _probe_echo(self) -> bool:
-        """Whether completions actually return the log-probabilities of given text, tested with two options of a known
-        prompt."""
-        text, options = "Question: What is the capital of France?\nAnswer:", [" Paris", " seventeen green"]
-        for attempt in range(1, 4):
-            reply = await self._post("/completions", echo_request(self.model, [text + option for option in options]))
-            if isinstance(reply, Failure):
-                if not reply.retryable or reply.unreachable or (reply.retry_after or 0.0) > LONGEST:
-                    return False
-                await asyncio.sleep(min(pause(attempt, reply.retry_after), 10.0))
+    async def _probe_echo(self) -> Dialect:
+        """The dialect with what completions return for given text.
+
+        It counts only if the echo of the likeliest next token has the log-probability with which the server generates
+        it: some servers shift the values by one token, and their scores still differ from option to option. That token
+        must also beat an unlikely one.
+        """
+        dialect = replace(self._dialect, scoring=False)
+        for text in _UNFINISHED:
+            likely = await self._next_token(text)
+            if isinstance(likely, Failure):
+                return dialect
+            if likely is None:
                 continue
+            token, value = likely
+            for several in (True, False):
+                found = await self._echoed(text, [token, _UNLIKELY], several, patiently=True)
+                if not isinstance(found, Failure):
+                    own, other = (sum(values) for values in found[0])
+                    return replace(dialect, scoring=abs(own - value) <= _ALIGNED and own > other, several=several)
+                if found.unreachable:
+                    return dialect
+            return dialect
+        return dialect
+
+    async def _next_token(self, text: str) -> tuple[str, float] | Failure | None:
+        """The likeliest token after a text and its log-probability, None if the reply does not tell them."""
+        reply = await self._completed({**echo_request(self.model, [text]), "prompt": text, "echo": False})
+        if isinstance(reply, Failure):
+            return reply
+        try:
+            answer = replies.completion_answer(reply, True)
+        except replies.Malformed:
+            return None
+        return (answer.text, answer.logprobs[0]) if isinstance(answer, Answer) and len(answer.logprobs) == 1 else None
+
+    async def _completed(self, body: Mapping[str, Any]) -> Mapping[str, Any] | Failure:
+        """As `_post`, for probing: with a few retries."""
+        for attempt in range(1, 4):
+            reply = await self._post("/completions", body)
+            if not isinstance(reply, Failure) or not reply.retryable or reply.unreachable:
+                break
+            if (reply.retry_after or 0.0) > LONGEST:
+                break
+            await asyncio.sleep(min(pause(attempt, reply.retry_after), 10.0))
+        return reply
+
+    async def _echoed(
+        self, text: str, options: Sequence[str], several: bool, patiently: bool = False
+    ) -> tuple[list[tuple[float, ...]], list[Mapping[str, Any]]] | Failure:
+        """The log-probabilities of each option after ``text``, and the replies; ``several``: prompts in one request."""
+        send = self._completed if patiently else partial(self._post, "/completions")
+        parts = [options] if several else [[option] for option in options]
+        bodies = [echo_request(self.model, [text + option for option in part]) for part in parts]
+        if not several:
+            bodies = [{**body, "prompt": body["prompt"][0]} for body in bodies]
+        found: list[tuple[float, ...]] = []
+        good: list[Mapping[str, Any]] = []
+        for part, reply in zip(parts, await asyncio.gather(*map(send, bodies)), strict=True):
+            if isinstance(reply, Failure):
+                return reply
             try:
-                first, second = echoed_options(reply, text, options)
-            except replies.Malformed:
-                return False
-            return sum(first) != sum(second)
-        return False
+                found += echoed_options(reply, text, part)
+            except replies.Malformed as error:
+                return Failure("malformed", str(error))
+            good.append(reply)
+        return found, good
 
     async def _probe_context(self) -> int | None:
         """The maximum prompt length, if the list of models gives it (vLLM, OpenRouter and others do)."""
@@ -368,6 +415,17 @@ def _estimate(messages: Sequence[Message]) -> float:
 def _probe_request(text: str, max_tokens: int) -> Request:
     return Request(Prompt((Message("user", text),), Query(text)), sampling=Sampling(max_tokens=max_tokens))
 
+
+_UNFINISHED = (
+    "Question: What is the capital of France?\nAnswer:",
+    "one, two, three, four,",
+    "Once upon a time, there was a",
+)
+"""Texts that a model goes on with; the first one after which it does not end."""
+_UNLIKELY = " seventeen"
+_ALIGNED = 0.5
+"""Maximum difference, in nats, between the log-probabilities of one token as generated and as echoed: batches differ in
+rounding, and a value of another token by several nats."""
 
 _PASSAGE = (
     "The harbour lies at the mouth of the river, where barges bring timber and grain down from the hills. In spring "

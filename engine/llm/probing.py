@@ -5,15 +5,15 @@ from __future__ import annotations
 import concurrent.futures
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from .. import contract
 from ..errors import Cancelled, LLMError
 from ..pool.prompts import build_prompt
 from ..pool.records import Demonstration, Query, Task
-from ..progress import CancelToken
+from ..progress import CancelToken, Event, Report, silent
 from ..store import calls
 from ..store.workspace import Workspace
 from . import cache, loop
@@ -25,6 +25,9 @@ T = TypeVar("T")
 
 SAMPLE_TOKENS = 24
 
+PATIENCE = 5.0
+"""Seconds between two reports of what `check` waits for."""
+
 TICK = 0.1
 """Seconds between two checks of the cancel token."""
 
@@ -35,7 +38,12 @@ _probed: weakref.WeakKeyDictionary[Any, Capabilities] = weakref.WeakKeyDictionar
 
 
 def probe(
-    workspace: Workspace, backend: Backend, *, fresh: bool = False, cancel: CancelToken | None = None
+    workspace: Workspace,
+    backend: Backend,
+    *,
+    fresh: bool = False,
+    cancel: CancelToken | None = None,
+    waited: Callable[[float], None] | None = None,
 ) -> Capabilities:
     """What the LLM can do: as stored for this server and model, else probed now and stored.
 
@@ -45,7 +53,7 @@ def probe(
     if not fresh and (known := adopt_stored(workspace, backend)) is not None:
         return known
     before = _stored(workspace, backend)
-    text = _probe_now(backend, cancel)
+    text = _probe_now(backend, cancel, waited)
     calls.save_capabilities(workspace, cache.canonical(backend.identity()), text)
     found = cache.load_capabilities(text)
     if before is not None and found.logprobs and not before.logprobs:
@@ -69,9 +77,9 @@ def capabilities(
     return known or UNSEEN
 
 
-def _probe_now(backend: Backend, cancel: CancelToken | None) -> str:
+def _probe_now(backend: Backend, cancel: CancelToken | None, waited: Callable[[float], None] | None = None) -> str:
     loop.remember(backend)
-    return cache.dump_capabilities(_wait(loop.submit(backend.probe()), cancel or CancelToken()))
+    return cache.dump_capabilities(_wait(loop.submit(backend.probe()), cancel, waited))
 
 
 def adopt_stored(workspace: Workspace, backend: Backend) -> Capabilities | None:
@@ -126,6 +134,7 @@ class Sample:
     question: str
     answer: str
     usable: bool
+    seconds: float = 0.0
 
 
 _CITY = Query("What is the capital of France?")
@@ -136,30 +145,34 @@ _SAMPLES = (
 )
 
 
-def samples(backend: Backend) -> tuple[Sample, ...]:
+def samples(
+    backend: Backend, cancel: CancelToken | None = None, waited: Callable[[float], None] | None = None
+) -> tuple[Sample, ...]:
     """An open question and a label question, each after one demonstration, in the format of all other prompts; failures
     are left out."""
     requests = [
         Request(build_prompt(query, [shot], task), sampling=Sampling(max_tokens=SAMPLE_TOKENS))
         for query, task, shot in _SAMPLES
     ]
-    results = _wait(loop.submit(_ask_each(backend, requests)), CancelToken())
-    return tuple(
-        Sample(request.prompt.query.input, result.text, read(request, result).usable)
-        for request, result in zip(requests, results, strict=True)
-        if isinstance(result, Answer)
-    )
+    found = []
+    for request in requests:  # one at a time: each is timed
+        started = time.monotonic()
+        (result,) = _wait(loop.submit(_asked(backend, request)), cancel, waited)
+        if isinstance(result, Answer):
+            usable = read(request, result).usable
+            found.append(Sample(request.prompt.query.input, result.text, usable, time.monotonic() - started))
+    return tuple(found)
 
 
-async def _ask_each(backend: Backend, requests: Sequence[Request]) -> list[Result]:
-    """A server takes one request at a time."""
-    return [(await backend.ask([request]))[0] for request in requests]
+async def _asked(backend: Backend, request: Request) -> list[Result]:
+    return await backend.ask([request])
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The result of `check`. ``latency``: seconds of the first tiny call, including connecting or loading; ``error``
-    and ``fix`` are empty if it is reachable."""
+    """The result of `check`. ``latency``: seconds of one short answer, the quicker of the samples, when connected and
+    loaded; None if no answer was timed. ``answers``: how the options of a query are answered. ``error`` and ``fix`` are
+    empty if it is reachable."""
 
     llm: str
     reachable: bool
@@ -169,31 +182,60 @@ class Check:
     error: str = ""
     fix: str = ""
     samples: tuple[Sample, ...] = ()
+    answers: Literal["", "scored", "generated"] = ""
 
     def as_json(self) -> dict[str, Any]:
         """The ``llm check --json`` contract."""
         return contract.to_json(self)
 
 
-def check(workspace: Workspace, backend: Backend, price: Price | None = None) -> Check:
-    """Probe again and report the result; does not raise for an LLM that cannot be reached."""
-    priced = price is not None or backend.local
-    start = time.monotonic()
+def check(
+    workspace: Workspace,
+    backend: Backend,
+    price: Price | None = None,
+    report: Report = silent,
+    cancel: CancelToken | None = None,
+) -> Check:
+    """Probe again and report the result; does not raise for an LLM that cannot be reached. Reports every `PATIENCE`
+    seconds what is waited for."""
+    label, priced = cache.label(backend), price is not None or backend.local
     try:
-        found = probe(workspace, backend, fresh=True)
+        found = probe(workspace, backend, fresh=True, cancel=cancel, waited=_patience(report, f"{label} to be probed"))
     except LLMError as error:
-        return Check(cache.label(backend), False, price_known=priced, error=error.what, fix=error.fix)
-    latency = float(found.details.get("latency", time.monotonic() - start))
-    asked = samples(backend) if found.instructs else ()
-    return Check(cache.label(backend), True, latency, found, priced, samples=asked)
+        return Check(label, False, price_known=priced, error=error.what, fix=error.fix)
+    asked = samples(backend, cancel, _patience(report, f"an answer of {label}")) if found.instructs else ()
+    known = found.details.get("latency")
+    latency = min((sample.seconds for sample in asked), default=float(known) if known is not None else None)
+    answers: Literal["scored", "generated"] = "scored" if found.scoring else "generated"
+    return Check(label, True, latency, found, priced, samples=asked, answers=answers)
 
 
-def _wait(future: concurrent.futures.Future[T], cancel: CancelToken) -> T:
-    """The result, interruptible by Ctrl-C and by the token."""
+def _patience(report: Report, what: str) -> Callable[[float], None]:
+    """Reports that ``what`` is still waited for, every `PATIENCE` seconds."""
+    told = 0
+
+    def waited(seconds: float) -> None:
+        nonlocal told
+        if seconds >= (told + 1) * PATIENCE:
+            told = int(seconds // PATIENCE)
+            report(Event("check", note=f"waiting for {what}: {seconds:,.0f} s"))
+
+    return waited
+
+
+def _wait(
+    future: concurrent.futures.Future[T],
+    cancel: CancelToken | None = None,
+    waited: Callable[[float], None] | None = None,
+) -> T:
+    """The result, interruptible by Ctrl-C and by the token; ``waited`` is told the seconds so far."""
+    cancel, start = cancel or CancelToken(), time.monotonic()
     try:
         while not future.done():
             concurrent.futures.wait([future], timeout=TICK)
             cancel.check()
+            if waited:
+                waited(time.monotonic() - start)
     except (KeyboardInterrupt, Cancelled):
         future.cancel()
         raise Cancelled from None

@@ -23,6 +23,7 @@ from icl_curate.engine.calibrate.documents import queries_of
 from icl_curate.engine.calibrate.results import SetCalibration
 from icl_curate.engine.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.errors import LLMError
+from icl_curate.engine.llm import probing
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.openai_server import OpenAIServer
@@ -48,6 +49,23 @@ def state(path: Path, server: Server, *names: str, **plan: Any) -> SetCalibratio
     chosen = CalibrationPlan(**({"rounds": 1, "split": "validation"} | plan))
     llm = LLMClient(workspace, backend, settings)
     return Calibration(llm, queries_of(workspace, "validation"), chosen).run(Budget())
+
+
+def test_a_dry_run_prices_nothing_that_a_probe_has_found_to_be_refused(tmp_path: Path) -> None:
+    with Server(logprobs=False) as server:
+        workspace = workspace_of(tmp_path / "one", [query("one")])
+        settings = Settings(llm="openai:stub", base_url=server.url, attempts=3)
+
+        def planned() -> int:
+            backend = OpenAIServer("stub", LLMSettings(base_url=server.url))
+            llm = LLMClient(workspace, backend, settings, dry_run=True)
+            plan = CalibrationPlan(rounds=1, split="validation")
+            return Calibration(llm, queries_of(workspace, "validation"), plan).cost().to_ask
+
+        assert planned() > 0 and server.calls == []  # not known yet
+        probing.probe(workspace, OpenAIServer("stub", LLMSettings(base_url=server.url)))
+        with pytest.raises(LLMError, match="log-probabilities"):
+            planned()
 
 
 def chat(text: str, logprobs: Any) -> Reply:

@@ -48,6 +48,9 @@ def likeliest(text: str, token: str) -> list[dict[str, Any]]:
 
 
 def logprob(before: str, token: str) -> float:
+    """By a hash of what stands before; the first word of every answer is the likeliest everywhere."""
+    if token.strip() == "word":
+        return -0.02
     digest = hashlib.blake2b(f"{before[-40:]}|{token}".encode(), digest_size=4).digest()
     return -0.05 - int.from_bytes(digest, "big") / 2**32 * 3
 
@@ -72,13 +75,16 @@ Fault = Callable[["Server", Call, int], "Reply | Raw | str | None"]
 @dataclass
 class Server:
     """Use as a context manager. ``delay``: seconds before a good answer; ``capacity``: calls at once, then 429;
-    ``odd_models``: ``fault`` may answer for the list of models, too."""
+    ``odd_models``: ``fault`` may answer for the list of models, too; ``echoes``: prompts of one request; ``shifted``:
+    each token of an echo has the log-probability of the next."""
 
     fault: Fault = lambda server, call, seen: None
     delay: float = 0.0
     capacity: int = 10**9
     logprobs: bool = True
     echo: bool = False
+    echoes: int = 1000
+    shifted: bool = False
     chat: bool = True
     models: tuple[str, ...] = ("stub",)
     odd_models: bool = False
@@ -233,13 +239,18 @@ class Server:
 
     def _completions(self, call: Call) -> Reply:
         prompts = call.body["prompt"] if isinstance(call.body["prompt"], list) else [call.body["prompt"]]
+        if len(prompts) > self.echoes:
+            return error(500, "assert isinstance(prompt, str)")
         choices, read, written = [], 0, 0
         for i, prompt in enumerate(prompts):
             text = " " + answer_to(prompt)
             out = tokenise(text) if call.body["max_tokens"] > 1 else tokenise(text)[:1]
             echoed = tokenise(prompt) if call.body.get("echo") and self.echo else []
             tokens = echoed + out
-            values = [logprob("".join(tokens[:j]), t) if j or not echoed else None for j, t in enumerate(tokens)]
+            before = "" if echoed else prompt
+            values = [logprob(before + "".join(tokens[:j]), t) if j or before else None for j, t in enumerate(tokens)]
+            if self.shifted and echoed:
+                values = [*values[1:], -0.1]
             found = {"tokens": tokens, "token_logprobs": values, "text_offset": [-1] * len(tokens)}
             choices.append(
                 {

@@ -107,6 +107,41 @@ def test_a_server_that_ignores_echo_is_not_trusted_to_score() -> None:
         assert len(server.calls) == before
 
 
+def test_an_echo_shifted_by_a_token_is_not_trusted_to_score() -> None:
+    """The scores of two options differ in it, too; llama-cpp-python's server returns such."""
+    with Server(echo=True, shifted=True) as server:
+        backend = open_server(server)
+        assert probe(backend).scoring is False
+        (result,) = ask(backend, Request(prompt_of("please", ("a", "b")), score=True))
+        assert isinstance(result, Failure) and result.kind == "capability"
+
+
+def test_a_server_that_echoes_one_prompt_a_request_scores_with_one_each() -> None:
+    with Server(echo=True) as server, Server(echo=True, echoes=1) as strict:
+        prompt = prompt_of("please choose", ("red", "dark blue", "green"))
+        answers = []
+        for each in (server, strict):
+            found = probe(open_server(each))
+            assert found.scoring
+            other = open_server(each)
+            other.adopt(found)
+            answers += ask(other, Request(prompt, score=True))
+        one, alike = answers
+        assert isinstance(one, Answer) and isinstance(alike, Answer)
+        assert (one.text, one.option_logprobs) == (alike.text, alike.option_logprobs)
+        assert (one.tokens_in, one.tokens_out, one.model) == (alike.tokens_in, alike.tokens_out, alike.model)
+        assert len(strict.asked("please")) == 3 and len(server.asked("please")) == 1
+
+
+def test_a_list_of_models_that_fails_is_done_without() -> None:
+    def broken(server: Server, call: Call, seen: int) -> Any:
+        return error(500, "internal") if call.path.endswith("/models") else None
+
+    with Server(fault=broken, odd_models=True) as server:
+        found = probe(open_server(server))
+    assert found.logprobs and found.context_tokens is None
+
+
 def test_completions_serve_where_chat_is_missing() -> None:
     with Server(chat=False, models=("stub",)) as server:
         backend = open_server(server)

@@ -367,6 +367,25 @@ def test_probes_are_stored_reused_and_required(workspace: Workspace, opened: lis
         assert answer.logprobs  # the answer of the time before is forgotten
 
 
+def test_check_times_one_warm_answer_and_says_what_it_waits_for(
+    workspace: Workspace, opened: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probing, "PATIENCE", 0.1)
+    events: list[Event] = []
+
+    def slow_at_first(server: Server, call: Call, seen: int) -> Any:
+        server.delay = 0.5 if len(server.calls) == 1 else 0.05
+        return None
+
+    with Server(fault=slow_at_first, logprobs=False) as server:
+        backend, _ = open_server(server, opened)
+        found = probing.check(workspace, backend, report=events.append)
+    assert found.latency is not None and 0.05 <= found.latency < 0.4
+    assert found.answers == "generated"
+    notes = [event.note for event in events]
+    assert notes and notes[0].startswith("waiting for openai:stub") and notes[0].endswith("to be probed: 0 s")
+
+
 def test_a_dry_run_sends_nothing_and_knows_what_a_probe_found(workspace: Workspace, opened: list[Any]) -> None:
     with Server() as server:
         backend, settings = open_server(server, opened)
