@@ -104,7 +104,9 @@ def check(
     if shows_groups:
         show_groups(groups, limit, found.notes, bool(accepted))
     else:
-        show_checks(found, limit)
+        given = {"--kind": kind, "--all": "" if also_kept else None, "-k": k}
+        words = [f"{name} {value}".rstrip() for name, value in given.items() if value is not None]
+        show_checks(found, limit, " ".join(["", *words]))
     if change is None:
         if relabel or accepted:
             say("nothing to relabel" if relabel else "nothing to prune of these kinds")

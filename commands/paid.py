@@ -50,14 +50,18 @@ def carry_out_with(
     paid: PaidOptions,
     show: Callable[[R], None],
 ) -> None:
-    """As `carry_out`, with a second LLM, that of the ``other`` settings; without those it is the same one."""
+    """As `carry_out`, with a second LLM, that of the ``other`` settings, at its own price; without those it is the same
+    one."""
     if other is None:
         carry_out(lambda llm: ready(llm, llm), workspace, settings, paid, show)
         return
+    from ..engine.llm.asking import price_of
     from ..engine.llm.client import client_for
 
-    if paid.max_cost is not None:
-        raise UsageError("a cost limit counts the prices of one LLM, not of two", "limit calls: --max-calls N")
+    if paid.max_cost is not None and price_of(other) is None:
+        raise UsageError(
+            f"a cost limit needs the prices of {other.llm}, too", "give both, or limit calls: --max-calls N"
+        )
     confirm_server(other)
     with ExitStack() as opened:
 

@@ -184,6 +184,12 @@ def train_topics(
     labelling_llm: Annotated[
         str, typer.Option(help="Another LLM, by its SPEC, that picks core topics; --llm is the one that is served.")
     ] = "",
+    labelling_price_in: Annotated[
+        float | None, typer.Option(help="Price per million prompt tokens of --labelling-llm (USD).", min=0.0)
+    ] = None,
+    labelling_price_out: Annotated[
+        float | None, typer.Option(help="Price per million generated tokens of --labelling-llm (USD).", min=0.0)
+    ] = None,
     as_printed: Annotated[
         bool, typer.Option("--as-printed", help="Keep topics that share one word, and those the LLM names only once.")
     ] = False,
@@ -211,6 +217,7 @@ def train_topics(
     paid: PaidOptions = NO_PAID_OPTIONS,
 ) -> None:
     """Learn the pool's topics, which of them the LLM knows and which demonstrations cover them (Kweon et al. 2025)."""
+    from ..engine.errors import UsageError
     from ..engine.topics.train import TopicPlan, TopicTraining
     from ..render.topics import show_topic_training
 
@@ -220,7 +227,10 @@ def train_topics(
         topics, size, llm_topics, sample, questions, soft=labels == "soft", cosine=cosine, epochs=epochs,
         as_printed=as_printed, nouns=nouns, lambdas=(0.1, 0.25, 0.5, 1.0) if choose_lambda else (),
     )  # fmt: skip
-    labelling = replace(settings, llm=labelling_llm) if labelling_llm else None
+    prices = labelling_price_in, labelling_price_out
+    if not labelling_llm and prices != (None, None):
+        raise UsageError("prices of another LLM were given, but none labels", "--labelling-llm SPEC, or --price-in")
+    labelling = replace(settings, llm=labelling_llm, price_in=prices[0], price_out=prices[1]) if labelling_llm else None
     carry_out_with(
         labelling, lambda llm, other: TopicTraining(llm, plan, other), store, settings, paid, show_topic_training
     )

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from ..engine.index.skipped import SkippedReason
 
 
-def show_checks(found: CheckReport, limit: int) -> None:
-    """``limit``: maximum findings that are listed."""
+def show_checks(found: CheckReport, limit: int, given: str = "") -> None:
+    """``limit``: maximum findings that are listed; ``given``: the options that chose what was checked."""
     prunable = Counter(one.kind for one in found.rows if one.prunes)
     sources = {
         kind: Counter(one.source for one in found.rows if one.kind == kind).most_common(1)
@@ -46,7 +46,7 @@ def show_checks(found: CheckReport, limit: int) -> None:
             Head("suggestion", 1),
         ],
         [[one.id, one.source, one.kind, f"{one.severity:.2f}", one.evidence, one.suggestion] for one in worst],
-        note=f"… and {more:,} more: icl-curate check -n {len(found.rows)}" if more else "",
+        note=f"… and {more:,} more: icl-curate check{given} -n {len(found.rows)}" if more else "",
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..errors import UsageError
 from .types import Answer
@@ -39,12 +39,25 @@ class Reservation:
     cost: float
 
 
+@dataclass(slots=True)
+class _Used:
+    """What was charged and what is reserved, under one lock."""
+
+    calls: int = 0
+    cost: float = 0.0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    held_calls: int = 0
+    held_cost: float = 0.0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
 class Budget:
     """Limits for a whole command, shared by all of its `ask` calls; every method may be called from any thread.
 
     ``max_calls`` limits the requests that a server may charge for: an answer, a malformed or refused answer, a timeout.
     A rejected request (rate limit, 5xx, bad request) is not counted. ``max_cost`` is in US dollars; it needs a
-    ``price``, else `UsageError`.
+    ``price``, else `UsageError`. `at` gives the same budget to an LLM with another price.
     """
 
     def __init__(self, max_calls: int | None = None, max_cost: float | None = None, price: Price | None = None) -> None:
@@ -59,45 +72,67 @@ class Budget:
         self.max_calls = max_calls
         self.max_cost = max_cost
         self.price = price
-        self.calls = 0
-        self.cost = 0.0
-        self.tokens_in = 0
-        self.tokens_out = 0
-        self._held_calls = 0
-        self._held_cost = 0.0
-        self._lock = threading.Lock()
+        self._used = _Used()
+
+    def at(self, price: Price | None) -> Budget:
+        """The same budget, whose calls cost ``price``. Raises `UsageError` for a cost limit without a price."""
+        other = Budget(self.max_calls, self.max_cost, price)
+        other._used = self._used
+        return other
+
+    @property
+    def calls(self) -> int:
+        """Calls made so far."""
+        return self._used.calls
+
+    @property
+    def cost(self) -> float:
+        """US dollars spent so far."""
+        return self._used.cost
+
+    @property
+    def tokens_in(self) -> int:
+        """Prompt tokens so far."""
+        return self._used.tokens_in
+
+    @property
+    def tokens_out(self) -> int:
+        """Generated tokens so far."""
+        return self._used.tokens_out
 
     def reserve(self, tokens_in: float, tokens_out: float) -> Reservation | None:
         """Reserve budget for a call of at most so many tokens; None if there is not enough left."""
         cost = self.price.cost(tokens_in, tokens_out) if self.price else 0.0
-        with self._lock:
-            if self.max_calls is not None and self.calls + self._held_calls >= self.max_calls:
+        used = self._used
+        with used.lock:
+            if self.max_calls is not None and used.calls + used.held_calls >= self.max_calls:
                 return None
-            if self.max_cost is not None and self.cost + self._held_cost + cost > self.max_cost * (1 + 1e-12):
+            if self.max_cost is not None and used.cost + used.held_cost + cost > self.max_cost * (1 + 1e-12):
                 return None
-            self._held_calls += 1
-            self._held_cost += cost
+            used.held_calls += 1
+            used.held_cost += cost
             return Reservation(cost)
 
     def release(self, reservation: Reservation) -> None:
         """Release the reservation of a rejected call, which costs nothing."""
-        with self._lock:
-            self._held_calls -= 1
-            self._held_cost -= reservation.cost
+        with self._used.lock:
+            self._used.held_calls -= 1
+            self._used.held_cost -= reservation.cost
 
     def settle(self, reservation: Reservation, answer: Answer | None) -> None:
         """Charge the call: its usage, or its reservation if the answer was lost."""
-        with self._lock:
-            self._held_calls -= 1
-            self._held_cost -= reservation.cost
-            self.calls += 1
+        used = self._used
+        with used.lock:
+            used.held_calls -= 1
+            used.held_cost -= reservation.cost
+            used.calls += 1
             if answer is None:
-                self.cost += reservation.cost
+                used.cost += reservation.cost
                 return
-            self.tokens_in += answer.tokens_in
-            self.tokens_out += answer.tokens_out
+            used.tokens_in += answer.tokens_in
+            used.tokens_out += answer.tokens_out
             if self.price:
-                self.cost += self.price.cost(answer.tokens_in, answer.tokens_out)
+                used.cost += self.price.cost(answer.tokens_in, answer.tokens_out)
 
     def describe(self) -> str:
         """The limit as text, for the message when it is reached."""

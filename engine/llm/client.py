@@ -67,8 +67,8 @@ class LLMClient:
         self.cancel.check()
         if not requests:
             return []
-        settings = llm_settings(self.settings)
-        results = runner.ask(self.workspace, self.backend, requests, settings, budget, self.report, self.cancel)
+        settings, priced = llm_settings(self.settings), budget.at(self.price or budget.price)
+        results = runner.ask(self.workspace, self.backend, requests, settings, priced, self.report, self.cancel)
         answers = read_all(requests, results)
         self._warn(usage_of(answers))
         return answers

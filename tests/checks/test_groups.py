@@ -140,3 +140,16 @@ def test_the_pool_of_these_tests_is_as_it_says(made: Workspace) -> None:
     with made.read() as con:
         assert con.execute("SELECT count(*) FROM pool").fetchone() == (len(ROWS),)
     assert len(QUERIES) == 2 and not len(pruned_rows(made))
+
+
+def test_the_way_to_more_findings_keeps_what_was_asked(tmp_path: Path, run: Run) -> None:
+    pool = tmp_path / "pool.jsonl"
+    rows = [{"id": f"r{n}", "input": "the same text", "output": "ab"[n % 2]} for n in range(6)]
+    pool.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run("index", pool, "--no-encode", "-w", tmp_path / "w")
+    place = ("-w", tmp_path / "w")
+    assert (
+        "more: icl-curate check --kind conflict,duplicate --all -n "
+        in run("check", "--kind", "conflict,duplicate", "--all", "-n", "1", *place).out
+    )
+    assert "more: icl-curate check -n " in run("check", "-n", "1", *place).out

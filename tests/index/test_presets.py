@@ -177,6 +177,27 @@ def test_one_long_line_counts_its_records(tmp_path: Path) -> None:
         assert [line for line, _ in records(str(path), stream)] == [1, 2]
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[{"question": "q", "answer": "a"}, {"question": ]', "element 2: not JSON"),
+        ('[{"question": "q", "answer": "a"} {"a": 1}]', "element 2: not JSON: expected ','"),
+        ('[{"question": "q", "answer": "a"},', "never ends .element 2."),
+        ('[{"question": "q", "answer": "a"},\n{"question": ]', "line 2: not JSON"),
+    ],
+)
+def test_an_error_in_an_array_names_its_place(text: str, said: str, tmp_path: Path) -> None:
+    (path := tmp_path / "f.json").write_text(text)
+    with path.open("rb") as stream, pytest.raises(UsageError, match=said):
+        list(records(str(path), stream))
+
+
+def test_objects_by_id_in_one_line_are_counted(tmp_path: Path) -> None:
+    (path := tmp_path / "f.json").write_text(json.dumps({"x": ROWS[0], "y": ROWS[1]}))
+    with path.open("rb") as stream:
+        assert [line for line, _ in records(str(path), stream)] == [1, 2]
+
+
 def test_a_workbook(tmp_path: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()

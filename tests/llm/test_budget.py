@@ -23,6 +23,21 @@ def test_a_cost_limit_needs_a_price_and_limits_are_not_negative() -> None:
             Budget(**wrong, price=Price(1, 1))  # type: ignore[arg-type]
 
 
+def test_two_llms_spend_one_budget_each_at_its_price() -> None:
+    dear, cheap = Price(1e6, 0), Price(1e5, 0)
+    one = Budget(max_calls=4, max_cost=2.5, price=dear)
+    other = one.at(cheap)
+    for budget, tokens in ((one, 2), (other, 4)):
+        held = budget.reserve(tokens, 0)
+        assert held is not None
+        budget.settle(held, None)
+    assert one.cost == other.cost == pytest.approx(2 + 0.4) and one.calls == 2
+    assert one.reserve(1, 0) is None and other.reserve(1, 0) is not None
+    with pytest.raises(UsageError, match="price"):
+        one.at(None)
+    assert Budget(max_calls=1).at(cheap).max_calls == 1
+
+
 @given(
     st.integers(0, 8),
     st.lists(st.tuples(st.sampled_from(["reserve", "answer", "lost", "release"]), st.integers(0, 50)), max_size=60),

@@ -173,18 +173,29 @@ def test_lambda_is_chosen_on_queries_that_nothing_was_learnt_from(
         halves(asked[:3], 0)
 
 
+class Counting(Scripted):
+    """Each prompt has one token."""
+
+    def _answer(self, request: Request) -> Result:
+        answer = super()._answer(request)
+        return replace(answer, tokens_in=1) if isinstance(answer, Answer) else answer
+
+
 def test_another_llm_may_label_than_the_one_that_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     workspace = make_world(tmp_path / "w", monkeypatch)
-    answering, labelling = Scripted(), Scripted(instructs=True)
+    answering, labelling = Counting(), Counting(instructs=True)
     labelling.spec = "labelling"
-    clients = [LLMClient(workspace, backend, SETTINGS) for backend in (answering, labelling)]
+    priced = [replace(SETTINGS, price_in=price, price_out=0.0) for price in (1.0, 1000.0)]
+    clients = [LLMClient(workspace, *each) for each in zip((answering, labelling), priced, strict=True)]
     work = TopicTraining(clients[0], PLAN, clients[1])
     assert (work.cost().requests, work.cost().to_ask) == (300 + 260, 300 + 260)
-    done = work.run(Budget())
+    budget = Budget(max_cost=1e6, price=clients[0].price)
+    done = work.run(budget)
     assert (len(answering.asked), len(labelling.asked)) == (260, 300)
     assert not any("Candidate topics:" in text for text in answering.asked)
     assert all("Candidate topics:" in text for text in labelling.asked)
     assert done.metrics.core_by_llm and done.llm == "scripted" and done.usage.calls == 560
+    assert budget.cost == pytest.approx((260 * 1 + 300 * 1000) / 1e6) and budget.calls == 560
     assert runs.settings(workspace, done.run)["labelled_by"] == "labelling"
 
 

@@ -88,7 +88,7 @@ def _elements(path: str, text: str, start: int) -> Iterator[Record]:
             return
         if not first:
             if text[position : position + 1] != ",":
-                raise _array_fault(path, text, position, "expected ',' or ']'")
+                raise _array_fault(path, text, position, "expected ',' or ']'", number)
             position = _skip_space(text, position + 1)
         first = False
         line = number if in_one_line else line + text.count("\n", counted, position)
@@ -97,21 +97,23 @@ def _elements(path: str, text: str, start: int) -> Iterator[Record]:
         try:
             record, end = decode(text, position)
         except json.JSONDecodeError as error:
-            raise _array_fault(path, text, error.pos, error.msg) from error
+            raise _array_fault(path, text, error.pos, error.msg, number - 1) from error
         except (ValueError, RecursionError) as error:
-            raise _array_fault(path, text, position, str(error)) from error
+            raise _array_fault(path, text, position, str(error), number - 1) from error
         yield line, _checked_object(record, text[position:end])
         position = end
 
 
 def _members(text: str, whole: dict[str, Any]) -> Iterator[Record]:
     position, line = 0, 1
-    for key, record in whole.items():
+    in_one_line = "\n" not in text.rstrip(_SPACE)
+    for number, (key, record) in enumerate(whole.items(), 1):
         found = text.find(json.dumps(key, ensure_ascii=False), position)
         if found >= 0:
             line += text.count("\n", position, found)
             position = found
-        yield line, _checked_object({"id": key, **record}, json.dumps(record, ensure_ascii=False))
+        written = json.dumps(record, ensure_ascii=False)
+        yield number if in_one_line else line, _checked_object({"id": key, **record}, written)
 
 
 def _checked_object(record: object, text: str) -> dict[str, Any] | BadRecord:
@@ -130,10 +132,14 @@ def _skip_space(text: str, position: int) -> int:
     return position
 
 
-def _array_fault(path: str, text: str, position: int, message: str) -> UsageError:
-    line = text.count("\n", 0, position) + 1
+def _array_fault(path: str, text: str, position: int, message: str, element: int) -> UsageError:
+    """An error of the file at a position; ``element`` is the place in the array, which is named if all of it stands in
+    one line."""
+    one_line = "\n" not in text.rstrip(_SPACE)
+    where = f"element {element}" if one_line else f"line {text.count(chr(10), 0, position) + 1}"
     if not text[position:].strip(_SPACE):
-        return UsageError(f"{path} is truncated: the JSON array never ends (line {line})", "write the file again")
+        return UsageError(f"{path} is truncated: the JSON array never ends ({where})", "write the file again")
+    what = "element" if one_line else "line"
     return UsageError(
-        f"{path}: line {line}: not JSON: {message}", "fix that line, or write one object per line as .jsonl"
+        f"{path}: {where}: not JSON: {message}", f"fix that {what}, or write one object per line as .jsonl"
     )
