@@ -74,6 +74,11 @@ def candidates(root: CommandSpec, typed: str, files: bool = True) -> list[Candid
     return named if word else [*named, *_options(command, rest)]
 
 
+def readable() -> list[Candidate]:
+    """The files and folders of the working folder that ``index`` can read."""
+    return [one for one in _files("") if one.word.endswith("/") or Path(one.word).suffix.lower() in SUFFIXES]
+
+
 def is_option(root: CommandSpec, typed: str) -> bool:
     """Whether the last word is an option as it stands, such as ``--propose``, though ``--proposed`` is one, too."""
     before, _, word = typed.rpartition(" ")

@@ -26,6 +26,7 @@ FIELDS: Mapping[str, tuple[str, str]] = {
     "source": ("Source", "column"),
     "options": ("Options", "column"),
     "context": ("Context", "column"),
+    "labels": ("Labels", "names of 0, 1, …: bad,good"),
 }
 """The fields in order, each with its label and what can be typed."""
 
@@ -66,14 +67,20 @@ def files_of(text: str) -> list[str]:
     return [part for word in words for part in ([word] if Path(word).exists() else word.split(",")) if part]
 
 
-def look(words: Sequence[str], columns: Mapping[str, str]) -> tuple[Peek, str]:
+def labels_of(typed: Mapping[str, str]) -> tuple[str, ...]:
+    """The names of labels: separated by commas, from that of the smallest number on."""
+    return tuple(name.strip() for name in typed.get("labels", "").split(",") if name.strip())
+
+
+def look(words: Sequence[str], columns: Mapping[str, str], labels: Sequence[str] = ()) -> tuple[Peek, str]:
     """The first rows of several files or patterns, as one: three of a single one, else one of each; and why one of
     them cannot be used. A column that a file lacks is ignored there, as by ``index``. Raises `UsageError` for one that
     cannot be read."""
     found = []
     for word in words:
         there = peek(word, {}).columns
-        found.append(peek(word, {field: column for field, column in columns.items() if column in there}))
+        known = {field: column for field, column in columns.items() if column in there}
+        found.append(peek(word, known, labels=labels))
     bad = next((one for one in found if not any(row.row for row in one.rows)), None)
     why = (bad.rows[0].reason if bad.rows else "no rows") if bad else ""
     one = replace(
@@ -108,7 +115,7 @@ def check(typed: Mapping[str, str]) -> Checked:
                 notes[name] = f"{share:.0%} of the pool is held out"
             continue
         try:
-            found, why = look(files_of(text) if name == "pool" else [text], columns)
+            found, why = look(files_of(text) if name == "pool" else [text], columns, labels_of(typed))
         except CurateError as error:
             errors[name] = f"{error.what}; {error.fix}"
             continue
@@ -135,6 +142,8 @@ def command(typed: Mapping[str, str]) -> str:
             share = share_of(text)
             words += [f"--{name}", quote(text)] if share is None else [f"--{name}-fraction", text]
     words += [f"--map {quote(f'{name}={typed[name].strip()}')}" for name in COLUMNS if typed.get(name, "").strip()]
+    if labels := labels_of(typed):
+        words.append(f"--labels {quote(','.join(labels))}")
     return " ".join(words)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from inspect import isawaitable
@@ -13,8 +14,12 @@ from textual.timer import Timer
 
 from ..engine.disk import fault
 from ..engine.errors import CurateError
+from ..engine.progress import Event, Report
 
 T = TypeVar("T")
+
+BETWEEN = 0.1
+"""Seconds between two updates of a progress line."""
 
 
 class Done(Message):
@@ -121,6 +126,20 @@ def later(node: DOMNode, seconds: float, call: Callable[[], None]) -> Callable[[
         pending.append(node.set_timer(seconds, call))
 
     return soon
+
+
+def seldom(report: Callable[[Event], object]) -> Report:
+    """A `Report` that passes on the first event and then at most one in `BETWEEN` seconds. For threads."""
+    last = float("-inf")
+
+    def passed(event: Event) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= BETWEEN:
+            last = now
+            report(event)
+
+    return passed
 
 
 def error_text(error: CurateError) -> str:

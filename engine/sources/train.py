@@ -341,7 +341,9 @@ class VoteMeasurement:
     tuned: VoteTuneReport | None
 
 
-def measure_vote(workspace: Workspace, settings: Settings, cancel: CancelToken | None = None) -> VoteMeasurement:
+def measure_vote(
+    workspace: Workspace, settings: Settings, cancel: CancelToken | None = None, report: Report = silent
+) -> VoteMeasurement:
     """`curves` and `tune`, read from the workspace if they were computed on the same answers: loading the compiled code
     takes ten times as long as they do. Calls no LLM."""
     found = trials.latest(workspace)
@@ -353,7 +355,7 @@ def measure_vote(workspace: Workspace, settings: Settings, cancel: CancelToken |
     path = workspace.path / VOTE
     drawn = curves(workspace, settings.k)
     try:
-        measured = VoteMeasurement(drawn, tune(workspace, settings, cancel=cancel))
+        measured = VoteMeasurement(drawn, tune(workspace, settings, report=report, cancel=cancel))
     except UsageError:  # too few queries to choose on
         measured = VoteMeasurement(drawn, None)
     text = json.dumps({"digest": digest, "measured": contract.to_json(measured)})

@@ -9,7 +9,19 @@ from typing import Any
 
 import pytest
 import typer
-from factories.reviewing import ODD, SOURCES, go, is_safe, make_pool, notified, session, settled, text_of, until
+from factories.reviewing import (
+    ODD,
+    SOURCES,
+    go,
+    is_safe,
+    lines_of,
+    make_pool,
+    notified,
+    session,
+    settled,
+    text_of,
+    until,
+)
 from icl_curate.cli import app as command_line
 from icl_curate.commands.grammar import grammar
 from icl_curate.engine.index.peek import peek
@@ -24,7 +36,7 @@ from icl_curate.engine.store.workspace import Workspace
 from icl_curate.render.glossary import TERMS, plain
 from icl_curate.tui import index_form
 from icl_curate.tui.app import ReviewApp, import_tabs
-from icl_curate.tui.completion import candidates, is_option
+from icl_curate.tui.completion import candidates, is_option, readable
 from icl_curate.tui.dialogs.confirm import Confirm
 from icl_curate.tui.dialogs.index_form import IndexForm
 from icl_curate.tui.dialogs.start import Start
@@ -211,7 +223,7 @@ def test_the_form_shows_rows_as_they_will_be_read_and_indexes_them(tmp_path: Pat
         await until(pilot, lambda: "rows.jsonx does not exist" in text_of(app))
         await pilot.press("backspace", "l")
         await until(pilot, lambda: "text 2" in text_of(app))
-        assert "enter continue" in text_of(app), "what to press is not pushed out of the window by the rows"
+        assert "⏎ Continue" in lines_of(app)[-1], "what to press is not pushed out of the window by the rows"
         assert is_safe(text_of(app))
         assert "← utterance" in text_of(app) and "← intent" in text_of(app)
         assert [one.source for one in form.found.pool.rows] == ["rows"] * 3
@@ -240,6 +252,33 @@ def test_a_form_says_at_which_field_it_is_wrong(tmp_path: Path) -> None:
     assert index_form.check({"pool": pool}).ready and not index_form.check({}).ready
     typed = {"pool": f"{tmp_path}/*.csv", "validation": "a b.jsonl", "input": "question"}
     assert index_form.command(typed) == f"index '{tmp_path}/*.csv' --validation 'a b.jsonl' --map input=question"
+
+
+def test_the_form_names_labels_given_as_numbers(tmp_path: Path) -> None:
+    (tmp_path / "pool.csv").write_text("input,output\n" + "".join(f"text {i},{i % 2}\n" for i in range(40)))
+    typed = {"pool": str(tmp_path / "pool.csv"), "labels": "very bad, good"}
+    assert [row.row.output for row in index_form.check(typed).pool.rows] == ["very bad", "good", "very bad"]
+    assert index_form.check({"pool": typed["pool"]}).pool.warnings
+    assert index_form.command(typed).endswith(" --labels 'very bad,good'")
+
+
+def test_files_are_offered_before_anything_is_typed(tmp_path: Path, monkeypatch: Any) -> None:
+    for name in ("b.jsonl", "a.csv", "notes.docx", ".hidden.csv"):
+        (tmp_path / name).write_text("input,output\nq,a\n")
+    (tmp_path / "data").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert [one.word for one in readable()] == ["a.csv", "b.jsonl", "data/"]
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await pilot.press("i", "tab")
+        await until(pilot, lambda: "a.csv  b.jsonl  data" in text_of(app))
+        field = app.screen.query_one("#pool", Input)
+        assert field.has_focus and not field.value
+        await pilot.press("tab")
+        await until(pilot, lambda: field.value == "a.csv")
+        assert lines_of(app)[-1].startswith(" ⏎ Continue")
+
+    session(tmp_path / "w", script, (80, 24))
 
 
 def test_the_form_takes_several_files(tmp_path: Path, monkeypatch: Any) -> None:

@@ -10,7 +10,7 @@ from icl_curate.engine.progress import Event
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.model import Empty
 from icl_curate.tui.tabs.jobs.model import JobsModel, JobView
-from icl_curate.tui.tabs.jobs.rows import figures
+from icl_curate.tui.tabs.jobs.rows import figures, leads_to
 
 
 def seen(number: int, state: State, *arguments: str) -> JobView:
@@ -50,6 +50,21 @@ def test_what_runs_or_waits_can_be_stopped() -> None:
     assert model.result_tab == "evaluate"
     model.take([seen(1, "failed", "evaluate")])
     assert not model.alive
+    assert not model.result_tab
+
+
+def test_a_job_that_is_done_says_where_to_go_next() -> None:
+    model = JobsModel()
+    wanted = {
+        ("index", "POOL.jsonl"): "the next step, in Overview",
+        ("train", "topics"): "the result, in Topics",
+        ("calibrate", "--validation"): "the result, in Calibrate",
+        ("prune", "--tune", "--propose"): "the result, in Sources",
+    }
+    for arguments, told in wanted.items():
+        model.take([seen(1, "done", *arguments)])
+        assert leads_to(model.result_tab).plain == f"⏎ goes to {told}"
+    model.take([seen(1, "running", "index", "POOL.jsonl")])
     assert not model.result_tab
 
 

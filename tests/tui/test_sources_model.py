@@ -12,6 +12,7 @@ from factories.reviewing import ODD
 from icl_curate.engine.curate.stored import StoredTuning
 from icl_curate.engine.progress import CancelToken
 from icl_curate.engine.settings import Settings
+from icl_curate.engine.sources.train import VOTE
 from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.trials import source_summaries
 from icl_curate.engine.store.workspace import Workspace
@@ -118,6 +119,18 @@ def test_the_order_outlasts_the_session_and_an_unknown_column_does_not(taught: P
     assert again.sort == "hits"
     again.take_measured(measured(Workspace.open(taught)).measured)  # type: ignore[arg-type]
     assert again.points
+
+
+def test_measuring_the_vote_says_how_far_it_is(taught: Path) -> None:
+    workspace, told = Workspace.open(taught), []
+    model = SourcesModel()
+    model.arrange(0, source_summaries(workspace))
+    (taught / VOTE).unlink(missing_ok=True)
+    measure(workspace, Settings(), CancelToken(), told.append)
+    assert told
+    assert verdict(model).plain.endswith("\nmeasuring …")
+    model.progress = told[len(told) // 2]
+    assert verdict(model).plain.endswith(f"\nmeasuring: {model.progress.done / (model.progress.total or 1):.0%}")
 
 
 def test_before_training_there_is_nothing_to_tune(untaught: Path, tmp_path_factory: pytest.TempPathFactory) -> None:

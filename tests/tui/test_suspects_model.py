@@ -10,9 +10,11 @@ from factories.suspects_world import SUSPECTS, make_pool
 from icl_curate.engine.checks.suspects import find_suspects, pool_state
 from icl_curate.engine.progress import silent
 from icl_curate.engine.settings import Settings
+from icl_curate.engine.store.browse import listed
 from icl_curate.engine.store.decisions import decide, undo
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.tui.tabs.demos.rows import evidence_table, suspects_line
+from icl_curate.tui.tabs.demos.rows import SUSPECTS as COLUMNS
+from icl_curate.tui.tabs.demos.rows import evidence_table, share, suspect_line, suspects_line
 from icl_curate.tui.tabs.demos.suspects import SuspectsModel, reasons
 
 HERE = Settings()
@@ -44,6 +46,13 @@ def test_suspects_are_the_rows_with_findings_the_worst_first(workspace: Workspac
     weights = [one.weight for one in model.shown]
     assert weights == sorted(weights, reverse=True)
     assert model.rows.tolist() == [one.row for one in model.shown]
+    at = next(i for i, column in enumerate(COLUMNS) if column.name == "weight")
+    lines = [
+        suspect_line(row, one)
+        for row, one in zip(listed(workspace, model.rows, model.rows[:0]), model.shown, strict=True)
+    ]
+    assert [line.cells[at].plain for line in lines] == [share(weight).plain for weight in weights]
+    assert any(one.weight > one.evidence.posterior for one in model.shown)
 
 
 def test_decisions_shorten_the_list_without_a_new_check_and_an_undo_brings_rows_back(workspace: Workspace) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,8 +12,13 @@ from factories.reviewing import HOSTILE, lines_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from icl_curate.render.columns import Column, fit, missing
+from icl_curate.tui.actions import Action
+from icl_curate.tui.app import FRAME
+from icl_curate.tui.tabs.demos.groups_list import RepeatsList
+from icl_curate.tui.tabs.sources.tab import SourcesTab
 from icl_curate.tui.themes import named_styles
 from icl_curate.tui.widgets.curve import Curve, CurveData
+from icl_curate.tui.widgets.keybar import KeyHint, fitted
 from icl_curate.tui.widgets.lines import Bar, ColumnLayout, Line, stroke
 from icl_curate.tui.widgets.tabbar import TabBar
 from icl_curate.tui.widgets.table import LineTable
@@ -45,6 +51,32 @@ def test_columns_take_the_room_there_is(given_columns: list[Column], tab: int, g
     assert used <= tab
     if any(given_columns[i].grow and width < given_columns[i].most for i, width in shown):
         assert used == tab
+
+
+def hints(actions: Sequence[Action]) -> list[KeyHint]:
+    return [
+        KeyHint(key, key, action.label, action.run, action.about, False)
+        for action in actions
+        if action.footer and (key := action.keys.partition(",")[0].replace("question_mark", "?").replace("colon", ":"))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("actions", "width", "kept"),
+    [
+        (SourcesTab.ACTIONS, 80, "x r t l p a"),
+        (RepeatsList.ACTIONS, 60, "escape x"),
+        (SourcesTab.ACTIONS, 60, "x r t l"),
+    ],
+)
+def test_the_keys_needed_most_stay_in_a_narrow_footer(actions: Sequence[Action], width: int, kept: str) -> None:
+    frame = [action for action in FRAME if action.footer and action.name.startswith("frame.")]
+    every = [*hints(actions), *hints(frame)]
+    shown = fitted(every, [action.run for action in frame], width)
+    assert sum(cell_len(key.text) for key in shown) <= width
+    assert " ".join(key.key for key in shown) == f"{kept} u ? : q"
+    assert [key.label for key in shown[-4:]] == ["", "Help", "", ""]
+    assert fitted(every, [], 500) == every
 
 
 @settings(deadline=None)

@@ -17,6 +17,7 @@ from ...engine.pool.display import display_line
 from ...render.columns import Column
 from ..actions import Action, bindings
 from ..widgets.field import Field
+from ..widgets.keybar import KeyBar
 from ..widgets.lines import Line
 from ..widgets.table import LineTable
 
@@ -32,11 +33,12 @@ class Choose(ModalScreen[int | None]):
     they are still to come: what is typed, Enter too, waits for `fill`."""
 
     ACTIONS = (
+        Action("choose.take", "enter", "Choose", "Choose the option under the cursor", call=""),
         Action("choose.cancel", "escape", "Cancel", "Cancel"),
         Action("choose.down", "down,ctrl+n", "", "Next option", footer=False, call="step(1)"),
         Action("choose.up", "up,ctrl+p", "", "Previous option", footer=False, call="step(-1)"),
     )
-    BINDINGS = bindings(ACTIONS)
+    BINDINGS = bindings([action for action in ACTIONS if action.name != "choose.take"])
 
     def __init__(self, title: str, options: Sequence[tuple[str, str]] | None = None, current: int = 0) -> None:
         super().__init__()
@@ -49,6 +51,7 @@ class Choose(ModalScreen[int | None]):
             yield Static(Text(display_line(self._title), "bold"))
             yield Field(placeholder="type to filter", compact=True)
             yield LineTable((), heading=False)
+        yield KeyBar(actions=self.ACTIONS)
 
     def on_mount(self) -> None:
         self._arrange()

@@ -12,6 +12,7 @@ from textual.widgets import Static
 
 from ...engine.pool.display import display_line
 from ..actions import Action, bindings
+from ..widgets.keybar import KeyBar
 
 
 class Confirm(ModalScreen[bool]):
@@ -32,6 +33,7 @@ class Confirm(ModalScreen[bool]):
             yield Static(Text(display_line(self._title), "bold"))
             yield Static(Text("\n".join(map(display_line, self._lines))), classes="message")
             yield Static(Text.assemble(("y", "key"), " yes   ", ("n", "key"), " no"), classes="keys")
+        yield KeyBar(actions=self.ACTIONS)
 
     def action_yes(self) -> None:
         self.dismiss(True)

@@ -13,6 +13,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from ..actions import Action, bindings
+from ..widgets.keybar import KeyBar
 
 
 class Help(ModalScreen[None]):
@@ -42,6 +43,7 @@ class Help(ModalScreen[None]):
                 yield Static(Text.assemble((title, "title"), "  ", (about, "muted")), classes="heading")
                 yield Static(self._keys(actions))
             yield Static(Text("esc closes · change keys by these names in keys.toml", "muted"), classes="keys")
+        yield KeyBar(actions=self.ACTIONS)
 
     def action_close(self) -> None:
         self.dismiss()

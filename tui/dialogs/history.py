@@ -14,6 +14,7 @@ from textual.widgets import Static
 from ...engine.store.decisions import Entry, history
 from ...render.columns import Column
 from ..actions import Action, bindings
+from ..widgets.keybar import KeyBar
 from ..widgets.lines import Line
 from ..widgets.table import LineTable
 from ..workers import BackgroundWork
@@ -29,7 +30,7 @@ class History(ModalScreen[None], BackgroundWork):
 
     TITLE = "History"
     ACTIONS = (
-        Action("history.undo", "u", "Undo", "Undo the latest decision", "icl-curate prune --undo"),
+        Action("history.undo", "u", "Undo latest", "Undo the latest decision", "icl-curate prune --undo"),
         Action("history.close", "escape,q,H", "Close", "Back to the tab"),
     )
     BINDINGS = bindings(ACTIONS)
@@ -52,7 +53,7 @@ class History(ModalScreen[None], BackgroundWork):
                     Column("undone", "", 6, rank=1, sortable=False),
                 ]
             )
-            yield Static(Text.assemble(("u", "key"), " undo the latest   ", ("esc", "key"), " close"), classes="keys")
+        yield KeyBar(actions=self.ACTIONS)
 
     def on_mount(self) -> None:
         self.reload()

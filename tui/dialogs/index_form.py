@@ -12,9 +12,10 @@ from textual.widgets import Input, Static
 
 from ...engine.pool.display import display_line
 from ..actions import Action, bindings
-from ..completion import NOTHING_KNOWN
-from ..index_form import FIELDS, FILES, Checked, check, command, preview
+from ..completion import NOTHING_KNOWN, Candidate, readable
+from ..index_form import COLUMNS, FIELDS, FILES, Checked, check, command, preview
 from ..widgets.field import Field
+from ..widgets.keybar import KeyBar
 from ..widgets.typing import CandidateLine, Completion
 from ..workers import BackgroundWork, later
 
@@ -40,22 +41,22 @@ class IndexForm(ModalScreen[str | None], BackgroundWork):
         self.found = Checked({})
         self._wanted = False
         """Enter was pressed before the files were read."""
+        self._offered: list[Candidate] = []
+        """The files that were listed because nothing was typed."""
 
     def compose(self) -> ComposeResult:
         line = CandidateLine(id="candidates")
         with Vertical(classes="dialog form"):
             yield Static(Text("Index a pool of demonstrations", "bold"), classes="title")
             for name, (label, hint) in FIELDS.items():
-                completion = Completion(NOTHING_KNOWN, True, line.show) if name in FILES else _Columns(self)
+                completion = Completion(NOTHING_KNOWN, True, line.show) if name in FILES else _Columns(self, name)
                 with Horizontal(classes="entry"):
                     yield Static(label, classes="label")
                     yield Field(id=name, placeholder=hint, compact=True, select_on_focus=False, suggester=completion)
                     yield Static(id=f"note-{name}", classes="note", markup=False)
             yield line
-            keys = (("enter", " continue  "), ("tab", " complete  "), ("↑↓", " field  "), ("esc", " leave"))
-            parts = [(text, "key") if i == 0 else text for pair in keys for i, text in enumerate(pair)]
-            yield Static(Text.assemble(*parts), classes="keys")
             yield Static(id="rows")  # last: in a small window it is what scrolls
+        yield KeyBar(actions=self.ACTIONS)
 
     def on_mount(self) -> None:
         self._check_soon = later(self, PAUSE, self._check)
@@ -72,11 +73,30 @@ class IndexForm(ModalScreen[str | None], BackgroundWork):
 
     def action_complete(self) -> None:
         field = self.focused
-        before = field.value if isinstance(field, Input) else ""
-        if isinstance(field, Input):
-            field.action_cursor_right()
-            if field.value == before:
+        if not isinstance(field, Input):
+            return
+        before = field.value
+        if field.id == "pool" and not before:
+            self._offer(field)
+            return
+        field.action_cursor_right()
+        if field.value == before:
+            self.action_step(1)
+
+    def _offer(self, field: Input) -> None:
+        """Nothing is typed: list the files that can be read here; once they are listed, or if there is but one, take
+        the first."""
+
+        def listed(found: list[Candidate]) -> None:
+            listed_before, self._offered = self._offered, found
+            self.query_one(CandidateLine).show(found)
+            if found and not field.value and (len(found) == 1 or listed_before):
+                field.value = found[0].word
+                field.cursor_position = len(field.value)
+            elif not found:
                 self.action_step(1)
+
+        self.in_thread("files", readable, listed)
 
     def action_close(self) -> None:
         self.dismiss(None)
@@ -119,10 +139,10 @@ class IndexForm(ModalScreen[str | None], BackgroundWork):
 class _Columns(Suggester):
     """Completes the names of the pool's columns."""
 
-    def __init__(self, form: IndexForm) -> None:
+    def __init__(self, form: IndexForm, name: str) -> None:
         super().__init__(use_cache=False, case_sensitive=True)
-        self._form = form
+        self._form, self._name = form, name
 
     async def get_suggestion(self, value: str) -> str | None:
-        pool = self._form.found.pool
+        pool = self._form.found.pool if self._name in COLUMNS else None
         return next((column for column in pool.columns if column.startswith(value)), None) if pool else None

@@ -12,13 +12,17 @@ from textual.widgets import Input, Static
 from ...engine.pool.display import display_line
 from ..actions import Action, bindings
 from ..widgets.field import Field
+from ..widgets.keybar import KeyBar
 
 
 class Note(ModalScreen[str | None]):
     """Returns the text at enter, None if it was not changed."""
 
-    ACTIONS = (Action("note.cancel", "escape", "Cancel", "Cancel"),)
-    BINDINGS = bindings(ACTIONS)
+    ACTIONS = (
+        Action("note.keep", "enter", "Keep", "Keep the text", call=""),
+        Action("note.cancel", "escape", "Cancel", "Cancel"),
+    )
+    BINDINGS = bindings([action for action in ACTIONS if action.name != "note.keep"])
 
     def __init__(self, title: str, line: str = "", does: str = "save, empty deletes it") -> None:
         """``does``: what enter does."""
@@ -33,6 +37,7 @@ class Note(ModalScreen[str | None]):
                 Text.assemble(("enter", "key"), f" {self._does}   ", ("esc", "key"), " cancel"),
                 classes="keys",
             )
+        yield KeyBar(actions=self.ACTIONS)
 
     @on(Input.Submitted)
     def _keep(self, event: Input.Submitted) -> None:

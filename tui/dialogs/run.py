@@ -24,6 +24,7 @@ from ..completion import NOTHING_KNOWN, CommandSpec
 from ..dry_run import words_of
 from ..processes import COMMANDS
 from ..widgets.field import Field
+from ..widgets.keybar import KeyBar
 from ..widgets.logview import MOST, LogView
 from ..widgets.typing import CandidateLine, Completion
 from ..workers import error_text
@@ -39,7 +40,7 @@ class CommandDialog(ModalScreen[None]):
     ACTIONS = (
         Action("run.enter", "enter", "Run", "Run the command", call=""),
         Action("run.complete", "tab", "Complete", "Complete commands, options, values and files"),
-        Action("run.output", "down,ctrl+d,pagedown", "Read", "Go to the output", footer=False),
+        Action("run.output", "down,ctrl+d,pagedown", "Read", "Go to the output"),
         Action("run.close", "escape", "Leave", "Stop the command and close"),
     )
     BINDINGS = bindings([action for action in ACTIONS if action.name != "run.enter"])
@@ -59,8 +60,7 @@ class CommandDialog(ModalScreen[None]):
             yield line
             yield LogView()
             yield Static(id="status")
-            keys = (("enter", " run  "), ("tab", " complete  "), ("↓", " read  "), ("esc", " leave"))
-            yield Static(Text.assemble(*((t, "key") if i == 0 else t for pair in keys for i, t in enumerate(pair))))
+        yield KeyBar(actions=self.ACTIONS)
 
     def on_mount(self) -> None:
         field = self.query_one(Input)

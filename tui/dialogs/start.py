@@ -29,6 +29,7 @@ from ..completion import CommandSpec
 from ..dry_run import dry_run_command, parsed, words_of
 from ..tab import ReviewSession, Tab
 from ..widgets.field import Field
+from ..widgets.keybar import KeyBar
 from ..widgets.lines import stroke
 from ..widgets.typing import CandidateLine, Completion
 
@@ -69,6 +70,7 @@ class Start(ModalScreen[list[str] | None]):
             yield line
             yield Static(id="cost")
             yield Static(id="hint", classes="keys")
+        yield KeyBar(actions=self.ACTIONS)
 
     def on_mount(self) -> None:
         self._show_command()

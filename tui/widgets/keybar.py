@@ -1,18 +1,21 @@
-"""The footer: keys of the open tab and of the frame, each shown completely or not at all."""
+"""The footer: keys of the open tab and of the frame, or those of a dialog."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, ClassVar
 
 from rich.cells import cell_len
 from rich.text import Text
 from textual import events
+from textual.binding import Binding
 from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widget import Widget
+
+from ..actions import Action
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +31,34 @@ class KeyHint:
 
     @property
     def text(self) -> str:
-        return f" {self.key} {self.label} "
+        return f" {self.key} {self.label} " if self.label else f" {self.key} "
+
+
+NARROW = 100
+"""Below this width, keys that are the same everywhere have no labels."""
+
+LABELLED = "help"
+"""The action that leads to all others: its key keeps its label."""
+
+
+def fitted(keys: Sequence[KeyHint], stay: Collection[str], width: int) -> list[KeyHint]:
+    """The keys that fit. If not all do, those that are to ``stay``, which are the same everywhere, lose their labels in
+    a narrow terminal; then the last of the others are left to help and palette, then the first of those that stay."""
+    found, over = list(keys), sum(cell_len(key.text) for key in keys) - width
+    if over > 0 and width < NARROW:
+        found = [replace(key, label="") if key.action in stay and key.action != LABELLED else key for key in keys]
+        over = sum(cell_len(key.text) for key in found) - width
+    own = [key for key in found if key.action not in stay]
+    for key in chain(reversed(own), [key for key in found if key.action in stay]):
+        if over <= 0:
+            break
+        found.remove(key)
+        over -= cell_len(key.text)
+    return found
 
 
 class KeyBar(Widget):
-    """If not all keys fit, the tab's last keys are shown in help and palette only, then the first of those that are to
-    ``stay``.
+    """The keys that `fitted` shows.
 
     One widget: Textual's `Footer` mounts a new widget for each key at every change of focus, which takes longer than
     everything else in a change of focus.
@@ -47,12 +72,20 @@ class KeyBar(Widget):
     hovered: reactive[int] = reactive(-1)
     """Position of the key under the mouse among those shown; -1: none."""
 
-    def __init__(self, stay: Collection[str]) -> None:
+    def __init__(self, stay: Collection[str] = (), actions: Sequence[Action] = ()) -> None:
+        """``actions`` are shown as they are, for a dialog; without them, what can be done where the focus is."""
         super().__init__()
-        self._stay = stay
+        self._stay, self._actions = stay, actions
 
     def on_mount(self) -> None:
-        self.screen.bindings_updated_signal.subscribe(self, self._changed)
+        if self._actions:
+            self.shown = tuple(self._hint(action) for action in self._actions if action.footer)
+        else:
+            self.screen.bindings_updated_signal.subscribe(self, self._changed)
+
+    def _hint(self, action: Action) -> KeyHint:
+        key = action.keys.partition(",")[0]
+        return KeyHint(key, self.app.get_key_display(Binding(key, "")), action.label, action.run, action.about, False)
 
     def render(self) -> Text:
         line = Text(no_wrap=True)
@@ -95,15 +128,7 @@ class KeyBar(Widget):
         self.shown = tuple(found.values())
 
     def _fitting(self) -> list[KeyHint]:
-        keys = list(self.shown)
-        over = sum(cell_len(key.text) for key in keys) - self.size.width
-        own = [key for key in keys if key.action not in self._stay]
-        for key in chain(reversed(own), [key for key in keys if key.action in self._stay]):
-            if over <= 0:
-                break
-            keys.remove(key)
-            over -= cell_len(key.text)
-        return keys
+        return fitted(self.shown, self._stay, self.size.width)
 
     def _under(self, x: int) -> tuple[int, KeyHint | None]:
         """The key at a column, and its position."""

@@ -84,7 +84,7 @@ SUSPECTS = [
     Column("id", "id", 10, rank=4, grow=1, most=16, cut="start", sortable=False),
     Column("source", "source", 10, rank=3, grow=1, most=18, sortable=False, cut="middle"),
     Column("kind", "kind", 9, grow=1, most=20, sortable=False),
-    Column("posterior", "posterior", 9, right=True, sortable=False),
+    Column("weight", "how bad", 8, right=True, sortable=False),
     Column("input", "input", 20, grow=6, sortable=False),
     Column("output", "output", 10, grow=2, most=32, sortable=False),
 ]
@@ -120,7 +120,7 @@ def suspects_line(model: SuspectsModel) -> Text:
 
 def suspect_line(row: Listed, one: Suspect) -> Line:
     kinds = one.kinds[0] + (f" +{len(one.kinds) - 1}" if len(one.kinds) > 1 else "")
-    cells = (row.id, row.source, kinds, _share(one.evidence.posterior), display_line(row.input),
+    cells = (row.id, row.source, kinds, share(one.weight), display_line(row.input),
              display_line(row.output))  # fmt: skip
     return Line(cells)
 
@@ -134,11 +134,11 @@ def evidence_table(one: Suspect) -> Table:
     for found in one.findings:
         text = Text(display_line(found.evidence, 400))
         text.append(f" → {display_line(found.suggestion, 120)}", "accent")
-        table.add_row(Text(found.kind, "warn"), _share(found.severity), text)
+        table.add_row(Text(found.kind, "warn"), share(found.severity), text)
     posterior = Text("probability that it hurts", "muted")
     if one.evidence.suggested:
         posterior = Text.assemble(("more likely: ", "muted"), (display_line(one.evidence.suggested, 120), "accent"))
-    table.add_row(Text("posterior", "warn"), _share(one.evidence.posterior), posterior)
+    table.add_row(Text("posterior", "warn"), share(one.evidence.posterior), posterior)
     for name, value in sorted(one.evidence.parts.items(), key=lambda part: -abs(part[1])):
         style = "bad" if value > 0.05 else "good" if value < -0.05 else "muted"
         text = Text(PARTS[name].format(**one.evidence.counts), "muted")
@@ -151,7 +151,7 @@ def label_line(count: LabelCount) -> Line:
     return Line(cells, "bad" if count.vanishes else "", ("✗", "bad") if count.vanishes else (" ", ""))
 
 
-def _share(value: float) -> Text:
+def share(value: float) -> Text:
     """A share in [0, 1], as ``.93``; what only rounding would make 1 is ``>.99``."""
     text = ">.99" if 0.995 <= value < 1 else f"{value:.2f}".removeprefix("0")
     return Text(text, "bad" if value >= 0.9 else "warn" if value >= 0.5 else "")

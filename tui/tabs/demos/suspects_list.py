@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from itertools import takewhile
 from typing import ClassVar
@@ -29,7 +28,7 @@ from ...tab import RETRY
 from ...widgets.demonstration import RowDetails, read_details
 from ...widgets.detail import Detail
 from ...widgets.table import MOST_KEPT, LineTable
-from ...workers import later
+from ...workers import later, seldom
 from .aside import Aside
 from .model import copied_json
 from .rows import LABELS, SUSPECTS, evidence_table, label_line, suspect_line, suspects_line
@@ -38,15 +37,12 @@ from .suspects import Check, SuspectsModel, corrections, reasons
 PAGE = 180
 """Lines drawn again at once after a decision: three tall screens."""
 
-BETWEEN = 0.1
-"""Seconds between two updates of the progress line."""
-
 
 class SuspectsList(Aside):
     """The list of suspects; the check starts when it is first displayed and ends when it is hidden."""
 
     TITLE = "Suspects"
-    ABOUT = "Rows with findings of the check, or with a posterior of .5 or more, the worst first."
+    ABOUT = "Rows with findings of the check, or a posterior of .5 or more; how bad: the larger of both, worst first."
     ACTIONS = (
         Action("suspects.back", "escape", "Back", "Back to the list, then to all demonstrations"),
         Action("suspects.mark_all", "a", "Mark all", "Mark all suspects shown, or none", footer=False),
@@ -91,6 +87,7 @@ class SuspectsList(Aside):
     def on_mount(self) -> None:
         self._look_soon = later(self, 0.06, self._look)
         self.labels.message = "reading …"
+        self.table.sorted_by = "weight", True
 
     @property
     def table(self) -> LineTable:
@@ -132,14 +129,7 @@ class SuspectsList(Aside):
         self.in_thread("pool-state", read, show_state)
 
     def _carry_out(self, check: Check) -> None:
-        last = 0.0
-
-        def report(event: Event) -> None:
-            nonlocal last
-            now = time.monotonic()
-            if now - last >= BETWEEN:
-                last = now
-                self.post_message(self.Progressed(check, event))
+        report = seldom(lambda event: self.post_message(self.Progressed(check, event)))
 
         def work() -> PoolSuspects:
             return check.find(self.review.opened(), self.review.settings(), report)

@@ -11,8 +11,16 @@ from ....engine.store.workspace import Workspace
 from ....render.jobs import outcome
 from ...model import Empty, TabModel
 
-RESULT_TABS = {"evaluate": "evaluate", "prune": "sources"}
-"""Tabs that show the results of commands."""
+RESULT_TABS = {
+    "index": "overview",
+    "evaluate": "evaluate",
+    "prune": "sources",
+    "train sources": "sources",
+    "train ranker": "demos",
+    "train topics": "topics",
+    "calibrate": "calibrate",
+}
+"""Tabs that show the results of commands; Overview names the next step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +106,8 @@ class JobsModel(TabModel):
         seen = self.current
         if seen is None or seen.job.state != "done":
             return ""
-        return next((tab for command, tab in RESULT_TABS.items() if command in seen.job.arguments), "")
+        words = set(seen.job.arguments)
+        return next((tab for command, tab in RESULT_TABS.items() if words.issuperset(command.split())), "")
 
     def point(self, at: int) -> bool:
         """Show the job in line ``at``; False if there is none."""

@@ -82,6 +82,12 @@ def headline(job: Job) -> Text:
     return text
 
 
+def leads_to(tab: str) -> Text:
+    """Where to go after a job, and by which key."""
+    what = "the next step" if tab == "overview" else "the result"
+    return Text.assemble(("⏎", "accent"), (f" goes to {what}, in {tab.capitalize()}", "muted"))
+
+
 def figures(seen: JobView, alone: bool) -> Text:
     """The running tasks and the latest figures; figures that are also plotted only if it is shown ``alone``."""
     job, live = seen.job, seen.live

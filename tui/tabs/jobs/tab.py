@@ -24,7 +24,7 @@ from ...widgets.logview import LogView
 from ...widgets.table import LineTable
 from ...widgets.trend import Trend
 from .model import JobsModel, JobView
-from .rows import COLUMNS, CURVES, figures, headline, job_line, log_lines
+from .rows import COLUMNS, CURVES, figures, headline, job_line, leads_to, log_lines
 
 LOOK = 0.5
 """Seconds between two reads of the jobs' folders."""
@@ -143,7 +143,11 @@ class JobsTab(Tab):
         if seen is None:
             return
         self.query_one("#what", Static).update(headline(seen.job))
-        self.query_one("#now", Static).update(figures(seen, self.screen.has_class("-flat")))
+        told = figures(seen, self.screen.has_class("-flat"))
+        if tab := self.model.result_tab:
+            told.rstrip()
+            told.append("\n").append_text(leads_to(tab))
+        self.query_one("#now", Static).update(told)
         steps = seen.live.steps
         self.query_one("#curves").display = bool(steps)
         for name in CURVES:

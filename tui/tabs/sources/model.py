@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ....engine.curate.results import CandidateResult
 from ....engine.curate.stored import MEASURE, StoredTuning, stored_tuning
 from ....engine.jobs.folder import jobs
-from ....engine.progress import CancelToken
+from ....engine.progress import CancelToken, Event, Report, silent
 from ....engine.settings import Settings
 from ....engine.store.trials import SourceSummary, source_summaries
 from ....engine.store.workspace import Workspace
@@ -72,11 +72,11 @@ TUNE = MEASURE.removeprefix("icl-curate ")
 """The command that starts the race with served prompts."""
 
 
-def measure(workspace: Workspace, settings: Settings, cancel: CancelToken) -> VoteMeasurement:
+def measure(workspace: Workspace, settings: Settings, cancel: CancelToken, report: Report = silent) -> VoteMeasurement:
     """The effect of pruning by each estimator, and the choice on validation; no LLM is called. For threads."""
     from ....engine.sources.train import measure_vote
 
-    return measure_vote(workspace, settings, cancel)
+    return measure_vote(workspace, settings, cancel, report)
 
 
 class SourcesModel(TabModel):
@@ -90,6 +90,8 @@ class SourcesModel(TabModel):
         """The latest race with served prompts."""
         self.training = self.measuring = ""
         """What a job is doing, in words, as in `SourcesData`."""
+        self.progress: Event | None = None
+        """How far the vote is measured."""
         self.view = ""
         """``vote`` or ``served``, where there is only room for one; empty: not chosen."""
         self.sort, self.descending = "weight", True

@@ -79,7 +79,9 @@ def verdict(model: SourcesModel) -> Text:
         return title.append("\nw", "accent").append(" shows what that costs, and starts it", "muted")
     title.append(" (each demonstration alone, not what is served)", "muted")
     if not model.points:
-        return title.append("\nmeasuring …" if model.measured is None else "\nno answers to draw it from", "muted")
+        return title.append(
+            f"\n{_measuring(model)}" if model.measured is None else "\nno answers to draw it from", "muted"
+        )
     points, below = model.points, model.below()
     point, start = points[model.at], points[0]
     size = sum(s.demonstrations for s in model.sources if s.source in below)
@@ -94,6 +96,11 @@ def verdict(model: SourcesModel) -> Text:
     text.append("\n").append_text(_advice(model))
     about = ESTIMATORS.get(model.estimator)
     return text.append(f"\n{model.estimator}: {about}", "muted") if about else text
+
+
+def _measuring(model: SourcesModel) -> str:
+    now = model.progress
+    return f"measuring: {now.done / now.total:.0%}" if now and now.total else "measuring …"
 
 
 def _advice(model: SourcesModel) -> Text:

@@ -8,9 +8,10 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container, Vertical
+from textual.message import Message
 from textual.widgets import Static
 
-from ....engine.progress import CancelToken
+from ....engine.progress import CancelToken, Event
 from ....engine.ranker.ledger import LEVEL
 from ....engine.store.decisions import Action as Verb
 from ....engine.store.trials import SourceSummary
@@ -22,6 +23,7 @@ from ...tab import Tab
 from ...widgets.curve import Curve, CurveData
 from ...widgets.forest import Forest, ForestScale, Span
 from ...widgets.table import LineTable
+from ...workers import seldom
 from .model import TUNE, SourcesData, SourcesModel, measure, read
 from .rows import columns_for, served_verdict, source_line, verdict
 
@@ -58,6 +60,15 @@ class SourcesTab(Tab):
             "Measure prunings with the served prompts (shows the cost first)",
             "icl-curate prune --tune --propose",
         ),
+        Action("sources.lower", "h,left", "Lower", "Move the threshold down", footer=False, call="threshold(-1)"),
+        Action("sources.raise", "l,right", "Threshold", "Move the threshold up", call="threshold(1)"),
+        Action(
+            "sources.cut",
+            "p",
+            "Prune below",
+            "Prune sources below the threshold of the estimator that is drawn",
+            "icl-curate prune --source NAME",
+        ),
         Action(
             "sources.accept",
             "a",
@@ -84,15 +95,6 @@ class SourcesTab(Tab):
             "sources.view", "v", "Vote or served", "Where there is room for one: the vote or the prompts", footer=False
         ),
         Action(
-            "sources.cut",
-            "p",
-            "Prune below",
-            "Prune sources below the threshold of the estimator that is drawn",
-            "icl-curate prune --source NAME",
-        ),
-        Action("sources.lower", "h,left", "Lower", "Move the threshold down", footer=False, call="threshold(-1)"),
-        Action("sources.raise", "l,right", "Threshold", "Move the threshold up", call="threshold(1)"),
-        Action(
             "sources.look",
             "enter,o",
             "Look inside",
@@ -104,6 +106,15 @@ class SourcesTab(Tab):
         Action("sources.reverse", "S", "Reverse", "Reverse the sort order", footer=False),
     )
     BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
+
+    class Progressed(Message):
+        """Measuring the vote has reached ``event``."""
+
+        bubble = False
+
+        def __init__(self, event: Event) -> None:
+            super().__init__()
+            self.event = event
 
     def __init__(self) -> None:
         super().__init__()
@@ -140,8 +151,14 @@ class SourcesTab(Tab):
         if found.measured is not None:
             self._measured(found.measured)
         elif self.model.learnt:
-            work = lambda: measure(self.review.opened(), self.review.settings(), self._cancel)  # noqa: E731
+            report = seldom(lambda event: self.post_message(self.Progressed(event)))
+            work = lambda: measure(self.review.opened(), self.review.settings(), self._cancel, report)  # noqa: E731
             self.in_thread("measure", work, self._measured)
+
+    def on_sources_tab_progressed(self, message: Progressed) -> None:
+        self.model.progress = message.event
+        if self.model.measured is None:
+            self.query_one("#verdict", Static).update(verdict(self.model))
 
     def copied(self) -> str:
         return self.current.source if self.current else ""
