@@ -39,7 +39,18 @@ def index(
     source: Annotated[
         str | None, typer.Option(help="Source of all rows (default: the column source, or the file name).")
     ] = None,
-    encoder: Annotated[str | None, typer.Option(help="sentence-transformers model, by name or path.")] = None,
+    encoder: Annotated[
+        str | None, typer.Option(help="sentence-transformers model, by name or path, or openai:MODEL behind an API.")
+    ] = None,
+    encoder_url: Annotated[
+        str | None, typer.Option("--encoder-url", help="OpenAI-compatible server of an openai: encoder.")
+    ] = None,
+    encoder_price: Annotated[
+        float | None, typer.Option("--encoder-price", help="Price of the encoder per million tokens in USD.")
+    ] = None,
+    max_cost: Annotated[
+        float | None, typer.Option("--max-cost", help="Most USD to spend on an openai: encoder.", min=0)
+    ] = None,
     device: DeviceOption = None,
     encode: Annotated[bool, typer.Option("--encode/--no-encode", help="Compute embeddings.")] = True,
     near_duplicate: Annotated[
@@ -55,8 +66,12 @@ def index(
 ) -> None:
     """Index a pool: validate rows, find duplicates and leaks, encode new texts."""
     from ..engine.index.build import IndexPlan, dry_run_index, index_pool
+    from ..engine.retrieval.served import Access
 
-    settings = settings_of(workspace, encoder=encoder, device=device, near_duplicate=near_duplicate)
+    settings = settings_of(
+        workspace, encoder=encoder, encoder_url=encoder_url, encoder_price=encoder_price, device=device,
+        near_duplicate=near_duplicate,
+    )  # fmt: skip
     plan = IndexPlan(
         paths=tuple(paths or ()),
         columns=_mapping(columns or ()),
@@ -71,6 +86,7 @@ def index(
         device=settings.device,
         full_precision=settings.full_precision,
         passages=settings.passages,
+        access=Access.of(settings, max_cost),
         labels=tuple(label.strip() for label in labels.split(",")) if labels else (),
     )
     if peek:

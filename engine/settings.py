@@ -24,6 +24,8 @@ from .errors import UsageError
 from .pool.prompts import ORDERS, Order, Template, check_template
 
 PREFIX = "ICL_CURATE_"
+URLS = ("base_url", "encoder_url")
+"""Settings that name a server."""
 CONFIG = "config.toml"
 
 
@@ -36,7 +38,13 @@ def _setting(default: Any, about: str, kind: type | None = None) -> Any:
 class Settings:
     """All settings that a file can set; commands have flags of the same names."""
 
-    encoder: str = _setting("all-MiniLM-L6-v2", "sentence-transformers name or path")
+    encoder: str = _setting("all-MiniLM-L6-v2", "sentence-transformers name or path, or openai:MODEL behind an API")
+    encoder_url: str = _setting("", "server of openai: encoders; empty: OPENAI_BASE_URL or OpenAI itself")
+    encoder_url_by: str = ""
+    """Not a setting: as ``base_url_by``, of ``encoder_url``."""
+    encoder_price: float | None = _setting(
+        None, "price of the encoder per million tokens in USD; not set: unknown", float
+    )
     device: str = _setting("auto", "auto, cpu, cuda or mps, for the encoder and hf LLMs")
     dtype: str = _setting("auto", "precision of the encoder and hf LLMs: auto, float32, bfloat16 or float16")
     near_duplicate: float = _setting(0.8, "Jaccard of character 5-grams from which two inputs repeat each other")
@@ -84,6 +92,8 @@ class Overrides(TypedDict, total=False):
     """The fields of `Settings` as keywords, except those that `Selector` takes by name."""
 
     encoder: str
+    encoder_url: str
+    encoder_price: float
     device: str
     dtype: str
     near_duplicate: float
@@ -158,13 +168,13 @@ def resolve(workspace: Path | None, flags: Mapping[str, Any], environ: Mapping[s
 
     for name, value in _read(user_config()).items():
         take(name, value, str(user_config()))
-    users_own = values.get("base_url", "")
+    users_own = {name: values.get(name, "") for name in URLS}
     if workspace is not None:
         path = workspace / CONFIG
         for name, value in _read(path).items():
-            if not (name == "base_url" and value in ("", users_own)):  # nothing set, or the same value as the user's
+            if not (name in URLS and value in ("", users_own[name])):  # nothing set, or the same value as the user's
                 take(name, value, str(path))
-    lent = values.get("base_url", "") != users_own
+    lent = [name for name in URLS if values.get(name, "") != users_own[name]]
     for name in _DEFAULTS:
         if (value := environ.get(PREFIX + name.upper())) is not None:
             take(name, value, PREFIX + name.upper())
@@ -173,8 +183,10 @@ def resolve(workspace: Path | None, flags: Mapping[str, Any], environ: Mapping[s
             take(name, value, "flag")
     if problems:
         raise UsageError("; ".join(problems), "icl-curate config")
-    lent = lent and origins["base_url"] == str(path)  # neither variable nor flag sets one
-    settings = Settings(**values, base_url_by=str(path.parent.resolve()) if lent else "")
+    for name in lent:
+        if origins[name] == str(path):  # neither variable nor flag sets one
+            values[f"{name}_by"] = str(path.parent.resolve())
+    settings = Settings(**values)
     _check(settings)
     return Resolved(settings, origins)
 
@@ -230,7 +242,7 @@ def _check(settings: Settings) -> None:
     for name in ("preselect", "max_tokens", "concurrency", "attempts", "context_tokens"):
         if (count := getattr(settings, name)) is not None and count < 1:
             raise UsageError(f"{name} is {count}", "use 1 or more" + _OR_LEAVE_OUT * (_DEFAULTS[name] is None))
-    for name in ("price_in", "price_out"):
+    for name in ("price_in", "price_out", "encoder_price"):
         if (price := getattr(settings, name)) is not None and not price >= 0:
             raise UsageError(f"{name} is {price}", "use 0 or more" + _OR_LEAVE_OUT)
     if not 0 < settings.near_duplicate <= 1:

@@ -36,13 +36,15 @@ class UnconfirmedServer(LLMError):
     """Only the workspace's own file names this server. ``url`` is in the form that `confirm` takes, empty if it cannot
     be confirmed; ``workspace`` is the folder."""
 
-    def __init__(self, url: str, workspace: str) -> None:
+    def __init__(self, url: str, workspace: str, option: str = "--base-url") -> None:
         self.url, self.workspace = canonical(url), workspace
-        what = "prompts and your key" if os.environ.get("OPENAI_API_KEY") else "prompts"
-        fix = "give a server with --base-url"
+        sent = "prompts" if option == "--base-url" else "texts"
+        keys = os.environ.get("OPENAI_API_KEY") or (option != "--base-url" and os.environ.get("ICL_CURATE_ENCODER_KEY"))
+        what = f"{sent} and your key" if keys else sent
+        fix = f"give a server with {option}"
         if self.url:
             where = shlex.quote(workspace)
-            fix = f"icl-curate llm trust {shlex.quote(self.url)} -w {where}   (once), or give it with --base-url"
+            fix = f"icl-curate llm trust {shlex.quote(self.url)} -w {where}   (once), or give it with {option}"
         super().__init__(f"the workspace's own config.toml would send {what} to {self.url or repr(url)}", fix)
 
 
@@ -63,10 +65,10 @@ def canonical(url: str) -> str:
     return parts._replace(netloc=host).geturl().rstrip("/")
 
 
-def require(url: str, workspace: str) -> None:
+def require(url: str, workspace: str, option: str = "--base-url") -> None:
     """Raise `UnconfirmedServer` unless the user has confirmed this base URL for the workspace in this folder."""
     if not canonical(url) or canonical(url) not in confirmed(Path(workspace)):
-        raise UnconfirmedServer(url, workspace)
+        raise UnconfirmedServer(url, workspace, option)
 
 
 def confirmed(workspace: Path) -> list[str]:

@@ -37,7 +37,7 @@ TERMS = {
     ),
     "duplicate": "A row with the same input as an earlier one (exact), or nearly the same (near).",
     "easy, hard queries": "Queries answered right (easy) or wrong (hard) zero-shot.",
-    "encoder": "The sentence-transformers model that computes the embedding of a text.",
+    "encoder": "The model that computes the embedding of a text: by sentence-transformers, or behind an API.",
     "entropy (of the policy)": (
         "How evenly a ranker spreads probability over candidates. An entropy near 0 means it has collapsed onto one."
     ),

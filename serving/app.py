@@ -21,7 +21,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ..engine.errors import CurateError, LockedError, UsageError
+from ..engine.errors import CurateError, LLMError, LockedError, UsageError
 from ..engine.pool.display import encodable_json
 from ..engine.settings import Settings
 from ..engine.version import VERSION
@@ -142,6 +142,9 @@ async def _failed(request: Request, error: Exception) -> Response:
     assert isinstance(error, CurateError)
     if isinstance(error, LockedError | BusyError):
         return _error(503, error.what, error.fix, {"Retry-After": "1"})
+    if isinstance(error, LLMError):  # the server of an encoder behind an API
+        _log.error("%s", error.what)
+        return _error(502, error.what, error.fix)
     if not isinstance(error, UsageError):
         _log.error("%s", error.what)
     return _error(409 if isinstance(error, UsageError) else 500, error.what, error.fix)

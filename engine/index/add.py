@@ -9,6 +9,7 @@ from typing import Any
 
 from ..disk import private
 from ..errors import UsageError
+from ..retrieval.served import Access
 from ..settings import Settings
 from ..store.demonstrations import encoder_of
 from ..store.locks import exclusive
@@ -34,6 +35,7 @@ def add_demonstration(workspace: Workspace, settings: Settings, record: Mapping[
         device=settings.device,
         full_precision=settings.full_precision,
         passages=settings.passages,
+        access=Access.of(settings),
     )
     with exclusive(workspace.path / "tmp" / "add.lock"):
         with open(path, "ab", opener=private) as file:

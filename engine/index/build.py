@@ -17,6 +17,7 @@ import duckdb
 from ..errors import NoWorkspaceError, UsageError
 from ..progress import CancelToken, Report, silent
 from ..retrieval import artefacts, duplicates
+from ..retrieval.served import Access
 from ..store.demonstrations import LEAKS, REPEATS, live_keys
 from ..store.workspace import Workspace
 from .files import IndexedFile, Reading, changed_files, indexed_file, known_files
@@ -36,7 +37,8 @@ class IndexPlan:
     Without ``paths`` and query files: every known file again, with its earlier options. ``columns`` maps fields to
     column names. ``validation`` and ``test`` are files of queries; the fractions set aside this share of the pool, by a
     hash of the input, so that a row stays in its split as the pool grows and duplicates are in the same split.
-    ``encoder`` None: no vectors. ``passages``: rows are retrieved by their passages, too. ``labels``: names of labels
+    ``encoder`` None: no vectors. ``access``: to an encoder behind an API. ``passages``: rows are
+    retrieved by their passages, too. ``labels``: names of labels
     that the files give as numbers from 0.
     """
 
@@ -53,6 +55,7 @@ class IndexPlan:
     device: str = "auto"
     full_precision: bool = False
     passages: bool = False
+    access: Access = Access()
     labels: tuple[str, ...] = ()
 
 
@@ -83,7 +86,7 @@ def index_pool(
     if plan.encoder:
         encoded = artefacts.encode(
             workspace, plan.encoder, plan.device, report, cancel,
-            full_precision=plan.full_precision, passages=plan.passages,
+            full_precision=plan.full_precision, passages=plan.passages, access=plan.access,
         )  # fmt: skip
     with workspace.read() as con:
         index_report = _report(con, files, len(files) - len(changed), counts)

@@ -10,6 +10,7 @@ from ..errors import UsageError
 from ..pool.prompts import Prompt, build_prompt, fit_prompt
 from ..pool.records import Demonstration, Query, Task
 from ..progress import Event, Report, silent
+from ..retrieval.artefacts import readers_encoder
 from ..settings import Settings
 from . import loop
 from .budget import FREE, Price
@@ -25,7 +26,7 @@ def opened(settings: Settings, encode: Encode) -> Backend:
     Raises `UsageError` for an invalid spec, `UnconfirmedServer` for a server that only the workspace's own file names.
     """
     check_server(settings)
-    return open_backend(settings.llm, llm_settings(settings), encode, settings.encoder)
+    return open_backend(settings.llm, llm_settings(settings), encode, readers_encoder(settings))
 
 
 def check_server(settings: Settings) -> None:

@@ -24,7 +24,8 @@ from ..store.demonstrations import content_keys, input_blocks, inputs, keys_of, 
 from ..store.workspace import Workspace
 from . import bm25
 from .bm25 import BM25Index
-from .encoder import Encoder, load_encoder
+from .encoder import DEFAULT_ENCODER, Encoder, load_encoder
+from .served import DEFAULTS, Access, ServedEncoder, estimate, is_served
 from .vectors import Vectors, folder_of, with_passages
 
 LEXICAL, LEXICAL_PASSAGES = "lexical", "lexical-passages"
@@ -58,9 +59,10 @@ def encode(
     *,
     full_precision: bool = False,
     passages: bool = False,
+    access: Access = DEFAULTS,
 ) -> int:
     """Encode every row that is not retired and has no vector; returns how many were encoded. ``full_precision`` as in
-    `load_encoder`, ``passages`` as in `vectors_of`.
+    `load_encoder`, ``passages`` as in `vectors_of`, ``access`` for encoders behind an API.
 
     First, all existing vectors are read and compared with their checksums; damaged ones, and those of other content
     than the row's current one, are encoded again. Vectors are stored block by block, so an interrupted run continues
@@ -70,7 +72,7 @@ def encode(
         rows, keys = live_keys(con)
     done = 0
     if missing(workspace, encoder, rows, keys, reread=True, passages=passages).size:
-        loaded = load_encoder(encoder, device, full_precision=full_precision)
+        loaded = opened(workspace.path, encoder, device, access, full_precision=full_precision)
         name = with_passages(loaded.name) if passages else loaded.name
         stored = Vectors.create(folder_of(workspace.path, name), name, loaded.dimension)
         unfit = stored.unfit(rows, keys)
@@ -78,11 +80,44 @@ def encode(
             report(Event("encode", note=f"{unfit:,} stored vectors were damaged or outdated: encoded again"))
         lacking = ~stored.holds(rows, keys)
         texts = inputs(workspace, rows[lacking], passages)
-        done = stored.fill(loaded, rows[lacking], texts, keys[lacking], report, cancel)
+        if isinstance(loaded, ServedEncoder):
+            report(Event("encode", note=_announced(loaded, texts)))
+        try:
+            done = stored.fill(loaded, rows[lacking], texts, keys[lacking], report, cancel)
+        finally:
+            if isinstance(loaded, ServedEncoder):
+                report(Event("encode", note=loaded.described()))
         stored.damaged(reread=True)  # remembered for the next process that opens them
     with workspace.write() as con:
         con.execute("INSERT OR REPLACE INTO meta VALUES ('encoder', ?)", [encoder])
     return done
+
+
+def opened(
+    workspace: Path, name: str, device: str = "auto", access: Access = DEFAULTS, *, full_precision: bool = False
+) -> Encoder:
+    """The encoder of this name; raises as `load_encoder` and `ServedEncoder` do. Nothing is sent yet."""
+    if not is_served(name):
+        return load_encoder(name, device, full_precision=full_precision)
+    known = None
+    for kept in (name, with_passages(name)):
+        try:
+            known = known or Vectors.open(folder_of(workspace, kept)).dimension
+        except WorkspaceError:
+            continue
+    return ServedEncoder(name, access, folder_of(workspace, name), known)
+
+
+def _announced(encoder: ServedEncoder, texts: Sequence[str]) -> str:
+    """Where texts go, and what that may cost."""
+    tokens = estimate(texts)
+    cost = "" if encoder.access.price is None else f", ${tokens * encoder.access.price / 1e6:.4f}"
+    return f"{len(texts):,} texts, about {tokens:,} tokens{cost}, go to {encoder.where}"
+
+
+def readers_encoder(settings: Settings) -> str:
+    """The encoder of the built-in reader: the configured one, unless each of its texts would be paid for."""
+    return DEFAULT_ENCODER if is_served(settings.encoder) else settings.encoder
 
 
 def missing(
@@ -146,12 +181,12 @@ def encode_for_reader(workspace: Workspace, settings: Settings) -> Callable[[Seq
 
     @cache
     def encoder() -> Encoder:
-        return load_encoder(settings.encoder, settings.device, full_precision=True)
+        return load_encoder(readers_encoder(settings), settings.device, full_precision=True)
 
     def encode(texts: Sequence[str]) -> Float32s:
         rows = rows_of_inputs(workspace, texts)
         try:
-            stored = vectors_of(workspace, settings.encoder)
+            stored = vectors_of(workspace, readers_encoder(settings))
         except WorkspaceError:
             return encoder().encode(texts)
         known = stored.holds(rows, keys_of(workspace, rows))

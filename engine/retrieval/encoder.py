@@ -35,7 +35,8 @@ class Encoder(Protocol):
     name: str
     """The hub name, or the absolute path: the stored vectors are filed under it."""
 
-    dimension: int
+    @property
+    def dimension(self) -> int: ...
 
     def encode(self, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None) -> Float32s:
         """One vector of length 1 per text, (n, dimension)."""

@@ -26,6 +26,7 @@ from ..progress import CancelToken, Report, silent, within
 from ..store.locks import exclusive
 from .checked import cached_check
 from .encoder import Encoder
+from .served import ServedEncoder
 
 BLOCK = 2048
 """Texts encoded between two commits to disk."""
@@ -214,14 +215,26 @@ class Vectors:
         todo = sorted(lacking, key=lambda row: (-len(known[row][0]), row))
         for start in range(0, len(todo), BLOCK):
             block = todo[start : start + BLOCK]
-            vectors = encoder.encode([known[row][0] for row in block], within(report, start, len(todo)), cancel)
-            if not np.isfinite(vectors).all():
-                raise UsageError(
-                    f"the encoder {self.encoder} returns vectors that are not finite",
-                    "choose another: icl-curate index --encoder NAME",
-                )
-            self.write(np.array(block, np.int64), vectors, np.array([known[row][1] for row in block], np.uint64))
+            texts_of, told = [known[row][0] for row in block], within(report, start, len(todo))
+
+            def keep(places: Int64s, vectors: Float32s, block: list[int] = block) -> None:
+                rows_of = [block[place] for place in places.tolist()]
+                self._written(rows_of, vectors, [known[row][1] for row in rows_of])
+
+            if isinstance(encoder, ServedEncoder):
+                encoder.encode_each(texts_of, keep, told, cancel)  # each request was paid for
+            else:
+                keep(np.arange(len(block)), encoder.encode(texts_of, told, cancel))
         return len(todo)
+
+    def _written(self, rows: Sequence[int], vectors: Float32s, keys: Sequence[int]) -> None:
+        """Write vectors that an encoder returned."""
+        if not np.isfinite(vectors).all():
+            raise UsageError(
+                f"the encoder {self.encoder} returns vectors that are not finite",
+                "choose another: icl-curate index --encoder NAME",
+            )
+        self.write(np.array(rows, np.int64), vectors, np.array(keys, np.uint64))
 
     @property
     def marked_only(self) -> bool:

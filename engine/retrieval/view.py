@@ -19,11 +19,12 @@ from ..progress import CancelToken, Report, silent
 from ..settings import Settings
 from ..store.demonstrations import Texts, active_rows, content_keys, groups, inputs, task_of
 from ..store.workspace import Workspace
-from .artefacts import lexical_index, vectors_of
+from .artefacts import lexical_index, opened, vectors_of
 from .bm25 import BM25Index
 from .dense import DenseIndex
 from .duplicates import Repeats
-from .encoder import Encoder, load_encoder
+from .encoder import Encoder
+from .served import Access
 from .vectors import TokenVectors, Vectors, with_passages
 
 RankedRows = tuple[Int64s, Float64s]
@@ -104,7 +105,10 @@ class PoolView:
     @cached_property
     def encoder(self) -> Encoder:
         settings = self.settings
-        return load_encoder(settings.encoder, settings.device, full_precision=settings.full_precision)
+        return opened(
+            self.workspace.path, settings.encoder, settings.device, Access.of(settings),
+            full_precision=settings.full_precision,
+        )  # fmt: skip
 
     @cached_property
     def stored(self) -> Vectors:

@@ -55,6 +55,14 @@ def logprob(before: str, token: str) -> float:
     return -0.05 - int.from_bytes(digest, "big") / 2**32 * 3
 
 
+def vector_of(text: str, dimension: int) -> list[float]:
+    """The embedding of a text, not of length 1: the share of its words by their hash."""
+    vector = [0.01] * dimension
+    for word in text.lower().split():
+        vector[int.from_bytes(hashlib.blake2b(word.encode(), digest_size=4).digest(), "big") % dimension] += 2.0
+    return vector
+
+
 @dataclass
 class Call:
     """One request as the server saw it; ``answered`` is set once a good reply is on the wire."""
@@ -91,6 +99,8 @@ class Server:
     max_model_len: int | None = None
     cut: int | None = None
     api_key: str | None = None
+    dimension: int = 8
+    most_texts: int = 10_000
     calls: list[Call] = field(default_factory=list)
     in_flight: int = 0
     most_in_flight: int = 0
@@ -207,9 +217,20 @@ class Server:
             return fault
         if self.delay:
             await asyncio.sleep(self.delay)
+        if call.path.endswith("/embeddings"):
+            return self.embeddings(call)
         if call.path.endswith("/chat/completions"):
             return ok(self.chat_reply(call)) if self.chat else error(404, "Not Found")
         return self._completions(call)
+
+    def embeddings(self, call: Call) -> Reply:
+        texts = call.body["input"]
+        if len(texts) > self.most_texts:
+            return error(413, f"at most {self.most_texts} inputs")
+        found = [vector_of(text, call.body.get("dimensions") or self.dimension) for text in texts]
+        data = [{"object": "embedding", "index": i, "embedding": vector} for i, vector in enumerate(found)]
+        used = sum(map(tokens_in, texts))
+        return ok({"model": "stub-1", "data": data[::-1], "usage": {"prompt_tokens": used, "total_tokens": used}})
 
     def chat_reply(self, call: Call) -> dict[str, Any]:
         text = answer_to(call.text)
@@ -274,7 +295,7 @@ class Server:
 def _text_of(body: Mapping[str, Any]) -> str:
     if "messages" in body:
         return "\n".join(str(message["content"]) for message in body["messages"])
-    prompt = body.get("prompt", "")
+    prompt = body.get("prompt", body.get("input", ""))
     return prompt if isinstance(prompt, str) else "\n".join(prompt)
 
 

@@ -1,0 +1,489 @@
+"""``openai:MODEL``: an encoder behind an OpenAI-compatible API, over HTTP.
+
+Every text may cost money. So a vector is handed over to be stored when its request is answered, not when all are, and
+the vectors of single queries are kept beside those of the pool. Requests that fail for a while are repeated; those that
+a server finds too large are divided.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import trust
+from ..arrays import Float32s, Int64s
+from ..disk import private
+from ..endpoint import (
+    LONGEST,
+    NO_KEY,
+    VENDOR,
+    Refused,
+    checked_url,
+    is_loopback,
+    pause,
+    without_secrets,
+)
+from ..errors import BudgetError, LLMError, UsageError
+from ..progress import CancelToken, Event, Report, silent
+from ..settings import Settings
+
+if TYPE_CHECKING:
+    import openai
+
+PREFIX = "openai:"
+KEY = "ICL_CURATE_ENCODER_KEY"
+"""The environment variable of the key for a server other than the LLM's."""
+
+AT_ONCE, BYTES = 128, 200_000
+"""Maximum texts of a request and their maximum size in UTF-8: a tenth of what OpenAI takes."""
+THREADS = 8
+QUERIES = 10_000
+"""Maximum queries whose vectors are kept."""
+MOST_DIMENSIONS = 1 << 16
+LONGEST_WAIT = 120.0
+"""Seconds: a server that asks for a longer pause ends the work."""
+
+_BYTES_PER_TOKEN = 4.0
+
+Arrived = Callable[[Int64s, Float32s], None]
+"""Takes the positions of some of the texts and their vectors, (n,) and (n, dimension)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How servers are reached. ``url_by``: the workspace whose own file names ``url``, which then needs to be
+    confirmed; ``trusted``: base URLs that the key of the LLM is meant for; ``price``: US dollars per million tokens;
+    ``max_cost``: US dollars that may be spent."""
+
+    url: str = ""
+    url_by: str = ""
+    trusted: tuple[str, ...] = ()
+    timeout: float = 60.0
+    attempts: int = 6
+    price: float | None = None
+    max_cost: float | None = None
+
+    @classmethod
+    def of(cls, settings: Settings, max_cost: float | None = None) -> Access:
+        own = "" if settings.base_url_by else settings.base_url
+        return cls(
+            settings.encoder_url, settings.encoder_url_by, (own,) if own else (), settings.timeout, settings.attempts,
+            settings.encoder_price, max_cost,
+        )  # fmt: skip
+
+
+DEFAULTS = Access()
+
+
+def is_served(name: str) -> bool:
+    """Whether an encoder is behind an API."""
+    return name.startswith(PREFIX)
+
+
+class _Rejected(Exception):
+    """The server does not take this request as it is: too many texts, or too long ones."""
+
+
+class _Later(Exception):
+    """A failure that may pass; ``after`` is how long the server asks to wait, in seconds."""
+
+    def __init__(self, what: str, after: float | None = None, gone: bool = False) -> None:
+        super().__init__(what)
+        self.what, self.after, self.gone = what, after, gone
+
+
+class ServedEncoder:
+    """An encoder behind an API; ``openai:MODEL@256`` asks for vectors of 256 dimensions. Thread-safe.
+
+    ``folder``: where the vectors of queries are kept; ``dimension``: that of the vectors stored before, which new ones
+    must have. The key is read for each connection; it is never stored or shown, and sent to no server but the one it is
+    meant for. Raises `UsageError` for an invalid name or address, `UnconfirmedServer` for a server that only the
+    workspace's own file names.
+    """
+
+    def __init__(
+        self, name: str, access: Access = DEFAULTS, folder: Path | None = None, dimension: int | None = None
+    ) -> None:
+        model, _, size = name.removeprefix(PREFIX).rpartition("@")
+        self._asked = int(size) if model and size.isdecimal() else None
+        self._model = model if self._asked else name.removeprefix(PREFIX)
+        if not self._model:
+            raise UsageError(f"'{name}' names no encoder", "--encoder openai:MODEL")
+        if access.url_by and access.url:
+            trust.require(access.url, access.url_by, "--encoder-url")
+        self.name = name
+        self.access = access
+        given = access.url or os.environ.get("OPENAI_BASE_URL") or ""
+        self.base_url = checked_url(given) if given else VENDOR
+        self._own_server = bool(given)
+        self.tokens = 0
+        """Tokens read by the server so far."""
+        self._width = dimension
+        self._kept = _Kept(folder)
+        self._client: openai.OpenAI | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def dimension(self) -> int:
+        if self._width is None:
+            self.encode(["dimension"])
+        assert self._width is not None
+        return self._width
+
+    @property
+    def where(self) -> str:
+        """Model and server, as text."""
+        return f"{self._model} at {without_secrets(self.base_url)}"
+
+    @property
+    def cost(self) -> float | None:
+        """US dollars spent so far, None if the price is not known."""
+        return None if self.access.price is None else self.tokens * self.access.price / 1e6
+
+    def described(self) -> str:
+        """What was read, and its cost."""
+        cost = "" if self.cost is None else f", ${self.cost:.4f}"
+        return f"{self.where} read {self.tokens:,} tokens{cost}"
+
+    def encode(self, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None) -> Float32s:
+        """One vector of length 1 per text, (n, dimension). Raises `LLMError` if the server does not give them."""
+        found: dict[int, Float32s] = {}
+        distinct = list(dict.fromkeys(texts))
+        with self._lock:
+            known = [self._kept.get(text, self._width) for text in distinct]
+        fresh = [i for i, vector in enumerate(known) if vector is None]
+
+        def keep(places: Int64s, vectors: Float32s) -> None:
+            found.update(zip([fresh[i] for i in places.tolist()], vectors, strict=True))
+            with self._lock:
+                for i, vector in zip(places.tolist(), vectors, strict=True):
+                    self._kept.add(distinct[fresh[i]], vector)
+
+        self.encode_each([distinct[i] for i in fresh], keep, report, cancel)
+        found |= {i: vector for i, vector in enumerate(known) if vector is not None}
+        place = {text: i for i, text in enumerate(distinct)}
+        return np.array([found[place[text]] for text in texts], np.float32).reshape(len(texts), self.dimension)
+
+    def encode_tokens(
+        self, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None
+    ) -> list[NDArray[np.float16]]:
+        raise UsageError(
+            f"{self.name} has no token vectors, which Set-BSR needs", "choose another method, or a BERT-like encoder"
+        )
+
+    def encode_each(
+        self, texts: Sequence[str], keep: Arrived, report: Report = silent, cancel: CancelToken | None = None
+    ) -> None:
+        """Encode the texts and ``keep`` the vectors of each request when it is answered, in the caller's thread.
+
+        Whatever ends this early, what was sent is waited for and kept. Raises `LLMError`, `BudgetError`, `Cancelled`.
+        """
+        if not texts:
+            return
+        stop = threading.Event()
+        batches = _batches(texts)
+        running: dict[Future[Float32s], list[int]] = {}
+        done = 0
+        report(Event("encode", 0, len(texts)))
+        with ThreadPoolExecutor(THREADS) as pool:
+            try:
+                while True:
+                    if cancel:
+                        cancel.check()
+                    while len(running) < THREADS and (places := next(batches, None)):
+                        batch = [texts[i] for i in places]
+                        self._check_budget(batch, [texts[i] for some in running.values() for i in some])
+                        running[pool.submit(self._patiently, batch, stop)] = places
+                    if not running:
+                        return
+                    for future in wait(running, 0.1, FIRST_COMPLETED).done:
+                        places = running.pop(future)
+                        keep(np.array(places, np.int64), future.result())
+                        done += len(places)
+                        report(Event("encode", done, len(texts)))
+            except BaseException:
+                stop.set()
+                for future, places in running.items():
+                    if not future.cancel() and future.exception() is None:
+                        keep(np.array(places, np.int64), future.result())
+                raise
+
+    def _check_budget(self, batch: Sequence[str], in_flight: Sequence[str]) -> None:
+        if self.access.max_cost is None:
+            return
+        if self.access.price is None:
+            raise UsageError("a cost limit needs the encoder's price", "--encoder-price USD per million tokens")
+        expected = self.tokens + estimate(batch) + estimate(in_flight)
+        if expected * self.access.price / 1e6 > self.access.max_cost:
+            raise BudgetError(
+                f"the budget is used up: ${self.cost:.4f} of ${self.access.max_cost:.4f} for {self.name}",
+                "run the same command again with a higher --max-cost; vectors are kept",
+            )
+
+    # requests
+
+    def _patiently(self, texts: Sequence[str], stop: threading.Event) -> Float32s:
+        """The vectors of one batch, with retries; in parts if the server does not take it whole."""
+        for attempt in range(1, self.access.attempts + 1):
+            try:
+                return self._once(texts)
+            except _Rejected as error:
+                return self._divided(texts, stop, str(error))
+            except _Later as error:
+                last = attempt >= (2 if error.gone else self.access.attempts)
+                if last or stop.is_set() or (error.after or 0.0) > LONGEST_WAIT:
+                    raise self._given_up(error) from error
+                stop.wait(min(pause(attempt, error.after), max(LONGEST, error.after or 0.0)))
+        raise AssertionError("the last attempt returns or raises")
+
+    def _divided(self, texts: Sequence[str], stop: threading.Event, what: str) -> Float32s:
+        if len(texts) == 1:
+            raise LLMError(
+                f"{self.where}: {what}", f"check the text that begins with {texts[0][:40]!r}, or choose another model"
+            )
+        half = len(texts) // 2
+        return np.concatenate([self._patiently(texts[:half], stop), self._patiently(texts[half:], stop)])
+
+    def _given_up(self, error: _Later) -> LLMError:
+        if error.gone:
+            return LLMError(f"{self.where} does not answer: {error.what}", "start the server or correct --encoder-url")
+        if (error.after or 0.0) > LONGEST_WAIT:
+            fix = "run the same command again after that; vectors are kept"
+            return LLMError(f"{self.where} asks for a pause of {error.after:,.0f} s: {error.what}", fix)
+        return LLMError(f"{self.where}: {error.what}", "run the same command again later; vectors are kept")
+
+    def _once(self, texts: Sequence[str]) -> Float32s:
+        """Send once. Raises `_Rejected`, `_Later`, and `LLMError` for what no repetition helps against."""
+        import httpx2
+        import openai
+
+        body: dict[str, Any] = {"model": self._model, "input": list(texts), "encoding_format": "float"}
+        if self._asked:
+            body["dimensions"] = self._asked
+        client = self._connected()
+        try:
+            response = client.post("/embeddings", cast_to=httpx2.Response, body=body)
+        except Refused as error:
+            raise LLMError(f"{self.where}: {error}", "to use that server, give it with --encoder-url URL") from error
+        except openai.APITimeoutError as error:
+            raise _Later(f"no answer within {self.access.timeout:g} s") from error
+        except openai.APIConnectionError as error:
+            cause = error.__cause__ or error
+            broken = isinstance(cause, httpx2.ConnectError)
+            raise _Later(self._clean(f"{type(cause).__name__}: {cause}"), gone=broken) from error
+        except openai.APIStatusError as error:
+            raise self._refused(error) from error
+        except UnicodeEncodeError as error:
+            raise LLMError(f"a text is not valid Unicode: {error.reason}", "icl-curate index --strict") from error
+        except (openai.OpenAIError, httpx2.HTTPError) as error:
+            raise _Later(self._clean(f"{type(error).__name__}: {error}")) from error
+        vectors, tokens = self._read(response.content, texts)
+        with self._lock:
+            self.tokens += tokens
+            if self._width is None:
+                self._width = vectors.shape[1]
+        if vectors.shape[1] != self._width:
+            raise LLMError(
+                f"{self.where} gives vectors of {vectors.shape[1]:,} dimensions, those stored have {self._width:,}",
+                "it serves another model now: serve the one before, or give this one another name",
+            )
+        return vectors
+
+    def _refused(self, error: openai.APIStatusError) -> Exception:
+        status, headers = error.status_code, error.response.headers
+        what = self._clean(_message(error))
+        if status in (401, 403):
+            fix = "export OPENAI_API_KEY=…" if self._is_llms() else f"export {KEY}=…"
+            return LLMError(f"{self.where} refuses the key: {what}", fix)
+        if status == 404:
+            return LLMError(
+                f"{self.where}: {what}", "check the model's name, and that --encoder-url ends in /v1 if it needs that"
+            )
+        if status == 429 and "insufficient_quota" in what + str(getattr(error, "code", "")):
+            return LLMError(f"{self.where}: {what}", "add credit to the account, or choose another encoder")
+        if status in (408, 409, 425, 429) or status >= 500:
+            return _Later(what, _seconds(headers))
+        if status in (400, 413, 422):
+            return _Rejected(what)
+        return LLMError(f"{self.where}: {what}", "check the server's log")
+
+    def _read(self, content: bytes, texts: Sequence[str]) -> tuple[Float32s, int]:
+        """Vectors (n, dimension) of length 1 in the order of the texts, and the tokens read. Raises `_Later` for a
+        reply that does not have them."""
+        try:
+            body = json.loads(content)
+            data = {entry.get("index", i): entry["embedding"] for i, entry in enumerate(body["data"])}
+            vectors = np.array([data[i] for i in range(len(texts))], np.float64)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+            raise _Later("the reply does not have a vector for each text") from error
+        if len(data) != len(texts) or vectors.ndim != 2 or not 0 < vectors.shape[1] <= MOST_DIMENSIONS:
+            raise _Later("the reply does not have a vector for each text")
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        if not (np.isfinite(lengths).all() and (lengths > 0).all()):
+            raise _Later("the reply has vectors that are zero or not finite")
+        usage = body.get("usage")
+        counted = usage.get("prompt_tokens") if isinstance(usage, Mapping) else None
+        tokens = counted if type(counted) is int and 0 < counted < 10**9 else estimate(texts)
+        return (vectors / lengths).astype(np.float32), tokens
+
+    # connection
+
+    def _connected(self) -> openai.OpenAI:
+        with self._lock:
+            if self._client is None:
+                self._client = self._connect()
+            return self._client
+
+    def _connect(self) -> openai.OpenAI:
+        import httpx2
+        import openai
+
+        from .wire import Client
+
+        key = self._key() or (NO_KEY if self._own_server else "")
+        if not key:
+            raise LLMError(
+                "OPENAI_API_KEY is not set", "export OPENAI_API_KEY=…, or give your server: --encoder-url URL"
+            )
+        http = Client(
+            timeout=httpx2.Timeout(self.access.timeout, connect=min(10.0, self.access.timeout)),
+            trust_env=not is_loopback(self.base_url),  # proxy variables would also apply to 127.0.0.1
+        )
+        return openai.OpenAI(
+            api_key=key, base_url=self.base_url, max_retries=0, timeout=self.access.timeout, http_client=http
+        )
+
+    def _is_llms(self) -> bool:
+        """Whether the LLM's key is meant for this server: it is the LLM's own."""
+        meant = (*self.access.trusted, os.environ.get("OPENAI_BASE_URL") or VENDOR)
+        return _origin(self.base_url) in {_origin(url) for url in meant}
+
+    def _key(self) -> str:
+        own = os.environ.get(KEY, "").strip()
+        return own or (os.environ.get("OPENAI_API_KEY", "").strip() if self._is_llms() else "")
+
+    def _clean(self, text: str) -> str:
+        for key in (os.environ.get(KEY, "").strip(), os.environ.get("OPENAI_API_KEY", "").strip()):
+            text = text.replace(key, "***") if key else text
+        return " ".join(text.split())[:300]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without connection and lock, so that what holds an encoder can be copied and sent to another process."""
+        return {**self.__dict__, "_client": None, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.Lock()
+
+
+class _Kept:
+    """Vectors of texts, by a hash of the text: in memory, and in a file if there is a folder for it. A line that was
+    cut or damaged is read as if it were not there."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._vectors: dict[bytes, Float32s] | None = None
+
+    def get(self, text: str, dimension: int | None) -> Float32s | None:
+        found = self._known(dimension).get(_digest(text))
+        return found if found is None or dimension in (None, len(found)) else None
+
+    def add(self, text: str, vector: Float32s) -> None:
+        known, key = self._known(len(vector)), _digest(text)
+        if key in known:
+            return
+        if len(known) >= QUERIES:
+            del known[next(iter(known))]  # the oldest; the file is full
+        elif self._folder is not None:
+            content = key + vector.astype("<f4").tobytes()
+            line = content + zlib.crc32(content).to_bytes(4, "little")
+            try:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                with open(self._file(len(vector)), "ab", buffering=0, opener=private) as file:
+                    if cut := file.tell() % len(line):  # a line that was not written to its end
+                        file.truncate(file.tell() - cut)
+                    file.write(line)
+            except OSError:  # a read-only workspace: it will be asked for again
+                self._folder = None
+        known[key] = vector
+
+    def _known(self, dimension: int | None) -> dict[bytes, Float32s]:
+        if self._vectors is None:
+            self._vectors = {}
+            if self._folder is not None and dimension is not None:
+                self._vectors = dict(_lines(self._file(dimension), dimension))
+        return self._vectors
+
+    def _file(self, dimension: int) -> Path:
+        assert self._folder is not None
+        return self._folder / f"queries-{dimension}.bin"
+
+
+def _lines(path: Path, dimension: int) -> Iterator[tuple[bytes, Float32s]]:
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return
+    size = 16 + 4 * dimension + 4
+    for start in range(0, len(content) - size + 1, size):
+        line = content[start : start + size]
+        if zlib.crc32(line[:-4]).to_bytes(4, "little") == line[-4:]:
+            yield line[:16], np.frombuffer(line[16:-4], "<f4").astype(np.float32)
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def estimate(texts: Sequence[str]) -> int:
+    """About how many tokens they have."""
+    return round(sum(len(text.encode("utf-8", "surrogatepass")) / _BYTES_PER_TOKEN + 1 for text in texts))
+
+
+def _batches(texts: Sequence[str]) -> Iterator[list[int]]:
+    """Positions of consecutive texts, within `AT_ONCE` and `BYTES`."""
+    batch: list[int] = []
+    size = 0
+    for i, text in enumerate(texts):
+        more = len(text.encode("utf-8", "surrogatepass"))
+        if batch and (len(batch) == AT_ONCE or size + more > BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(i)
+        size += more
+    if batch:
+        yield batch
+
+
+def _origin(url: str) -> tuple[str, str, int]:
+    parts = urlsplit(url.strip())
+    return parts.scheme, (parts.hostname or "").lower(), parts.port or (443 if parts.scheme == "https" else 80)
+
+
+def _message(error: openai.APIStatusError) -> str:
+    body = error.body
+    told = body.get("message") if isinstance(body, Mapping) else body
+    return f"HTTP {error.status_code}: {told or error.response.text}"
+
+
+def _seconds(headers: Mapping[str, str]) -> float | None:
+    for name, scale in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
+        try:
+            seconds = float(headers[name]) * scale
+        except (KeyError, ValueError):
+            continue
+        if 0 <= seconds < 1e9:
+            return seconds
+    return None
