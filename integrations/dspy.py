@@ -8,6 +8,8 @@ program(question="…")
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,33 @@ import dspy
 from dspy.teleprompt import Teleprompter
 
 from ..engine.pool.records import Demonstration
+from ..engine.select.reasons import besides
 from ..engine.select.selector import Selector
+from . import asked
 
 
-def example(demonstration: Demonstration, input_field: str, output_field: str) -> dspy.Example:
-    """A demonstration as a labelled example of a signature with these two fields."""
-    fields = {input_field: demonstration.input, output_field: demonstration.output}
-    return dspy.Example(**fields).with_inputs(input_field)
+def example(
+    demonstration: Demonstration, input_field: str, output_field: str, others: Collection[str] = ()
+) -> dspy.Example:
+    """A demonstration as a labelled example of a signature with these two fields and the ``others``, of which
+    ``options``, ``context`` and ``history`` are filled if it has them."""
+    more = {name: value for name, value in besides(demonstration).items() if name in others}
+    if "history" in more:
+        more["history"] = _history(demonstration, input_field, output_field)
+    fields = {input_field: demonstration.input, output_field: demonstration.output, **more}
+    return dspy.Example(**fields).with_inputs(input_field, *more)
+
+
+def _history(demonstration: Demonstration, input_field: str, output_field: str) -> dspy.History:
+    """The earlier turns as DSPy has them: a question with its answer each."""
+    turns = [turn for turn in demonstration.history or () if turn.role != "system"]
+    return dspy.History(
+        messages=[
+            {input_field: question.content, output_field: answer.content}
+            for question, answer in pairwise(turns)
+            if (question.role, answer.role) == ("user", "assistant")
+        ]
+    )
 
 
 class CurateRetriever(dspy.Module):
@@ -74,10 +96,12 @@ class _Selecting(dspy.Module):
 
     def forward(self, **inputs: Any) -> Any:
         called = self.program.deepcopy()  # calls at the same time have demonstrations of their own
-        best_first = [each.demonstration for each in self._selector.select(str(inputs[self._asked]))]
+        query = asked(str(inputs[self._asked]), {name: value for name, value in inputs.items() if name != "history"})
+        best_first = [each.demonstration for each in self._selector.select(query)]
         shown = best_first if self._selector.settings.order == "best-first" else best_first[::-1]
         for predictor in called.predictors():
             signature = predictor.signature
             if self._asked in signature.input_fields and self._answered in signature.output_fields:
-                predictor.demos = [example(each, self._asked, self._answered) for each in shown]
+                others = signature.input_fields.keys() - {self._asked}
+                predictor.demos = [example(each, self._asked, self._answered, others) for each in shown]
         return called(**inputs)

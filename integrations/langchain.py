@@ -12,19 +12,25 @@ prompt = FewShotPromptTemplate(
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from langchain_core.example_selectors import BaseExampleSelector
 
+from ..engine.pool.records import Query
+from ..engine.select.reasons import besides
 from ..engine.select.selector import Selected, Selector
+from . import NOTHING, asked
 
 
 class CurateExampleSelector(BaseExampleSelector):
-    """Examples from a workspace, as dictionaries with ``input_key``, ``output_key``, ``source`` and ``id``; the best
-    comes last, next to the question, unless the setting ``order`` says otherwise.
+    """Examples from a workspace, as dictionaries with ``input_key``, ``output_key``, ``options``, ``context``,
+    ``history`` (the messages before the input), ``source`` and ``id``; the best comes last, next to the question,
+    unless the setting ``order`` says otherwise.
 
-    ``input_key`` is also the variable of the prompt that holds the question. ``selection`` is what `Selector` takes:
+    ``input_key`` is also the variable of the prompt that holds the question; of its other variables ``context``,
+    ``options`` and ``history`` belong to it. ``selection`` is what `Selector` takes:
     ``method``, ``k`` and settings by name. Raises what `Selector` raises.
     """
 
@@ -39,22 +45,27 @@ class CurateExampleSelector(BaseExampleSelector):
         rest = {key: value for key, value in example.items() if key not in (self.input_key, self.output_key)}
         self.selector.add(example[self.input_key], example[self.output_key], **rest)
 
-    def select_examples(self, input_variables: dict[str, str]) -> list[dict[str, str]]:
+    def select_examples(self, input_variables: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The demonstrations for the question among the variables of the prompt."""
-        return self._examples(self.selector.select(input_variables[self.input_key]))
+        return self._examples(self.selector.select(self._asked(input_variables)))
 
-    async def aselect_examples(self, input_variables: dict[str, str]) -> list[dict[str, str]]:
+    async def aselect_examples(self, input_variables: Mapping[str, Any]) -> list[dict[str, Any]]:
         """`select_examples`, in a thread."""
-        return self._examples(await self.selector.aselect(input_variables[self.input_key]))
+        return self._examples(await self.selector.aselect(self._asked(input_variables)))
 
-    def _examples(self, best_first: list[Selected]) -> list[dict[str, str]]:
+    def _asked(self, variables: Mapping[str, Any]) -> Query:
+        return asked(str(variables[self.input_key]), variables)
+
+    def _examples(self, best_first: list[Selected]) -> list[dict[str, Any]]:
         shown = best_first if self.selector.settings.order == "best-first" else best_first[::-1]
         return [
             {
-                self.input_key: each.demonstration.input,
-                self.output_key: each.demonstration.output,
+                **NOTHING,
+                **besides(each.demonstration),
                 "source": each.demonstration.source,
                 "id": each.demonstration.id,
+                self.input_key: each.demonstration.input,
+                self.output_key: each.demonstration.output,
             }
             for each in shown
         ]

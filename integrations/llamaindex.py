@@ -13,12 +13,14 @@ from typing import Any
 from llama_index.core.retrievers import BaseRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
+from ..engine.select.reasons import besides
 from ..engine.select.selector import Selected, Selector
 
 
 class CurateRetriever(BaseRetriever):
-    """The demonstrations of a workspace as nodes, best first: the text is the input, the metadata has ``output`` and
-    ``source``. ``selection`` is what `Selector` takes."""
+    """The demonstrations of a workspace as nodes, best first: the text is the input, the metadata has ``output``,
+    ``source`` and, where a row has them, ``options``, ``context`` and ``history``. ``selection`` is what `Selector`
+    takes."""
 
     def __init__(self, workspace: Path | str, **selection: Any) -> None:
         self.selector = Selector(workspace, **selection)
@@ -33,5 +35,6 @@ class CurateRetriever(BaseRetriever):
 
 def _node(selected: Selected) -> NodeWithScore:
     shown = selected.demonstration
-    node = TextNode(id_=shown.id, text=shown.input, metadata={"output": shown.output, "source": shown.source})
+    told = {"output": shown.output, "source": shown.source, **besides(shown)}
+    node = TextNode(id_=shown.id, text=shown.input, metadata=told)
     return NodeWithScore(node=node, score=selected.score)

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..engine.errors import UsageError
-from ..engine.pool.records import Query
+from ..engine.pool.records import Message, Query
 from ..engine.select.selector import method_named
 from ..engine.settings import Settings
 from .service import Ask
 
-OF_A_QUERY = ("query", "options", "context")
+OF_A_QUERY = ("query", "options", "context", "history")
 OF_A_REQUEST = (*OF_A_QUERY, "queries", "method", "k")
+ROLES = ("system", "user", "assistant")
 EXAMPLE = 'send {"query": "a question"} or {"queries": ["one", "another"]}'
 
 
@@ -52,7 +53,7 @@ def read(body: bytes, settings: Settings, limits: Limits) -> tuple[Ask, bool]:
         alone = {name: fields[name] for name in OF_A_QUERY if name in fields}
         return Ask((_query(alone),), method, k), False
     if stray := [name for name in OF_A_QUERY if name in fields]:
-        fix = '{"queries": [{"query": "…", "options": […], "context": "…"}]}'
+        fix = '{"queries": [{"query": "…", "options": […], "context": "…", "history": […]}]}'
         raise UsageError(f"'{stray[0]}' stands beside 'queries'", f"give it with each query: {fix}")
     queries = fields["queries"]
     if not isinstance(queries, list) or not queries:
@@ -75,7 +76,24 @@ def _query(given: Any) -> Query:
         raise UsageError("'options' is not a list of texts", 'for example "options": ["yes", "no"]')
     if not isinstance(context, str):
         raise UsageError("'context' is not a text", 'for example "context": "a passage"')
-    return Query(text, tuple(options), context)
+    return Query(text, tuple(options), context, history=_history(fields.get("history")))
+
+
+def _history(given: Any) -> tuple[Message, ...] | None:
+    """The messages before a query, a system prompt first."""
+    if given is None:
+        return None
+    fix = 'for example "history": [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]'
+    if not isinstance(given, list):
+        raise UsageError("'history' is not a list of messages", fix)
+    turns = []
+    for turn in given:
+        if not isinstance(turn, dict) or turn.keys() != {"role", "content"}:
+            raise UsageError("a message of 'history' has not exactly 'role' and 'content'", fix)
+        if turn["role"] not in ROLES or not isinstance(turn["content"], str):
+            raise UsageError(f"a message of 'history' is not a text of {' or '.join(ROLES)}", fix)
+        turns.append(Message(turn["role"], turn["content"]))
+    return tuple(turns)
 
 
 def _only(fields: Mapping[str, Any], known: Sequence[str]) -> None:

@@ -29,6 +29,19 @@ def history_of(text: str | None) -> tuple[Message, ...] | None:
     return None if text is None else tuple(Message(role, content) for role, content in json.loads(text))
 
 
+EARLIER = 3
+"""Turns of the user before an input that belong to the text it is retrieved by: "And 3+3?" alone says little."""
+
+
+def searched_text(input: str, context: str, history: Sequence[Message] | None, passages: bool) -> str:
+    """The text that a row or query is retrieved by: its input, the user's last turns before it, the latest first, and
+    with ``passages`` its passage. Encoders read the beginning of a text, BM25 all of it."""
+    turns = [turn.content for turn in reversed(history or ()) if turn.role == "user"][:EARLIER]
+    if not turns:
+        return f"{input}\n{context}" if passages and context else input
+    return "\n".join([input, *turns, *([context] if passages and context else [])])
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
     """A question for the LLM.
@@ -48,8 +61,8 @@ class Query:
     history: tuple[Message, ...] | None = None
 
     def searched(self, passages: bool) -> str:
-        """The text it is retrieved by: its input, with its passage if ``passages``."""
-        return f"{self.input}\n{self.context}" if passages and self.context else self.input
+        """The text it is retrieved by, see `searched_text`."""
+        return searched_text(self.input, self.context, self.history, passages)
 
 
 @dataclass(frozen=True, slots=True)

