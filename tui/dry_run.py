@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
+import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
 
 from ..engine.errors import CurateError, UsageError
 from ..engine.jobs import OBSERVED
@@ -35,23 +38,32 @@ def parsed(typed: str) -> list[str]:
 async def dry_run_command(folder: Path, arguments: Sequence[str], watched: Path | None = None) -> DryRunResult:
     """What the command would do; raises the error reported by the command. The process ends with the task. It writes
     its progress into the folder ``watched``, for `JobProgress`."""
-    process = await asyncio.create_subprocess_exec(
-        *PROGRAM, *with_flags(arguments, "--dry-run", "--json"),
-        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        env=environment(folder) | ({OBSERVED: str(watched)} if watched else {}),
-    )  # fmt: skip
-    COMMANDS.add(process.pid)
-    try:
-        out, err = await process.communicate()
-    except asyncio.CancelledError:
-        with suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
-        raise
-    finally:
-        COMMANDS.discard(process.pid)
+    # files and a thread, not asyncio's pipes: cancelled twice, as by an app that ends, those outlive the event loop
+    with TemporaryFile() as out, TemporaryFile() as err:
+        process = _started(folder, with_flags(arguments, "--dry-run", "--json"), watched, out, err)
+        COMMANDS.add(process.pid)
+        try:
+            await asyncio.to_thread(process.wait)
+        except asyncio.CancelledError:
+            process.kill()  # the thread takes note of its end
+            raise
+        finally:
+            COMMANDS.discard(process.pid)
+        printed, complaint = (_whole(stream) for stream in (out, err))
     if process.returncode == 0:
         with suppress(ValueError):
-            return read_dry_run(dict(json.loads(out)))
-    what, fix = error_and_fix(err.decode("utf-8", "replace"))
+            return read_dry_run(dict(json.loads(printed)))
+    what, fix = error_and_fix(complaint)
     raise CurateError(what or "the command failed", fix)
+
+
+def _started(
+    folder: Path, arguments: Sequence[str], watched: Path | None, out: IO[bytes], err: IO[bytes]
+) -> subprocess.Popen[bytes]:
+    own = environment(folder) | ({OBSERVED: str(watched)} if watched else {})
+    return subprocess.Popen([*PROGRAM, *arguments], stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=own)
+
+
+def _whole(stream: IO[bytes]) -> str:
+    stream.seek(0)
+    return stream.read().decode("utf-8", "replace")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import subprocess
@@ -23,7 +24,7 @@ from icl_curate.tui import dry_run
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.choose import Choose
 from icl_curate.tui.dialogs.help import Help
-from icl_curate.tui.processes import own_process
+from icl_curate.tui.processes import COMMANDS, own_process
 from icl_curate.tui.tabs.demos import filters as demos_filters
 from icl_curate.tui.tabs.demos import model as demos_model
 from icl_curate.tui.tabs.preview import model as preview_model
@@ -230,28 +231,41 @@ def test_a_process_of_ours_is_no_intruder(tmp_path: Path) -> None:
     assert own_process(folder, "PID 1 (init)") == own_process(folder, "another process") == ""
 
 
-def test_a_command_of_the_session_is_no_intruder_while_it_runs(taught: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(dry_run, "PROGRAM", (sys.executable, "-c", "import sys; sys.exit(1)"))
-    create = asyncio.create_subprocess_exec
+def test_a_dry_run_is_no_intruder_and_leaves_nothing_behind_when_the_app_ends(
+    taught: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dry_run, "PROGRAM", (sys.executable, "-c", "import time; time.sleep(60)"))
+    lost: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lost.append)
 
-    async def started(*given: Any, **more: Any) -> Any:
-        process = await create(*given, **more)
-        communicate = process.communicate
+    async def ended() -> int:
+        before = set(COMMANDS)
+        asking = asyncio.create_task(dry_run.dry_run_command(taught, ["evaluate"]))
+        while not (started := COMMANDS - before):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        [pid] = started
+        assert own_process(taught, f"PID {pid} (icl-curate)") == "waiting for a command of this session"
+        asking.cancel()  # by the dialog that closes
+        for _ in range(5):
+            await asyncio.sleep(0)
+        asking.cancel()  # by the app that ends
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        return pid
 
-        async def watched() -> Any:
-            said.extend((str(process.pid), own_process(taught, f"PID {process.pid} (icl-curate)")))
-            return await communicate()
-
-        monkeypatch.setattr(process, "communicate", watched)
-        return process
-
-    monkeypatch.setattr(asyncio, "create_subprocess_exec", started)
-    with pytest.raises(CurateError):
-        asyncio.run(dry_run.dry_run_command(taught, ["evaluate"]))
-    pid, while_running = said
-    assert while_running == "waiting for a command of this session"
+    pid = asyncio.run(ended())
+    gc.collect()
+    assert not lost, "the event loop is closed"
     assert own_process(taught, f"PID {pid} (icl-curate)") == ""
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_a_failed_dry_run_says_why(taught: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = """import sys; print('{"error": "no file", "fix": "name one"}', file=sys.stderr); sys.exit(2)"""
+    monkeypatch.setattr(dry_run, "PROGRAM", (sys.executable, "-c", told))
+    with pytest.raises(CurateError, match="no file"):
+        asyncio.run(dry_run.dry_run_command(taught, ["evaluate"]))
 
 
 def test_the_name_of_a_job_is_in_the_message(taught: Path) -> None:
