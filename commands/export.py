@@ -9,7 +9,16 @@ import typer
 
 from ..render.terminal import print_json
 from .jobs import start_job
-from .options import DEFAULT_WORKSPACE, BackgroundOption, DryRunOption, ForceOption, JsonOption, WorkspaceOption
+from .options import (
+    DEFAULT_WORKSPACE,
+    AnswerPrefixOption,
+    BackgroundOption,
+    DryRunOption,
+    ForceOption,
+    JsonOption,
+    PromptFormatOption,
+    WorkspaceOption,
+)
 from .shared import narrated, open_workspace, settings_of, split_of, state
 from .version import known_versions
 
@@ -89,6 +98,8 @@ def export(
             autocompletion=known_versions,
         ),
     ] = None,
+    prompt_format: PromptFormatOption = None,
+    answer_prefix: AnswerPrefixOption = None,
     force: ForceOption = False,
     background: BackgroundOption = False,
     dry_run: DryRunOption = False,
@@ -99,7 +110,7 @@ def export(
     from ..engine.export.corpus import ExportPlan, format_of
     from ..engine.export.corpus import export as write
 
-    settings = settings_of(workspace)
+    settings = settings_of(workspace, prompt_format=prompt_format, answer_prefix=answer_prefix)
     chosen = split_of(split or ("validation" if format == FORMAT else "pool"))
     plan = ExportPlan(
         out,

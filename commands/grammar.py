@@ -51,6 +51,12 @@ def _orders() -> Sequence[str]:
     return ORDERS
 
 
+def _prompt_formats() -> Sequence[str]:
+    from ..engine.pool.prompts import FORMATS
+
+    return ("auto", *FORMATS)
+
+
 def _answers() -> Sequence[str]:
     from ..engine.settings import ANSWERS
 
@@ -82,6 +88,7 @@ VALUES: Mapping[str, Callable[[], Sequence[str]]] = {
     "columns": _fields,
     "order": _orders,
     "answers": _answers,
+    "prompt_format": _prompt_formats,
     "device": lambda: ("auto", "cpu", "cuda", "mps"),
     "metric": _metrics,
     "ranking": lambda: ("dense", "bm25"),

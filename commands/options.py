@@ -51,6 +51,20 @@ ConcurrencyOption = Annotated[
     int | None, typer.Option("--concurrency", "-j", help="Maximum concurrent calls.", rich_help_panel=MODELS)
 ]
 
+PromptFormatOption = Annotated[
+    str | None,
+    typer.Option(
+        "--prompt-format",
+        help="auto, Q-A, QO-A, SQO-A, SQ-A, or a text with {input} {options} {context}.",
+        rich_help_panel=MODELS,
+    ),
+]
+
+AnswerPrefixOption = Annotated[
+    str | None,
+    typer.Option("--answer-prefix", help='Text before every answer: "The answer is".', rich_help_panel=MODELS),
+]
+
 MaxCallsOption = Annotated[
     int | None, typer.Option("--max-calls", help="Maximum number of calls.", rich_help_panel=RUNNING)
 ]
@@ -97,6 +111,8 @@ class LLMOptions:
     seed: SeedOption = None
     device: DeviceOption = None
     concurrency: ConcurrencyOption = None
+    prompt_format: PromptFormatOption = None
+    answer_prefix: AnswerPrefixOption = None
     price_in: PriceInOption = None
     price_out: PriceOutOption = None
 

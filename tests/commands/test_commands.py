@@ -135,3 +135,18 @@ def test_a_decision_says_what_it_leaves_and_which_labels_go(run: Run, tmp_path: 
     assert (pruned["sources_gone"], pruned["labels_gone"], pruned["label_losses"]) == (["s"], ["a", "b"], [])
     restored = run("prune", "--undo", *where).out
     assert "sources added: s" in restored and "labels added: a, b" in restored
+
+
+def test_the_form_of_a_prompt_is_given_as_an_option(run: Run, tmp_path: Path) -> None:
+    pool = tmp_path / "pool.jsonl"
+    pool.write_text("".join(json.dumps({"input": f"q{n}", "output": "a", "context": "p"}) + "\n" for n in range(3)))
+    place = ("-w", tmp_path / "w")
+    run("index", pool, "--no-encode", *place)
+    form = ("--prompt-format", "Q-A", "--answer-prefix", "It is")
+    asked = run("preview", "q", "--context", "p", "-m", "bm25", "-k", 1, *form, *place, "--json").json["prompt"]
+    assert [turn["content"] for turn in asked[1:]] == ["Question: q0\nAnswer: It is", "a", "Question: q\nAnswer: It is"]
+    run("export", tmp_path / "c.jsonl", "--format", "chat", *form, *place)
+    first = json.loads((tmp_path / "c.jsonl").read_text().splitlines()[0])["messages"]
+    assert [turn["content"] for turn in first[1:]] == ["Question: q0", "It is a"]
+    wrong = run("preview", "q", "--prompt-format", "{nothing}", *place)
+    assert wrong.code == 2 and "unknown field(s): nothing" in wrong.err

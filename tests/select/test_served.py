@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from icl_curate import Selector
 from icl_curate.engine.errors import UsageError
+from icl_curate.engine.index import add
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.store.workspace import Workspace
 
@@ -61,6 +62,21 @@ def test_a_row_added_is_selected_at_once_and_stays(pool: Workspace, tmp_path: Pa
     assert {each.demonstration.source for each in everything} == {"added", "desk", "pool"}
     report = index_pool(pool, IndexPlan())
     assert (report.demonstrations, report.added, report.retired) == (22, 0, 0)
+
+
+def test_an_addition_reads_only_the_latest_of_what_was_added(pool: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(add, "LARGEST", 150)  # a line has about 100 bytes
+    selector = Selector(pool, method="bm25", k=1)
+    for n in range(5):
+        selector.add("the same once more", f"label {n % 2}")
+    files = sorted(pool.path.glob("added*.jsonl"))
+    assert [(file.name, len(file.read_text().splitlines())) for file in files] == [
+        ("added-2.jsonl", 2), ("added-3.jsonl", 1), ("added.jsonl", 2),
+    ]  # fmt: skip
+    with pytest.raises(UsageError, match="was not added"):
+        selector.add("another", " ")
+    report = index_pool(pool, IndexPlan())
+    assert (report.demonstrations, report.added, report.retired) == (25, 0, 0)
 
 
 def test_a_row_that_is_none_changes_nothing(pool: Workspace) -> None:
