@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from factories.reviewing import HOSTILE as TEXTS
-from factories.reviewing import is_safe, notified, session, text_of, until
+from factories.reviewing import is_safe, lines_of, notified, session, text_of, until
 from factories.topics_world import LOST, SUBJECTS, learnt_world, make_world
 from icl_curate.engine.retrieval.checked import seal_model
 from icl_curate.engine.settings import Settings
@@ -148,6 +148,7 @@ def test_without_topics_n_proposes_to_learn_them(tmp_path: Path, monkeypatch: py
         tab = app.query_one(TopicsTab)
         await until(pilot, lambda: tab.nothing)
         assert tab.to_copy() == "icl-curate train topics"
+        await until(pilot, lambda: lines_of(app)[-1].startswith(" n Learn  u"))  # what there is to do, and only that
         await pilot.press("n")
         assert isinstance(app.screen, Start)
         assert app.screen.query_one(Input).value == "train topics"

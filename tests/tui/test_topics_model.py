@@ -129,4 +129,4 @@ def test_the_survey_is_made_again_only_where_something_changed(tmp_path: Path, m
 def test_without_topics_the_command_that_learns_them_is_named(tmp_path: Path) -> None:
     state = TopicsModel().read(Workspace.create(tmp_path), Settings())
     assert isinstance(state, Empty)
-    assert state.command == "icl-curate train topics"
+    assert state.command == "icl-curate train topics" and state.what.startswith("No topics")

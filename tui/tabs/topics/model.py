@@ -85,7 +85,7 @@ class TopicsModel(TabModel):
             survey = Survey(workspace, settings)
         except UsageError as error:
             return Empty(
-                error.what,
+                error.what[:1].upper() + error.what[1:],
                 "Topics show what the LLM knows and what the pool covers; n trains them and shows the cost first.",
                 "icl-curate train topics",
             )

@@ -159,6 +159,8 @@ class TopicsTab(Tab, RowKeys):
     # Actions.
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if self.nothing:
+            return action == "new"
         if action == "back":
             return self.screen.focused is not self.table
         return self.offers(action) and super().check_action(action, parameters)
