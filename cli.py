@@ -10,7 +10,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import takewhile
 from pathlib import Path
 from traceback import format_exc
@@ -22,6 +22,7 @@ from .commands.audit import audit
 from .commands.calibrate import calibrate
 from .commands.check import check
 from .commands.config import config
+from .commands.curate import curate
 from .commands.decide import history, prune, relabel, restore
 from .commands.demo import demo
 from .commands.evaluate import evaluate
@@ -84,9 +85,9 @@ train_app = _group("Learn from the LLM's answers.", no_args_is_help=True)
 jobs_app = _group("Manage background jobs: list, follow, cancel, resume.")
 version_app = _group("Keep states of the pool by name: save, list, show, restore, delete.")
 
-PANELS = {
+PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "The pool": (index, status, check, sources, demos, topics, review),
-    "Decisions": (prune, relabel, restore, history, diff, export),
+    "Decisions": (curate, prune, relabel, restore, history, diff, export),
     "Selection and answers": (preview, evaluate, calibrate, audit, serve),
     OTHERS: (config, demo),
 }

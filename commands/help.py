@@ -30,6 +30,11 @@ EXAMPLES = {
     "check": ("check", "check --accept label --dry-run"),
     "sources": ("sources", "sources --json"),
     "demos": ("demos --source forum --search refund", "demos --suspects -n 50"),
+    "curate": (
+        "curate --max-calls 1000 --llm openai:MODEL --dry-run",
+        "curate --max-calls 1000 --llm openai:MODEL",
+        "curate --max-cost 2.50 --llm openai:MODEL --yes --background",
+    ),
     "prune": ("prune --tune --propose --llm openai:MODEL --max-calls 2000", "prune --proposed", "prune --source forum"),
     "relabel": ("relabel forum-17 card_arrival", "relabel --from corrections.csv --dry-run"),
     "restore": ("restore --source forum",),

@@ -60,8 +60,9 @@ class PruningEvidence:
         return sorted(known, key=lambda name: (known[name], name))
 
 
-def propose(evidence: PruningEvidence, k: int) -> list[Candidate]:
-    """The candidates, keeping everything first. Each leaves at least ``max(k, 1)`` rows, and no two prune the same."""
+def propose(evidence: PruningEvidence, k: int, most: int | None = None) -> list[Candidate]:
+    """The candidates, keeping everything first. Each leaves at least ``max(k, 1)`` rows, and no two prune the same. Of
+    more than ``most``, those of the most evidence are proposed: sources and rows together, then rows."""
     proposed = [
         Candidate("keep everything", np.empty(0, np.int64), reason="the baseline"),
         *_by_source(evidence),
@@ -72,7 +73,8 @@ def propose(evidence: PruningEvidence, k: int) -> list[Candidate]:
     for each in proposed:
         if each.name == "keep everything" or 0 < len(each.rows) <= len(evidence.rows) - max(k, 1):
             found.setdefault(each.rows.tobytes(), each)
-    return list(found.values())
+    baseline, *rest = found.values()
+    return [baseline, *rest[max(0, len(rest) + 1 - (most or len(found))) :]]
 
 
 def unsuspected_shares(rows: Int64s, sources: Sequence[str], suspected: Int64s) -> dict[str, float]:

@@ -7,23 +7,21 @@ only distinct prompts are asked.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from shlex import quote
 
 import numpy as np
 
-from ..arrays import Bools, Float64s, Int64s
 from ..checks.evidence import SURE
-from ..errors import BudgetError, UsageError
+from ..errors import UsageError
 from ..evaluate.llm_selection import LLM_METHODS
 from ..evaluate.request_stages import MethodContext
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan
-from ..llm.types import Answer, Request, Result
+from ..llm.types import Request
 from ..llm.usage import usage_of
-from ..pool.answers import is_correct
 from ..pool.records import Query
 from ..progress import Event, silent
 from ..select.selector import Selector, method_named
@@ -33,6 +31,7 @@ from ..store import runs, trials
 from ..store.demonstrations import fetch, queries
 from ..version import VERSION
 from .candidates import Candidate, propose
+from .cells import CellAnswers, cells_of
 from .evidence import gather
 from .race import FIRST, Gain, RaceResult, race
 from .results import KIND, CandidateResult, Confirmation, Difference, ServingSettings, TuneReport
@@ -44,10 +43,12 @@ WORSE = 3.0
 
 @dataclass(frozen=True, slots=True)
 class TuningPlan:
-    """``noise``: the least gain, in standard errors; ``limit``: the first so many validation queries only."""
+    """``noise``: the least gain, in standard errors; ``limit``: the first so many validation queries only; ``most``: so
+    many candidates only, the baseline among them."""
 
     noise: float = NOISE
     limit: int | None = None
+    most: int | None = None
 
 
 class Tuning:
@@ -60,16 +61,16 @@ class Tuning:
     def __init__(self, llm: LLMClient, plan: TuningPlan = TuningPlan()) -> None:
         self.llm, self.plan = llm, plan
         self.workspace, self.settings = llm.workspace, llm.settings
-        _check_method(self.settings.method, self.settings.k)
-        self.queries = _validation(llm, plan.limit)
+        check_method(self.settings.method, self.settings.k)
+        self.queries = validation(llm, plan.limit)
         self.selector = Selector(self.workspace, settings=self.settings, report=llm.report, cancel=llm.cancel)
         self.evidence = gather(self.workspace, self.settings, silent, llm.cancel)
-        self.candidates = propose(self.evidence, self.settings.k)
-        self.requests, self.prompts = self._requests()
+        self.candidates = propose(self.evidence, self.settings.k, plan.most)
+        self.cells = cells_of(self._asked())
 
     def cost(self) -> Plan:
         """At most: if no candidate is dropped before the last query."""
-        return self.llm.plan(self.requests)
+        return self.llm.plan(self.cells.requests)
 
     def from_cache(self) -> TuneReport:
         """The result from cached answers alone, not stored as a run. Nothing is sent."""
@@ -89,22 +90,13 @@ class Tuning:
             record.summary = report.as_json()
         return report
 
-    def _requests(self) -> tuple[list[Request], Int64s]:
-        """The distinct requests, and the place of each cell's in this list, (candidates, queries)."""
-        places: dict[tuple[object, ...], int] = {}
-        requests: list[Request] = []
-        cells = np.empty((len(self.candidates), len(self.queries)), np.int64)
+    def _asked(self) -> Iterator[list[Request]]:
+        """The prompts of each candidate."""
         for i, candidate in enumerate(self.candidates):
             self.llm.cancel.check()
             self.llm.report(Event(TASK, i, len(self.candidates)))
-            for j, request in enumerate(self._prompts(candidate)):
-                key = (request.prompt.messages, request.prompt.choices, request.score)
-                if key not in places:
-                    places[key] = len(requests)
-                    requests.append(request)
-                cells[i, j] = places[key]
+            yield self._prompts(candidate)
         self.llm.report(Event(TASK, len(self.candidates), len(self.candidates)))
-        return requests, cells
 
     def _prompts(self, candidate: Candidate) -> list[Request]:
         """One request per query, as `evaluate` would ask it after this pruning."""
@@ -115,15 +107,15 @@ class Tuning:
         context = MethodContext(selector, llm.backend, self.settings, llm.capabilities, self.queries, silent)
         return context.prompts([[pick.row for pick in chosen] for chosen in picks])[0]
 
-    def _race(self, budget: Budget) -> tuple[RaceResult, _Answers]:
-        answers = _Answers(self.llm, self.queries, self.requests, self.prompts, budget)
+    def _race(self, budget: Budget) -> tuple[RaceResult, CellAnswers]:
+        answers = CellAnswers(self.llm, self.queries, self.cells, budget)
         sizes = np.array([len(each.rows) for each in self.candidates], np.int64)
         return race(answers, sizes, len(self.queries), seed=self.settings.seed), answers
 
-    def _report(self, run: int | None, outcome: RaceResult, answers: _Answers) -> TuneReport:
+    def _report(self, run: int | None, outcome: RaceResult, answers: CellAnswers) -> TuneReport:
         winner = self.candidates[outcome.winner]
         confirmed = outcome.confirmed(self.plan.noise)
-        tried = [self._tried(i, outcome) for i in range(len(self.candidates))]
+        tried = results_of(self.candidates, outcome)
         before = tried[0].accuracy
         pruned = winner.sources if confirmed else ()
         known, instead = _other_evidence(self) if not confirmed else ((), ())
@@ -143,40 +135,12 @@ class Tuning:
             gain=outcome.gain.mean,
             gain_error=outcome.gain.error if outcome.queries else None,
             worth_it=confirmed,
-            confirmed=self._confirmed(before, outcome, len(answers.results)),
+            confirmed=confirmation(before, outcome, len(answers.results), len(self.queries)),
             candidates=tuple(tried),
-            stopped=self._stopped(outcome, answers),
+            stopped=stopped(outcome, answers, len(self.queries)),
             known=known,
             instead=instead,
         )
-
-    def _confirmed(self, before: float | None, outcome: RaceResult, calls: int) -> Confirmation | None:
-        if before is None:
-            return None
-        gain, (low, high) = outcome.gain.mean, outcome.gain.interval
-        return Confirmation(before, before + gain, gain, low, high, calls, outcome.queries, len(self.queries))
-
-    def _tried(self, place: int, outcome: RaceResult) -> CandidateResult:
-        candidate, given = self.candidates[place], outcome.utilities[place]
-        asked = int(np.count_nonzero(~np.isnan(given)))
-        versus = _difference(outcome.against_baseline(place)) if asked and place else None
-        return CandidateResult(
-            name=candidate.name,
-            reason=candidate.reason,
-            sources=candidate.sources,
-            pruned_rows=len(candidate.rows),
-            queries=asked,
-            accuracy=float(np.nanmean(given)) if asked else None,
-            versus=versus,
-            dropped_after=int(outcome.dropped[place]) or None if place else None,
-            chosen=outcome.queries > 0 and place == outcome.winner,
-        )
-
-    def _stopped(self, outcome: RaceResult, answers: _Answers) -> str:
-        if not outcome.stopped:
-            return ""
-        done = f"{outcome.queries:,} of {len(self.queries):,} queries" if outcome.queries else "no batch of queries"
-        return f"the budget was enough for {done}; the next batch needs {answers.refused:,} more calls"
 
     def _ids_beside(self, candidate: Candidate) -> tuple[str, ...]:
         """Ids of the rows that a candidate prunes beside its sources."""
@@ -184,56 +148,50 @@ class Tuning:
         return tuple(row.id for row in fetch(self.workspace, rows))
 
 
-class _Answers:
-    """Asks the cells of a race within the budget, and marks them; see `race.Ask`.
-
-    ``results`` by the place of the request, ``refused``: the calls of the last batch that the budget did not allow.
-    """
-
-    def __init__(
-        self, llm: LLMClient, asked: Sequence[Query], requests: Sequence[Request], prompts: Int64s, budget: Budget
-    ) -> None:
-        self.llm, self.queries, self.requests, self.prompts, self.budget = llm, asked, requests, prompts, budget
-        self.results: dict[int, Result] = {}
-        self.refused = 0
-        self._utilities = np.full(prompts.shape, np.nan)
-
-    def __call__(self, wanted: Bools) -> Float64s | None:
-        missing = [place for place in np.unique(self.prompts[wanted]).tolist() if place not in self.results]
-        requests = [self.requests[place] for place in missing]
-        if requests and not self._affordable(requests):
-            return None
-        try:
-            self.results |= zip(missing, self.llm.ask(requests, self.budget), strict=True)
-        except BudgetError:  # calls without an answer were charged, too: what was answered is cached
-            self.refused = len(missing)
-            return None
-        for i, j in np.argwhere(wanted & np.isnan(self._utilities)).tolist():
-            place = self.prompts[i, j]
-            self._utilities[i, j] = _is_right(self.results[place], self.requests[place], self.queries[j])
-        return self._utilities.copy()
-
-    def _affordable(self, requests: Sequence[Request]) -> bool:
-        """Whether the budget allows all of them, at their highest estimated cost."""
-        budget = self.budget
-        if budget.max_calls is None and budget.max_cost is None:
-            return True
-        plan = self.llm.plan(requests)
-        self.refused = plan.to_ask
-        fits = budget.max_calls is None or budget.calls + plan.to_ask <= budget.max_calls
-        return fits and (budget.max_cost is None or plan.cost is None or budget.cost + plan.cost[1] <= budget.max_cost)
+def results_of(candidates: Sequence[Candidate], outcome: RaceResult) -> list[CandidateResult]:
+    """How each candidate did."""
+    return [_result_of(candidate, place, outcome) for place, candidate in enumerate(candidates)]
 
 
-def _is_right(result: Result, request: Request, query: Query) -> bool:
-    """A query without an answer counts as wrong, as in `evaluate`."""
-    return isinstance(result, Answer) and is_correct(result.text, query.answers, request.prompt.choices)
+def _result_of(candidate: Candidate, place: int, outcome: RaceResult) -> CandidateResult:
+    given = outcome.utilities[place]
+    asked = int(np.count_nonzero(~np.isnan(given)))
+    versus = _difference(outcome.against_baseline(place)) if asked and place else None
+    return CandidateResult(
+        name=candidate.name,
+        reason=candidate.reason,
+        sources=candidate.sources,
+        pruned_rows=len(candidate.rows),
+        queries=asked,
+        accuracy=float(np.nanmean(given)) if asked else None,
+        versus=versus,
+        dropped_after=int(outcome.dropped[place]) or None if place else None,
+        chosen=outcome.queries > 0 and place == outcome.winner,
+    )
+
+
+def confirmation(before: float | None, outcome: RaceResult, calls: int, available: int) -> Confirmation | None:
+    """What the race confirmed, None if nothing was asked."""
+    if before is None:
+        return None
+    gain, (low, high) = outcome.gain.mean, outcome.gain.interval
+    return Confirmation(before, before + gain, gain, low, high, calls, outcome.queries, available)
+
+
+def stopped(outcome: RaceResult, answers: CellAnswers, queries: int) -> str:
+    """Why the race ended early, empty if it did not."""
+    if not outcome.stopped:
+        return ""
+    done = f"{outcome.queries:,} of {queries:,} queries" if outcome.queries else "no batch of queries"
+    return f"the budget was enough for {done}; the next batch needs {answers.refused:,} more calls"
 
 
 def _difference(gain: Gain) -> Difference:
     return Difference(gain.mean, *gain.interval)
 
 
-def _check_method(name: str, k: int) -> None:
+def check_method(name: str, k: int) -> None:
+    """Raise `UsageError` for a method or number of shots that pruning cannot help."""
     if name in LLM_METHODS:
         raise UsageError(
             f"{name} calls the LLM to select, which takes too many calls for a race", "choose --method bm25"
@@ -243,7 +201,8 @@ def _check_method(name: str, k: int) -> None:
         raise UsageError("prompts without demonstrations cannot gain from pruning", "choose --method dense and -k 5")
 
 
-def _validation(llm: LLMClient, limit: int | None) -> list[Query]:
+def validation(llm: LLMClient, limit: int | None) -> list[Query]:
+    """The first ``limit`` validation queries. Raises `UsageError` if they are too few for a race."""
     found = queries(llm.workspace, "validation", limit)
     if not found:
         raise UsageError(

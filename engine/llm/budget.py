@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ..errors import UsageError
@@ -133,6 +135,33 @@ class Budget:
             used.tokens_out += answer.tokens_out
             if self.price:
                 used.cost += self.price.cost(answer.tokens_in, answer.tokens_out)
+
+    @property
+    def calls_left(self) -> int:
+        """Calls that the limit still allows; a limit of calls must have been set."""
+        assert self.max_calls is not None
+        return max(0, self.max_calls - self.calls)
+
+    def spend(self, calls: int, tokens_in: int, tokens_out: int) -> None:
+        """Charge calls that an earlier part of the same work has made."""
+        used = self._used
+        with used.lock:
+            used.calls += calls
+            used.tokens_in += tokens_in
+            used.tokens_out += tokens_out
+            if self.price:
+                used.cost += self.price.cost(tokens_in, tokens_out)
+
+    @contextmanager
+    def limited(self, calls: int) -> Iterator[None]:
+        """Allow at most so many further calls inside the block."""
+        before = self.max_calls
+        most = self.calls + calls
+        self.max_calls = most if before is None else min(before, most)
+        try:
+            yield
+        finally:
+            self.max_calls = before
 
     def describe(self) -> str:
         """The limit as text, for the message when it is reached."""

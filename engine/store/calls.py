@@ -186,6 +186,27 @@ def usage(workspace: Workspace) -> list[LLMUsage]:
     return [LLMUsage(row[0], *(int(value) for value in row[1:])) for row in rows]
 
 
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Answers of an LLM since a moment, and their tokens."""
+
+    calls: int
+    tokens_in: int
+    tokens_out: int
+
+
+def since(workspace: Workspace, llm: str, moment: datetime) -> Spent:
+    """What an LLM has answered since ``moment``, which is in UTC without a zone."""
+    with workspace.read() as con:
+        row = con.execute(
+            "SELECT count(*), coalesce(sum(tokens_in), 0), coalesce(sum(tokens_out), 0) FROM llm_calls"
+            " WHERE llm = ? AND asked_at >= ?",
+            [llm, moment],
+        ).fetchone()
+    assert row is not None
+    return Spent(*map(int, row))
+
+
 def capabilities(workspace: Workspace, llm: str) -> str | None:
     """The stored probe of ``llm`` (a key chosen by the caller, here the LLM's identity), as JSON."""
     with workspace.read() as con:

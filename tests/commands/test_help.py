@@ -63,6 +63,6 @@ def test_commands_are_listed_in_groups_with_whole_sentences(run: Run) -> None:
     for (name, *below), _ in _commands():
         if not below:
             assert len(re.findall(rf"^  {name} ", text, re.MULTILINE)) == 1
-    assert "\nDecisions:\n  prune " in text
+    assert "\nDecisions:\n  curate " in text
     assert text.index("\nLearning with an LLM:") < text.index("\nOthers:")
     assert first_sentence("Ask it (Lyu et al. 2023). Then\n  more.") == "Ask it"

@@ -72,6 +72,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "preview --answer --dry-run": ("preview", QUESTION, "--answer", "--dry-run"),
     "prune --tune --dry-run": ("prune", "--tune", "-m", "bm25", "-k", "3", "--dry-run"),
     "prune --tune": ("prune", "--tune", "-m", "bm25", "-k", "3", "--noise", "1e6"),
+    "curate --dry-run": ("curate", "--max-calls", "200", "-m", "bm25", "-k", "2", "--dry-run"),
+    "curate": ("curate", "--max-calls", "60", "-m", "bm25", "-k", "2", "--noise", "1e6", "--yes"),
     "prune --tune --by vote": ("prune", "--tune", "--by", "vote", "--dry-run"),
     "prune --source": ("prune", "--source", "community_forum", "--reason", "off topic"),
     "restore": ("restore", "--source", "community_forum"),

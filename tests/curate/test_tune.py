@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from factories.asked_world import ENCODER, make_world, texts
+from factories.gullible_world import PRICED, QUERIES, SETTINGS, Gullible, make_gullible_world
 from icl_curate.engine.curate import tune
 from icl_curate.engine.curate.results import KIND, TuneReport
 from icl_curate.engine.curate.tune import Tuning, TuningPlan
@@ -18,74 +16,17 @@ from icl_curate.engine.errors import Cancelled, UsageError
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.llm.budget import Budget, Price
 from icl_curate.engine.llm.client import LLMClient
-from icl_curate.engine.llm.types import Answer, Capabilities, Request, Result
-from icl_curate.engine.pool.prompts import Prompt
+from icl_curate.engine.llm.types import Answer, Request, Result
 from icl_curate.engine.progress import CancelToken
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.decisions import prune_together
 from icl_curate.engine.store.workspace import Workspace
 
-SETTINGS = Settings(encoder=ENCODER, llm="scripted", device="cpu", k=3, method="bm25")
-PRICED = replace(SETTINGS, price_in=1.0, price_out=1.0)
-QUERIES = 60
-
-
-class Gullible:
-    """Says what most demonstrations in the prompt say; stops by its token after so many answers."""
-
-    spec, local, max_in_flight, batch_size = "gullible", False, 4, 1
-
-    def __init__(self, token: CancelToken | None = None, stop_after: int | None = None) -> None:
-        self.token, self.stop_after = token, stop_after
-        self.asked: list[str] = []
-
-    def identity(self) -> Mapping[str, Any]:
-        return {"backend": "gullible"}
-
-    def count_tokens(self, prompt: Prompt) -> int:
-        return len(prompt.text.split())
-
-    async def probe(self) -> Capabilities:
-        return Capabilities(logprobs=False, scoring=False)
-
-    async def ask(self, requests: Sequence[Request]) -> list[Result]:
-        return [self._answer(request) for request in requests]
-
-    async def close(self) -> None:
-        pass
-
-    def _answer(self, request: Request) -> Result:
-        text = request.prompt.text
-        self.asked.append(text)
-        if self.token and len(self.asked) == self.stop_after:
-            self.token.cancel()
-        says = "yes" if text.count("yes") > text.count("wrong") else "wrong"
-        return Answer(says, tokens_in=self.count_tokens(request.prompt), tokens_out=1)
-
-
-@pytest.fixture(scope="module")
-def _built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Half of the rows, those of one source, teach a wrong answer."""
-    said = texts(180, 3)
-    pool = [
-        {"id": f"p-{i}", "input": text, "output": "wrong", "source": "bad"}
-        if i % 2
-        else {"id": f"p-{i}", "input": text, "output": f"yes {i}", "source": f"good-{i % 3}"}
-        for i, text in enumerate(said[:120])
-    ]
-    asked = [{"id": f"q-{i}", "input": text, "output": "yes"} for i, text in enumerate(said[120:])]
-    base = tmp_path_factory.mktemp("gullible")
-    return make_world(base / "w", pool, asked).path
-
 
 @pytest.fixture
-def world(_built: Path, tmp_path: Path) -> Workspace:
-    path = Path(shutil.copytree(_built, tmp_path / "w"))
-    workspace = Workspace.open(path)
-    with workspace.write() as con:
-        con.execute("UPDATE demonstrations SET split = 'validation' WHERE split = 'test'")
-    return workspace
+def world(tmp_path: Path) -> Workspace:
+    return make_gullible_world(tmp_path / "w")
 
 
 def _known(workspace: Workspace) -> None:
@@ -136,7 +77,7 @@ def test_the_cost_is_the_most_that_can_be_asked(world: Workspace) -> None:
     llm = Gullible()
     tuning = _tuning(world, llm)
     cost = tuning.cost()
-    assert cost.cached == 0 and cost.to_ask == cost.distinct == len({r.prompt.messages for r in tuning.requests})
+    assert cost.cached == 0 and cost.to_ask == cost.distinct == len({r.prompt.messages for r in tuning.cells.requests})
     assert cost.distinct < len(tuning.candidates) * QUERIES
     assert tuning.from_cache().stopped
     assert not llm.asked

@@ -1,0 +1,103 @@
+"""`curate`: from the pool as it is to a curated one, within a budget."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..engine.errors import UsageError
+from ..render.terminal import print_json
+from .jobs import start_job
+from .options import (
+    DEFAULT_WORKSPACE,
+    NO_LLM_OPTIONS,
+    NO_PAID_OPTIONS,
+    LLMOptions,
+    OrderOption,
+    PaidOptions,
+    ShotsOption,
+    WorkspaceOption,
+    grouped,
+)
+from .paid import confirm_server
+from .shared import narrated, open_workspace, settings_of, state
+
+if TYPE_CHECKING:
+    from ..engine.curate.curation import Curation
+    from ..engine.llm.cost import DryRun
+
+
+@grouped
+def curate(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    method: Annotated[str | None, typer.Option("--method", "-m", help="Selection method served now.")] = None,
+    k: ShotsOption = None,
+    order: OrderOption = None,
+    noise: Annotated[float, typer.Option(help="Minimum gain of a decision, in standard errors.")] = 1.645,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before the plan is carried out.")] = False,
+    one_step: Annotated[bool, typer.Option("--next", help="Carry out the next step only, then stop.")] = False,
+    propose: Annotated[
+        bool, typer.Option("--propose", help="Decide nothing: only measure what pruning would gain.")
+    ] = False,
+    anew: Annotated[bool, typer.Option("--restart", help="Do not continue a run that was stopped.")] = False,
+    llm: LLMOptions = NO_LLM_OPTIONS,
+    paid: PaidOptions = NO_PAID_OPTIONS,
+) -> None:
+    """Curate the pool within a budget: plan, check, ask, prune what hurts, choose the method. Each decision can be
+    undone."""
+    settings = settings_of(workspace, method=method, k=k, order=order, **asdict(llm))
+    store = open_workspace(workspace)
+    confirm_server(settings)
+    if paid.background and not paid.dry_run:
+        _agreed(yes)
+        start_job(store, paid.as_json)
+        return
+    from ..engine.curate.curation import Curation, CurationPlan
+    from ..engine.llm.asking import destination, price_of
+    from ..engine.llm.budget import Budget
+    from ..engine.llm.client import client_for
+    from ..engine.llm.cost import DryRun
+
+    plan = CurationPlan(paid.max_calls, paid.max_cost, noise, one_step, propose, anew)
+    budget = Budget(paid.max_calls, paid.max_cost, price_of(settings))
+    with (
+        narrated() as (report, cancel),
+        client_for(store, settings, report, cancel, dry_run=paid.sends_nothing) as client,
+    ):
+        work = Curation(client, plan)
+        cost = DryRun(work.cost(), destination(settings))
+        if paid.dry_run or not (yes or paid.as_json):
+            _show_plan(work, cost, paid)
+        if paid.dry_run or not _agreed(yes):
+            return
+        done = work.run(budget)
+    if paid.as_json:
+        print_json(done.as_json())
+        return
+    from ..render.curation import show_curation
+
+    show_curation(done)
+
+
+def _show_plan(work: Curation, cost: DryRun, paid: PaidOptions) -> None:
+    if paid.as_json:
+        print_json({"dry_run": True, "steps": [asdict(step) for step in work.steps], **cost.as_json()})
+        return
+    from ..render.curation import show_plan
+
+    show_plan(work.steps, cost, work.suspected)
+
+
+def _agreed(yes: bool) -> bool:
+    """Whether to go on. Raises `UsageError` if nobody can be asked."""
+    if yes:
+        return True
+    if state.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError("nobody is there to agree to the plan", "add --yes to carry it out, or --dry-run to see it")
+    try:
+        return typer.confirm("Carry out this plan?", err=True)
+    except typer.Abort:
+        return False

@@ -1,0 +1,84 @@
+"""The cells of a race: requests with served prompts, asked within a budget and marked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..arrays import Bools, Float64s, Int64s
+from ..errors import BudgetError
+from ..llm.budget import Budget
+from ..llm.client import LLMClient
+from ..llm.types import Answer, Request, Result
+from ..pool.answers import is_correct
+from ..pool.records import Query
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """The distinct ``requests`` of candidates, and the place of each cell's in this list, (candidates, queries)."""
+
+    requests: Sequence[Request]
+    places: Int64s
+
+
+def cells_of(prompts: Iterable[Sequence[Request]]) -> Cells:
+    """From the requests of each candidate, one a query. Many prompts are the same for several candidates."""
+    known: dict[tuple[object, ...], int] = {}
+    requests: list[Request] = []
+    places: list[list[int]] = []
+    for asked in prompts:
+        places.append([])
+        for request in asked:
+            key = (request.prompt.messages, request.prompt.choices, request.score)
+            if key not in known:
+                known[key] = len(requests)
+                requests.append(request)
+            places[-1].append(known[key])
+    return Cells(requests, np.array(places, np.int64))
+
+
+class CellAnswers:
+    """Asks the cells of a race within the budget, and marks them; see `race.Ask`.
+
+    ``results`` by the place of the request, ``refused``: the calls of the last batch that the budget did not allow.
+    """
+
+    def __init__(self, llm: LLMClient, queries: Sequence[Query], cells: Cells, budget: Budget) -> None:
+        self.llm, self.queries, self.budget = llm, queries, budget
+        self.requests, self.prompts = cells.requests, cells.places
+        self.results: dict[int, Result] = {}
+        self.refused = 0
+        self._utilities = np.full(cells.places.shape, np.nan)
+
+    def __call__(self, wanted: Bools) -> Float64s | None:
+        missing = [place for place in np.unique(self.prompts[wanted]).tolist() if place not in self.results]
+        requests = [self.requests[place] for place in missing]
+        if requests and not self._affordable(requests):
+            return None
+        try:
+            self.results |= zip(missing, self.llm.ask(requests, self.budget), strict=True)
+        except BudgetError:  # calls without an answer were charged, too: what was answered is cached
+            self.refused = len(missing)
+            return None
+        for i, j in np.argwhere(wanted & np.isnan(self._utilities)).tolist():
+            place = self.prompts[i, j]
+            self._utilities[i, j] = _is_right(self.results[place], self.requests[place], self.queries[j])
+        return self._utilities.copy()
+
+    def _affordable(self, requests: Sequence[Request]) -> bool:
+        """Whether the budget allows all of them, at their highest estimated cost."""
+        budget = self.budget
+        if budget.max_calls is None and budget.max_cost is None:
+            return True
+        plan = self.llm.plan(requests)
+        self.refused = plan.to_ask
+        fits = budget.max_calls is None or budget.calls + plan.to_ask <= budget.max_calls
+        return fits and (budget.max_cost is None or plan.cost is None or budget.cost + plan.cost[1] <= budget.max_cost)
+
+
+def _is_right(result: Result, request: Request, query: Query) -> bool:
+    """A query without an answer counts as wrong, as in `evaluate`."""
+    return isinstance(result, Answer) and is_correct(result.text, query.answers, request.prompt.choices)

@@ -1,0 +1,77 @@
+"""Output of `curate`: the plan, and what was done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..engine.llm.spec import is_stand_in
+from .costs import plan_rows
+from .tables import Head, show_table, show_text
+
+if TYPE_CHECKING:
+    from ..engine.curate.plan import CurationReport, PlannedStep, StepDone
+    from ..engine.llm.cost import DryRun
+
+
+def show_plan(steps: Sequence[PlannedStep], cost: DryRun, suspected: float) -> None:
+    """The steps with their calls, and what all of them cost at most."""
+    rows = [
+        [
+            number,
+            step.what,
+            step.calls or "none",
+            "" if step.expected_gain is None else f"{step.expected_gain:+.3f}",
+            step.command,
+        ]
+        for number, step in enumerate(steps, 1)
+    ]
+    columns: list[str | Head] = [
+        "", Head("step", 1), Head("calls at most", 1), Head("expected gain", 2), Head("by hand", 5, cut="end"),
+    ]  # fmt: skip
+    note = f"{suspected:.0%} of the validation prompts show a row that check suspects; what is not needed is not asked"
+    show_table(columns, rows, title="the plan", note=note)
+    show_table(["", ""], plan_rows(cost))
+
+
+def show_curation(done: CurationReport) -> None:
+    """The steps with what they found, and the result."""
+    rows = [[step.what, step.calls, _gained(step), step.batch or "", step.found] for step in done.steps]
+    columns: list[str | Head] = [
+        Head("step", 1), Head("calls", 1), Head("gain", 1), Head("decision", 4), Head("found", 2, cut="end"),
+    ]  # fmt: skip
+    show_table(columns, rows, note=_note(done))
+    for line in verdict(done):
+        show_text(line)
+
+
+def verdict(done: CurationReport) -> list[str]:
+    """The result in sentences, and how to go on."""
+    lines = []
+    if done.before is None or done.after is None:
+        lines.append("nothing was measured; give a higher --max-calls")
+    else:
+        change = "stays" if done.after == done.before else f"rises to {done.after:.3f} (expected), from"
+        lines.append(f"accuracy on validation {change} {done.before:.3f}")
+    what = f"{done.pruned_rows:,} rows are pruned, {done.rows:,} active"
+    lines.append(f"{what}; pruned sources: {', '.join(done.pruned)}" if done.pruned else what)
+    lines.append(f"serve with: --method {done.served}")
+    if done.following:
+        lines.append(f"next step: {done.following}; the same command goes on with it")
+    else:
+        lines.append("next: icl-curate evaluate on test queries, icl-curate report OUT.html, icl-curate export OUT")
+    return lines
+
+
+def _note(done: CurationReport) -> str:
+    left = "" if done.left is None else f", {done.left:,} left"
+    notes = [f"{done.llm}: {done.calls:,} calls made{left}; undo a decision: icl-curate prune --undo"]
+    if is_stand_in(done.llm):
+        notes.append("the offline reader is not an LLM: these figures say nothing about your LLM")
+    return "\n".join(notes)
+
+
+def _gained(step: StepDone) -> str:
+    if step.gain is None or step.low is None or step.high is None:
+        return ""
+    return f"{step.gain:+.3f} ({step.low:+.3f} to {step.high:+.3f})"

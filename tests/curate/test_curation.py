@@ -1,0 +1,161 @@
+"""`curate`: its plan keeps to the budget, its decisions are confirmed, and a run that was stopped goes on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factories.gullible_world import PRICED, SETTINGS, Gullible, make_gullible_world
+from hypothesis import given
+from hypothesis import strategies as st
+from icl_curate.engine.curate import curation
+from icl_curate.engine.curate.curation import STATE, Curation, CurationPlan
+from icl_curate.engine.curate.plan import KIND, CurationReport, most_candidates, shares, trials_of
+from icl_curate.engine.errors import Cancelled, UsageError
+from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
+from icl_curate.engine.llm.budget import Budget, Price
+from icl_curate.engine.llm.client import LLMClient
+from icl_curate.engine.progress import CancelToken
+from icl_curate.engine.settings import Settings
+from icl_curate.engine.store import runs
+from icl_curate.engine.store.decisions import history, undo
+from icl_curate.engine.store.demonstrations import active_sources
+from icl_curate.engine.store.workspace import Workspace
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Workspace:
+    return make_gullible_world(tmp_path / "w")
+
+
+def _curation(
+    workspace: Workspace, calls: int | None, llm: Gullible | None = None, settings: Settings = SETTINGS, **plan: Any
+) -> Curation:
+    backend = llm or Gullible()
+    client = LLMClient(workspace, backend, settings, cancel=backend.token or CancelToken())
+    return Curation(client, CurationPlan(calls, **plan))
+
+
+def _accuracy(workspace: Workspace) -> float:
+    plan = EvaluationPlan(("bm25",), split="validation")
+    return Evaluation(LLMClient(workspace, Gullible(), SETTINGS), plan).run(Budget()).methods["bm25"].accuracy
+
+
+@given(st.integers(0, 20_000), st.integers(1, 500))
+def test_no_division_takes_more_than_there_is(calls: int, queries: int) -> None:
+    divided = shares(calls)
+    assert divided.ask + divided.confirm + divided.choose == calls and min(divided.ask, divided.confirm) >= 0
+    asked, depth = trials_of(calls, queries)
+    assert asked * depth <= max(calls, 0) and asked <= queries and depth >= 2
+    assert most_candidates(calls) >= 2
+
+
+def test_what_hurts_is_pruned_within_the_budget_and_the_accuracy_rises(world: Workspace) -> None:
+    before, llm = _accuracy(world), Gullible()
+    done = _curation(world, 600, llm).run(Budget(600))
+    assert done.calls == len(llm.asked) <= 600 and done.left == 600 - done.calls
+    assert (done.before, done.pruned, done.following) == (before, ("bad",), None)
+    assert done.after is not None and done.after > before and _accuracy(world) > before
+    assert {source.split("-")[0] for source in active_sources(world)[1]} == {"good"}
+    assert [step.step for step in done.steps][:3] == ["check", "ask", "confirm"]
+    confirmed = done.steps[2]
+    assert confirmed.gain is not None and confirmed.low is not None and confirmed.low > 0 and confirmed.batch
+    assert sum(step.calls for step in done.steps) == done.calls
+    (kept,) = runs.runs(world, KIND)
+    assert CurationReport.from_json(kept.summary) == done == CurationReport.from_json(done.as_json())
+    assert not (world.path / STATE).exists()
+    for _ in [entry for entry in history(world) if entry.action == "prune"]:
+        undo(world)
+    assert _accuracy(world) == before
+
+
+def test_a_pool_without_faults_is_left_as_it_is(world: Workspace) -> None:
+    with world.write() as con:
+        con.execute("UPDATE demonstrations SET output = 'yes ' || id WHERE output = 'wrong'")
+    done = _curation(world, 600).run(Budget(600))
+    assert (done.pruned, done.pruned_rows, history(world)) == ((), 0, [])
+    assert done.before == done.after == 1.0
+
+
+@pytest.mark.parametrize("stop_after", [5, 150, 290])
+def test_a_run_that_was_stopped_goes_on_and_pays_nothing_twice(world: Workspace, stop_after: int) -> None:
+    first = Gullible(CancelToken(), stop_after)
+    with pytest.raises(Cancelled):
+        _curation(world, 600, first).run(Budget(600))
+    second = Gullible()
+    done = _curation(world, 600, second).run(Budget(600))
+    asked = Counter([*first.asked, *second.asked])
+    assert max(asked.values()) == 1 and done.calls == asked.total() <= 600
+    assert Counter(step.step for step in done.steps)["check"] == 1
+    assert done.pruned == ("bad",) and len([e for e in history(world) if e.action == "prune"]) == 1
+
+
+@pytest.mark.parametrize("decided", [False, True])
+def test_a_kill_beside_the_decision_makes_it_once(
+    world: Workspace, decided: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    decide = curation.prune_together
+
+    def dies(*what: Any) -> None:
+        if decided:
+            decide(*what)
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(curation, "prune_together", dies)
+        _curation(world, 600).run(Budget(600))
+    llm = Gullible()
+    done = _curation(world, 600, llm).run(Budget(600))
+    assert len([entry for entry in history(world) if entry.action == "prune"]) == 1
+    assert (done.pruned, done.before is not None and done.after is not None and done.after > done.before) == (
+        ("bad",), True
+    )  # fmt: skip
+    confirmed = next(step for step in done.steps if step.step == "confirm")
+    assert confirmed.calls > 0 and confirmed.batch == 1 and sum(step.calls for step in done.steps) == done.calls
+
+
+def test_step_by_step_it_does_what_it_does_at_once(world: Workspace, tmp_path: Path) -> None:
+    other = make_gullible_world(tmp_path / "other")
+    whole = _curation(other, 600).run(Budget(600))
+    seen = 0
+    while True:
+        done = _curation(world, 600, one_step=True).run(Budget(600))
+        seen += 1
+        assert len(done.steps) == seen
+        if done.following is None:
+            break
+        assert (world.path / STATE).exists()
+    assert (done.steps, done.before, done.after, done.pruned) == (whole.steps, whole.before, whole.after, whole.pruned)
+
+
+def test_proposing_decides_nothing(world: Workspace) -> None:
+    done = _curation(world, 600, propose=True).run(Budget(600))
+    confirmed = next(step for step in done.steps if step.step == "confirm")
+    assert confirmed.gain is not None and confirmed.gain > 0 and confirmed.batch is None
+    assert history(world) == [] and done.before == done.after
+
+
+def test_few_calls_go_into_the_race_alone_and_none_are_asked_where_none_are_allowed(world: Workspace) -> None:
+    assert [step.step for step in _curation(world, 100).steps] == ["check", "confirm"]
+    llm = Gullible()
+    done = _curation(world, 0, llm).run(Budget(0))
+    assert (done.before, done.calls, llm.asked) == (None, 0, [])
+
+
+def test_a_limit_of_money_is_kept(world: Workspace) -> None:
+    price = Price(1.0, 1.0)
+    work = _curation(world, None, settings=PRICED, max_cost=0.01)
+    assert 0 < work.calls < 1_000 and work.cost().cost is not None
+    budget = Budget(None, 0.01, price)
+    work.run(budget)
+    assert 0 < budget.cost <= 0.01
+
+
+def test_without_a_limit_it_is_refused() -> None:
+    with pytest.raises(UsageError, match="how much may it cost"):
+        CurationPlan()

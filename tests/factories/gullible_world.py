@@ -1,0 +1,73 @@
+"""A pool half of which teaches a wrong answer, and an LLM that says what most demonstrations say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from icl_curate.engine.llm.types import Answer, Capabilities, Request, Result
+from icl_curate.engine.pool.prompts import Prompt
+from icl_curate.engine.progress import CancelToken
+from icl_curate.engine.settings import Settings
+from icl_curate.engine.store.workspace import Workspace
+
+from factories.asked_world import ENCODER, make_world, texts
+from factories.copies import copied
+
+SETTINGS = Settings(encoder=ENCODER, llm="scripted", device="cpu", k=3, method="bm25")
+PRICED = replace(SETTINGS, price_in=1.0, price_out=1.0)
+QUERIES = 60
+
+
+class Gullible:
+    """Says what most demonstrations in the prompt say; stops by its token after so many answers."""
+
+    spec, local, max_in_flight, batch_size = "gullible", False, 4, 1
+
+    def __init__(self, token: CancelToken | None = None, stop_after: int | None = None) -> None:
+        self.token, self.stop_after = token, stop_after
+        self.asked: list[str] = []
+
+    def identity(self) -> Mapping[str, Any]:
+        return {"backend": "gullible"}
+
+    def count_tokens(self, prompt: Prompt) -> int:
+        return len(prompt.text.split())
+
+    async def probe(self) -> Capabilities:
+        return Capabilities(logprobs=False, scoring=False)
+
+    async def ask(self, requests: Sequence[Request]) -> list[Result]:
+        return [self._answer(request) for request in requests]
+
+    async def close(self) -> None:
+        pass
+
+    def _answer(self, request: Request) -> Result:
+        text = request.prompt.text
+        self.asked.append(text)
+        if self.token and len(self.asked) == self.stop_after:
+            self.token.cancel()
+        says = "yes" if text.count("yes") > text.count("wrong") else "wrong"
+        return Answer(says, tokens_in=self.count_tokens(request.prompt), tokens_out=1)
+
+
+def make_gullible_world(path: Path) -> Workspace:
+    """120 rows, those of one source wrong, and `QUERIES` validation queries."""
+    return Workspace.open(copied(path, "gullible", _index))
+
+
+def _index(path: Path) -> None:
+    said = texts(180, 3)
+    pool = [
+        {"id": f"p-{i}", "input": text, "output": "wrong", "source": "bad"}
+        if i % 2
+        else {"id": f"p-{i}", "input": text, "output": f"yes {i}", "source": f"good-{i % 3}"}
+        for i, text in enumerate(said[:120])
+    ]
+    asked = [{"id": f"q-{i}", "input": text, "output": "yes"} for i, text in enumerate(said[120:])]
+    workspace = make_world(path, pool, asked)
+    with workspace.write() as con:
+        con.execute("UPDATE demonstrations SET split = 'validation' WHERE split = 'test'")
