@@ -201,7 +201,7 @@ class BM25Index:
             term = self._vocabulary.number(word)
             span = slice(*self._postings.starts[term : term + 2].tolist()) if term >= 0 else slice(0, 0)
             documents, counts = self._postings.documents[span], self._postings.counts[span]
-            places = np.searchsorted(documents, wanted)
+            places = documents.searchsorted(wanted)
             for i, place in enumerate(places.tolist()):
                 if place < len(documents) and documents[place] == wanted[i]:
                     weight = self._idf[term] * (counts[place] * (K1 + 1) / (counts[place] + norm[i]))

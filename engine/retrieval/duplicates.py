@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -39,6 +39,8 @@ GOES_ON = 64
 """Texts looked up by comparing whole columns; a process that looks up more sorts the columns first."""
 MOST_PAIRS = 1 << 16
 """Maximum pairs compared at once."""
+MOST_READ, MOST_KEPT = 1_000, 1 << 25
+"""Maximum candidates of a text whose inputs are remembered, and about how many characters of them."""
 
 DOUBT = 4.0
 """Standard errors by which the similarity estimated from signatures may be below the threshold: a pair exactly at the
@@ -93,8 +95,8 @@ class MinHashes(NamedTuple):
 
 def min_hashes(texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None) -> MinHashes:
     """The hashes of normalised texts. Raises `Cancelled` between chunks."""
-    if len(texts) == 1:
-        return _chunk_hashes(texts)  # a single query: threads would cost more than the work
+    if 0 < len(texts) <= GOES_ON and sum(map(len, texts)) <= CHARACTERS:
+        return _chunk_hashes(texts)  # queries: threads would cost more than the work
     parts: list[MinHashes] = []
     done = 0
     with ThreadPoolExecutor(2) as pool:  # numpy releases the GIL inside its loops
@@ -408,6 +410,9 @@ class Repeats:
         self._workspace, self._hashes, self._threshold = workspace, hashes, threshold
         self._asked = 0
         self._orders: list[Int64s] | None = None
+        self._known: dict[int, str] = {}
+        """Normalised inputs of rows that were compared; rows never change."""
+        self._size = 0
 
     @classmethod
     def open(
@@ -436,24 +441,60 @@ class Repeats:
             return np.flatnonzero(agree).astype(np.int64)
         found = []
         for column, key, order in zip(columns, keys, self._orders, strict=True):
-            first = np.searchsorted(column, key, "left", order)
-            found.append(order[first : np.searchsorted(column, key, "right", order)])
+            first = column.searchsorted(key, "left", order)
+            found.append(order[first : column.searchsorted(key, "right", order)])
         return np.unique(np.concatenate(found))
 
     def of_text(self, text: str) -> Int64s:
         """Rows whose input is an exact or near duplicate of the text, ascending."""
-        asked = normalised(text)
-        hashes = min_hashes([asked])
-        candidates = self._sharing(hashes.keys[0])
+        return self.of_texts([text])[0]
+
+    def of_texts(self, texts: Sequence[str]) -> list[Int64s]:
+        """`of_text` for each; the workspace is opened once for all of them, and not at all for texts read before."""
+        asked = [normalised(text) for text in texts]
+        hashes = min_hashes(asked)
+        candidates = [self._near(keys, low) for keys, low in zip(hashes.keys, hashes.low, strict=True)]
+        known = self._read([rows for rows in candidates if rows.size <= MOST_READ])
+        return [
+            self._remembered(text, rows, known) if rows.size <= MOST_READ else self._compared(text, rows)
+            for text, rows in zip(asked, candidates, strict=True)
+        ]
+
+    def _near(self, keys: _U64, low: NDArray[np.uint8]) -> Int64s:
+        """Rows that may be duplicates of a text with these hashes, (16,) and (128,), ascending."""
+        candidates = self._sharing(keys)
         # the query as one more row, paired with each candidate
-        low = np.concatenate([self._hashes.low[candidates], hashes.low])
+        lows = np.concatenate([self._hashes.low[candidates], low[None]])
         pairs = np.stack([np.arange(len(candidates)), np.full(len(candidates), len(candidates))], axis=1)
-        candidates = candidates[_worth_comparing(low, pairs, self._threshold)]
-        if not candidates.size:
-            return candidates  # and the workspace is not opened
-        similar = [np.empty(0)]
-        for rows, found in input_blocks(self._workspace, candidates, CHARACTERS):
-            others = np.arange(1, len(rows) + 1)
-            pairs = np.stack([np.zeros_like(others), others], axis=1)
-            similar.append(jaccards([asked, *map(normalised, found)], pairs))
-        return candidates[np.concatenate(similar) >= self._threshold]
+        return candidates[_worth_comparing(lows, pairs, self._threshold)]
+
+    def _read(self, wanted: Sequence[Int64s]) -> Mapping[int, str]:
+        """The texts of at least these rows. Other threads may add to them, and none takes any away."""
+        known, rows = self._known, {row for some in wanted for row in some.tolist()}
+        missing = rows - known.keys()
+        if not missing:
+            return known  # and the workspace is not opened
+        if self._size > MOST_KEPT:
+            known, missing, self._size = {}, rows, 0
+            self._known = known
+        for block, found in input_blocks(self._workspace, np.array(sorted(missing), np.int64), CHARACTERS):
+            known |= zip(block.tolist(), map(normalised, found), strict=True)
+            self._size += sum(map(len, found))
+        return known
+
+    def _remembered(self, asked: str, rows: Int64s, known: Mapping[int, str]) -> Int64s:
+        if not rows.size:
+            return rows
+        return rows[self._similar(asked, [known[row] for row in rows.tolist()]) >= self._threshold]
+
+    def _compared(self, asked: str, rows: Int64s) -> Int64s:
+        """As `_remembered`, of more rows than are remembered."""
+        blocks = input_blocks(self._workspace, rows, CHARACTERS)
+        similar = [self._similar(asked, [*map(normalised, found)]) for _, found in blocks]
+        return rows[np.concatenate(similar) >= self._threshold]
+
+    @staticmethod
+    def _similar(asked: str, others: Sequence[str]) -> Float64s:
+        """Similarities of a text to others, (n,)."""
+        places = np.arange(1, len(others) + 1)
+        return jaccards([asked, *others], np.stack([np.zeros_like(places), places], axis=1))

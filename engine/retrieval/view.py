@@ -175,7 +175,7 @@ class PoolView:
 
     def bm25_top(self, queries: Sequence[Query], k: int) -> list[RankedRows]:
         index = self.lexical
-        excluded = [self.excluded(query) for query in queries]
+        excluded = self.excluded_each(queries)
         return index.top_many([*map(self.searched, queries)], k, excluded, self.report, self.cancel)
 
     def searched(self, query: Query) -> str:
@@ -191,8 +191,14 @@ class PoolView:
 
     def dense_top(self, queries: Sequence[Query], k: int) -> list[RankedRows]:
         index = self.nearest
-        excluded = [self.excluded(query) for query in queries]
+        excluded = self.excluded_each(queries)
         return index.top_many(self.embed(queries), k, excluded, self.report, self.cancel)
+
+    def excluded_each(self, queries: Sequence[Query]) -> list[Int64s]:
+        """`excluded` of each."""
+        outside = [query.input for query in queries if query.row is None]
+        found = iter(self._repeats.of_texts(outside) if outside else ())
+        return [next(found) if query.row is None else self.excluded(query) for query in queries]
 
     def excluded(self, query: Query) -> Int64s:
         """Rows that must not be selected for the query: itself and its duplicates."""

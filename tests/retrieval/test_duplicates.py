@@ -226,6 +226,17 @@ def test_after_many_texts_the_same_repeats_are_found(tmp_path: Path, monkeypatch
     searched = Repeats.open(store, 0.8)
     assert [searched.of_text(text).tolist() for text in asked] == first
     assert sum(map(len, first)) > len(texts) // 2
+    opened: list[int] = []
+    reading = duplicates.input_blocks
+    monkeypatch.setattr(duplicates, "input_blocks", lambda *given: opened.append(1) or reading(*given))
+    for most_read, most_kept, times in ((1_000, 1 << 25, 1), (1_000, 0, 2), (0, 0, 2 * len(asked))):
+        monkeypatch.setattr(duplicates, "MOST_READ", most_read)
+        monkeypatch.setattr(duplicates, "MOST_KEPT", most_kept)
+        opened.clear()
+        together = Repeats.open(store, 0.8)
+        assert [rows.tolist() for rows in together.of_texts(asked)] == first
+        assert [rows.tolist() for rows in together.of_texts(asked[::-1])] == first[::-1]
+        assert len(opened) <= times  # a workspace that another process holds is not waited for once a query
 
 
 @pytest.mark.parametrize("size", [1, 5, 80, 2_100])
