@@ -140,8 +140,10 @@ def _row_batches(
         yield batch
     if not good:
         why = f": line {skipped[first_bad].line}: {skipped[first_bad].reason}" if len(skipped) > first_bad else ""
+        lacking = not why or "missing field" in why
         raise UsageError(
-            f"{file.path} has no usable row{why}", "map its columns: --map input=COLUMN --map output=COLUMN"
+            f"{file.path} has no usable row{why}",
+            "map its columns: --map input=COLUMN --map output=COLUMN" if lacking else f"index {file.path} --peek",
         )
 
 

@@ -105,6 +105,19 @@ def test_the_command_stores_nothing(tmp_path: Path, run: Run) -> None:
         peek_plan(IndexPlan())
 
 
+def test_what_cannot_be_read_says_what_to_do(tmp_path: Path) -> None:
+    image = [{"type": "image_url", "image_url": {"url": "u"}}]
+    turns = [{"role": "user", "content": image}, {"role": "assistant", "content": "x"}]
+    for path, fix in (
+        (written(tmp_path / "i.jsonl", {"messages": turns}), "--peek"),
+        (written(tmp_path / "t.jsonl", {"a": 1}), "--map"),
+        ("https://host.example/p.jsonl", "download it first"),
+    ):
+        with pytest.raises(UsageError) as caught:
+            index_pool(Workspace.create(tmp_path / "w"), IndexPlan((path,)))
+        assert fix in caught.value.fix
+
+
 def test_index_says_once_how_alike_files_were_understood(tmp_path: Path) -> None:
     paths = [written(tmp_path / f"{n}.jsonl", {"text": f"t{n}", "label": "x"}) for n in range(3)]
     paths += [

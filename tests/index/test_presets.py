@@ -161,6 +161,7 @@ def test_zstandard(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"f{suffix}.zst"
     path.write_bytes(pa.Codec("zstd").compress(plain.encode(), asbytes=True))
     assert pairs(path) == [("q", "a"), ("r", "b")]
+    assert index_pool(Workspace.create(tmp_path / "w"), IndexPlan((str(path),))).demonstrations == 2
 
 
 def test_the_separator_that_excel_names(tmp_path: Path) -> None:

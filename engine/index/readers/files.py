@@ -70,7 +70,8 @@ def open_input(path: str) -> Iterator[BinaryIO]:
         stream = open_regular(path)
     except FileNotFoundError:
         gone = "is a broken link" if os.path.islink(path) else "does not exist"  # noqa: PTH114
-        raise UsageError(f"{path} {gone}", "check the path") from None
+        fix = "download it first; data sets on the hub are hf://org/name" if "://" in path else "check the path"
+        raise UsageError(f"{path} {gone}", fix) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"cannot read {path}: {reason}", "give a readable file, or pipe into -") from error

@@ -8,7 +8,7 @@ import io
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO, Literal, TypeVar
+from typing import Any, BinaryIO, Literal, TypeVar
 
 from ...errors import UsageError
 from ..exported import is_packed, is_packed_schema, manifest_of
@@ -147,5 +147,20 @@ def _decompressed(stream: BinaryIO) -> BinaryIO:
     if head == b"\x28\xb5\x2f\xfd":
         import pyarrow
 
-        return io.BufferedReader(pyarrow.CompressedInputStream(stream, "zstd"))
+        return io.BufferedReader(pyarrow.CompressedInputStream(_KeptOpen(stream), "zstd"))
     return stream
+
+
+class _KeptOpen(io.RawIOBase):
+    """A stream that whoever reads it cannot close: Arrow closes what it has read."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._stream.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
