@@ -33,9 +33,10 @@ def evaluate(
         typer.Option(
             "--methods",
             "-m",
-            help="Comma-separated: zero, random, bm25, dense, dpp, set-bsr, ranker-untrained; after training: ranker, "
-            "promptpg, topick (also topick-union, topick-alone, topick-no-knowledge, topick-binary, topick-released); "
-            "calling the LLM to select: rerank, sure, mdl, mdr, cone (the last three need an LLM that scores).",
+            help="Comma-separated: zero, random, bm25, bm25-plus, dense, dpp, set-bsr, ranker-untrained; after "
+            "training: ranker, promptpg, topick (also topick-union, topick-alone, topick-no-knowledge, topick-binary, "
+            "topick-released); calling the LLM to select: rerank, sure, mdl, mdr, cone (the last three need an LLM "
+            "that scores).",
         ),
     ] = "zero,random,bm25,dense",
     k: ShotsOption = None,

@@ -21,6 +21,7 @@ from ..store.demonstrations import Texts, active_rows, content_keys, groups, sea
 from ..store.workspace import Workspace
 from .artefacts import lexical_index, opened, vectors_of
 from .bm25 import BM25Index
+from .bm25_plus import BM25PlusIndex
 from .dense import DenseIndex
 from .duplicates import Repeats
 from .encoder import Encoder
@@ -177,6 +178,18 @@ class PoolView:
         index = self.lexical
         excluded = self.excluded_each(queries)
         return index.top_many([*map(self.searched, queries)], k, excluded, self.report, self.cancel)
+
+    def bm25_plus_top(self, queries: Sequence[Query], k: int) -> list[RankedRows]:
+        found = []
+        for query, excluded in zip(queries, self.excluded_each(queries), strict=True):
+            if self.cancel:
+                self.cancel.check()
+            found.append(self._lexical_plus.top(self.searched(query), k, excluded))
+        return found
+
+    @cached_property
+    def _lexical_plus(self) -> BM25PlusIndex:
+        return BM25PlusIndex(self.rows, searched_texts(self.workspace, self.rows, self.settings.passages))
 
     def searched(self, query: Query) -> str:
         """The text that a query is retrieved by."""

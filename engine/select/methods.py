@@ -79,6 +79,14 @@ def bm25(view: PoolView, queries: Sequence[Query], k: int, seed: int) -> list[Pi
     ]
 
 
+def bm25_plus(view: PoolView, queries: Sequence[Query], k: int, seed: int) -> list[Picks]:
+    """Highest BM25+ scores (Lv and Zhai 2011), by rank-bm25."""
+    return [
+        [Pick(int(r), float(s), {"bm25-plus": float(s)}) for r, s in zip(rows, scores, strict=True)]
+        for rows, scores in view.bm25_plus_top(queries, k)
+    ]
+
+
 def dense(view: PoolView, queries: Sequence[Query], k: int, seed: int) -> list[Picks]:
     """Highest cosine between the embeddings of query and input (Liu et al. 2022, KATE)."""
     found = view.dense_top(queries, k)
@@ -174,6 +182,7 @@ METHODS: Mapping[str, Method] = {
     "zero": Method(zero, "no demonstrations"),
     "random": Method(random_shots, "drawn at random from the active pool", seeded=True),
     "bm25": Method(bm25, "best word overlap (BM25Okapi)"),
+    "bm25-plus": Method(bm25_plus, "as bm25, for texts of very different lengths (BM25+, up to 50,000 rows)"),
     "dense": Method(dense, "nearest by embedding", encodes=True),
     "dpp": Method(dpp_shots, "near and unlike each other (greedy DPP)", encodes=True),
     "set-bsr": Method(set_bsr_shots, "cover the query's tokens together (Set-BSR)", encodes=True),

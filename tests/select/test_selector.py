@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +14,7 @@ from icl_curate import Selector
 from icl_curate.engine.errors import UsageError
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.pool.records import Query
+from icl_curate.engine.retrieval import bm25_plus
 from icl_curate.engine.retrieval.bm25 import tokenise
 from icl_curate.engine.select.methods import METHODS
 from icl_curate.engine.store.decisions import decide
@@ -46,6 +49,36 @@ def test_bm25_is_rank_bm25_over_the_active_pool(support: Path, pruned: Sequence[
         found = selector.select(text)
         assert [shot.demonstration.row for shot in found] == rows[best].tolist()
         assert [shot.score for shot in found] == pytest.approx(scores[best].tolist(), rel=1e-12)
+
+
+def test_bm25_plus_is_its_formula_and_a_long_text_with_the_word_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = ["refund " + "about an order of many words " * 80, "my parcel is late", "a card and a card", "where is it"]
+    path = tmp_path / "pool.jsonl"
+    path.write_text("\n".join(json.dumps({"input": text, "output": "x"}) for text in texts))
+    workspace = Workspace.create(tmp_path / "w")
+    index_pool(workspace, IndexPlan((str(path),)))
+    words = [tokenise(text) for text in texts]
+    mean = sum(map(len, words)) / len(words)
+
+    def score(query: str, own: list[str]) -> float:
+        total = 0.0
+        for word in tokenise(query):
+            if holding := sum(word in each for each in words):
+                times, norm = own.count(word), 1.5 * (0.25 + 0.75 * len(own) / mean)
+                total += math.log((len(words) + 1) / holding) * (1.0 + times * 2.5 / (norm + times))
+        return total
+
+    for query in ("the refund for a card", "nothing of it", "unknown"):
+        scores = np.array([score(query, own) for own in words])
+        found = Selector(workspace, "bm25-plus", 4).select(query)
+        assert [shot.demonstration.row for shot in found] == np.lexsort((np.arange(4), -scores)).tolist()
+        assert [shot.score for shot in found] == pytest.approx(sorted(scores, reverse=True))
+        assert all(shot.parts == {"bm25-plus": shot.score} for shot in found)
+    monkeypatch.setattr(bm25_plus, "MOST", 3)
+    with pytest.raises(UsageError, match="at most 3 demonstrations"):
+        Selector(workspace, "bm25-plus").select("a card")
 
 
 def test_dense_is_the_cosine_of_the_stored_vectors(support: Path) -> None:
