@@ -36,6 +36,7 @@ from ..store.browse import pruned_rows
 from ..store.decisions import decide, history, prune_together
 from ..store.demonstrations import active_sources
 from ..store.trials import source_summaries
+from .candidates import propose
 from .evidence import gather
 from .plan import (
     ENOUGH,
@@ -45,9 +46,10 @@ from .plan import (
     CurationReport,
     Name,
     StepDone,
+    kept_back,
     most_candidates,
     planned,
-    shares,
+    share_of,
     trials_of,
 )
 from .results import TuneReport
@@ -125,7 +127,8 @@ class Curation:
         suspected = set(known.suspected.tolist())
         self.suspected = float(np.mean([bool(suspected & set(rows)) for rows in shown]))
         self.by_source = len(set(known.sources)) > 1 and any(request.prompt.choices for request in self.requests)
-        self.steps = planned(self.calls, self.suspected, RIVALS, self._commands())
+        self.free = len(propose(known, self.settings.k)) > 1
+        self.steps = planned(self.calls, self.suspected, self.free, RIVALS, self._commands())
         self._do: dict[Name, Callable[[_Progress, Budget], StepDone]] = {
             "check": self._check,
             "ask": self._ask,
@@ -213,29 +216,26 @@ class Curation:
 
     def _next(self, state: _Progress, budget: Budget) -> Name | None:
         """The step to carry out now."""
-        done = state.steps[-1].step if state.steps else None
-        if done is None:
+        if not state.steps:
             return "check"
-        asks = shares(self.calls).ask > 0
-        left = self._left(budget)
+        done, left = state.steps[-1].step, self._left(budget)
         if done == "check":
-            return "ask" if asks else "confirm"
+            return "confirm" if self.free or self.calls < ENOUGH else "ask"
         if done == "ask":
             return "confirm"
-        if done == "confirm" and asks:
-            more = left - shares(self.calls).choose
-            if state.pruned_last and state.rounds < ROUNDS and more >= ENOUGH:
+        if done == "confirm" and self.calls >= ENOUGH:
+            asked = any(step.step == "ask" for step in state.steps)
+            more = state.rounds < ROUNDS and (state.pruned_last or not asked)
+            if more and left - kept_back(self.calls) >= ENOUGH:
                 return "ask"
-            return "rank"
+            return "rank" if asked else "choose"
         return "choose" if done == "rank" and left >= PER_CANDIDATE else None
 
     def _share(self, step: Name, state: _Progress, budget: Budget) -> int:
-        """The calls that a step may make: a share of what is left."""
-        left = self._left(budget)
-        reserved = shares(self.calls).choose
-        if step == "ask":
-            return shares(max(0, left - reserved) * 6 // 5).ask
-        return max(0, left - reserved) if step == "confirm" else left
+        """The calls that a step may make."""
+        return share_of(
+            step, self._left(budget), kept_back(self.calls), state.rounds == 0 and self.free, self.calls >= ENOUGH
+        )
 
     def _left(self, budget: Budget) -> int:
         return max(0, self.calls - budget.calls)

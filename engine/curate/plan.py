@@ -1,9 +1,9 @@
 """The plan of `curate`: which steps, in which order, with how many calls each at most.
 
-Calls go where the next one is worth most. Checks are free and come first. Evidence on single rows makes the candidates
-better, so a third of the calls is spent on it where there are enough; the race of candidates takes what it needs of the
-rest, because it drops losers early (Maron and Moore 1994); what it leaves goes into another round, as long as the last
-one pruned something, and into the choice of the method that is served.
+Calls go where the next one is worth most. Checks are free and come first. What they suggest is raced at once, because
+on dirty pools they suggest most of what hurts, with half of the calls; a race drops losers early (Maron and Moore 1994)
+and seldom takes its share. The rest goes into evidence on single rows of what is left, a race of what that suggests,
+again while the last one pruned something, and into the choice of the method that is served.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ KIND = "curate"
 
 Name = Literal["check", "ask", "confirm", "rank", "choose"]
 
-ASK, CHOOSE = 1 / 3, 1 / 6
-"""Shares of the calls for evidence on rows, and kept back for the choice of the method."""
+FIRST, ASK, CHOOSE = 1 / 2, 1 / 3, 1 / 6
+"""Shares of the calls: of what is not kept back for the choice of the method (`CHOOSE`), the first race may take
+`FIRST`; of what is left then, evidence on rows takes `ASK`, and a race the rest."""
 
 ENOUGH = 150
-"""Calls from which evidence is asked for, and the method chosen; with fewer, all go into the race."""
+"""Calls from which evidence is asked for, and the method chosen; with fewer, all go into one race."""
 
 ROUNDS = 3
-"""Maximum rounds of evidence and race."""
+"""Maximum number of races of prunings."""
 
 PER_CANDIDATE = 40
 """Calls for each candidate of a race, at least: with fewer, a gain of a third is not beyond noise."""
@@ -97,21 +98,22 @@ class CurationReport:
         return contract.from_json(cls, data)
 
 
-@dataclass(frozen=True, slots=True)
-class Shares:
-    """Calls for each kind of step."""
-
-    ask: int
-    confirm: int
-    choose: int
+def kept_back(calls: int) -> int:
+    """Calls of a run that only the choice of the method may make."""
+    return 0 if calls < ENOUGH else int(calls * CHOOSE)
 
 
-def shares(calls: int) -> Shares:
-    """Divide the calls of a round."""
-    if calls < ENOUGH:
-        return Shares(0, calls, 0)
-    ask, choose = int(calls * ASK), int(calls * CHOOSE)
-    return Shares(ask, calls - ask - choose, choose)
+def share_of(step: Name, left: int, reserved: int, first: bool, again: bool) -> int:
+    """Calls that a step may make of those ``left``, ``reserved`` of them for the choice of the method. ``first``: no
+    race was held yet; ``again``: another round follows."""
+    free = max(0, left - reserved)
+    if step == "choose":
+        return left
+    if step == "ask":
+        return int(free * ASK)
+    if step == "confirm":
+        return int(free * FIRST) if first and again else free
+    return 0
 
 
 def trials_of(calls: int, queries: int, candidates: int = 30) -> tuple[int, int]:
@@ -126,17 +128,25 @@ def most_candidates(calls: int) -> int:
     return max(2, calls // PER_CANDIDATE)
 
 
-def planned(calls: int, suspected: float, methods: Sequence[str], commands: Mapping[Name, str]) -> list[PlannedStep]:
-    """The steps for ``calls``. ``suspected``: the share of validation prompts that show a suspected row."""
-    divided = shares(calls)
+def planned(
+    calls: int, suspected: float, free: bool, methods: Sequence[str], commands: Mapping[Name, str]
+) -> list[PlannedStep]:
+    """The steps for ``calls``. ``suspected``: the share of validation prompts that show a suspected row; ``free``:
+    something can be raced before the LLM is asked about rows."""
+    reserved, left, several = kept_back(calls), calls, calls >= ENOUGH
     steps = [PlannedStep("check", "prune rows that repeat queries", 0, None, commands["check"])]
-    if divided.ask:
-        steps.append(PlannedStep("ask", "ask with single demonstrations", divided.ask, None, commands["ask"]))
-    gain = round(PER_CHANGE * suspected, 3)
-    steps.append(PlannedStep("confirm", "race prunings, prune the best", divided.confirm, gain, commands["confirm"]))
-    if divided.ask:
-        steps.append(PlannedStep("rank", "train the ranker from these answers", 0, None, commands["rank"]))
-    if divided.choose:
-        what = f"race methods: {', '.join(methods)}"
-        steps.append(PlannedStep("choose", what, divided.choose, None, commands["choose"]))
+
+    def add(step: Name, what: str, expected: float | None = None, first: bool = False) -> None:
+        nonlocal left
+        share = share_of(step, left, reserved, first, several)
+        left -= share
+        steps.append(PlannedStep(step, what, share, expected, commands[step]))
+
+    if free or not several:
+        add("confirm", "race what checks suggest, prune the best", round(PER_CHANGE * suspected, 3), first=True)
+    if several:
+        add("ask", "ask about single rows of what is left")
+        add("confirm", "race what that suggests, prune the best")
+        add("rank", "train the ranker from these answers")
+        add("choose", f"race methods: {', '.join(methods)}")
     return steps

@@ -1,0 +1,237 @@
+"""`curate` at several budgets against its own parts and random search, on pools with planted faults.
+
+    python benchmarks/curate.py WORK [--pools POOLS] [--pool support] [--llm smollm2] [--budgets 300,1000,3000]
+        [--seeds 0,1,2] [--without ask,confirm,choose] [--queries 100]
+
+Each run starts from the pool as it came; its accuracy is that of the served method on test queries that no decision has
+seen. *Gap closed* is the share of the difference between the pool as it came and its true rows, both with `dense`. POOLS
+holds the data sets that do not come with the project; the pool ``banking77`` needs them.
+
+Answers are kept in WORK across runs and counted anew in each: a run pays for its own calls, though the LLM computes an
+answer once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import json
+import pickle
+import shutil
+import sqlite3
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from evidence import closed, interval, table
+from icl_curate.engine.checks.active import ActivePool
+from icl_curate.engine.checks.check import check_pool
+from icl_curate.engine.curate import plan as plans
+from icl_curate.engine.curate.curation import Curation, CurationPlan
+from icl_curate.engine.curate.serving import served_prompts
+from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
+from icl_curate.engine.index.build import IndexPlan, index_pool
+from icl_curate.engine.llm.budget import Budget
+from icl_curate.engine.llm.client import LLMClient, client_for
+from icl_curate.engine.llm.types import Answer, Backend, Capabilities, Request, Result
+from icl_curate.engine.pool.answers import is_correct
+from icl_curate.engine.pool.prompts import Prompt
+from icl_curate.engine.progress import Event
+from icl_curate.engine.retrieval.view import PoolView
+from icl_curate.engine.settings import Settings
+from icl_curate.engine.store.decisions import decide
+from icl_curate.engine.store.demonstrations import fetch
+from icl_curate.engine.store.demonstrations import queries as queries_of
+from icl_curate.engine.store.workspace import Workspace
+from real_llm import noisy_intents, read
+
+SAMPLE = Path(__file__).resolve().parent.parent / "sample_data" / "support"
+
+
+class Remembered:
+    """An LLM whose answers are kept in a file, whichever workspace asked for them."""
+
+    def __init__(self, llm: Backend, path: Path) -> None:
+        self.llm = llm
+        self.spec, self.local = llm.spec, llm.local
+        self.max_in_flight, self.batch_size = llm.max_in_flight, llm.batch_size
+        self.kept = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        self.kept.execute("CREATE TABLE IF NOT EXISTS answers (key BLOB PRIMARY KEY, answer BLOB)")
+        self.lock = asyncio.Lock()
+
+    def identity(self) -> Mapping[str, Any]:
+        return self.llm.identity()
+
+    def count_tokens(self, prompt: Prompt) -> int:
+        return self.llm.count_tokens(prompt)
+
+    async def probe(self) -> Capabilities:
+        return await self.llm.probe()
+
+    async def ask(self, requests: Sequence[Request]) -> list[Result]:
+        keys = [self._key(request) for request in requests]
+        found: dict[bytes, Result] = {}
+        for key in keys:
+            row = self.kept.execute("SELECT answer FROM answers WHERE key = ?", [key]).fetchone()
+            if row:
+                found[key] = pickle.loads(row[0])
+        missing = [(key, request) for key, request in zip(keys, requests, strict=True) if key not in found]
+        if missing:
+            answers = await self.llm.ask([request for _, request in missing])
+            for (key, _), answer in zip(missing, answers, strict=True):
+                found[key] = answer
+                if isinstance(answer, Answer):
+                    self.kept.execute("INSERT OR REPLACE INTO answers VALUES (?, ?)", [key, pickle.dumps(answer)])
+        return [found[key] for key in keys]
+
+    async def close(self) -> None:
+        self.kept.close()
+        await self.llm.close()
+
+    def _key(self, request: Request) -> bytes:
+        asked = [json.dumps(self.llm.identity(), sort_keys=True, default=str), request.prompt.text]
+        asked += [*request.prompt.choices, str(request.score)]
+        return hashlib.blake2b("\0".join(asked).encode(), digest_size=16).digest()
+
+
+def support(pools: Path, files: Path, seed: int) -> tuple[IndexPlan, set[str], int]:
+    """The sample pool, the ids of its rows with a wrong output, and the shots."""
+    wrong = {row["id"] for row in read(SAMPLE / "truth_rows.jsonl") if not row["correct"]}
+    plan = IndexPlan(
+        (str(SAMPLE / "pool" / "*.jsonl"),), validation=(str(SAMPLE / "validation.jsonl"),),
+        test=(str(SAMPLE / "test.jsonl"),), encoder=Settings().encoder,
+    )  # fmt: skip
+    return plan, wrong, 5
+
+
+def banking77(pools: Path, files: Path, seed: int) -> tuple[IndexPlan, set[str], int]:
+    """15 intents with planted noise, other ones for each seed."""
+    files = files / f"banking77-{seed}"
+    noisy_intents(pools, files, seed)
+    wrong = {row["id"] for row in read(files / "pool.jsonl") if row["output"] != row["truth"]}
+    parts = {name: (str(files / f"{name}.jsonl"),) for name in ("validation", "test")}
+    return IndexPlan((str(files / "pool.jsonl"),), **parts, encoder=Settings().encoder), wrong, 4
+
+
+POOLS = {"support": support, "banking77": banking77}
+
+
+class Bench:
+    """One pool, one LLM, one seed."""
+
+    def __init__(self, chosen: argparse.Namespace, seed: int) -> None:
+        self.chosen, self.seed = chosen, seed
+        self.plan, self.wrong, self.k = POOLS[chosen.pool](chosen.pools, chosen.work, seed)
+        self.settings = Settings(llm=chosen.llm, dtype=chosen.dtype, k=self.k, seed=seed)
+        self.base = chosen.work / f"{chosen.pool}-{seed}"
+        if not self.base.exists():
+            index_pool(Workspace.create(self.base), self.plan)
+        with client_for(Workspace.open(self.base), self.settings) as client:
+            self.backend: Backend = Remembered(client.backend, chosen.work / "answers.sqlite")
+            self.run()
+
+    def run(self) -> None:
+        dirty = self.test(self.fresh("dirty"), "dense")
+        clean_pool = self.fresh("clean")
+        decide(clean_pool.workspace, "prune", "demonstration", sorted(self.wrong))
+        clean = self.test(clean_pool, "dense")
+        self.say("as it came, dense", dirty, dirty, clean, 0, 0.0)
+        self.say("only true rows, dense", clean, dirty, clean, 0, 0.0)
+        checked = self.fresh("checked")
+        found = check_pool(ActivePool(checked.workspace, self.settings), ("label",)).accepted(("label",))
+        decide(checked.workspace, "prune", "demonstration", list(found), list(found.values()))
+        self.say("check alone (confident learning)", self.test(checked, "dense"), dirty, clean, 0, 0.0)
+        for calls in self.chosen.budgets:
+            self.curated(calls, "", dirty, clean)
+            for left_out in self.chosen.without:
+                self.curated(calls, left_out, dirty, clean)
+            self.random_search(calls, dirty, clean)
+
+    def curated(self, calls: int, left_out: str, dirty: Any, clean: Any) -> None:
+        client = self.fresh(f"curate-{calls}-{left_out}")
+        kept = plans.ASK, plans.CHOOSE
+        plans.ASK, plans.CHOOSE = (0.0 if left_out == name else kept[i] for i, name in enumerate(("ask", "choose")))
+        began = time.perf_counter()
+        try:
+            done = Curation(client, CurationPlan(calls, propose=left_out == "confirm")).run(Budget(calls))
+        finally:
+            plans.ASK, plans.CHOOSE = kept
+        minutes = (time.perf_counter() - began) / 60
+        found = self.test(client, done.served)
+        name = f"curate {calls}" + (f" without {left_out}" if left_out else "")
+        self.say(f"{name} ({done.served}, {done.rows} rows)", found, dirty, clean, done.calls, minutes)
+        for step in done.steps:
+            print(f"    {step.step}: {step.calls} calls, gain {step.gain}, {step.found}", flush=True)
+
+    def random_search(self, calls: int, dirty: Any, clean: Any) -> None:
+        """The random half of the pool that answers most validation queries right, of as many halves as the calls allow
+        with 40 queries each (CondAcc's random subsets, Chang and Jia 2023)."""
+        client = self.fresh(f"random-{calls}")
+        asked = queries_of(client.workspace, "validation")[:40]
+        draw = np.random.default_rng([self.seed, calls])
+        view = PoolView(client.workspace, self.settings)
+        best, best_rows, used = -1.0, view.rows[:0], 0
+        while used + len(asked) <= calls:
+            left_out = np.sort(draw.choice(view.rows, len(view.rows) // 2, replace=False))
+            requests, _ = served_prompts(client, asked, "dense", view.without(left_out))
+            results = client.ask(requests, Budget())
+            used += len(asked)
+            right = np.mean([
+                isinstance(r, Answer) and is_correct(r.text, q.answers, p.prompt.choices)
+                for r, q, p in zip(results, asked, requests, strict=True)
+            ])  # fmt: skip
+            if right > best:
+                best, best_rows = float(right), left_out
+        ids = [row.id for row in fetch(client.workspace, best_rows)]
+        decide(client.workspace, "prune", "demonstration", ids)
+        self.say(f"random search {calls}", self.test(client, "dense"), dirty, clean, used, 0.0)
+
+    def fresh(self, name: str) -> LLMClient:
+        """A client on a copy of the pool as it came."""
+        path = self.chosen.work / "runs" / f"{self.base.name}-{name}"
+        shutil.rmtree(path, ignore_errors=True)
+        shutil.copytree(self.base, path)
+        return LLMClient(Workspace.open(path), self.backend, self.settings, _tell)
+
+    def test(self, client: LLMClient, method: str) -> Any:
+        """Accuracy on test queries and its 95 % interval."""
+        settings = replace(self.settings, method=method)
+        plan = EvaluationPlan((method,), seeds=1, limit=self.chosen.queries)
+        return Evaluation(replace(client, settings=settings), plan).run(Budget()).methods[method]
+
+    def say(self, name: str, found: Any, dirty: Any, clean: Any, calls: int, minutes: float) -> None:
+        share = closed(found.accuracy, dirty.accuracy, clean.accuracy)
+        row = [f"{self.chosen.pool} {self.seed}", name, f"{found.accuracy:.3f}", interval(found.ci95), share, calls]
+        print(table([], [[*row, f"{minutes:.0f}"]]).splitlines()[-1], flush=True)
+
+
+def _tell(event: Event) -> None:
+    if event.note:
+        print(f"    {event.note}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    numbers = {"type": lambda text: [int(one) for one in text.split(",")]}
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--pools", type=Path, default=Path())
+    parser.add_argument("--pool", choices=list(POOLS), default="support")
+    parser.add_argument("--llm", default="smollm2")
+    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--budgets", default=[300, 1000, 3000], **numbers)
+    parser.add_argument("--seeds", default=[0], **numbers)
+    parser.add_argument("--without", default=[], type=lambda text: text.split(","))
+    parser.add_argument("--queries", type=int, default=100)
+    chosen = parser.parse_args()
+    chosen.work.mkdir(parents=True, exist_ok=True)
+    print("| pool, seed | what | accuracy | 95 % | gap closed | calls | minutes |")
+    for seed in chosen.seeds:
+        Bench(chosen, seed)
+
+
+if __name__ == "__main__":
+    main()
