@@ -4,8 +4,8 @@
         [--seeds 0,1,2] [--without ask,confirm,choose] [--queries 100]
 
 Each run starts from the pool as it came; its accuracy is that of the served method on test queries that no decision has
-seen. *Gap closed*: the share of the difference between the pool as it came and its true rows, both with `dense`. POOLS holds
-the data sets that do not come with the project; the pool ``banking77`` needs them.
+seen. *Gap closed*: the share of the difference between the pool as it came and its true rows, both with `dense`.
+POOLS holds the data sets that do not come with the project; the pool ``banking77`` needs them.
 
 Answers are kept in WORK across runs and counted anew in each: a run pays for its own calls, though the LLM computes an
 answer once.
