@@ -30,6 +30,7 @@ from .commands.export import diff, export
 from .commands.help import LEARNING, OTHERS, CurateCommand, SectionedGroup
 from .commands.jobs import jobs, jobs_cancel, jobs_follow, jobs_resume
 from .commands.llm import llm_check, llm_record, llm_trust
+from .commands.lock import lock
 from .commands.pool import demos, index, sources, status
 from .commands.preview import preview
 from .commands.review import review
@@ -88,7 +89,7 @@ version_app = _group("Keep states of the pool by name: save, list, show, restore
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "The pool": (index, status, check, sources, demos, topics, review),
     "Decisions": (curate, prune, relabel, restore, history, diff, export),
-    "Selection and answers": (preview, evaluate, calibrate, audit, serve),
+    "Selection and answers": (preview, evaluate, calibrate, audit, lock, serve),
     OTHERS: (config, demo),
 }
 """The commands as ``--help`` lists them, in the order of a typical session."""

@@ -56,6 +56,7 @@ EXAMPLES = {
     "demo": ("demo",),
     "topics": ("topics --gaps", "topics --search card"),
     "review": ("review", "review --serve 8000"),
+    "lock": ("lock -m ranker -k 5", "lock --check"),
     "serve": ("serve --method dense", "serve --host 0.0.0.0 --allow-host select.example --token-file token.txt"),
     "audit": ("audit validation.jsonl --test test.jsonl -k 10",),
     "llm check": ("llm check --llm openai:MODEL --base-url http://localhost:8000/v1",),

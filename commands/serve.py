@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .options import DEFAULT_WORKSPACE, DeviceOption, ShotsOption, WorkspaceOption
-from .shared import settings_of
+from .shared import open_workspace, settings_of
+
+if TYPE_CHECKING:
+    from ..engine.settings import Settings
 
 PORT = 8737
 
@@ -33,6 +36,9 @@ def serve(
         typer.Option("--allow-host", help="Further name that the server is reached by; repeatable. *: any."),
     ] = None,
     workers: Annotated[int, typer.Option(help="Number of processes.", min=1, max=256)] = 1,
+    locked: Annotated[
+        bool, typer.Option("--locked", help="Serve exactly what was judged: the pool, models and settings of the lock.")
+    ] = False,
     device: DeviceOption = None,
 ) -> None:
     """Select demonstrations over HTTP for a serving process; calls no LLM."""
@@ -44,6 +50,31 @@ def serve(
     from ..serving.run import token_of
 
     settings = settings_of(workspace, method=method, k=k, device=device)
+    if locked:
+        settings = _locked(workspace, settings, method or k is not None)
     limits = Limits(k=max(max_k, settings.k))
     token = token_of(token_file)
-    run(workspace, settings, host, port, also=allow_host or (), token=token, limits=limits, workers=workers)
+    run(
+        workspace,
+        settings,
+        host,
+        port,
+        also=allow_host or (),
+        token=token,
+        limits=limits,
+        workers=workers,
+        locked=locked,
+    )
+
+
+def _locked(workspace: Path, settings: Settings, otherwise: object) -> Settings:
+    """The settings of the lock. Raises `UsageError` if the workspace is not what was locked."""
+    from ..engine.errors import UsageError
+    from ..engine.select.lock import check_lock, read_lock
+
+    if otherwise:
+        raise UsageError("--locked has its own method and k", "leave out --method and -k, or --locked")
+    store = open_workspace(workspace)
+    found = read_lock(store)
+    check_lock(store, found)
+    return found.applied(settings)

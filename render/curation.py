@@ -56,6 +56,8 @@ def verdict(done: CurationReport) -> list[str]:
     what = f"{done.pruned_rows:,} rows are pruned, {done.rows:,} active"
     lines.append(f"{what}; pruned sources: {', '.join(done.pruned)}" if done.pruned else what)
     lines.append(f"serve with: --method {done.served}")
+    if done.version:
+        lines.append(f"saved as version {done.version} and locked: icl-curate serve --locked, Selector.locked(PATH)")
     if done.following:
         lines.append(f"next step: {done.following}; the same command goes on with it")
     else:

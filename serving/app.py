@@ -38,18 +38,19 @@ ROUTES = "POST /select or GET /health"
 @dataclass(frozen=True)
 class Served:
     """What a server needs to know; it can be sent to another process. ``hosts`` are the Host headers it answers to;
-    without ``token`` everybody who reaches it may ask."""
+    without ``token`` everybody who reaches it may ask; ``locked``: changes of the workspace are not followed."""
 
     path: Path
     settings: Settings
     hosts: frozenset[str]
     token: str = field(default="", repr=False)
     limits: Limits = Limits()
+    locked: bool = False
 
 
 def make_app(served: Served, service: Service | None = None) -> Starlette:
     """The application; it opens its ``service`` if none is given, and closes it at its end."""
-    opened = service or Service(served.path, served.settings)
+    opened = service or Service(served.path, served.settings, locked=served.locked)
     batches = Batches(opened, served.limits.waiting)
 
     async def select(request: Request) -> Response:

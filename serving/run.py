@@ -57,6 +57,7 @@ def serve(
     token: str = "",
     limits: Limits = LIMITS,
     workers: int = 1,
+    locked: bool = False,
 ) -> None:
     """Serve the workspace at ``path`` until SIGINT or SIGTERM; ``also`` are further names that the server answers to.
 
@@ -64,9 +65,12 @@ def serve(
     others can reach without a token, and as `Service` does.
     """
     names = names_of(host, also, token)
-    with listener_at(host, port, "icl-curate serve --port 0") as listener, closing(Service(path, settings)) as service:
+    with (
+        listener_at(host, port, "icl-curate serve --port 0") as listener,
+        closing(Service(path, settings, locked=locked)) as service,
+    ):
         port = listener.getsockname()[1]
-        served = Served(service.workspace.path, settings, own_hosts(names, port), token, limits)
+        served = Served(service.workspace.path, settings, own_hosts(names, port), token, limits, locked)
         narrate(f"{service.health()['rows']:,} demonstrations, method {settings.method}. Ctrl-C ends it.")
         say(f"http://{f'[{host}]' if ':' in host else host}:{port}")
         previous = {number: signal.signal(number, _ended) for number in (signal.SIGINT, signal.SIGTERM)}

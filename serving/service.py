@@ -60,15 +60,16 @@ class _Pool:
 
 class Service:
     """Selects demonstrations with their reasons. Raises `WorkspaceError` if there is no workspace, and `UsageError` for
-    an unknown method or if the pool cannot be served, for instance because it has no vectors."""
+    an unknown method or if the pool cannot be served, for instance because it has no vectors. If ``locked``, it stays
+    with the pool that it has read, whatever becomes of the workspace."""
 
-    def __init__(self, path: Path, settings: Settings, looks: float = LOOKS) -> None:
+    def __init__(self, path: Path, settings: Settings, looks: float = LOOKS, locked: bool = False) -> None:
         self.workspace, self.settings = Workspace.open(path), settings
         method_named(settings.method)
         stamp = self._stamp()
         self._pool = _Pool(PoolView(self.workspace, settings), stamp, workspace_fingerprint(self.workspace))
         self._warm(self._pool.view)
-        self._looks, self._closed = looks, threading.Event()
+        self._looks, self._closed, self._locked = looks, threading.Event(), locked
         self._follower = threading.Thread(target=self._follow, name="follow-workspace", daemon=True)
         self._follower.start()
 
@@ -123,7 +124,7 @@ class Service:
     def _look(self) -> None:
         """Serve the pool as it is now, if it has changed."""
         stamp, old = self._stamp(), self._pool
-        if stamp == old.stamp:
+        if stamp == old.stamp or self._locked:
             return
         fingerprint, view = workspace_fingerprint(self.workspace), old.view
         if fingerprint != old.fingerprint:

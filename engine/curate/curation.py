@@ -29,6 +29,7 @@ from ..llm.cost import Plan
 from ..progress import Event, silent
 from ..ranker.policy import Inputs
 from ..ranker.train import RankerPlan, RankerTraining
+from ..select.lock import Judged, lock
 from ..sources.train import SourcePlan, SourceTraining
 from ..sources.use import NOISE
 from ..store import calls, runs
@@ -36,6 +37,7 @@ from ..store.browse import pruned_rows
 from ..store.decisions import decide, history, prune_together
 from ..store.demonstrations import active_sources
 from ..store.trials import source_summaries
+from ..store.versions import save_version
 from .candidates import propose
 from .evidence import gather
 from .plan import (
@@ -159,6 +161,8 @@ class Curation:
             self.llm.report(Event(TASK, 0, None, _begins(state, spent.calls)))
             following = self._carry_out(state, budget)
             report = self._report(record.run, state, budget, following)
+            if following is None and not self.plan.propose:
+                report = self._locked(report)
             record.summary = report.as_json()
         if following is None:
             self._file.unlink(missing_ok=True)
@@ -361,6 +365,14 @@ class Curation:
             rows=len(sources),
             following=following,
         )
+
+    def _locked(self, report: CurationReport) -> CurationReport:
+        """Save the pool by name and lock it with the method that is served."""
+        name = f"curate-{report.run}"
+        save_version(self.workspace, name, f"curated with {self.llm.name}", force=True)
+        judged = Judged(self.llm.name, report.run, report.before, report.after)
+        lock(self.workspace, replace(self.settings, method=report.served), name, judged)
+        return replace(report, version=name)
 
 
 _ABOUT: dict[Name, str] = {

@@ -87,6 +87,7 @@ class CurationReport:
     pruned_rows: int
     rows: int
     following: Name | None
+    version: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """The ``curate --json`` contract."""

@@ -16,6 +16,7 @@ from ..progress import CancelToken, Report, silent
 from ..retrieval.view import PoolView
 from ..settings import Overrides, Settings, resolve
 from ..store.workspace import Workspace
+from .lock import check_lock, read_lock
 from .methods import METHODS, Method, Pick
 
 
@@ -77,6 +78,15 @@ class Selector:
             raise UsageError(f"k is {self.settings.k}", "use 0 or more shots")
         self.method = method_named(self.settings.method)
         self.view = view or PoolView(self.workspace, self.settings, report, cancel)
+
+    @classmethod
+    def locked(cls, workspace: Workspace | Path | str) -> Selector:
+        """A selector of exactly what was judged: with the settings of the workspace's lock, on its pool. Raises
+        `UsageError` if there is no lock, or if pool or models have changed since."""
+        opened = workspace if isinstance(workspace, Workspace) else Workspace.open(Path(workspace))
+        lock = read_lock(opened)
+        check_lock(opened, lock)
+        return cls(opened, settings=lock.applied(resolve(opened.path, {}).settings))
 
     @property
     def task(self) -> Task:

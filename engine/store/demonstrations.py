@@ -157,6 +157,20 @@ def workspace_fingerprint(workspace: Workspace) -> tuple[object, ...]:
     return tuple(found or ())
 
 
+def active_digest(workspace: Workspace) -> tuple[int, str]:
+    """The number of active rows, and a digest of their numbers, contents, outputs that apply, and sources."""
+    with workspace.read() as con:
+        found = con.execute(
+            """
+            SELECT count(*), sha256(coalesce(string_agg(
+                       concat_ws(chr(31), row, hex(hash), output, source), chr(30) ORDER BY row), ''))
+              FROM active
+            """
+        ).fetchone()
+    assert found is not None
+    return int(found[0]), str(found[1])
+
+
 def groups(workspace: Workspace) -> Int64s:
     """For each row number, the first row of its duplicate group (the row itself if it repeats none), (rows,)."""
     with workspace.read() as con:

@@ -86,6 +86,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "export --format hf": ("export", "out", "--format", "hf"),
     "export --dry-run": ("export", "out.jsonl", "--dry-run"),
     "diff": ("diff", "pool/crm_export.jsonl"),
+    "lock": ("lock", "-m", "bm25"),
     "version save": ("version", "save", "may"),
     "version list": ("version", "list"),
     "version show": ("version", "show", "may"),

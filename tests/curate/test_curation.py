@@ -18,6 +18,7 @@ from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.llm.budget import Budget, Price
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.progress import CancelToken
+from icl_curate.engine.select.selector import Selector
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.decisions import history, undo
@@ -66,6 +67,8 @@ def test_what_hurts_is_pruned_within_the_budget_and_the_accuracy_rises(world: Wo
     (kept,) = runs.runs(world, KIND)
     assert CurationReport.from_json(kept.summary) == done == CurationReport.from_json(done.as_json())
     assert not (world.path / STATE).exists()
+    locked = Selector.locked(world)
+    assert (locked.settings.method, done.version) == (done.served, f"curate-{done.run}")
     for _ in [entry for entry in history(world) if entry.action == "prune"]:
         undo(world)
     assert _accuracy(world) == before

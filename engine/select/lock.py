@@ -1,0 +1,129 @@
+"""The lock: which pool, models and settings were judged, so that a service loads exactly these.
+
+`FILE` in the workspace names them by digest. `Selector.locked` and ``serve --locked`` select with its settings, and
+refuse a workspace that is no longer what the lock says.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from .. import contract
+from ..disk import read_regular
+from ..errors import UsageError
+from ..files import replace_file
+from ..settings import KINDS, Settings
+from ..store import runs
+from ..store.demonstrations import active_digest
+from ..store.workspace import Workspace
+from ..version import VERSION
+from .methods import METHODS
+
+FILE = "icl-curate.lock"
+LOCK_VERSION = 1
+
+SELECTING = (
+    "encoder", "near_duplicate", "method", "retrieval_text", "k", "preselect", "order", "prompt_format", "instruction",
+    "answer_prefix", "seed",
+)  # fmt: skip
+"""The settings that change which demonstrations a query gets, or the prompt that shows them."""
+
+MAKE = "icl-curate lock"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What was measured of it: accuracy before and after, by which ``llm`` in which ``run``."""
+
+    llm: str
+    run: int
+    before: float | None
+    after: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """``rows`` active demonstrations with this ``digest``; ``models``: the digests of the trained files that the method
+    reads, by file name; ``version``: the name under which the pool was saved, empty if it was not."""
+
+    lock_version: int
+    tool_version: str
+    locked_at: str
+    settings: Mapping[str, Any]
+    rows: int
+    digest: str
+    models: Mapping[str, str]
+    version: str
+    judged: Judged | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The ``lock --json`` contract, and the content of the file."""
+        return contract.to_json(self)
+
+    def applied(self, settings: Settings) -> Settings:
+        """``settings`` with those that were judged."""
+        return replace(settings, **{name: self.settings[name] for name in SELECTING if name in self.settings})
+
+
+def lock(workspace: Workspace, settings: Settings, version: str = "", judged: Judged | None = None) -> Lock:
+    """Write the lock of the workspace as it is, with these settings. Raises `UsageError` if no row is active, or if the
+    method is not trained."""
+    rows, digest = active_digest(workspace)
+    if not rows:
+        raise UsageError("no demonstration is active: there is nothing to lock", "icl-curate status")
+    chosen = {name: getattr(settings, name) for name in SELECTING}
+    when = datetime.now(UTC).isoformat(timespec="seconds")
+    found = Lock(
+        LOCK_VERSION, VERSION, when, chosen, rows, digest, _models(workspace, settings.method), version, judged
+    )
+    text = json.dumps(found.as_json(), indent=2, ensure_ascii=False) + "\n"
+    replace_file(workspace.path / FILE, lambda file: file.write(text.encode()))
+    return found
+
+
+def read_lock(workspace: Workspace) -> Lock:
+    """The lock of a workspace. Raises `UsageError` if there is none, if it cannot be read, or if a newer release wrote
+    it."""
+    path = workspace.path / FILE
+    try:
+        found = contract.from_json(Lock, json.loads(read_regular(path)))
+    except FileNotFoundError as error:
+        raise UsageError(f"{workspace.path} has no {FILE}", MAKE) from error
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot read {path}: {error}", MAKE) from error
+    if found.lock_version > LOCK_VERSION:
+        raise UsageError(f"{path} was written by release {found.tool_version}", "pip install --upgrade icl-curate")
+    for name, value in found.settings.items():
+        if name not in SELECTING or not isinstance(value, KINDS[name]):
+            raise UsageError(f"{path}: '{name}' is not a setting of this kind", MAKE)
+    return found
+
+
+def check_lock(workspace: Workspace, locked: Lock) -> None:
+    """Raise `UsageError` if the workspace is not what was locked."""
+    rows, digest = active_digest(workspace)
+    fix = f"icl-curate version restore {locked.version}, or {MAKE}" if locked.version else MAKE
+    if digest != locked.digest:
+        what = f"{rows:,} rows, {locked.rows:,} were locked" if rows != locked.rows else f"{rows:,} rows, other ones"
+        raise UsageError(f"the active pool is not the one that was judged ({what})", fix)
+    method = str(locked.settings["method"])
+    if _models(workspace, method) != dict(locked.models):
+        raise UsageError(f"{method} has been trained again since it was judged", MAKE)
+
+
+def _models(workspace: Workspace, method: str) -> dict[str, str]:
+    """The digests of the files that the latest training of a method wrote, by run and name; empty if it needs none."""
+    if method not in METHODS:
+        raise UsageError(f"unknown method '{method}'", f"use one of: {', '.join(METHODS)}")
+    kind = METHODS[method].trained
+    if not kind:
+        return {}
+    done = runs.finished(workspace, kind)
+    if not done:
+        raise UsageError(f"{method} is not trained", f"icl-curate {kind.replace('-', ' ')}")
+    written = runs.files(workspace)
+    return {f"{each.run.run}/{name}": digest for each in done for name, digest in written.get(each.run.run, {}).items()}

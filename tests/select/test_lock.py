@@ -1,0 +1,124 @@
+"""The lock: what was judged is what is served, or nothing is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from factories.commands import Run
+from factories.gullible_world import SETTINGS, make_gullible_world
+from icl_curate.engine.errors import UsageError
+from icl_curate.engine.select.lock import FILE, check_lock, lock, read_lock
+from icl_curate.engine.select.selector import Selector
+from icl_curate.engine.store import runs
+from icl_curate.engine.store.decisions import decide, relabel, undo
+from icl_curate.engine.store.demonstrations import active_digest
+from icl_curate.engine.store.versions import restore_version, save_version
+from icl_curate.engine.store.workspace import Workspace
+from icl_curate.serving.service import Ask, Service
+
+TEXT = "armon betas corvi"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Workspace:
+    return make_gullible_world(tmp_path / "w")
+
+
+def _shots(selector: Selector) -> list[str]:
+    return [shot.demonstration.id for shot in selector.select(TEXT)]
+
+
+def test_a_locked_selector_selects_with_the_settings_that_were_judged(world: Workspace) -> None:
+    lock(world, replace(SETTINGS, k=4, order="best-first"))
+    (world.path / "config.toml").write_text('method = "random"\nk = 2\n')
+    locked = Selector.locked(world.path)
+    assert (locked.settings.method, locked.settings.k, locked.settings.order) == ("bm25", 4, "best-first")
+    assert _shots(locked) == _shots(Selector(world, "bm25", 4)) and len(_shots(locked)) == 4
+
+
+def test_what_has_changed_is_refused_until_it_is_as_it_was(world: Workspace) -> None:
+    save_version(world, "judged")
+    lock(world, SETTINGS, "judged")
+    before = active_digest(world)
+    decide(world, "prune", "source", ["bad"])
+    with pytest.raises(UsageError, match="60 rows, 120 were locked") as refused:
+        Selector.locked(world)
+    assert "version restore judged" in refused.value.fix
+    restore_version(world, "judged")
+    assert active_digest(world) == before and Selector.locked(world)
+    relabel(world, {"p-0": "yes indeed"})
+    with pytest.raises(UsageError, match="120 rows, other ones"):
+        Selector.locked(world)
+    undo(world)
+    check_lock(world, read_lock(world))
+
+
+def test_another_training_is_refused(world: Workspace) -> None:
+    settings = replace(SETTINGS, method="ranker")
+    with pytest.raises(UsageError, match="ranker is not trained"):
+        lock(world, settings)
+
+    def trained() -> None:
+        run = runs.start(world, "train-ranker", "gullible", {})
+        runs.keep_files(world, run, {"head.safetensors": f"digest of {run}"})
+        runs.finish(world, run, "done", {})
+
+    trained()
+    found = lock(world, settings)
+    assert list(found.models.values()) == ["digest of 1"]
+    check_lock(world, found)
+    trained()
+    with pytest.raises(UsageError, match="trained again"):
+        check_lock(world, found)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", '{"lock_version": 1}', '{"k": 1}'],
+)
+def test_a_damaged_lock_is_an_error_of_one_line(world: Workspace, content: str) -> None:
+    (world.path / FILE).write_text(content)
+    with pytest.raises(UsageError, match="cannot read") as refused:
+        read_lock(world)
+    assert refused.value.fix == "icl-curate lock"
+
+
+def test_foreign_settings_and_newer_locks_are_refused(world: Workspace) -> None:
+    told = lock(world, SETTINGS).as_json()
+    for settings in ({"base_url": "https://else.example"}, {"k": "five"}):
+        (world.path / FILE).write_text(json.dumps(told | {"settings": told["settings"] | settings}))
+        with pytest.raises(UsageError, match="is not a setting of this kind"):
+            read_lock(world)
+    (world.path / FILE).write_text(json.dumps(told | {"lock_version": 2}))
+    with pytest.raises(UsageError, match="was written by release"):
+        read_lock(world)
+
+
+def test_a_locked_service_stays_with_its_pool(world: Workspace) -> None:
+    from icl_curate.engine.pool.records import Query
+
+    lock(world, SETTINGS)
+    service = Service(world.path, SETTINGS, looks=0.001, locked=True)
+    try:
+        ask = Ask((Query(TEXT),), "bm25", 3)
+        before = service.answer([ask])
+        decide(world, "prune", "source", ["bad"])
+        service._look()
+        assert service.answer([ask]) == before and service.health()["rows"] == 120
+    finally:
+        service.close()
+
+
+def test_the_command_locks_checks_and_says_what_is_amiss(world: Workspace, run: Run) -> None:
+    assert run("lock", "--check", "-w", world.path).err.splitlines()[1] == "fix: icl-curate lock"
+    assert "120 rows, bm25, k = 2" in run("lock", "-m", "bm25", "-k", 2, "-w", world.path).out
+    assert run("lock", "--check", "-w", world.path).code == 0
+    decide(world, "prune", "source", ["bad"])
+    assert run("lock", "--check", "-w", world.path).code != 0
+    refused = run("serve", "--locked", "-m", "dense", "-w", world.path)
+    assert refused.code != 0 and "own method and k" in refused.err
+    refused = run("serve", "--locked", "-w", world.path)
+    assert refused.code != 0 and "not the one that was judged" in refused.err
