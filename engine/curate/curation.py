@@ -228,10 +228,11 @@ class Curation:
         if done == "ask":
             return "confirm"
         if done == "confirm" and self.calls >= ENOUGH:
-            asked = any(step.step == "ask" for step in state.steps)
-            more = state.rounds < ROUNDS and (state.pruned_last or not asked)
-            if more and left - kept_back(self.calls) >= ENOUGH:
+            asked, free = any(step.step == "ask" for step in state.steps), left - kept_back(self.calls)
+            if state.rounds < ROUNDS and (state.pruned_last or not asked) and free >= ENOUGH:
                 return "ask"
+            if state.rounds < ROUNDS and state.pruned_last and free >= 2 * PER_CANDIDATE:
+                return "confirm"  # what was pruned makes other candidates the next best
             return "rank" if asked else "choose"
         return "choose" if done == "rank" and left >= PER_CANDIDATE else None
 

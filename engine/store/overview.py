@@ -24,6 +24,10 @@ class LLMTotals:
     failures: int
 
 
+FEWEST = 10
+"""Validation queries with which a race can begin: see `curate.race`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Overview:
     """Counts of demonstrations, queries, calls and runs; ``next_step`` is the suggested next command."""
@@ -121,12 +125,10 @@ def _with_next_step(found: Overview) -> Overview:
         step = "icl-curate index POOL.jsonl --validation-fraction 0.1 --test-fraction 0.1"
     elif not found.evaluations:
         step = f"icl-curate evaluate --split {'test' if found.test else 'validation'}"
-    elif found.validation and found.sources > 1 and not found.runs.get("train-sources"):
-        step = "icl-curate train sources"
-    elif found.runs.get("train-sources") and not found.decisions:
+    elif found.runs.get("train-sources") and not found.decisions and not found.runs.get("curate"):
         step = "icl-curate prune --tune"
-    elif found.validation and not found.runs.get("train-ranker"):
-        step = "icl-curate train ranker"
+    elif found.validation >= FEWEST and not found.decisions and not found.runs.get("curate"):
+        step = "icl-curate curate --max-calls 1000"
     else:
         step = "icl-curate export curated.jsonl"
     return replace(found, next_step=step)
