@@ -15,32 +15,26 @@ if TYPE_CHECKING:
 
 
 def show_plan(steps: Sequence[PlannedStep], cost: DryRun, suspected: float) -> None:
-    """The steps with their calls, and what all of them cost at most."""
+    """The steps with their calls, the same by hand, and what all of them cost at most."""
     rows = [
-        [
-            number,
-            step.what,
-            step.calls or "none",
-            "" if step.expected_gain is None else f"{step.expected_gain:+.3f}",
-            step.command,
-        ]
+        [number, step.what, step.calls or "none", "" if step.expected_gain is None else f"{step.expected_gain:+.3f}"]
         for number, step in enumerate(steps, 1)
     ]
-    columns: list[str | Head] = [
-        "", Head("step", 1), Head("calls at most", 1), Head("expected gain", 2), Head("by hand", 5, cut="end"),
-    ]  # fmt: skip
-    note = f"{suspected:.0%} of the validation prompts show a row that check suspects; what is not needed is not asked"
-    show_table(columns, rows, title="the plan", note=note)
-    show_table(["", ""], plan_rows(cost))
+    shown = f"{suspected:.0%} of the validation prompts show a row that check suspects"
+    show_table(["", "step", "calls at most", "expected gain"], rows, title="the plan", note=shown)
+    show_table(["", "the same by hand"], [[number, step.command] for number, step in enumerate(steps, 1)])
+    show_table(["", ""], plan_rows(cost), note="what is not needed is not asked")
 
 
 def show_curation(done: CurationReport) -> None:
     """The steps with what they found, and the result."""
-    rows = [[step.what, step.calls, _gained(step), step.batch or "", step.found] for step in done.steps]
-    columns: list[str | Head] = [
-        Head("step", 1), Head("calls", 1), Head("gain", 1), Head("decision", 4), Head("found", 2, cut="end"),
-    ]  # fmt: skip
+    rows = [
+        [number, step.what, step.calls, _gained(step), step.batch or ""] for number, step in enumerate(done.steps, 1)
+    ]
+    columns: list[str | Head] = ["", "step", "calls", Head("gain (95 %)"), Head("decision", 1)]
     show_table(columns, rows, note=_note(done))
+    for number, step in enumerate(done.steps, 1):
+        show_text(f"{number} {step.found}")
     for line in verdict(done):
         show_text(line)
 
