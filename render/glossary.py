@@ -52,6 +52,10 @@ TERMS = {
     "leak": "A validation or test query that is also in the pool.",
     "leave-one-out": "The change of the vote's accuracy when one source is left out. Positive: the source helps.",
     "ledger": "For each demonstration: how often it was added to a prompt, and how often that helped or hurt.",
+    "lock": (
+        "A file that names the active pool, the trained models and the settings that were judged, so that a service "
+        "loads exactly these: `serve --locked`."
+    ),
     "log-probabilities": (
         "The logarithm of the probability of each token. Option scoring and product uncertainty need them."
     ),
