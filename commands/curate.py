@@ -27,7 +27,10 @@ from .shared import narrated, open_workspace, settings_of, state
 
 if TYPE_CHECKING:
     from ..engine.curate.curation import Curation
+    from ..engine.curate.plan import CurationReport
     from ..engine.llm.cost import DryRun
+    from ..engine.settings import Settings
+    from ..engine.store.workspace import Workspace
 
 
 @grouped
@@ -42,6 +45,11 @@ def curate(
     propose: Annotated[
         bool, typer.Option("--propose", help="Decide nothing: only measure what pruning would gain.")
     ] = False,
+    hold: Annotated[
+        bool, typer.Option("--hold", help="Stop before a pruning and let it wait for --accept or --reject.")
+    ] = False,
+    accept: Annotated[bool, typer.Option("--accept", help="Prune what waits; asks no LLM.")] = False,
+    reject: Annotated[bool, typer.Option("--reject", help="Do not prune what waits; asks no LLM.")] = False,
     anew: Annotated[bool, typer.Option("--restart", help="Do not continue a run that was stopped.")] = False,
     llm: LLMOptions = NO_LLM_OPTIONS,
     paid: PaidOptions = NO_PAID_OPTIONS,
@@ -50,6 +58,13 @@ def curate(
     undone."""
     settings = settings_of(workspace, method=method, k=k, order=order, **asdict(llm))
     store = open_workspace(workspace)
+    from ..engine.curate.state import check_answered
+
+    if accept or reject:
+        _answer(store, settings, accept, reject, paid.as_json)
+        return
+    if not (paid.dry_run or anew):
+        check_answered(store)
     confirm_server(settings)
     if paid.background and not paid.dry_run:
         _agreed(yes)
@@ -61,7 +76,7 @@ def curate(
     from ..engine.llm.client import client_for
     from ..engine.llm.cost import DryRun
 
-    plan = CurationPlan(paid.max_calls, paid.max_cost, noise, one_step, propose, anew)
+    plan = CurationPlan(paid.max_calls, paid.max_cost, noise, one_step, propose, anew, hold)
     budget = Budget(paid.max_calls, paid.max_cost, price_of(settings))
     with (
         narrated() as (report, cancel),
@@ -74,7 +89,19 @@ def curate(
         if paid.dry_run or not _agreed(yes):
             return
         done = work.run(budget)
-    if paid.as_json:
+    _show(done, paid.as_json)
+
+
+def _answer(store: Workspace, settings: Settings, accept: bool, reject: bool, as_json: bool) -> None:
+    if accept and reject:
+        raise UsageError("--accept and --reject are two answers", "give one of them")
+    from ..engine.curate.state import answer
+
+    _show(answer(store, settings, accept), as_json)
+
+
+def _show(done: CurationReport, as_json: bool) -> None:
+    if as_json:
         print_json(done.as_json())
         return
     from ..render.curation import show_curation

@@ -33,6 +33,7 @@ EXAMPLES = {
     "curate": (
         "curate --max-calls 1000 --llm openai:MODEL --dry-run",
         "curate --max-calls 1000 --llm openai:MODEL",
+        "curate --max-calls 1000 --llm openai:MODEL --next --hold",
         "curate --max-cost 2.50 --llm openai:MODEL --yes --background",
     ),
     "prune": ("prune --tune --propose --llm openai:MODEL --max-calls 2000", "prune --proposed", "prune --source forum"),

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 
 from ..engine.llm.spec import is_stand_in
 from .costs import plan_rows
+from .pool import names_of
 from .tables import Head, show_table, show_text
 
 if TYPE_CHECKING:
-    from ..engine.curate.plan import CurationReport, PlannedStep, StepDone
+    from ..engine.curate.plan import CurationReport, Pending, PlannedStep, StepDone
     from ..engine.llm.cost import DryRun
+
+MOST_NAMES = 6
 
 
 def show_plan(steps: Sequence[PlannedStep], cost: DryRun, suspected: float) -> None:
@@ -29,7 +32,7 @@ def show_plan(steps: Sequence[PlannedStep], cost: DryRun, suspected: float) -> N
 def show_curation(done: CurationReport) -> None:
     """The steps with what they found, and the result."""
     rows = [
-        [number, step.what, step.calls, _gained(step), step.batch or ""] for number, step in enumerate(done.steps, 1)
+        [number, step.what, step.calls, gained(step), step.batch or ""] for number, step in enumerate(done.steps, 1)
     ]
     columns: list[str | Head] = ["", "step", "calls", Head("gain (95 %)"), Head("decision", 1)]
     show_table(columns, rows, note=_note(done))
@@ -37,6 +40,26 @@ def show_curation(done: CurationReport) -> None:
         show_text(f"{number} {step.found}")
     for line in verdict(done):
         show_text(line)
+
+
+def brief(done: CurationReport) -> str:
+    """The latest step, or at the end the result, in a line."""
+    if done.held:
+        return f"waits for your answer: {done.held.step.found}"
+    if done.following is None and done.before is not None and done.after is not None:
+        return f"accuracy {done.before:.3f} → {done.after:.3f}, {done.pruned_rows:,} rows pruned"
+    return f"{done.steps[-1].what}: {done.steps[-1].found}" if done.steps else ""
+
+
+def held_lines(held: Pending) -> list[str]:
+    """What waits for the curator: what would be pruned, and its gain."""
+    parts = [f"sources: {names_of(held.sources, MOST_NAMES)}"] if held.sources else []
+    if held.rows:
+        parts.append(f"{len(held.rows):,} {'single ' if held.sources else ''}rows: {names_of(held.rows, MOST_NAMES)}")
+    lines = [f"would prune: {held.step.found}", *parts]
+    if gain := gained(held.step):
+        lines.append(f"expected gain {gain}, on queries that had no part in the choice")
+    return lines
 
 
 def verdict(done: CurationReport) -> list[str]:
@@ -52,7 +75,9 @@ def verdict(done: CurationReport) -> list[str]:
     lines.append(f"serve with: --method {done.served}")
     if done.version:
         lines.append(f"saved as version {done.version} and locked: icl-curate serve --locked, Selector.locked(PATH)")
-    if done.following:
+    if done.held:
+        lines += [*held_lines(done.held), "prune it: icl-curate curate --accept; leave it: icl-curate curate --reject"]
+    elif done.following:
         lines.append(f"next step: {done.following}; the same command goes on with it")
     else:
         lines.append("next: icl-curate evaluate on test queries, icl-curate report OUT.html, icl-curate export OUT")
@@ -67,7 +92,8 @@ def _note(done: CurationReport) -> str:
     return "\n".join(notes)
 
 
-def _gained(step: StepDone) -> str:
+def gained(step: StepDone) -> str:
+    """What it gained with its 95 % interval, empty if it measured nothing."""
     if step.gain is None or step.low is None or step.high is None:
         return ""
     return f"{step.gain:+.3f} ({step.low:+.3f} to {step.high:+.3f})"

@@ -6,13 +6,16 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import dropwhile, takewhile
 from typing import Any, Generic, TypeVar
 
+from ..engine import contract
 from ..engine.calibrate.keys import KeyReport
 from ..engine.calibrate.results import FineTuningRun, QueryCalibration, SetCalibration, calibration_from_json
 from ..engine.checks.results import RowRun
+from ..engine.contract import SPREAD
+from ..engine.curate.plan import CurationReport, PlannedStep
 from ..engine.curate.results import TuneReport
 from ..engine.evaluate.results import EvaluationReport, SweepReport
 from ..engine.export.results import ExportReport
@@ -27,6 +30,8 @@ from .calibration import show_calibrated, show_fine_tuning, show_keys
 from .checks import show_asked
 from .costs import plan_rows
 from .curate import brief_tuning, show_tuning
+from .curation import brief as brief_curation
+from .curation import show_curation
 from .evaluation import show_evaluation, show_sweep
 from .pool import export_rows, exported, index_rows, show_export, show_index
 from .ranker import show_ranker
@@ -143,13 +148,23 @@ KINDS: dict[tuple[str, ...], Kind[Any]] = {
     ("train", "calibration"): Kind(FineTuningRun.from_json, show_fine_tuning, _last_loss),
     ("train", "all"): Kind(_read_parts, _show_parts, _brief_parts),
     ("prune",): Kind(TuneReport.from_json, show_tuning, brief_tuning),
+    ("curate",): Kind(CurationReport.from_json, show_curation, brief_curation),
     ("calibrate",): Kind(_read_calibrated, _show_calibrated, _first_to_last),
     ("index",): Kind(IndexReport.from_json, show_index, _changed),
     ("export",): Kind(ExportReport.from_json, show_export, _written),
 }
 """The commands that can be jobs."""
 
-DryRunResult = DryRun | ExportReport | IndexReport | Mapping[str, DryRun]
+
+@dataclass(frozen=True, slots=True)
+class CurationDryRun:
+    """The steps that `curate` would carry out, and what all of them cost at most."""
+
+    steps: tuple[PlannedStep, ...]
+    cost: DryRun = field(metadata=SPREAD)
+
+
+DryRunResult = DryRun | CurationDryRun | ExportReport | IndexReport | Mapping[str, DryRun]
 """What a command that can be a job would do; ``train all`` has a dry run for each part, by name."""
 
 ODD = (ValueError, LookupError, ArithmeticError)
@@ -182,6 +197,8 @@ def _kind_of(job: Job) -> Kind[Any] | None:
 
 def read_dry_run(data: Mapping[str, Any]) -> DryRunResult:
     """From the object of ``--dry-run --json`` of a command that can be a job. Raises `ValueError` for anything else."""
+    if "to_ask" in data and "steps" in data:
+        return contract.from_json(CurationDryRun, data)
     if "to_ask" in data:
         return DryRun.from_json(data)
     if "counts" in data:
@@ -195,6 +212,9 @@ def dry_run_rows(found: DryRunResult) -> list[tuple[str, str]]:
     """What a command that can be a job would do and cost, as labels and values."""
     if isinstance(found, DryRun):
         return plan_rows(found)
+    if isinstance(found, CurationDryRun):
+        steps = [(f"step {i}", f"{step.what} (calls: {step.calls:,})") for i, step in enumerate(found.steps, 1)]
+        return [*steps, *plan_rows(found.cost)]
     if isinstance(found, ExportReport):
         return export_rows(found)
     if isinstance(found, IndexReport):

@@ -15,15 +15,15 @@ from ..engine.pool.display import display_line
 
 FIX = "run it in a terminal, or serve with --allow-commands"
 
-WORK = ("index", "train", "evaluate", "calibrate", "prune")
+WORK = ("index", "train", "evaluate", "calibrate", "prune", "curate")
 """Commands that read and write only the workspace; ``index`` without a path reads the known files again, and of
 ``prune`` only ``--tune`` can be a job."""
 
 _VALUE = r"[A-Za-z0-9_][A-Za-z0-9_.,+-]*"
 _OPTIONS = (
-    "answers|arms|batch|concurrency|depth|epochs|lambda|limit|llm-topics|max-calls|max-cost|method|methods|"
-    "no-llm-topics|noise|order|over|propose|questions|ranking|rate|rouge|rounds|sample|seed|seeds|shots|size|split|"
-    "stop-early|tune|uncertainty|validation"
+    "answers|arms|batch|concurrency|depth|epochs|hold|lambda|limit|llm-topics|max-calls|max-cost|method|methods|next|"
+    "no-llm-topics|noise|order|over|propose|questions|ranking|rate|restart|rouge|rounds|sample|seed|seeds|shots|size|split|"
+    "stop-early|tune|uncertainty|validation|yes"
 )
 _WORD = re.compile(rf"{_VALUE}|--(?:{_OPTIONS})(?:={_VALUE})?|-[bjkmnr](?:{_VALUE})?")
 """A word that can only be a listed option of the work and its value. Unlisted options and paths cannot be written with

@@ -1,52 +1,40 @@
 """`curate`: all methods in one run within a budget, from checks to the method that is served.
 
-A run that was stopped goes on: what it has done is kept in the workspace (`STATE`) after each step, every answer is
+A run that was stopped goes on: what it has done is kept in the workspace (`state`) after each step, every answer is
 cached, and the calls since it began count as its own.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
-from pathlib import Path
+from datetime import datetime
 from shlex import quote
-from typing import Any
 
 import numpy as np
 
-from .. import contract
 from ..checks.ask import RowPlan, RowTraining
 from ..checks.groups import prunable
-from ..disk import read_regular
 from ..errors import UsageError
-from ..files import replace_file
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan
 from ..progress import Event, silent
 from ..ranker.policy import Inputs
 from ..ranker.train import RankerPlan, RankerTraining
-from ..select.lock import Judged, lock
 from ..sources.train import SourcePlan, SourceTraining
 from ..sources.use import NOISE
 from ..store import calls, runs
-from ..store.browse import pruned_rows
-from ..store.decisions import decide, history, prune_together
-from ..store.demonstrations import active_sources
-from ..store.trials import source_summaries
-from ..store.versions import save_version
+from ..store.calls import Spent
+from ..store.decisions import decide
 from .candidates import propose
 from .evidence import gather
 from .plan import (
     ENOUGH,
     KIND,
-    PER_CANDIDATE,
-    ROUNDS,
     CurationReport,
     Name,
+    Pending,
     StepDone,
     kept_back,
     most_candidates,
@@ -56,11 +44,10 @@ from .plan import (
 )
 from .results import TuneReport
 from .serving import RIVALS, ServingRace, ServingReport, served_prompts
+from .state import Progress, check_answered, decided, forget, keep, kept, locked, now, report_of
 from .tune import Tuning, TuningPlan, check_method, validation
 
 TASK = "curate"
-STATE = "curate.json"
-"""The file of a workspace with what an unfinished run has done."""
 
 RANKER = RankerPlan(epochs=0, trials=40, inputs=Inputs(30, "dense", "row", (), 0.1, "similarity"))
 """The ranker that learns from answers to single demonstrations, with the settings of docs/evidence.md."""
@@ -70,7 +57,7 @@ RANKER = RankerPlan(epochs=0, trials=40, inputs=Inputs(30, "dense", "row", (), 0
 class CurationPlan:
     """``max_calls`` or ``max_cost`` (US dollars) limit the run; ``noise``: the least gain of a decision, in standard
     errors. ``one_step``: carry out the next step only. ``propose``: decide nothing. ``anew``: do not go on with a run
-    that was stopped."""
+    that was stopped. ``hold``: stop before a pruning, for the curator to decide with `state.answer`."""
 
     max_calls: int | None = None
     max_cost: float | None = None
@@ -78,37 +65,13 @@ class CurationPlan:
     one_step: bool = False
     propose: bool = False
     anew: bool = False
+    hold: bool = False
 
     def __post_init__(self) -> None:
+        if self.hold and self.propose:
+            raise UsageError("--propose decides nothing, so nothing can wait", "give --hold alone")
         if self.max_calls is None and self.max_cost is None:
             raise UsageError("how much may it cost?", "give --max-calls 1000, or --max-cost with prices")
-
-
-@dataclass(frozen=True, slots=True)
-class _Pending:
-    """A confirmed pruning that is about to be decided."""
-
-    step: StepDone
-    sources: tuple[str, ...]
-    rows: tuple[str, ...]
-    reason: str
-    gain: float
-
-
-@dataclass(slots=True)
-class _Progress:
-    """What a run has done so far; the content of `STATE`. ``since``: when it began; ``pruned_last``: its latest race
-    pruned something; ``gained``: the sum of the confirmed gains."""
-
-    key: dict[str, Any]
-    since: str
-    steps: tuple[StepDone, ...] = ()
-    rounds: int = 0
-    pruned_last: bool = False
-    before: float | None = None
-    gained: float = 0.0
-    served: str = ""
-    pending: _Pending | None = None
 
 
 class Curation:
@@ -131,7 +94,7 @@ class Curation:
         self.by_source = len(set(known.sources)) > 1 and any(request.prompt.choices for request in self.requests)
         self.free = len(propose(known, self.settings.k)) > 1
         self.steps = planned(self.calls, self.suspected, self.free, RIVALS, self._commands())
-        self._do: dict[Name, Callable[[_Progress, Budget], StepDone]] = {
+        self._do: dict[Name, Callable[[Progress, Budget], StepDone | None]] = {
             "check": self._check,
             "ask": self._ask,
             "confirm": self._confirm,
@@ -152,20 +115,22 @@ class Curation:
         return Plan(self.calls, self.calls, 0, self.calls, scaled(*one.tokens_in), scaled(*one.tokens_out), cost)
 
     def run(self, budget: Budget) -> CurationReport:
-        """Carry out the steps within the budget and store what they did."""
+        """Carry out the steps within the budget and store what they did. Raises `UsageError` if a pruning waits for the
+        curator's answer."""
         state = self._begun()
         spent = calls.since(self.workspace, self.llm.name, datetime.fromisoformat(state.since))
         budget.spend(spent.calls, spent.tokens_in, spent.tokens_out)
         described = asdict(self.plan) | state.key
         with runs.recorded(self.workspace, KIND, self.llm.name, described) as record:
             self.llm.report(Event(TASK, 0, None, _begins(state, spent.calls)))
-            following = self._carry_out(state, budget)
-            report = self._report(record.run, state, budget, following)
-            if following is None and not self.plan.propose:
-                report = self._locked(report)
+            self._carry_out(state, budget)
+            spent = Spent(budget.calls, budget.tokens_in, budget.tokens_out)
+            report = report_of(self.workspace, record.run, state, spent)
+            if report.following is None and not self.plan.propose:
+                report = locked(self.workspace, self.settings, report)
             record.summary = report.as_json()
-        if following is None:
-            self._file.unlink(missing_ok=True)
+        if report.following is None:
+            forget(self.workspace)
         return report
 
     # The plan.
@@ -195,66 +160,53 @@ class Curation:
 
     # The steps.
 
-    def _carry_out(self, state: _Progress, budget: Budget) -> Name | None:
-        """Carry out the steps that are left, or one of them; returns the one after it, None at the end."""
+    def _carry_out(self, state: Progress, budget: Budget) -> None:
+        """Carry out the steps that are left, or one of them, up to a pruning that waits for the curator."""
         if state.pending:
-            self._finish(state, self._decided(state.pending, state), budget)
-        step = self._next(state, budget)
-        while step is not None:
+            self._finish(state, decided(self.workspace, state), budget)
+        while (step := state.following(self._left(budget))) is not None:
             self.llm.cancel.check()
             self.llm.report(Event(TASK, len(state.steps), None, f"step {len(state.steps) + 1}: {_ABOUT[step]}"))
             with budget.limited(self._share(step, state, budget)):
                 done = self._do[step](state, budget)
+            if done is None:
+                return
             self._finish(state, done, budget)
-            step = self._next(state, budget)
             if self.plan.one_step:
-                break
-        return step
+                return
 
-    def _finish(self, state: _Progress, done: StepDone, budget: Budget) -> None:
+    def _finish(self, state: Progress, done: StepDone, budget: Budget) -> None:
         """Keep what a step did, with the calls that no earlier one has made."""
-        earlier = sum(step.calls for step in state.steps)
-        state.steps = (*state.steps, replace(done, calls=budget.calls - earlier))
-        state.rounds += done.step == "confirm"
-        self._keep(state)
+        state.finish(replace(done, calls=budget.calls - state.calls))
+        keep(self.workspace, state)
 
-    def _next(self, state: _Progress, budget: Budget) -> Name | None:
-        """The step to carry out now."""
-        if not state.steps:
-            return "check"
-        done, left = state.steps[-1].step, self._left(budget)
-        if done == "check":
-            return "confirm" if self.free or self.calls < ENOUGH else "ask"
-        if done == "ask":
-            return "confirm"
-        if done == "confirm" and self.calls >= ENOUGH:
-            asked, free = any(step.step == "ask" for step in state.steps), left - kept_back(self.calls)
-            if state.rounds < ROUNDS and (state.pruned_last or not asked) and free >= ENOUGH:
-                return "ask"
-            if state.rounds < ROUNDS and state.pruned_last and free >= 2 * PER_CANDIDATE:
-                return "confirm"  # what was pruned makes other candidates the next best
-            return "rank" if asked else "choose"
-        return "choose" if done == "rank" and left >= PER_CANDIDATE else None
+    def _prune(self, state: Progress, budget: Budget, pending: Pending) -> StepDone | None:
+        """Decide on a pruning, or leave it to the curator."""
+        step = replace(pending.step, calls=budget.calls - state.calls)
+        state.pending = replace(pending, step=step, held=self.plan.hold)
+        keep(self.workspace, state)
+        return None if self.plan.hold else decided(self.workspace, state)
 
-    def _share(self, step: Name, state: _Progress, budget: Budget) -> int:
+    def _share(self, step: Name, state: Progress, budget: Budget) -> int:
         """The calls that a step may make."""
         return share_of(
-            step, self._left(budget), kept_back(self.calls), state.rounds == 0 and self.free, self.calls >= ENOUGH
+            step, self._left(budget), kept_back(self.calls), state.rounds == 0 and state.free, self.calls >= ENOUGH
         )
 
     def _left(self, budget: Budget) -> int:
         return max(0, self.calls - budget.calls)
 
-    def _check(self, state: _Progress, budget: Budget) -> StepDone:
+    def _check(self, state: Progress, budget: Budget) -> StepDone | None:
         """Rows that repeat a query would make every later figure too good."""
         rows = prunable(self.workspace, "leak")
-        batch = None
-        if rows and not self.plan.propose:
-            batch = decide(self.workspace, "prune", "demonstration", list(rows), list(rows.values())).batch
-        found = f"{len(rows):,} rows repeat queries" if rows else "no row repeats a query"
-        return _done("check", found, batch=batch)
+        done = _done("check", f"{len(rows):,} rows repeat queries" if rows else "no row repeats a query")
+        if not rows or self.plan.propose:
+            return done
+        if self.plan.hold:
+            return self._prune(state, budget, Pending(done, (), tuple(rows), "repeats a query", 0.0))
+        return replace(done, batch=decide(self.workspace, "prune", "demonstration", [*rows], [*rows.values()]).batch)
 
-    def _ask(self, state: _Progress, budget: Budget) -> StepDone:
+    def _ask(self, state: Progress, budget: Budget) -> StepDone:
         """Evidence on rows: single demonstrations, or where answers are free text, each row's own input."""
         if self.by_source:
             queries, depth = trials_of(budget.calls_left, len(self.queries))
@@ -268,30 +220,20 @@ class Curation:
         found = f"{rows.metrics.rows:,} rows asked; likely to hurt: {rows.metrics.suspects:,}"
         return _done("ask", f"{found}, before {rows.metrics.suspects_before:,}")
 
-    def _confirm(self, state: _Progress, budget: Budget) -> StepDone:
-        """The race of prunings with served prompts."""
-        raced = Tuning(self.llm, TuningPlan(self.plan.noise, most=most_candidates(budget.calls_left))).run(budget)
+    def _confirm(self, state: Progress, budget: Budget) -> StepDone | None:
+        """The race of prunings with served prompts, without those that the curator has rejected."""
+        rejected = tuple((each.sources, each.rows) for each in state.rejected)
+        plan = TuningPlan(self.plan.noise, most=most_candidates(budget.calls_left), rejected=rejected)
+        raced = Tuning(self.llm, plan).run(budget)
         if state.before is None:
             state.before = raced.validation_before
         done = _measured("confirm", raced, _said(raced), self._expected("confirm") if not state.rounds else None)
         state.pruned_last = raced.worth_it and not self.plan.propose
         if not state.pruned_last:
             return done
-        state.pending = _Pending(done, raced.pruned, raced.pruned_rows, raced.reason, raced.gain)
-        self._keep(state)
-        return self._decided(state.pending, state)
+        return self._prune(state, budget, Pending(done, raced.pruned, raced.pruned_rows, raced.reason, raced.gain))
 
-    def _decided(self, pending: _Pending, state: _Progress) -> StepDone:
-        """Prune what was confirmed, unless the run was killed just after it had."""
-        made = [each.batch for each in history(self.workspace) if each.reason == pending.reason]
-        batch = made[0] if made else None
-        if batch is None:
-            batch = prune_together(self.workspace, pending.sources, pending.rows, pending.reason).batch
-        state.gained += pending.gain
-        state.pending = None
-        return replace(pending.step, batch=batch)
-
-    def _rank(self, state: _Progress, budget: Budget) -> StepDone:
+    def _rank(self, state: Progress, budget: Budget) -> StepDone:
         """A ranker from answers that are known already."""
         try:
             work = RankerTraining(self.llm, RANKER)
@@ -302,7 +244,7 @@ class Curation:
         found = f"run {trained.run}: expected reward of held-out queries {values[0]:+.2f} to {max(values):+.2f}"
         return _done("rank", found)
 
-    def _choose(self, state: _Progress, budget: Budget) -> StepDone:
+    def _choose(self, state: Progress, budget: Budget) -> StepDone:
         """The race of methods on the pool as it is now."""
         try:
             raced = ServingRace(self.llm, self.plan.noise).run(budget)
@@ -318,11 +260,7 @@ class Curation:
 
     # What is kept.
 
-    @property
-    def _file(self) -> Path:
-        return self.workspace.path / STATE
-
-    def _begun(self) -> _Progress:
+    def _begun(self) -> Progress:
         """The run that was stopped, if it is the same one; else a new one."""
         key = {
             "llm": self.llm.name,
@@ -335,45 +273,16 @@ class Curation:
             "noise": self.plan.noise,
             "queries": len(self.queries),
         }
-        fresh = _Progress(key, datetime.now(UTC).replace(tzinfo=None).isoformat())
-        if self.plan.anew:
-            return fresh
-        with suppress(FileNotFoundError, ValueError):
-            kept = contract.from_json(_Progress, json.loads(read_regular(self._file)))
-            if kept.key == key:
-                return kept
-        return fresh
-
-    def _keep(self, state: _Progress) -> None:
-        replace_file(self._file, lambda file: file.write(json.dumps(contract.to_json(state)).encode()))
-
-    def _report(self, run: int, state: _Progress, budget: Budget, following: Name | None) -> CurationReport:
-        _, sources = active_sources(self.workspace)
-        limited = self.plan.max_calls is not None
-        return CurationReport(
-            run=run,
-            llm=self.llm.name,
-            steps=state.steps,
-            calls=budget.calls,
-            tokens_in=budget.tokens_in,
-            tokens_out=budget.tokens_out,
-            left=self._left(budget) if limited else None,
-            before=state.before,
-            after=None if state.before is None else state.before + state.gained,
-            served=state.served or self.settings.method,
-            pruned=tuple(one.source for one in source_summaries(self.workspace) if not one.kept),
-            pruned_rows=pruned_rows(self.workspace).size,
-            rows=len(sources),
-            following=following,
-        )
-
-    def _locked(self, report: CurationReport) -> CurationReport:
-        """Save the pool by name and lock it with the method that is served."""
-        name = f"curate-{report.run}"
-        save_version(self.workspace, name, f"curated with {self.llm.name}", force=True)
-        judged = Judged(self.llm.name, report.run, report.before, report.after)
-        lock(self.workspace, replace(self.settings, method=report.served), name, judged)
-        return replace(report, version=name)
+        state = None
+        if not self.plan.anew:
+            check_answered(self.workspace)
+            state = kept(self.workspace)
+        if state is None or state.key != key:
+            state = Progress(key, now())
+        if not state.steps:
+            state.free, state.planned = self.free, tuple(self.steps)
+        state.limit = self.calls
+        return state
 
 
 _ABOUT: dict[Name, str] = {
@@ -385,7 +294,7 @@ _ABOUT: dict[Name, str] = {
 }
 
 
-def _begins(state: _Progress, spent: int) -> str:
+def _begins(state: Progress, spent: int) -> str:
     if not state.steps:
         return ""
     return f"goes on with the run that was stopped: {len(state.steps)} steps done, {spent:,} calls made"

@@ -65,13 +65,26 @@ class StepDone:
 
 
 @dataclass(frozen=True, slots=True)
+class Pending:
+    """A pruning that is about to be decided: ``sources`` (by name) as a whole and ``rows`` (by id) beside them.
+    ``gain`` in accuracy, 0 if it was not measured; ``held``: it waits for the curator's answer."""
+
+    step: StepDone
+    sources: tuple[str, ...]
+    rows: tuple[str, ...]
+    reason: str
+    gain: float
+    held: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class CurationReport:
     """What was done, and what it gained.
 
     ``before`` and ``after``: accuracy on the validation queries, the latter by the confirmed gains; None if no race was
     begun. ``served``: the method to select with. ``pruned`` sources and the number of ``pruned_rows``, those of the
     sources included. ``left``: calls not used, None without a limit of calls. ``following``: the step that comes next,
-    None at the end."""
+    None at the end. ``held``: the pruning that waits for the curator's answer, None if none does."""
 
     run: int
     llm: str
@@ -88,6 +101,7 @@ class CurationReport:
     rows: int
     following: Name | None
     version: str = ""
+    held: Pending | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The ``curate --json`` contract."""

@@ -28,6 +28,7 @@ from ..select.selector import Selector, method_named
 from ..settings import knobs
 from ..sources.use import NOISE
 from ..store import runs, trials
+from ..store.browse import active_rows
 from ..store.demonstrations import fetch, queries
 from ..version import VERSION
 from .candidates import Candidate, propose
@@ -44,11 +45,12 @@ WORSE = 3.0
 @dataclass(frozen=True, slots=True)
 class TuningPlan:
     """``noise``: the least gain, in standard errors; ``limit``: the first so many validation queries only; ``most``: so
-    many candidates only, the baseline among them."""
+    many candidates only, the baseline among them; ``rejected``: sources and ids of prunings that are not wanted."""
 
     noise: float = NOISE
     limit: int | None = None
     most: int | None = None
+    rejected: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
 
 
 class Tuning:
@@ -65,7 +67,12 @@ class Tuning:
         self.queries = validation(llm, plan.limit)
         self.selector = Selector(self.workspace, settings=self.settings, report=llm.report, cancel=llm.cancel)
         self.evidence = gather(self.workspace, self.settings, silent, llm.cancel)
-        self.candidates = propose(self.evidence, self.settings.k, plan.most)
+        unwanted = [active_rows(self.workspace, *pruning) for pruning in plan.rejected]
+        self.candidates = [
+            candidate
+            for candidate in propose(self.evidence, self.settings.k, plan.most)
+            if not any(np.array_equal(candidate.rows, rows) for rows in unwanted)
+        ]
         self.cells = cells_of(self._asked())
 
     def cost(self) -> Plan:

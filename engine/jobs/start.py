@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 PROGRAM = (sys.executable, "-P", "-m", f"{__package__.partition('.')[0]}.cli")
 """The command line of this installation."""
 
-COMMANDS = ("index", "train", "evaluate", "calibrate", "prune", "export")
+COMMANDS = ("index", "train", "evaluate", "calibrate", "prune", "curate", "export")
 """Commands that can run as jobs."""
 
 _children: list[subprocess.Popen[bytes]] = []
@@ -76,6 +76,8 @@ def checked(arguments: Sequence[str]) -> Sequence[str]:
         raise UsageError(f"'{name}' cannot run in the background", f"use one of: {', '.join(COMMANDS)}")
     if name == "prune" and "--tune" not in arguments:
         raise UsageError("of prune, only --tune can run in the background", "icl-curate prune --tune --propose")
+    if name == "curate" and not {"--yes", "-y"} & set(arguments):
+        raise UsageError("a job cannot ask whether the plan is right", "see it with --dry-run, then add --yes")
     return arguments
 
 

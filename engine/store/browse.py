@@ -100,6 +100,16 @@ def pruned_rows(workspace: Workspace) -> Int64s:
     return np.asarray(found, np.int64)
 
 
+def active_rows(workspace: Workspace, sources: Sequence[str], ids: Sequence[str]) -> Int64s:
+    """Numbers of the active rows that are of one of the sources or have one of the ids, ascending, (n,)."""
+    with workspace.read() as con:
+        (found,) = con.execute(
+            "SELECT row FROM active WHERE list_contains(?, source) OR id IN (SELECT unnest(?::VARCHAR[])) ORDER BY row",
+            [list(sources), list(ids)],
+        ).fetchnumpy().values()  # fmt: skip
+    return np.asarray(found, np.int64)
+
+
 def listed(workspace: Workspace, rows: Int64s, pruned: Int64s) -> list[Listed]:
     """The rows in the given order, texts cut to `SHOWN` characters; ``pruned`` is the result of `pruned_rows`. A page
     takes milliseconds, whichever rows it has. Numbers that no longer exist are left out."""

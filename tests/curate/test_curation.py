@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factories.commands import Run
 from factories.gullible_world import PRICED, SETTINGS, Gullible, make_gullible_world
 from hypothesis import given
 from hypothesis import strategies as st
-from icl_curate.engine.curate import curation
-from icl_curate.engine.curate.curation import STATE, Curation, CurationPlan
+from icl_curate.engine.curate import state
+from icl_curate.engine.curate.curation import Curation, CurationPlan
 from icl_curate.engine.curate.plan import KIND, CurationReport, most_candidates, planned, trials_of
+from icl_curate.engine.curate.state import STATE, answer
 from icl_curate.engine.errors import Cancelled, UsageError
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
+from icl_curate.engine.jobs.start import checked
 from icl_curate.engine.llm.budget import Budget, Price
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.progress import CancelToken
@@ -102,7 +105,7 @@ def test_a_kill_beside_the_decision_makes_it_once(
     class Killed(BaseException):
         pass
 
-    decide = curation.prune_together
+    decide = state.prune_together
 
     def dies(*what: Any) -> None:
         if decided:
@@ -110,7 +113,7 @@ def test_a_kill_beside_the_decision_makes_it_once(
         raise Killed
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(curation, "prune_together", dies)
+        patch.setattr(state, "prune_together", dies)
         _curation(world, 600).run(Budget(600))
     llm = Gullible()
     done = _curation(world, 600, llm).run(Budget(600))
@@ -141,6 +144,103 @@ def test_proposing_decides_nothing(world: Workspace) -> None:
     confirmed = next(step for step in done.steps if step.step == "confirm")
     assert confirmed.gain is not None and confirmed.gain > 0 and confirmed.batch is None
     assert history(world) == [] and done.before == done.after
+
+
+def _held(world: Workspace) -> CurationReport:
+    """Step by step up to the pruning that waits."""
+    done = _curation(world, 600, one_step=True, hold=True).run(Budget(600))
+    while done.held is None:
+        assert done.following is not None
+        done = _curation(world, 600, one_step=True, hold=True).run(Budget(600))
+    return done
+
+
+def test_a_pruning_waits_for_its_answer_and_accepted_it_is_as_if_it_had_not(world: Workspace, tmp_path: Path) -> None:
+    whole = _curation(make_gullible_world(tmp_path / "other"), 600).run(Budget(600))
+    done = _held(world)
+    assert done.held is not None and (done.held.sources, done.following) == (("bad",), "confirm")
+    assert done.held.step.gain is not None and done.held.step.calls > 0 and history(world) == []
+    with pytest.raises(UsageError, match="waits for your answer"):
+        _curation(world, 600).run(Budget(600))
+    accepted = answer(world, SETTINGS, accept=True)
+    assert accepted.held is None and accepted.pruned == ("bad",) and accepted.steps[-1].batch == 1
+    with pytest.raises(UsageError, match="no pruning waits"):
+        answer(world, SETTINGS, accept=True)
+    rest = _curation(world, 600, hold=True).run(Budget(600))
+    assert [(s.step, s.calls, s.gain, s.found, s.batch) for s in rest.steps] == [
+        (s.step, s.calls, s.gain, s.found, s.batch) for s in whole.steps
+    ]
+    assert (rest.before, rest.after, rest.calls, rest.following) == (whole.before, whole.after, whole.calls, None)
+    assert [CurationReport.from_json(run.summary).held is None for run in runs.runs(world, KIND)][:2] == [True, True]
+
+
+def test_a_rejected_pruning_is_not_made_and_not_proposed_again(world: Workspace) -> None:
+    held, steps = _held(world), 0
+    done = answer(world, SETTINGS, accept=False)
+    assert done.steps[-1].found.endswith("; rejected") and done.steps[-1].batch is None
+    assert done.steps[-1].gain is not None and done.after == done.before
+    while done.following is not None:
+        done = _curation(world, 600, one_step=True, hold=True).run(Budget(600))
+        assert done.held is None or (done.held.sources, done.held.rows) != (held.held and held.held.sources, ())
+        done, steps = (answer(world, SETTINGS, accept=False) if done.held else done), steps + 1
+    assert 1 < steps < 10 and history(world) == [] and done.calls <= 600
+    assert not (world.path / STATE).exists()
+
+
+def test_rows_that_repeat_queries_wait_too(world: Workspace) -> None:
+    with world.write() as con:
+        con.execute("INSERT INTO duplicates SELECT row, 4, 'exact', 1.0 FROM demonstrations WHERE id = 'q-0'")
+    done = _held(world)
+    assert done.held is not None and done.held.step.step == "check" and done.held.rows == ("p-4",)
+    assert answer(world, SETTINGS, accept=True).pruned_rows == 1
+    assert _held(world).steps[0].batch == 1
+
+
+@pytest.mark.parametrize("decided", [False, True])
+def test_a_kill_beside_the_answer_makes_it_once(
+    world: Workspace, decided: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    _held(world)
+    decide = state.prune_together
+
+    def dies(*what: Any, dry_run: bool = False) -> Any:
+        if decided or dry_run:
+            change = decide(*what, dry_run=dry_run)
+            if dry_run:
+                return change
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(state, "prune_together", dies)
+        answer(world, SETTINGS, accept=True)
+    done = _curation(world, 600, hold=True).run(Budget(600))
+    assert [entry.action for entry in history(world)] == ["prune"] and done.pruned == ("bad",)
+    assert done.following is None and sum(step.calls for step in done.steps) == done.calls
+
+
+def test_the_command_answers_and_a_job_is_not_asked(world: Workspace, run: Run) -> None:
+    assert run("curate", "-w", world.path, "--accept", "--reject").code == 2
+    assert run("curate", "-w", world.path, "--reject").code == 2
+    _held(world)
+    refused = run("curate", "-w", world.path, "--max-calls", "600", "--yes")
+    assert refused.code == 2 and "waits for your answer" in refused.err
+    done = run("curate", "-w", world.path, "--accept")
+    assert done.code == 0 and "pruned sources: bad" in done.out and len(history(world)) == 1
+    with pytest.raises(UsageError, match="cannot ask"):
+        checked(["curate", "--max-calls", "9"])
+    assert checked(["curate", "--max-calls", "9", "--yes"])
+
+
+def test_what_is_no_longer_there_is_not_accepted_and_can_be_rejected(world: Workspace) -> None:
+    _held(world)
+    with world.write() as con:
+        con.execute("UPDATE demonstrations SET retired_at = now() WHERE source = 'bad'")
+    with pytest.raises(UsageError):
+        answer(world, SETTINGS, accept=True)
+    assert answer(world, SETTINGS, accept=False).held is None and history(world) == []
 
 
 def test_few_calls_go_into_the_race_alone_and_none_are_asked_where_none_are_allowed(world: Workspace) -> None:

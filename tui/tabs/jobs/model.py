@@ -19,6 +19,7 @@ RESULT_TABS = {
     "train ranker": "demos",
     "train topics": "topics",
     "calibrate": "calibrate",
+    "curate": "overview",
 }
 """Tabs that show the results of commands; Overview names the next step."""
 

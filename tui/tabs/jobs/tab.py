@@ -31,7 +31,7 @@ LOOK = 0.5
 
 COMMANDS = (
     "train sources", "train ranker", "train topics", "train rows", "train datamodel", "train all",
-    "prune --tune --propose", "evaluate", "calibrate --validation",
+    "prune --tune --propose", "curate --max-calls 1000 --yes", "evaluate", "calibrate --validation",
 )  # fmt: skip
 """Commands suggested for a new job."""
 

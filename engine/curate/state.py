@@ -1,0 +1,203 @@
+"""What an unfinished run of `curate` has done, kept in the workspace after each step, and the curator's answer to a
+pruning that waits for it. No LLM is needed here."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from .. import contract
+from ..disk import read_regular
+from ..errors import UsageError
+from ..files import replace_file
+from ..select.lock import Judged, lock
+from ..settings import Settings
+from ..store import calls, runs
+from ..store.browse import pruned_rows
+from ..store.calls import Spent
+from ..store.decisions import Change, history, prune_together
+from ..store.demonstrations import active_sources
+from ..store.trials import source_summaries
+from ..store.versions import save_version
+from ..store.workspace import Workspace
+from .plan import ENOUGH, KIND, PER_CANDIDATE, ROUNDS, CurationReport, Name, Pending, PlannedStep, StepDone, kept_back
+
+STATE = "curate.json"
+"""The file of a workspace with what an unfinished run has done."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """What a run has done so far; the content of `STATE`.
+
+    ``key``: what makes it the same run when it goes on; ``since``: when it began, in UTC. ``limit``: calls it may make;
+    ``free``: something can be raced before the LLM is asked about rows. ``pruned_last``: its latest race pruned
+    something; ``gained``: the sum of the confirmed gains; ``rejected``: what the curator did not want pruned.
+    """
+
+    key: dict[str, Any]
+    since: str
+    steps: tuple[StepDone, ...] = ()
+    rounds: int = 0
+    pruned_last: bool = False
+    before: float | None = None
+    gained: float = 0.0
+    served: str = ""
+    pending: Pending | None = None
+    planned: tuple[PlannedStep, ...] = ()
+    limit: int = 0
+    free: bool = True
+    rejected: tuple[Pending, ...] = ()
+
+    @property
+    def held(self) -> Pending | None:
+        """The pruning that waits for the curator."""
+        return self.pending if self.pending and self.pending.held else None
+
+    @property
+    def calls(self) -> int:
+        """Calls of the steps that are done."""
+        return sum(step.calls for step in self.steps)
+
+    def finish(self, done: StepDone) -> None:
+        """A step is done."""
+        self.steps = (*self.steps, done)
+        self.rounds += done.step == "confirm"
+
+    def following(self, left: int) -> Name | None:
+        """The step to carry out next with so many calls ``left``, None at the end."""
+        if not self.steps:
+            return "check"
+        done = self.steps[-1].step
+        if done == "check":
+            return "confirm" if self.free or self.limit < ENOUGH else "ask"
+        if done == "ask":
+            return "confirm"
+        if done == "confirm" and self.limit >= ENOUGH:
+            asked, free = any(step.step == "ask" for step in self.steps), left - kept_back(self.limit)
+            if self.rounds < ROUNDS and (self.pruned_last or not asked) and free >= ENOUGH:
+                return "ask"
+            if self.rounds < ROUNDS and self.pruned_last and free >= 2 * PER_CANDIDATE:
+                return "confirm"  # what was pruned makes other candidates the next best
+            return "rank" if asked else "choose"
+        return "choose" if done == "rank" and left >= PER_CANDIDATE else None
+
+
+def kept(workspace: Workspace) -> Progress | None:
+    """The unfinished run of this workspace, None if there is none."""
+    with suppress(FileNotFoundError, ValueError):
+        return contract.from_json(Progress, json.loads(read_regular(_file(workspace))))
+    return None
+
+
+def keep(workspace: Workspace, state: Progress) -> None:
+    """Store it, replacing an earlier one."""
+    replace_file(_file(workspace), lambda file: file.write(json.dumps(contract.to_json(state)).encode()))
+
+
+def forget(workspace: Workspace) -> None:
+    """The run has ended."""
+    _file(workspace).unlink(missing_ok=True)
+
+
+def check_answered(workspace: Workspace) -> None:
+    """Raise `UsageError` if a pruning waits for the curator."""
+    state = kept(workspace)
+    if state is not None and state.held:
+        raise UsageError(
+            f"a pruning waits for your answer: {state.held.step.found}",
+            "icl-curate curate --accept or --reject; --restart begins anew",
+        )
+
+
+def decided(workspace: Workspace, state: Progress) -> StepDone:
+    """Prune what is pending, unless the run was killed just after it had; returns the step that is done by it."""
+    pending, begun = state.pending, datetime.fromisoformat(state.since)
+    assert pending is not None
+    made = [one.batch for one in history(workspace) if one.reason == pending.reason and one.decided_at >= begun]
+    batch = made[0] if made else prune_together(workspace, pending.sources, pending.rows, pending.reason).batch
+    state.gained += pending.gain
+    state.pending = None
+    return replace(pending.step, batch=batch)
+
+
+def effect_of(workspace: Workspace, pending: Pending) -> Change:
+    """What pruning it would change in the pool as it is now. Raises `UsageError` if some of it is no longer there."""
+    return prune_together(workspace, pending.sources, pending.rows, pending.reason, dry_run=True)
+
+
+def answer(workspace: Workspace, settings: Settings, accept: bool) -> CurationReport:
+    """Decide on the pruning that waits for the curator, and store the report as a run. At the end of the plan the pool
+    is locked with the ``settings``, as far as the run does not have its own. Raises `UsageError` if none waits, or if
+    some of what is accepted is no longer in the pool."""
+    state = kept(workspace)
+    if state is None or state.held is None:
+        raise UsageError("no pruning waits for an answer", "icl-curate curate --max-calls 1000 --next --hold")
+    pending = state.held
+    if accept:
+        effect_of(workspace, pending)  # while it still waits, and so can be rejected
+        state.pending = replace(pending, held=False)
+        keep(workspace, state)
+        done = decided(workspace, state)
+    else:
+        state.rejected = (*state.rejected, pending)
+        state.pending, state.pruned_last = None, False
+        done = replace(pending.step, found=f"{pending.step.found}; rejected")
+    state.finish(done)
+    keep(workspace, state)
+    llm = str(state.key.get("llm", ""))
+    with runs.recorded(workspace, KIND, llm, state.key | {"answer": "accept" if accept else "reject"}) as record:
+        spent = calls.since(workspace, llm, datetime.fromisoformat(state.since))
+        report = report_of(workspace, record.run, state, spent)
+        if report.following is None:
+            own = {name: state.key[name] for name in ("method", "k", "order", "seed", "llm") if name in state.key}
+            report = locked(workspace, replace(settings, **own), report)
+        record.summary = report.as_json()
+    if report.following is None:
+        forget(workspace)
+    return report
+
+
+def report_of(workspace: Workspace, run: int, state: Progress, spent: Spent) -> CurationReport:
+    """What a run has done, stored as run number ``run``."""
+    _, sources = active_sources(workspace)
+    left = max(0, state.limit - spent.calls)
+    return CurationReport(
+        run=run,
+        llm=str(state.key.get("llm", "")),
+        steps=state.steps,
+        calls=spent.calls,
+        tokens_in=spent.tokens_in,
+        tokens_out=spent.tokens_out,
+        left=None if state.key.get("max_calls") is None else left,
+        before=state.before,
+        after=None if state.before is None else state.before + state.gained,
+        served=state.served or str(state.key.get("method", "")),
+        pruned=tuple(one.source for one in source_summaries(workspace) if not one.kept),
+        pruned_rows=pruned_rows(workspace).size,
+        rows=len(sources),
+        following=state.held.step.step if state.held else state.following(left),
+        held=state.held,
+    )
+
+
+def locked(workspace: Workspace, settings: Settings, report: CurationReport) -> CurationReport:
+    """Save the pool by name and lock it with the method that is served: the end of a run."""
+    name = f"curate-{report.run}"
+    save_version(workspace, name, f"curated with {report.llm}", force=True)
+    judged = Judged(report.llm, report.run, report.before, report.after)
+    lock(workspace, replace(settings, method=report.served), name, judged)
+    return replace(report, version=name)
+
+
+def now() -> str:
+    """The time in UTC without a zone, as the tables of the workspace have it."""
+    return datetime.now(UTC).replace(tzinfo=None).isoformat()
+
+
+def _file(workspace: Workspace) -> Path:
+    return workspace.path / STATE
