@@ -15,7 +15,7 @@ import numpy as np
 
 from ..checks.ask import RowPlan, RowTraining
 from ..checks.groups import prunable
-from ..errors import UsageError
+from ..errors import BudgetError, UsageError
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan
@@ -91,7 +91,7 @@ class Curation:
         known = gather(self.workspace, self.settings, silent, llm.cancel)
         suspected = set(known.suspected.tolist())
         self.suspected = float(np.mean([bool(suspected & set(rows)) for rows in shown]))
-        self.by_source = len(set(known.sources)) > 1 and any(request.prompt.choices for request in self.requests)
+        self.scored = any(request.prompt.choices for request in self.requests)
         self.free = len(propose(known, self.settings.k)) > 1
         self.steps = planned(self.calls, self.suspected, self.free, RIVALS, self._commands())
         self._do: dict[Name, Callable[[Progress, Budget], StepDone | None]] = {
@@ -149,7 +149,7 @@ class Curation:
     def _commands(self) -> dict[Name, str]:
         llm, k = quote(self.llm.name), self.settings.k
         ranker = "--candidates dense --preselect 30 --temperature 0.1 --trials 40 --epochs 0"
-        ask = "train sources" if self.by_source else "train rows --suspects-first"
+        ask = "train sources" if self._by_source() else "train rows --suspects-first"
         return {
             "check": "icl-curate check --accept leak",
             "ask": f"icl-curate {ask} --llm {llm}",
@@ -208,7 +208,17 @@ class Curation:
 
     def _ask(self, state: Progress, budget: Budget) -> StepDone:
         """Evidence on rows: single demonstrations, or where answers are free text, each row's own input."""
-        if self.by_source:
+        try:
+            return self._asked(budget)
+        except BudgetError as error:  # calls without an answer were charged, too: what was answered is cached
+            return _done("ask", f"not all was answered: {error.what}")
+
+    def _by_source(self) -> bool:
+        """Whether single demonstrations are asked: answers are labels or options, and there are sources to compare."""
+        return self.scored and len(set(active_sources(self.workspace)[1])) > 1
+
+    def _asked(self, budget: Budget) -> StepDone:
+        if self._by_source():
             queries, depth = trials_of(budget.calls_left, len(self.queries))
             work = SourceTraining(self.llm, SourcePlan(depth=depth, limit=queries))
             answered = work.run(budget)

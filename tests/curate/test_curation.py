@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.jobs.start import checked
 from icl_curate.engine.llm.budget import Budget, Price
 from icl_curate.engine.llm.client import LLMClient
+from icl_curate.engine.llm.types import Failure, Request, Result
 from icl_curate.engine.progress import CancelToken
 from icl_curate.engine.select.selector import Selector
 from icl_curate.engine.settings import Settings
@@ -137,6 +139,27 @@ def test_step_by_step_it_does_what_it_does_at_once(world: Workspace, tmp_path: P
             break
         assert (world.path / STATE).exists()
     assert (done.steps, done.before, done.after, done.pruned) == (whole.steps, whole.before, whole.after, whole.pruned)
+
+
+@pytest.mark.parametrize("options", [False, True])
+def test_a_pool_of_one_source_is_curated_by_its_rows(world: Workspace, options: bool) -> None:
+    with world.write() as con:
+        con.execute("UPDATE demonstrations SET source = 'one'")
+        if options:
+            con.execute("UPDATE demonstrations SET options = ['yes', 'wrong']")
+    done = _curation(world, 600).run(Budget(600))
+    asked = next(step for step in done.steps if step.step == "ask")
+    assert asked.calls > 0 and "rows asked" in asked.found
+
+
+def test_a_server_that_loses_calls_ends_nothing(world: Workspace) -> None:
+    class Losing(Gullible):
+        def _answer(self, request: Request) -> Result:
+            answer = super()._answer(request)
+            return Failure("malformed", "lost") if len(self.asked) % 3 == 0 else answer
+
+    done = _curation(world, 300, Losing(), replace(SETTINGS, attempts=1)).run(Budget(300))
+    assert done.following is None and done.calls <= 300
 
 
 def test_proposing_decides_nothing(world: Workspace) -> None:
