@@ -27,6 +27,7 @@ from ..sources.use import NOISE
 from ..store import calls, runs
 from ..store.calls import Spent
 from ..store.decisions import decide
+from ..store.demonstrations import active_sources
 from .candidates import propose
 from .evidence import gather
 from .plan import (
