@@ -33,6 +33,7 @@ from .commands.llm import llm_check, llm_record, llm_trust
 from .commands.lock import lock
 from .commands.pool import demos, index, sources, status
 from .commands.preview import preview
+from .commands.report import report
 from .commands.review import review
 from .commands.serve import serve
 from .commands.shared import show_waiting, state
@@ -88,7 +89,7 @@ version_app = _group("Keep states of the pool by name: save, list, show, restore
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "The pool": (index, status, check, sources, demos, topics, review),
-    "Decisions": (curate, prune, relabel, restore, history, diff, export),
+    "Decisions": (curate, prune, relabel, restore, history, diff, export, report),
     "Selection and answers": (preview, evaluate, calibrate, audit, lock, serve),
     OTHERS: (config, demo),
 }

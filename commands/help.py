@@ -53,6 +53,7 @@ EXAMPLES = {
     ),
     "calibrate": ("calibrate --validation --limit 50 --llm openai:MODEL", 'calibrate "Where is my card?" --rounds 3'),
     "export": ("export curated.jsonl", "export curated.chat.jsonl --format chat"),
+    "report": ("report june.html", 'report june.md --title "The support pool in June" --force'),
     "config": ("config",),
     "demo": ("demo",),
     "topics": ("topics --gaps", "topics --search card"),

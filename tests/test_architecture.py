@@ -27,6 +27,7 @@ FLOORS = [  # from the ground up; parts on one floor do not import each other
     {"evaluate"},
     {"calibrate", "curate"},
     {"export", "jobs"},
+    {"report"},
 ]
 LEVEL = {name: level for level, names in enumerate(FLOORS) for name in names}
 HEAVY = {

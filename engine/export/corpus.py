@@ -82,6 +82,20 @@ def format_of(out: Path) -> str:
     raise UsageError(f"cannot tell the format from the name '{out.name}'", f"--format {'|'.join(FORMATS)}")
 
 
+_CONTENT = """
+    SELECT sha256(string_agg(hex(d.hash) || CASE WHEN r.output <> c.output THEN c.output ELSE '' END, '' ORDER BY row))
+      FROM demonstrations d JOIN {} c USING (row) LEFT JOIN outputs_as_read r USING (row)
+"""
+"""The hash of rows with their outputs, from a table of both."""
+
+
+def content_hash(workspace: Workspace) -> str | None:
+    """The ``content_hash`` that an export of the active pool has in its manifest; None if no row is active."""
+    with workspace.read() as con:
+        found = con.execute(_CONTENT.format("active")).fetchone()
+    return found[0] if found else None
+
+
 def export(
     workspace: Workspace, plan: ExportPlan, report: Report = silent, cancel: CancelToken | None = None
 ) -> ExportReport:
@@ -317,13 +331,7 @@ def _manifest(
                AND p.split = 'pool' GROUP BY p.source ORDER BY p.source
             """
         ).fetchall()
-        content = one(
-            """
-            SELECT sha256(string_agg(hex(hash) || CASE WHEN r.output <> c.output THEN c.output ELSE '' END, ''
-                                     ORDER BY row))
-              FROM demonstrations d JOIN chosen c USING (row) LEFT JOIN outputs_as_read r USING (row)
-            """
-        )
+        content = one(_CONTENT.format("chosen"))
         files = con.execute("SELECT path, digest, rows FROM files ORDER BY path").fetchall()
         meta = dict(con.execute("SELECT key, value FROM meta").fetchall())
         relabelled = con.execute(

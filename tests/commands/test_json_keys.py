@@ -25,7 +25,8 @@ NAMED = {
     "accuracy_by_shots", "arms", "by.groups", "calls", "confusion", "counts.exported", "duplicates",
     "duplicates_by_kind", "easy_by_shots", "estimators", "files", "flips", "hard_by_shots", "kinds", "llama_factory",
     "means", "methods",
-    "metrics.sources", "numbers", "origins", "parts", "prompts_by_shots", "runs", "scores", "settings",
+    "metrics.sources", "numbers", "origins", "parts", "prompts_by_shots", "removals[].sources",
+    "reproduction.versions", "runs", "scores", "settings",
 }  # fmt: skip
 """Objects whose own keys are names from the data, by the end of their path."""
 
@@ -91,6 +92,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "version list": ("version", "list"),
     "version show": ("version", "show", "may"),
     "prune, then version restore": ("prune", "--source", "community_forum"),
+    "report": ("report", "out.html"),
     "version restore": ("version", "restore", "may"),
     "version delete": ("version", "delete", "may"),
     "jobs": ("jobs",),
@@ -160,7 +162,7 @@ def write_all(folder: Path, run: Run) -> None:
 
 
 def _is_path(word: str) -> bool:
-    return bool(re.fullmatch(r"[\w/*]+\.(jsonl|csv)|out", word))
+    return bool(re.fullmatch(r"[\w/*]+\.(jsonl|csv|html)|out", word))
 
 
 def _file(command: str) -> str:
