@@ -57,10 +57,13 @@ svg .line{stroke:var(--strong);stroke-width:2;fill:none}
 svg .grid{stroke:var(--rule);fill:none}
 svg .hollow{fill:var(--paper);stroke:var(--strong);stroke-width:2}
 svg .filled{fill:var(--strong);stroke:var(--strong);stroke-width:2}
+@page{margin:15mm}
 @media print{:root{color-scheme:light;--ink:#000;--quiet:#444;--paper:#fff;--rule:#bbb;--strong:#00695c;--pale:#b9d5d1;
 --warn:#fff;--warn-ink:#000}
 body{font-size:10pt}nav{display:none}header,main{max-width:none;padding:0}
-.scroll{overflow:visible}table{font-size:8pt;width:100%}td,th,.wide{min-width:0;overflow-wrap:anywhere}
+.scroll{overflow:visible}table{font-size:8pt}.note{font-size:8pt}
+td,th{min-width:0;max-width:10rem}td.wide,th.wide{min-width:2.8cm;max-width:none;overflow-wrap:anywhere}
+figure{max-width:11cm}
 tr,figure,.warns{break-inside:avoid}h2,caption,figcaption{break-after:avoid}
 svg *{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
 """
