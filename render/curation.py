@@ -58,7 +58,7 @@ def held_lines(held: Pending) -> list[str]:
         parts.append(f"{len(held.rows):,} {'single ' if held.sources else ''}rows: {names_of(held.rows, MOST_NAMES)}")
     lines = [f"would prune: {held.step.found}", *parts]
     if gain := gained(held.step):
-        lines.append(f"expected gain {gain}, on queries that had no part in the choice")
+        lines.append(f"gain {gain}, on held-out queries")
     return lines
 
 
@@ -66,7 +66,10 @@ def verdict(done: CurationReport) -> list[str]:
     """The result in sentences, and how to go on."""
     lines = []
     if done.before is None or done.after is None:
-        lines.append("nothing was measured; give a higher --max-calls")
+        if done.following:
+            lines.append("nothing is measured yet")
+        else:
+            lines.append("nothing was measured; give a higher --max-calls")
     else:
         change = "stays" if done.after == done.before else f"rises to {done.after:.3f} (expected), from"
         lines.append(f"accuracy on validation {change} {done.before:.3f}")

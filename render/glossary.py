@@ -75,6 +75,10 @@ TERMS = {
     ),
     "prune, restore": "Remove from the active pool; put back.",
     "query": "An input that the LLM answers; in the workspace, a validation or test query.",
+    "race": (
+        "Several prunings (or methods) compared with the prompts that are served, on the same validation queries; what "
+        "falls behind is dropped early."
+    ),
     "redundancy": "The share of a demonstration's topics that the demonstrations before it already cover.",
     "reliability": (
         "A source's share of right answers with one of its demonstrations in the prompt, shrunk towards the mean "

@@ -360,7 +360,8 @@ class ReviewApp(App[None], DecisionQueue, JobWatch):
         self._outdated()
 
     def action_help(self) -> None:
-        self.push_screen(Help(sections(self.focused or self.tab, FRAME), self.tab.TERMS if self.tab else ()))
+        terms = getattr(self.screen, "TERMS", self.tab.TERMS if self.tab else ())
+        self.push_screen(Help(sections(self.focused or self.tab, FRAME), terms))
 
     def action_run(self, command: str = "") -> None:
         from .dialogs.run import CommandDialog

@@ -27,14 +27,24 @@ PART = 100_000
 """The first part of a large pool to search, so that its matches are shown while the rest is searched."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class RowSet:
+    """Certain rows, by number, and what they are."""
+
+    name: str
+    rows: Rows
+
+
 @dataclass(frozen=True, slots=True)
 class DemosQuery:
-    """What to show: `Filter`, the kind of ledger entries (``only``: misleading or helpful), and the order."""
+    """What to show: `Filter`, the kind of ledger entries (``only``: misleading or helpful), the order, and if only
+    certain rows are looked at, those."""
 
     filter: Filter = Filter()
     only: str = ""
     sort: str = "row"
     descending: bool = False
+    among: RowSet | None = None
 
     @property
     def by_ledger(self) -> bool:
@@ -70,7 +80,7 @@ def ledger_state(workspace: Workspace) -> LedgerState:
 
 def shows_parts(asked: DemosQuery, known: LedgerState) -> bool:
     """Whether a search takes so long that its first matches should be shown before the others."""
-    plain = asked.sort == "row" and not asked.descending and not asked.only
+    plain = asked.sort == "row" and not (asked.descending or asked.only or asked.among)
     return bool(asked.filter.search) and plain and known.numbers > 2 * PART
 
 
@@ -93,6 +103,8 @@ def find_rows(
         )
     elif before is not None and before.known is known and _narrows(asked, before):
         among, part = before.rows, False
+    if asked.among is not None:
+        among = asked.among.rows if among is None else np.intersect1d(among, asked.among.rows)
     order = cast(SortKey, asked.sort) if asked.sort in get_args(SortKey) else "row"
     rows = matching(workspace, asked.filter, order, asked.descending, among, PART if part else None, stop)
     if asked.sort == "effect":
@@ -107,7 +119,7 @@ def _narrows(asked: DemosQuery, before: FoundRows) -> bool:
     old, new = before.asked.filter, asked.filter
     typed = old.search and new.search.lower().startswith(old.search.lower())
     same = bool(typed) and replace(new, search=old.search) == old
-    return same and before.whole and len(before.rows) <= NARROWING
+    return same and asked.among is before.asked.among and before.whole and len(before.rows) <= NARROWING
 
 
 def _by_effect(rows: Rows, ledger: Mapping[int, LedgerEntry], descending: bool) -> Rows:

@@ -7,6 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from icl_curate.engine.curate.curation import Curation, CurationPlan
+from icl_curate.engine.llm.budget import Budget
+from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Answer, Capabilities, Request, Result
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.progress import CancelToken
@@ -57,6 +60,19 @@ class Gullible:
 def make_gullible_world(path: Path) -> Workspace:
     """120 rows, those of one source wrong, and `QUERIES` validation queries."""
     return Workspace.open(copied(path, "gullible", _index))
+
+
+def make_held_world(path: Path) -> Workspace:
+    """The same, with a run of `curate` of 600 calls whose confirmed pruning waits for an answer; its settings are those
+    of the workspace."""
+    return Workspace.open(copied(path, "held", _hold))
+
+
+def _hold(path: Path) -> None:
+    workspace = make_gullible_world(path)
+    (path / "config.toml").write_text('llm = "gullible"\nmethod = "bm25"\nk = 3\n')
+    client = LLMClient(workspace, Gullible(), SETTINGS)
+    Curation(client, CurationPlan(600, hold=True)).run(Budget(600))
 
 
 def _index(path: Path) -> None:

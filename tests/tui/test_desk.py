@@ -318,7 +318,7 @@ def test_peek_reads_what_index_would_and_stores_nothing(tmp_path: Path) -> None:
 def test_a_row_is_read_without_a_layout_of_the_screen(taught: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         tab = await go(app, pilot, "demos")
-        tab.show_source(ODD)  # among them a megabyte in one row
+        tab.show_only(source=ODD)  # among them a megabyte in one row
         await settled(pilot)
         layouts = []
         layout = Screen._refresh_layout

@@ -62,7 +62,7 @@ def test_x_leaves_marked_rows_alone_that_the_filter_hides(taught: Path) -> None:
     async def script(app: ReviewApp, pilot: Any) -> None:
         demos = await go(app, pilot, "demos")
         await pilot.press("space", "space")
-        demos.show_source("noisy")
+        demos.show_only(source="noisy")
         await settled(pilot)
         assert "2 marked, 2 of them not shown" in text_of(app)
         here = demos.model.rows[demos.table.cursor]

@@ -110,7 +110,7 @@ class Start(ModalScreen[list[str] | None]):
         self._hint()
 
     async def _show_dry_run(self, typed: str) -> None:
-        self._cost(_under_way(0.0, None))
+        self._cost(under_way(0.0, None))
         try:
             words = parsed(typed)
             self.review.permit(words)
@@ -136,7 +136,7 @@ class Start(ModalScreen[list[str] | None]):
 
         def look() -> None:
             progress.read(watched)
-            self._cost(_under_way(time.monotonic() - began, progress.latest.event if progress.latest else None))
+            self._cost(under_way(time.monotonic() - began, progress.latest.event if progress.latest else None))
 
         return look
 
@@ -193,7 +193,7 @@ def _name(command: str) -> str:
     return " ".join(word for word in command.split()[:2] if not word.startswith("-"))
 
 
-def _under_way(seconds: float, event: Event | None) -> Text:
+def under_way(seconds: float, event: Event | None) -> Text:
     """For how long a dry run has been at work, and how far its current task is."""
     text = Text.assemble((f"dry run, {duration(seconds)}  ", "muted"))
     if event is None:

@@ -23,6 +23,7 @@ from ....engine.ranker.browse import (
     FoundRows,
     LedgerState,
     Rows,
+    RowSet,
     find_rows,
     ledger_state,
     shows_parts,
@@ -167,7 +168,7 @@ class DemosModel(TabModel):
     def read(self, workspace: Workspace, top: int) -> FoundRows | Empty:
         """The matching rows of the current workspace. For threads."""
         found = find_rows(workspace, self.asked, ledger_state(workspace), self.found, top, self._stop)
-        if not len(found.rows) and self.asked.filter == Filter() and not self.asked.only:
+        if not len(found.rows) and self.asked.filter == Filter() and not (self.asked.only or self.asked.among):
             return Empty(
                 "The pool is empty", "Demonstrations appear here after indexing.", "icl-curate index POOL.jsonl"
             )
@@ -213,9 +214,9 @@ class DemosModel(TabModel):
         """Change fields of `Filter`."""
         self.asked = replace(self.asked, filter=replace(self.asked.filter, **changes))
 
-    def of(self, **fields: Any) -> None:
-        """The rows with these fields of `Filter` alone, in the current order."""
-        self.asked = replace(self.asked, filter=Filter(**fields), only="")
+    def of(self, among: RowSet | None = None, **fields: Any) -> None:
+        """The rows with these fields of `Filter` alone, or certain rows, in the current order."""
+        self.asked = replace(self.asked, filter=Filter(**fields), only="", among=among)
 
     def of_id(self, name: str) -> None:
         """The demonstration of this id."""

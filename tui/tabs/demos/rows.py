@@ -37,6 +37,7 @@ def asked_line(model: DemosModel) -> Text:
     """The search and filters, and the number of rows found."""
     f = model.asked.filter
     parts = [
+        model.asked.among.name if model.asked.among else "",
         "" if f.split == "pool" else f.split,
         f"source {display_line(f.source, 20)}" if f.source is not None else "",
         f"output {display_line(f.label, 20)}" if f.label is not None else "",

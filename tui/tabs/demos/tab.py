@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -12,7 +12,7 @@ from textual.containers import Horizontal
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from ....engine.ranker.browse import FoundRows
+from ....engine.ranker.browse import FoundRows, RowSet
 from ....engine.store.browse import ids_of, listed
 from ....engine.store.decisions import Action as Verb
 from ....engine.store.demonstrations import Listed
@@ -291,14 +291,9 @@ class DemosTab(Tab):
 
     # Search and filters.
 
-    def show_state(self, name: str) -> None:
-        """For other tabs: show all ``active`` or all ``pruned`` rows."""
-        self.model.of(pruned=name == "pruned")
-        self._search_anew(elsewhere=True)
-
-    def show_source(self, source: str) -> None:
-        """For other tabs: show the rows of one source."""
-        self.model.of(source=source)
+    def show_only(self, among: RowSet | None = None, **fields: Any) -> None:
+        """For other tabs: show the rows with these fields of `Filter`, or certain rows."""
+        self.model.of(among, **fields)
         self._search_anew(elsewhere=True)
 
     def show_row(self, name: str) -> None:

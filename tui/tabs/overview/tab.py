@@ -25,6 +25,7 @@ from ....render.jobs import doing
 from ...actions import Action, bindings
 from ...dialogs.index_form import IndexForm
 from ...dialogs.start import propose
+from ...dialogs.walk import CurateWalk
 from ...model import Empty
 from ...tab import Tab
 from ..demos.suspects_list import SuspectsList
@@ -72,6 +73,10 @@ class OverviewTab(Tab):
         ),
         Action("overview.index", "i", "Index", "Index files, or index the known ones again", "icl-curate index"),
         Action("overview.add", "I", "Add files", "Index files by a form that shows their rows", footer=False),
+        Action(
+            "overview.curate", "c", "Curate",
+            "Walk through a plan that finds and prunes what hurts, within a budget", "icl-curate curate --next --hold",
+        ),
         Action("overview.export", "e", "Export", "Write the curated pool to a file", "icl-curate export OUT"),
         Action("overview.down", "j,down", "Down", "Next count, or scroll down", footer=False, call="move(1)"),
         Action("overview.up", "k,up", "Up", "Previous count, or scroll up", footer=False, call="move(-1)"),
@@ -162,7 +167,7 @@ class OverviewTab(Tab):
             self.at = way
             self._draw_ways()
             demos: Any = self.review.visit("demos")
-            demos.show_state(way) if way in ("active", "pruned") else demos.show_list(way)
+            demos.show_only(pruned=way == "pruned") if way in ("active", "pruned") else demos.show_list(way)
         elif self.job is not None:
             self.review.visit("jobs").select(self.job.number)  # type: ignore[attr-defined]
         elif self.step.startswith("icl-curate prune"):
@@ -188,6 +193,12 @@ class OverviewTab(Tab):
             propose(self, ["index "])
         else:
             self.app.push_screen(IndexForm(), answered)
+
+    def action_curate(self) -> None:
+        if self.nothing:
+            self.notify(f"first: {self.nothing.command or 'i'}", severity="warning", markup=False)
+        else:
+            self.app.push_screen(CurateWalk(self.review))
 
     def action_export(self) -> None:
         propose(self, EXPORTS)

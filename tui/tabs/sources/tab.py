@@ -212,7 +212,7 @@ class SourcesTab(Tab):
 
     def action_look(self) -> None:
         if self.current:
-            self.review.visit("demos").show_source(self.current.source)  # type: ignore[attr-defined]
+            self.review.visit("demos").show_only(source=self.current.source)  # type: ignore[attr-defined]
 
     @on(LineTable.Chosen)
     def _chosen(self) -> None:

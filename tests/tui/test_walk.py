@@ -1,0 +1,93 @@
+"""The walk through `curate` by keys."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from factories.gullible_world import SETTINGS, Gullible, make_gullible_world, make_held_world
+from factories.jobs_world import leave_nothing_running
+from factories.reviewing import go, is_safe, session, settled, text_of, until
+from icl_curate.engine.curate.curation import Curation, CurationPlan
+from icl_curate.engine.curate.state import kept
+from icl_curate.engine.llm.client import LLMClient
+from icl_curate.engine.llm.cost import DryRun
+from icl_curate.engine.store.decisions import history
+from icl_curate.render.jobs import DryRunResult, read_dry_run
+from icl_curate.tui.app import ReviewApp
+from icl_curate.tui.dialogs import walk as dialog
+from icl_curate.tui.dialogs.help import Help
+from icl_curate.tui.dialogs.walk import CurateWalk
+from textual.pilot import Pilot
+
+
+async def opened(app: ReviewApp, pilot: Pilot[None]) -> CurateWalk:
+    await go(app, pilot, "overview")
+    await pilot.press("c")
+    await settled(pilot)
+    assert isinstance(app.screen, CurateWalk)
+    return app.screen
+
+
+@pytest.mark.parametrize("size", [(120, 40), (60, 20)])
+def test_what_waits_is_looked_at_and_decided(tmp_path: Path, size: tuple[int, int]) -> None:
+    workspace = make_held_world(tmp_path / "w")
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        walk = await opened(app, pilot)
+        shown = text_of(app)
+        assert "active: 120 → 60" in shown and "sources gone: bad" in shown and is_safe(shown)
+        assert all(key in shown for key in ("a Accept", "r Reject", "v Rows")) and "b Budget" not in shown
+        await pilot.press("question_mark")
+        assert isinstance(app.screen, Help) and "Prune what waits" in text_of(app)
+        await pilot.press("escape", "v")
+        await until(pilot, lambda: app.tab is not None and app.tab.NAME == "demos")
+        await settled(pilot)
+        assert "would be pruned" in text_of(app) and "60 rows" in text_of(app)
+        walk = await opened(app, pilot)
+        await pilot.press("a" if size[0] > 100 else "r")
+        await until(pilot, lambda: walk.model.held is None and not walk.model.deciding)
+        await settled(pilot)
+        assert [entry.targets for entry in history(workspace)] == ([("bad",)] if size[0] > 100 else [])
+        assert "left at most" in text_of(app) and "Go on" in text_of(app)
+        await pilot.press("q")
+        assert not isinstance(app.screen, CurateWalk)
+
+    session(workspace.path, script, size)
+
+
+def test_the_plan_is_priced_and_its_first_step_is_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = make_gullible_world(tmp_path / "w")
+    asked: list[list[str]] = []
+
+    async def price(folder: Path, words: list[str], watched: Path) -> DryRunResult:
+        """In this process: another one takes seconds to start."""
+        asked.append(words)
+        client = LLMClient(workspace, Gullible(), SETTINGS)
+        work = Curation(client, CurationPlan(100))
+        steps = [asdict(step) for step in work.steps]
+        return read_dry_run({"dry_run": True, "steps": steps, **DryRun(work.cost(), "").as_json()})
+
+    monkeypatch.setattr(dialog, "dry_run_command", price)
+    (workspace.path / "config.toml").write_text('llm = "offline"\nmethod = "bm25"\nk = 3\n')
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        walk = await opened(app, pilot)
+        await pilot.press("b", "backspace", "x", "enter")
+        await until(pilot, lambda: "is no budget" in text_of(app))
+        await pilot.press("b", "backspace", "enter")
+        await until(pilot, lambda: walk.model.phase == "plan")
+        await pilot.pause()
+        assert "≤ " in text_of(app) and "tokens in" in text_of(app) and kept(workspace) is None
+        await pilot.press("enter")
+        await until(pilot, lambda: walk.model.state is not None and walk.model.phase == "plan")
+        await pilot.pause()
+        assert asked == [["curate", "--max-calls", "100", "--next", "--hold", "--yes"]]
+        assert walk.model.steps()[0].sign == "done" and "no row repeats a query" in text_of(app)
+        assert history(workspace) == []
+
+    try:
+        session(workspace.path, script, (80, 24))
+    finally:
+        leave_nothing_running(workspace)

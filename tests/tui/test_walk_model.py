@@ -1,0 +1,151 @@
+"""The walk through the plan of `curate`, without a screen."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from factories.gullible_world import SETTINGS, Gullible, make_gullible_world, make_held_world
+from factories.reviewing import HOSTILE, is_safe
+from icl_curate.engine.curate.curation import Curation, CurationPlan
+from icl_curate.engine.curate.state import STATE, answer, kept
+from icl_curate.engine.errors import UsageError
+from icl_curate.engine.jobs.folder import Job
+from icl_curate.engine.llm.budget import Budget
+from icl_curate.engine.llm.client import LLMClient
+from icl_curate.engine.llm.cost import DryRun
+from icl_curate.engine.settings import Settings
+from icl_curate.engine.store.workspace import Workspace
+from icl_curate.render.jobs import CurationDryRun
+from icl_curate.tui.walk import FoundWalk, WalkModel, read_walk
+from icl_curate.tui.walk_rows import step_line, step_told, told
+
+OWN = replace(SETTINGS, llm="gullible")
+
+
+def walk(workspace: Workspace, settings: Settings = OWN) -> WalkModel:
+    model = WalkModel()
+    model.take(read_walk(workspace, settings, None, None))
+    return model
+
+
+def look(model: WalkModel, workspace: Workspace) -> None:
+    model.take(read_walk(workspace, OWN, model.found, model.watched))
+
+
+def signs(model: WalkModel) -> str:
+    return " ".join(step.sign for step in model.steps())
+
+
+def job(number: int, folder: Path, state: str) -> Job:
+    return Job(number, folder, ("curate",), "", state, 0.0)  # type: ignore[arg-type]
+
+
+def planned(workspace: Workspace) -> CurationDryRun:
+    work = Curation(LLMClient(workspace, Gullible(), SETTINGS), CurationPlan(600))
+    return CurationDryRun(tuple(work.steps), DryRun(work.cost(), ""))
+
+
+def test_a_budget_comes_before_the_plan_and_the_plan_before_a_step(tmp_path: Path) -> None:
+    workspace = make_gullible_world(tmp_path / "w")
+    model = walk(workspace)
+    assert (model.phase, model.budget, model.steps()) == ("budget", "1000", [])
+    assert model.words() == ["curate", "--max-calls", "1000", "--next", "--hold", "--yes"]
+    assert model.type_budget(" 1,600 ") and model.words()[1:3] == ["--max-calls", "1600"]
+    assert model.type_budget("$2.50") and model.words()[1:3] == ["--max-cost", "2.50"]
+    for wrong in ("", "0", "-5", "$", "$0", "many", "1 --llm x", "１", "[/b]\x1b"):
+        model.type_budget(wrong)
+        with pytest.raises(UsageError, match="is no budget"):
+            model.words()
+    model.type_budget("600")
+    model.take_plan(planned(workspace), "600")
+    assert model.phase == "plan" and signs(model).startswith("next later") and len(model.steps()) > 4
+    assert all(is_safe(str(told(model, text))) for text in HOSTILE[:6])
+    model.type_budget("700")
+    assert model.phase == "budget" and model.steps() == []
+
+
+def test_a_pruning_that_waits_comes_first_and_shows_what_it_would_do(tmp_path: Path) -> None:
+    workspace = make_held_world(tmp_path / "w")
+    model = walk(workspace)
+    assert (model.phase, model.budget) == ("held", "600")
+    assert "held" in signs(model) and signs(model).startswith("done ") and "later" in signs(model)
+    found = model.found
+    assert found is not None and found.effect is not None and model.held is not None
+    assert (found.effect.active_before, found.effect.active_after) == (120, 60)
+    assert found.effect.effects.sources_gone == ("bad",)
+    shown = str(told(model, ""))
+    assert "active: 120 → 60" in shown and "sources gone: bad" in shown and "gain +" in shown
+    with workspace.write() as con:
+        con.execute("UPDATE demonstrations SET retired_at = now() WHERE source = 'bad'")
+    again = walk(workspace)
+    assert again.phase == "held" and "reject it" in str(told(again, ""))
+
+
+@pytest.mark.parametrize("accept", [True, False])
+def test_after_the_answer_the_walk_goes_on_to_its_end(tmp_path: Path, accept: bool) -> None:
+    workspace = make_held_world(tmp_path / "w")
+    model = walk(workspace)
+    answer(workspace, OWN, accept)
+    model.answered()
+    look(model, workspace)
+    assert model.phase == "budget" and model.state is not None
+    assert ("rejected" in signs(model)) is not accept and signs(model).count("next") == 1
+    assert f"{600 - model.state.calls:,} left" in str(told(model, ""))
+    assert model.words()[:3] == ["curate", "--max-calls", "600"] and "--restart" not in model.words()
+    while (state := kept(workspace)) is not None:
+        plan = CurationPlan(600, hold=True)
+        Curation(LLMClient(workspace, Gullible(), SETTINGS), plan).run(Budget(600))
+        if (state := kept(workspace)) is not None and state.held:
+            answer(workspace, OWN, False)
+    look(model, workspace)
+    assert model.phase == "done" and set(signs(model).split()) <= {"done", "rejected"}
+    assert ("rises" in str(told(model, ""))) is accept
+    model.begin_anew()
+    assert model.phase == "budget" and model.words()[-1] == "--restart"
+
+
+def test_a_job_is_shown_and_its_end_is_told_once(tmp_path: Path) -> None:
+    workspace = make_gullible_world(tmp_path / "w")
+    model = walk(workspace)
+    model.anew = True
+    assert model.take(FoundWalk(OWN, job=job(7, tmp_path, "running"))) is None
+    assert model.phase == "running" and model.watched == 7 and not model.anew and "job 7" in str(told(model, ""))
+    ended = FoundWalk(OWN, job=job(7, tmp_path, "failed"))
+    assert model.take(ended) is ended.job and model.take(ended) is None
+    assert model.phase == "budget"
+
+
+def test_another_run_is_not_gone_on_with_in_silence(tmp_path: Path) -> None:
+    workspace = make_held_world(tmp_path / "w")
+    answer(workspace, OWN, accept=False)
+    model = walk(workspace, replace(OWN, llm="other"))
+    assert model.state is None and "gullible is left" in model.other_run()
+    model = walk(workspace, replace(OWN, method="dense", k=5))
+    assert model.state is not None and model.other_run() == ""
+    assert "--method bm25 --shots 3 --noise 1.645" in " ".join(model.words())
+    model.type_budget("700")
+    assert model.state is None and "600 goes on" in model.other_run() and "--method" not in model.words()
+
+
+def test_a_foreign_state_does_no_harm(tmp_path: Path) -> None:
+    workspace = make_held_world(tmp_path / "w")
+    file = workspace.path / STATE
+    data = json.loads(file.read_text())
+    data["pending"]["step"]["found"] = data["pending"]["reason"] = HOSTILE[1]
+    data["steps"][0]["found"] = HOSTILE[0]
+    data["key"] |= {"method": "--llm=evil", "k": "[/b]", "order": "\x1b", "llm": HOSTILE[1]}
+    file.write_text(json.dumps(data))
+    model = walk(workspace)
+    lines = [step_line(step) for step in model.steps()]
+    texts = [str(cell) for line in lines for cell in line.cells] + [str(step_told(step)) for step in model.steps()]
+    assert is_safe("".join(texts) + str(told(model, "")) + model.budget)
+    data["pending"] = None
+    data["key"]["llm"] = "gullible"
+    file.write_text(json.dumps(data))
+    assert walk(workspace).words() == ["curate", "--max-calls", "600", "--noise", "1.645", "--next", "--hold", "--yes"]
+    for odd in ("[]", "{", '{"key": 1}', "null", '{"key": {}, "since": "x", "steps": [1]}'):
+        file.write_text(odd)
+        assert walk(workspace).phase == "budget"

@@ -1,0 +1,328 @@
+"""The walk through the plan of `curate`: the curator sees the price of a step before it and its gain after it, and
+decides on what would be pruned."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar
+
+from rich.console import RenderableType
+from rich.text import Text
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Input, Static
+
+from ...engine.curate.plan import CurationReport
+from ...engine.curate.state import answer
+from ...engine.errors import CurateError, UsageError
+from ...engine.jobs.folder import Job
+from ...engine.jobs.follow import JobProgress
+from ...engine.jobs.start import cancel, start
+from ...engine.ranker.browse import RowSet
+from ...engine.store.browse import active_rows
+from ...render.jobs import CurationDryRun
+from ..actions import Action, bindings
+from ..dry_run import dry_run_command
+from ..tab import ReviewSession
+from ..walk import FoundWalk, WalkModel, read_walk
+from ..walk_rows import COLUMNS, price, step_line, step_told, told
+from ..widgets.field import Field
+from ..widgets.keybar import KeyBar
+from ..widgets.table import LineTable
+from ..workers import BackgroundWork, error_text
+from .start import LOOK, under_way
+
+OFFERED = {
+    "accept": ("held",), "reject": ("held",), "rows": ("held",), "cancel": ("running",),
+    "anew": ("budget", "plan", "held", "done"), "budget": ("budget", "plan", "done"),
+    "go": ("budget", "plan", "done"),
+}  # fmt: skip
+"""What can be done in which phase; everything else always can."""
+
+
+class StepTable(LineTable, inherit_bindings=False):
+    """The steps; enter is the walk's."""
+
+    TITLE = "Steps"
+    ACTIONS = tuple(action for action in LineTable.ACTIONS if action.name != "table.choose")
+    BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
+
+
+class CurateWalk(ModalScreen[None], BackgroundWork):
+    """Carries out the plan step by step, each step as a job; what would be pruned waits for the curator."""
+
+    TITLE = "Curate"
+    ABOUT = "The plan step by step: its price, what each step found and gained, and your decision on what is pruned."
+    TERMS = (
+        "race",
+        "served prompt",
+        "suspect",
+        "leak",
+        "confidence interval",
+        "prune, restore",
+        "decision",
+        "active pool",
+        "call cache",
+        "job",
+    )
+    ACTIONS = (
+        Action("walk.go", "enter", "Go on", "Show the plan and its price, then carry out the next step"),
+        Action("walk.accept", "a", "Accept", "Prune what waits", "icl-curate curate --accept"),
+        Action("walk.reject", "r", "Reject", "Leave what waits as it is", "icl-curate curate --reject"),
+        Action("walk.rows", "v", "Rows", "Go to the rows in Demos; c in Overview comes back"),
+        Action("walk.cancel", "c", "Cancel", "Stop the job; its answers are kept", "icl-curate jobs cancel N"),
+        Action("walk.budget", "b", "Budget", "Change the budget"),
+        Action("walk.anew", "n", "Anew", "Begin a new run", "icl-curate curate --restart"),
+        Action("walk.help", "question_mark,f1", "Help", "Show keys and terms"),
+        Action("walk.close", "escape,q", "Close", "Back to the tab; a job goes on"),
+    )
+    BINDINGS = bindings(ACTIONS)
+
+    def __init__(self, review: ReviewSession) -> None:
+        super().__init__()
+        self._review = review
+        self.model = WalkModel()
+        self._trouble = ""
+        self._pricing = False
+        self._looking = False
+        self._now = 0
+        """The step that the walk is at."""
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog walk"):
+            with Horizontal(id="walk-bar"):
+                yield Static(Text("calls at most, or $"), id="walk-label")
+                yield Field(compact=True, select_on_focus=False, id="walk-budget")
+                yield Static(id="walk-llm")
+            yield StepTable(COLUMNS, marked=lambda line: False, id="walk-steps")
+            yield Static(id="walk-step")
+            with VerticalScroll(can_focus=False, id="walk-told"):
+                yield Static(id="walk-now")
+                yield Static(id="walk-price")
+        yield KeyBar()
+
+    def on_mount(self) -> None:
+        self.table.message = "the plan is shown with its price"
+        self.table.focus()
+        self.set_interval(LOOK, self._look)
+        self._look()
+
+    @property
+    def table(self) -> LineTable:
+        return self.query_one(LineTable)
+
+    @property
+    def field(self) -> Input:
+        return self.query_one(Input)
+
+    # What is known.
+
+    def _look(self) -> None:
+        """Read the state, unless that is still going on."""
+        if not self._looking and not self.model.deciding:
+            self._looking = True
+            before, watched = self.model.found, self.model.watched
+            self.in_thread("look", lambda: self._read(before, watched), self._looked)
+
+    def _read(self, before: FoundWalk | None, watched: int | None) -> FoundWalk:
+        return read_walk(self._review.opened(), self._review.settings(), before, watched)
+
+    def _looked(self, found: FoundWalk) -> None:
+        self._looking = False
+        first = self.model.found is None
+        ended = self.model.take(found)
+        if first:
+            self.field.value = self.model.budget
+        if ended is not None:
+            self._trouble = _failure(ended)
+        self._draw()
+
+    def failed(self, kind: str, error: CurateError) -> None:
+        if kind == "look":
+            self._looking = False
+        if kind == "answer":
+            self.model.deciding = False
+        self._trouble = error_text(error)
+        self._draw()
+
+    def _draw(self) -> None:
+        model = self.model
+        steps = model.steps()
+        self.table.fill([step_line(step) for step in steps])
+        now = next((i for i, step in enumerate(steps) if step.sign in ("held", "next", "running")), len(steps) - 1)
+        if now != self._now and steps:
+            self._now = self.table.cursor = now
+        at = self.table.cursor
+        self.query_one("#walk-step", Static).update(step_told(steps[at]) if at < len(steps) else Text())
+        if not self._pricing:
+            self._tell(told(model, self._trouble))
+        shown = self.query_one("#walk-price", Static)
+        shown.display = model.phase == "plan" and not model.walked
+        if shown.display and model.plan is not None:
+            shown.update(price(model.plan))
+        if model.found is not None:
+            settings = model.found.settings
+            self.query_one("#walk-llm", Static).update(Text(f"{settings.llm}, {settings.method}, k = {settings.k}"))
+        self.field.disabled = model.phase in ("running", "held", "reading")
+        self.refresh_bindings()
+
+    def _tell(self, text: RenderableType) -> None:
+        self.query_one("#walk-now", Static).update(text)
+
+    @on(LineTable.Moved)
+    def _moved(self) -> None:
+        self._draw()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        typing = isinstance(self.focused, Input)
+        if typing:
+            return action == "close"
+        return action not in OFFERED or self.model.phase in OFFERED[action]
+
+    # The budget, the plan, and its steps.
+
+    def action_budget(self) -> None:
+        self.field.focus()
+
+    @on(Input.Changed)
+    def _typed(self, event: Input.Changed) -> None:
+        event.stop()
+        if self.model.type_budget(event.value):
+            self._trouble = ""
+            self._draw()
+
+    @on(Input.Submitted)
+    def _submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        self.table.focus()
+        self.action_go()
+
+    def action_go(self) -> None:
+        """Price the plan, or carry out its next step."""
+        self._trouble = ""
+        if self.model.phase == "done":
+            self.dismiss()
+            return
+        if self._pricing or self.model.phase not in ("budget", "plan"):
+            return
+        try:
+            words = self.model.words()
+            self._review.permit(words)
+        except CurateError as error:
+            self._trouble = error_text(error)
+            self._draw()
+            return
+        if self.model.phase == "plan":
+            self.in_thread("start", lambda: start(self._review.opened(), words), self._started)
+        else:
+            self._pricing = True
+            self.run_worker(self._price(words, self.model.budget), exclusive=True, exit_on_error=False)
+
+    def _started(self, job: Job) -> None:
+        self.model.watched = job.number
+        self._look()
+
+    async def _price(self, words: list[str], budget: str) -> None:
+        try:
+            with TemporaryDirectory(prefix="icl-curate-") as watched:
+                looking = self.set_interval(LOOK, self._shows(Path(watched)))
+                try:
+                    plan = await dry_run_command(self._review.folder, words, Path(watched))
+                finally:
+                    looking.stop()
+            if isinstance(plan, CurationDryRun):
+                self.model.take_plan(plan, budget)
+        except CurateError as error:
+            self._trouble = error_text(error)
+        except OSError as error:
+            self._trouble = f"cannot run it: {error}"
+        finally:
+            self._pricing = False
+        self._draw()
+
+    def _shows(self, watched: Path) -> Callable[[], None]:
+        """Shows for how long the dry run has been at work, and at what."""
+        began, progress = time.monotonic(), JobProgress()
+
+        def look() -> None:
+            progress.read(watched)
+            self._tell(under_way(time.monotonic() - began, progress.latest.event if progress.latest else None))
+
+        return look
+
+    # What waits for the curator.
+
+    def action_accept(self) -> None:
+        self._answer(True)
+
+    def action_reject(self) -> None:
+        self._answer(False)
+
+    def _answer(self, accept: bool) -> None:
+        if self.model.held is None or self.model.deciding:
+            return
+        self.model.deciding, self._trouble = True, ""
+        review = self._review
+        self.in_thread("answer", lambda: answer(review.opened(), review.settings(), accept), self._answered)
+
+    def _answered(self, done: CurationReport) -> None:
+        self.model.deciding = False
+        self.model.answered()
+        self._look()
+
+    def action_rows(self) -> None:
+        """Show in Demos what would be pruned."""
+        held = self.model.held
+        if held is None:
+            return
+
+        def go(found: RowSet) -> None:
+            self.dismiss()
+            demos: Any = self._review.visit("demos")
+            demos.show_only(found)
+
+        def read() -> RowSet:
+            return RowSet("would be pruned", active_rows(self._review.opened(), held.sources, held.rows))
+
+        self.in_thread("rows", read, go)
+
+    # The rest.
+
+    def action_cancel(self) -> None:
+        job = self.model.found.job if self.model.found else None
+        if job is not None and job.live:
+            self.in_thread("stop", partial(self._stop, job.number), lambda _: self._look())
+
+    def _stop(self, number: int) -> Job:
+        return cancel(self._review.opened(), number)
+
+    def action_anew(self) -> None:
+        self.model.begin_anew()
+        self._trouble = ""
+        self._draw()
+
+    async def action_help(self) -> None:
+        await self.app.run_action("help", default_namespace=self.app)
+
+    def action_close(self) -> None:
+        """From the budget to the steps, and from there to the tab."""
+        if isinstance(self.focused, Input):
+            self.table.focus()
+        else:
+            self.dismiss()
+
+
+def _failure(job: Job) -> str:
+    """Why a job did not end as it should; empty if it did."""
+    if job.state == "done":
+        return ""
+    if job.state == "cancelled":
+        return f"job {job.number} was stopped; its answers are kept"
+    return error_text(UsageError(f"job {job.number}: {job.error}", job.fix))

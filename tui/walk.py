@@ -1,0 +1,283 @@
+"""State of the walk through the plan of `curate`: the budget, the steps, the job that carries one out, and a pruning
+that waits for the curator. No Textual."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from ..engine.curate.plan import KIND, CurationReport, Pending, PlannedStep, StepDone
+from ..engine.curate.state import Progress, effect_of, kept
+from ..engine.errors import CurateError, UsageError
+from ..engine.jobs.folder import Job, jobs
+from ..engine.jobs.follow import JobProgress
+from ..engine.pool.prompts import ORDERS
+from ..engine.select.methods import METHODS
+from ..engine.settings import Settings
+from ..engine.store import runs
+from ..engine.store.decisions import Change
+from ..engine.store.workspace import Workspace
+from ..render.jobs import CurationDryRun, doing
+
+BUDGET = "1000"
+"""Calls offered for a new run."""
+
+Phase = Literal["reading", "budget", "plan", "running", "held", "done"]
+"""What the walk waits for: to have been read, a budget, the next step to be begun, a job, an answer, nothing."""
+
+Sign = Literal["done", "rejected", "held", "next", "running", "later"]
+
+
+@dataclass(frozen=True, slots=True)
+class WalkStep:
+    """A step in the table. ``calls`` it made, or while it is ``at_most``, may make; ``gain`` and its interval
+    (``low``, ``high``) in accuracy, without one an expected gain; ``told``: what it found, or the same by hand."""
+
+    sign: Sign
+    what: str
+    calls: int
+    at_most: bool
+    gain: float | None
+    low: float | None
+    high: float | None
+    told: str
+
+
+@dataclass(frozen=True, slots=True)
+class FoundWalk:
+    """What is known of the walk at one moment. ``effect`` of the pruning that waits, with why there is none in
+    ``trouble``; ``job``: the live one, else the last one that was watched; ``last``: the latest finished run."""
+
+    settings: Settings
+    state: Progress | None = None
+    effect: Change | None = None
+    trouble: str = ""
+    job: Job | None = None
+    live: JobProgress = field(default_factory=JobProgress)
+    last: CurationReport | None = None
+
+
+def read_walk(workspace: Workspace, settings: Settings, before: FoundWalk | None, watched: int | None) -> FoundWalk:
+    """The current state; ``before`` is continued, ``watched`` is the number of the job that was started here. For
+    threads; the workspace is opened only if something has changed."""
+    state = kept(workspace)
+    found = jobs(workspace)
+    job = doing(found, "curate") or next((one for one in found if one.number == watched), None)
+    same_job = before is not None and before.job is not None and job is not None and before.job.number == job.number
+    live = before.live if before is not None and same_job else JobProgress()
+    live = replace(live, tasks=dict(live.tasks), steps=list(live.steps), notes=list(live.notes))
+    if job is not None:
+        live.read(job.folder)
+    known = FoundWalk(settings, state, job=job, live=live)
+    if before is not None and before.state == state:
+        return replace(known, effect=before.effect, trouble=before.trouble, last=before.last)
+    if state is not None and state.held:
+        try:
+            return replace(known, effect=effect_of(workspace, state.held))
+        except CurateError as error:
+            return replace(known, trouble=f"{error.what}: reject it")
+    return replace(known, last=None if state else _latest(workspace))
+
+
+def _latest(workspace: Workspace) -> CurationReport | None:
+    for run in runs.runs(workspace, KIND, 1):
+        try:
+            return CurationReport.from_json(run.summary)
+        except ValueError:
+            return None
+    return None
+
+
+class WalkModel:
+    """One walk, from the budget to the verdict."""
+
+    def __init__(self) -> None:
+        self.budget = ""
+        """As typed: a number of calls, or an amount with a dollar sign."""
+        self.found: FoundWalk | None = None
+        self.plan: CurationDryRun | None = None
+        """The plan for ``costed``, the budget whose price is shown."""
+        self.costed: str | None = None
+        self.anew = False
+        """The next step begins a new run."""
+        self.watched: int | None = None
+        """Number of the job that was seen here."""
+        self.deciding = False
+        self.walked = False
+        """A step was begun, or a decision made, here."""
+        self._ended: set[int] = set()
+
+    def take(self, found: FoundWalk) -> Job | None:
+        """Set what was read; returns the job that ended since, if one did."""
+        before, self.found = self.found, found
+        if before is None:
+            self.budget = _budget_of(found.state) or BUDGET
+        job = found.job
+        if job is None:
+            return None
+        if job.live:
+            self.watched, self.walked, self.anew = job.number, True, False
+            return None
+        if job.number == self.watched and job.number not in self._ended:
+            self._ended.add(job.number)
+            return job
+        return None
+
+    @property
+    def state(self) -> Progress | None:
+        """The unfinished run that goes on here; None if none does."""
+        state = self.found.state if self.found else None
+        return state if state is not None and not self.anew and self._same(state) else None
+
+    @property
+    def held(self) -> Pending | None:
+        """The pruning that waits, whatever budget is typed: it comes first."""
+        state = self.found.state if self.found and not self.anew else None
+        return state.held if state else None
+
+    @property
+    def running(self) -> bool:
+        """Whether a job carries out a step."""
+        return self.found is not None and self.found.job is not None and self.found.job.live
+
+    @property
+    def phase(self) -> Phase:
+        """What the walk waits for."""
+        if self.found is None:
+            return "reading"
+        if self.running:
+            return "running"
+        if self.held:
+            return "held"
+        if self.walked and self.found.state is None and not self.anew and self.found.last is not None:
+            return "done"
+        return "plan" if self.plan is not None and self.costed == self.budget else "budget"
+
+    def begin_anew(self) -> None:
+        """Leave the unfinished run: the next step is the first of a new one."""
+        self.anew, self.walked, self.costed = True, False, None
+
+    def type_budget(self, text: str) -> bool:
+        """Set the budget; returns whether it has changed."""
+        changed, self.budget = text != self.budget, text
+        return changed
+
+    def take_plan(self, plan: CurationDryRun, budget: str) -> None:
+        """Its dry run has come."""
+        self.plan, self.costed = plan, budget
+
+    def answered(self) -> None:
+        """The pruning that waited was decided on."""
+        self.walked = True
+
+    def words(self) -> list[str]:
+        """The command of the next step. Raises `UsageError` for a budget that is none."""
+        return [
+            "curate", *_limit(self.budget), *self._as_begun(), "--next", "--hold", "--yes",
+            *(["--restart"] if self.anew else []),
+        ]  # fmt: skip
+
+    def _same(self, state: Progress) -> bool:
+        """Whether the command would go on with this run."""
+        settings = self.found.settings if self.found else None
+        known = settings is not None and (state.key.get("llm"), state.key.get("seed")) == (settings.llm, settings.seed)
+        return known and _budget_of(state) == self.budget.strip()
+
+    def other_run(self) -> str:
+        """Why an unfinished run is not gone on with, empty if it is or there is none."""
+        state, settings = (self.found.state, self.found.settings) if self.found else (None, None)
+        if state is None or settings is None or self.anew or self._same(state):
+            return ""
+        if state.key.get("llm") != settings.llm:
+            return f"an unfinished run with {state.key.get('llm')} is left: the LLM is {settings.llm} now"
+        if state.key.get("seed") != settings.seed:
+            return "an unfinished run with another seed is left"
+        return f"another budget begins anew; {_budget_of(state)} goes on with the unfinished run"
+
+    def _as_begun(self) -> list[str]:
+        """The options with which the unfinished run was begun, where the settings differ."""
+        state = self.state
+        if state is None or self.found is None:
+            return []
+        key, settings = state.key, self.found.settings
+        method, shots, order, noise = (key.get(name) for name in ("method", "k", "order", "noise"))
+        words = []
+        if method != settings.method and method in METHODS:
+            words += ["--method", str(method)]
+        if shots != settings.k and isinstance(shots, int):
+            words += ["--shots", str(shots)]
+        if order != settings.order and order in ORDERS:
+            words += ["--order", str(order)]
+        if isinstance(noise, float):
+            words += ["--noise", f"{noise:g}"]
+        return words
+
+    # The table.
+
+    def steps(self) -> list[WalkStep]:
+        """Those that are done, the one that waits, and those to come."""
+        if self.phase == "done" and self.found is not None and self.found.last is not None:
+            return [_done(step) for step in self.found.last.steps]
+        state = self.state or (self.found.state if self.found and (self.held or self.running) else None)
+        if state is None:
+            planned = self.plan.steps if self.plan is not None and self.phase in ("plan", "running") else ()
+            return self._ahead(planned)
+        steps = [_done(step) for step in state.steps]
+        rest = _rest(state)
+        if state.held:
+            steps.append(replace(_done(state.held.step), sign="held"))
+            return [*steps, *(_planned(step, "later") for step in rest)]
+        return [*steps, *self._ahead(rest)]
+
+    def _ahead(self, planned: Sequence[PlannedStep]) -> list[WalkStep]:
+        first: Sign = "running" if self.running else "next"
+        return [_planned(step, "later" if i else first) for i, step in enumerate(planned)]
+
+
+def _rest(state: Progress) -> list[PlannedStep]:
+    """The planned steps that are still to come, the next one first. Rounds may be repeated, which no plan knows."""
+    rest = list(state.planned)
+    for step in [*state.steps, *([state.held.step] if state.held else [])]:
+        at = next((i for i, one in enumerate(rest) if one.step == step.step), None)
+        rest = rest if at is None else rest[at + 1 :]
+    if state.held:
+        return rest
+    left = max(0, state.limit - state.calls)
+    following = state.following(left)
+    if following is None:
+        return []
+    at = next((i for i, one in enumerate(rest) if one.step == following), None)
+    if at is not None:
+        return rest[at:]
+    again = next((one for one in reversed(state.planned) if one.step == following), None)
+    first = again or PlannedStep(following, following, left, None, "")
+    return [replace(first, expected_gain=None, calls=min(first.calls, left)), *rest]
+
+
+def _done(step: StepDone) -> WalkStep:
+    sign: Sign = "rejected" if step.found.endswith("; rejected") else "done"
+    return WalkStep(sign, step.what, step.calls, False, step.gain, step.low, step.high, step.found)
+
+
+def _planned(step: PlannedStep, sign: Sign) -> WalkStep:
+    return WalkStep(sign, step.what, step.calls, True, step.expected_gain, None, None, step.command)
+
+
+def _limit(budget: str) -> list[str]:
+    text = budget.strip().replace(",", "")
+    if re.fullmatch(r"[1-9]\d{0,8}", text):
+        return ["--max-calls", text]
+    if re.fullmatch(r"\$\d{1,6}(\.\d{1,4})?", text) and float(text[1:]) > 0:
+        return ["--max-cost", text[1:]]
+    raise UsageError(f"'{budget.strip()}' is no budget", "a number of calls such as 1000, or an amount such as $2.50")
+
+
+def _budget_of(state: Progress | None) -> str:
+    """The budget of a run as it is typed; empty if it has none."""
+    key: Mapping[str, object] = state.key if state else {}
+    most, cost = key.get("max_calls"), key.get("max_cost")
+    if isinstance(most, int) and not isinstance(most, bool):
+        return str(most)
+    return f"${cost:g}" if isinstance(cost, int | float) and not isinstance(cost, bool) else ""
