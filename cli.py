@@ -48,6 +48,7 @@ from .commands.train import (
     train_topics,
 )
 from .commands.version import version_delete, version_list, version_restore, version_save, version_show
+from .commands.watch import watch
 from .engine.errors import Cancelled, CurateError
 from .render.terminal import end, guard, narrate, print_error, say
 
@@ -90,7 +91,7 @@ version_app = _group("Keep states of the pool by name: save, list, show, restore
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "The pool": (index, status, check, sources, demos, topics, review),
     "Decisions": (curate, prune, relabel, restore, history, diff, export, report),
-    "Selection and answers": (preview, evaluate, calibrate, audit, lock, serve),
+    "Selection and answers": (preview, evaluate, calibrate, audit, watch, lock, serve),
     OTHERS: (config, demo),
 }
 """The commands as ``--help`` lists them, in the order of a typical session."""

@@ -61,6 +61,7 @@ EXAMPLES = {
     "lock": ("lock -m ranker -k 5", "lock --check"),
     "serve": ("serve --method dense", "serve --host 0.0.0.0 --allow-host select.example --token-file token.txt"),
     "audit": ("audit validation.jsonl --test test.jsonl -k 10",),
+    "watch": ("watch production.jsonl", "watch production.jsonl --ask --llm openai:MODEL --max-calls 200"),
     "llm check": ("llm check --llm openai:MODEL --base-url http://localhost:8000/v1",),
     "llm trust": ("llm trust http://localhost:8000/v1",),
     "llm record": ("llm record answers.jsonl",),

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..engine.errors import UsageError
 from ..render.terminal import print_json
 from .jobs import start_job
 from .options import DEFAULT_WORKSPACE, BackgroundOption, DeviceOption, DryRunOption, JsonOption, WorkspaceOption
-from .shared import narrated, open_workspace, settings_of, split_of, state
+from .shared import mapping_of, narrated, open_workspace, settings_of, split_of, state
 
 if TYPE_CHECKING:
     from ..engine.index.build import IndexPlan
@@ -74,7 +72,7 @@ def index(
     )  # fmt: skip
     plan = IndexPlan(
         paths=tuple(paths or ()),
-        columns=_mapping(columns or ()),
+        columns=mapping_of(columns or ()),
         validation=tuple(validation or ()),
         test=tuple(test or ()),
         validation_fraction=validation_fraction,
@@ -244,13 +242,3 @@ def _show_flips(workspace: Path, name: str, as_json: bool) -> None:
     from ..render.ranker import show_flips
 
     show_flips(found)
-
-
-def _mapping(pairs: Sequence[str]) -> dict[str, str]:
-    mapping = {}
-    for pair in pairs:
-        name, equals, column = pair.partition("=")
-        if not equals or not name or not column:
-            raise UsageError(f"--map takes FIELD=COLUMN, not '{pair}'", "--map input=utterance --map output=intent")
-        mapping[name] = column
-    return mapping

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from importlib.abc import MetaPathFinder
@@ -79,6 +79,17 @@ def split_of(name: str) -> Any:
     if name not in SPLITS:
         raise UsageError(f"unknown split '{name}'", f"use one of: {', '.join(SPLITS)}")
     return name
+
+
+def mapping_of(pairs: Sequence[str]) -> dict[str, str]:
+    """Columns by field, from ``FIELD=COLUMN``."""
+    mapping = {}
+    for pair in pairs:
+        name, equals, column = pair.partition("=")
+        if not equals or not name or not column:
+            raise UsageError(f"--map takes FIELD=COLUMN, not '{pair}'", "--map input=utterance --map output=intent")
+        mapping[name] = column
+    return mapping
 
 
 def query_split_of(name: str) -> Any:

@@ -29,7 +29,8 @@ CLI_HEAD = f"""# Commands
 
 Every command of `{PROGRAM}` with its arguments and options, as `{PROGRAM} COMMAND --help` shows them. Results go to
 stdout, everything else to stderr. `--json` gives one object (see [JSON contracts](json.md)); exit codes are
-0 done, 1 failed, 2 usage or configuration, 3 LLM, 4 budget refused, 5 workspace missing or locked, 130 interrupted.
+0 done, 1 failed, 2 usage or configuration, 3 LLM, 4 budget refused, 5 workspace missing or locked, 6 alarm of `watch`,
+130 interrupted.
 """
 
 SETTINGS_HEAD = f"""# Settings

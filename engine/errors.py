@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+ALARMED = 6
+"""Exit code of a command that did its work and raises an alarm: no error, but CI is to stop."""
+
 
 class CurateError(Exception):
     """An operation failed. ``what`` is one line; ``fix`` is the command or step that fixes it."""

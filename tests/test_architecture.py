@@ -25,7 +25,7 @@ FLOORS = [  # from the ground up; parts on one floor do not import each other
     {"checks", "sources", "ranker", "topics"},
     {"select"},
     {"evaluate"},
-    {"calibrate", "curate"},
+    {"calibrate", "curate", "watch"},
     {"export", "jobs"},
     {"report"},
 ]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import sqrt
 from typing import Any
 
 from .. import contract
 from ..contract import SPREAD
+from ..evaluate.statistics import wilson
 from ..llm.usage import Usage
 from ..sources.results import CurvePoint
 
@@ -49,10 +49,7 @@ class CandidateResult:
         intervals that overlap may still differ: ``versus`` is the paired difference."""
         if self.accuracy is None:
             return None
-        n, z = self.queries, 1.96
-        centre = (self.accuracy + z**2 / (2 * n)) / (1 + z**2 / n)
-        half = z / (1 + z**2 / n) * sqrt(self.accuracy * (1 - self.accuracy) / n + z**2 / (4 * n**2))
-        return max(0.0, centre - half), min(1.0, centre + half)
+        return wilson(self.accuracy * self.queries, self.queries)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ count as 1,000 observations.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import sqrt
+from statistics import NormalDist
 
 import numpy as np
 
@@ -38,6 +40,15 @@ def bootstrap_interval(items: Float64s, seed: int = 0, level: float = 0.95) -> t
     means = _resampled_means(items, seed)
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
+
+
+def wilson(successes: float, trials: int, level: float = 0.95) -> tuple[float, float]:
+    """Interval of a share of at least one trial (Wilson 1927); it holds for few trials and for shares of 0 and 1, too,
+    where a bootstrap has none."""
+    share, z = successes / trials, NormalDist().inv_cdf((1 + level) / 2)
+    centre = (share + z**2 / (2 * trials)) / (1 + z**2 / trials)
+    half = z / (1 + z**2 / trials) * sqrt(share * (1 - share) / trials + z**2 / (4 * trials**2))
+    return max(0.0, centre - half), min(1.0, centre + half)
 
 
 def compare(a: Float64s, b: Float64s, seed: int = 0) -> Comparison:

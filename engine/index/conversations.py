@@ -59,15 +59,17 @@ def messages_in(record: Mapping[str, Any], fields: Mapping[str, str]) -> list[An
     return None
 
 
-def exchanges(messages: Sequence[Any]) -> list[Exchange | BadRecord]:
-    """The demonstrations in a conversation, and for each answer that cannot be one the reason. Raises `BadRow` if there
-    is no answer at all."""
+def exchanges(messages: Sequence[Any], *, questions: bool = False) -> list[Exchange | BadRecord]:
+    """The demonstrations in a conversation, and for each answer that cannot be one the reason. Of ``questions``, what
+    the user asked is enough: a missing answer, or one with weight 0, is empty. Raises `BadRow` if there is none."""
     turns = [_turn(message) for message in messages]
     system = "\n\n".join(turn.text for turn in turns if turn.role == "system" and turn.text)
     dialogue = [turn for turn in turns if turn.role != "system"]
     opening = (Message("system", system),) if system else ()
     found: list[Exchange | BadRecord] = []
     passed = 0
+    if questions and dialogue and dialogue[-1].role == "user":
+        dialogue.append(Turn("assistant", "", "", True))
     for i in range(len(dialogue) - 1):
         asked, answered = dialogue[i], dialogue[i + 1]
         if (asked.role, answered.role) != ("user", "assistant"):
@@ -75,11 +77,11 @@ def exchanges(messages: Sequence[Any]) -> list[Exchange | BadRecord]:
         unread = next((turn.unread for turn in dialogue[: i + 2] if turn.unread), "")
         if unread:
             found.append(BadRecord(unread))
-        elif not answered.counts or not (asked.text and answered.text):
+        elif not asked.text or not (questions or (answered.counts and answered.text)):
             passed += 1
         else:
             before = tuple(Message(turn.role, turn.text) for turn in dialogue[:i] if turn.text)
-            found.append(Exchange(asked.text, answered.text, opening + before))
+            found.append(Exchange(asked.text, answered.text if answered.counts else "", opening + before))
     if not found:
         raise BadRow("every answer has weight 0 or is empty" if passed else "no user message with an answer")
     return found

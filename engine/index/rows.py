@@ -130,12 +130,14 @@ def check_mapping(columns: Mapping[str, str]) -> None:
 
 class Mapper:
     """Makes rows of the records of one file; ``columns`` maps fields to column names, ``labels`` are the names of
-    labels that the file gives as numbers from 0. `survey` comes first, if the file has options."""
+    labels that the file gives as numbers from 0. Rows of ``questions`` need no answer: the output is empty without
+    one. `survey` comes first, if the file has options."""
 
-    def __init__(self, columns: Mapping[str, str], labels: Sequence[str] = ()) -> None:
+    def __init__(self, columns: Mapping[str, str], labels: Sequence[str] = (), *, questions: bool = False) -> None:
         check_mapping(columns)
         self._columns = columns
         self._labels = labels
+        self._questions = questions
         self._paths = tuple(column for column in columns.values() if "." in column)
         self._layouts: dict[tuple[str, ...], _Layout] = {}
         self.numbers: Numbers = "text"
@@ -212,14 +214,25 @@ class Mapper:
             extra[fields["split"]] = part  # the user's own split name: kept as an extra column, not used as a split
         kept = _Kept(optional(record, fields.get("source")) or None, split, extra)
         if (messages := messages_in(record, fields)) is not None:
-            return _conversation(name, messages, _system(record, fields), kept)
+            return _conversation(name, messages, _system(record, fields), kept, questions=self._questions)
         question = _question(record, layout)
         options = _options(record, layout)
-        output, answers = _outputs(record, layout, self._labels)
-        if options.texts:
-            output = named(record[fields["output"]] if "output" in fields else output, output, options, self.numbers)
+        output, answers = self._answers(record, layout, options)
         context = _documents(record[fields["context"]]) if "context" in fields else ""
         return [_row(name, question, output, options.texts, answers, context, kept, _before(record, fields))]
+
+    def _answers(self, record: Mapping[str, Any], layout: _Layout, options: Options) -> tuple[str, list[str]]:
+        """As `_outputs`, an option by its text; for questions, an answer that cannot be used is none."""
+        try:
+            output, answers = _outputs(record, layout, self._labels)
+            if options.texts:
+                value = record[layout.fields["output"]] if "output" in layout.fields else output
+                output = named(value, output, options, self.numbers)
+        except BadRow:
+            if not self._questions:
+                raise
+            return "", []
+        return output, answers
 
     def _layout(self, columns: tuple[str, ...]) -> _Layout:
         found = self._layouts.get(columns)
@@ -343,9 +356,9 @@ def _before(record: Mapping[str, Any], fields: Mapping[str, str]) -> tuple[Messa
 
 
 def _conversation(
-    name: str | None, messages: Sequence[Any], system: tuple[Message, ...], kept: _Kept
+    name: str | None, messages: Sequence[Any], system: tuple[Message, ...], kept: _Kept, *, questions: bool
 ) -> list[Row | BadRecord]:
-    found = exchanges(messages)
+    found = exchanges(messages, questions=questions)
     several = len(found) > 1
     rows: list[Row | BadRecord] = []
     for i, exchange in enumerate(found, 1):

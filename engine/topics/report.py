@@ -109,19 +109,22 @@ class TopicMembers:
 class Survey:
     """The topics of the run that selection uses, over the current active pool; calls no LLM, loads no encoder.
 
-    A query needs its `TOP` strongest topics with t̂ of at least `FLOOR`. Raises `UsageError` before training.
+    A query needs its `TOP` strongest topics with t̂ of at least `FLOOR`. The queries are those for validation, or
+    ``asked`` ones with their embeddings (q, d). Raises `UsageError` before training.
     """
 
-    def __init__(self, workspace: Workspace, settings: Settings) -> None:
+    def __init__(
+        self, workspace: Workspace, settings: Settings, asked: tuple[Sequence[Query], Float32s] | None = None
+    ) -> None:
         self.workspace = workspace
         self.model = load(workspace, latest(workspace, settings.llm))
         view = PoolView(workspace, settings)
         self.covered = topics_of_rows(self.model, view)
-        self.asked = queries(workspace, "validation")
+        self.asked = queries(workspace, "validation") if asked is None else asked[0]
         size = len(self.model.names)
         self.predicted = np.zeros((0, size), np.float32)
         if self.asked:
-            self.predicted = self.model.predictor.predict(view.embed(self.asked))
+            self.predicted = self.model.predictor.predict(view.embed(self.asked) if asked is None else asked[1])
         self.needed = needed_topics(self.predicted) if self.asked else np.zeros((0, size), np.bool_)
         self.count = self.needed.sum(axis=0)
         strength = (self.predicted * self.needed).sum(axis=0) / np.maximum(self.count, 1)

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from factories.commands import SAMPLE, Run, run_command
 from factories.copies import made_once
+from icl_curate.engine.errors import ALARMED
 
 KEYS = Path(__file__).with_name("json_keys.json")
 
@@ -53,6 +54,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "train rows": ("train", "rows", "-n", "30"),
     "train datamodel": ("train", "datamodel", "-n", "8", "-b", "4", "-k", "3", "--candidates", "12"),
     "evaluate": ("evaluate", *TRAINED),
+    "watch": ("watch", "watched.jsonl", "-m", "bm25", "--answer-field", "reply", "--least-accuracy", "1"),
+    "watch --ask": ("watch", "watched.jsonl", "-m", "bm25", "-k", "2", "--ask", "--sample", "4"),
     "evaluate --confusion": ("evaluate", "-m", "zero,bm25", "-n", "8", "-k", "3", "--confusion"),
     "evaluate --flips": ("evaluate", "-m", "zero,bm25", "-n", "8", "-k", "3", "--flips"),
     "evaluate --sweep": ("evaluate", "-m", "zero,bm25", "-n", "8", "--sweep", "k=0,1"),
@@ -157,7 +160,7 @@ def write_all(folder: Path, run: Run) -> None:
             words = tuple(str(folder / word) if _is_path(word) else word for word in words)
             where = () if words[0] == "audit" else ("-w", str(folder / workspace))
             done = run(*words, *where, "--json")
-            assert done.code == 0, f"{name}: {done.err}"
+            assert done.code == 0 or (words[0] == "watch" and done.code == ALARMED), f"{name}: {done.err}"
             (folder / _file(name)).write_text(done.out, encoding="utf-8")
 
 
@@ -186,6 +189,8 @@ def _pool(folder: Path) -> None:
         first(file, folder / "facts/pool" / file.name, ROWS)
     for name in ("validation.jsonl", "test.jsonl"):
         first(SAMPLE / "facts" / name, folder / "facts" / name, FACTS)
+    asked = [{"input": f"zxqv wvut kjhg {i} qqrs", "output": "delivery_delay", "reply": "refund"} for i in range(30)]
+    (folder / "watched.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked), encoding="utf-8")
     rows = [
         {
             "question": f"question {i}",

@@ -1,0 +1,112 @@
+"""`watch`: queries of production against the pool as it is."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..engine.errors import ALARMED, UsageError
+from ..render.terminal import print_json
+from .options import (
+    DEFAULT_WORKSPACE,
+    NO_LLM_OPTIONS,
+    DryRunOption,
+    JsonOption,
+    LLMOptions,
+    MaxCallsOption,
+    MaxCostOption,
+    OrderOption,
+    PaidOptions,
+    ShotsOption,
+    WorkspaceOption,
+    grouped,
+)
+from .paid import carry_out_all
+from .shared import mapping_of, narrated, open_workspace, settings_of
+
+if TYPE_CHECKING:
+    from ..engine.settings import Settings
+    from ..engine.store.workspace import Workspace
+    from ..engine.watch.results import WatchReport
+    from ..engine.watch.watch import WatchPlan
+
+
+@grouped
+def watch(
+    queries: Annotated[
+        list[str],
+        typer.Argument(help="Queries of production: files in any format of index, globs; - is JSONL on stdin."),
+    ],
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    columns: Annotated[
+        list[str] | None, typer.Option("--map", help="Map a field to a column, e.g. --map input=data.text; repeatable.")
+    ] = None,
+    answer_field: Annotated[
+        str, typer.Option("--answer-field", help="Column with the answer given in production, to be measured.")
+    ] = "",
+    most: Annotated[
+        int, typer.Option("--limit", "-n", help="Look at a random sample of so many queries.", min=1)
+    ] = 20_000,
+    drift: Annotated[
+        float, typer.Option(help="Alarm if at least this share of the queries has changed.", min=0, max=1)
+    ] = 0.1,
+    uncovered: Annotated[
+        float, typer.Option(help="Alarm if at least this share is far from every demonstration.", min=0, max=1)
+    ] = 0.05,
+    least_accuracy: Annotated[
+        float | None,
+        typer.Option(
+            "--least-accuracy",
+            help="Alarm if the accuracy measured, or else expected, is lower (default: 0.05 below the evaluated one).",
+            min=0,
+            max=1,
+        ),
+    ] = None,
+    method: Annotated[str | None, typer.Option("--method", "-m", help="Selection method served.")] = None,
+    k: ShotsOption = None,
+    order: OrderOption = None,
+    ask: Annotated[bool, typer.Option("--ask", help="Ask the LLM about a sample of the queries with answers.")] = False,
+    sample: Annotated[int, typer.Option(help="Number of queries to ask about.", min=1)] = 200,
+    llm: LLMOptions = NO_LLM_OPTIONS,
+    max_calls: MaxCallsOption = None,
+    max_cost: MaxCostOption = None,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare queries of production with the pool: drift, gaps, accuracy. Exits with 6 if an alarm is raised."""
+    from ..engine.watch.watch import Limits, WatchPlan
+
+    settings = settings_of(workspace, method=method, k=k, order=order, **asdict(llm))
+    asked = min(sample, max_calls) if max_calls else sample
+    limits = Limits(drift, uncovered, least_accuracy)
+    plan = WatchPlan(tuple(queries), mapping_of(columns or ()), answer_field, most, asked, limits)
+    if not ask and (dry_run or max_calls is not None or max_cost is not None):
+        raise UsageError("without --ask nothing is asked, so there is no cost to limit", "add --ask, or omit the limit")
+    store = open_workspace(workspace)
+    paid = PaidOptions(max_calls, max_cost, dry_run=dry_run, as_json=as_json)
+    found = _asked(store, settings, plan, paid) if ask else _watched(store, settings, plan)
+    if found is None:
+        return
+    if as_json:
+        print_json(found.as_json())
+    else:
+        from ..render.watch import show_watch
+
+        show_watch(found)
+    if found.alarms:
+        raise typer.Exit(ALARMED)
+
+
+def _watched(store: Workspace, settings: Settings, plan: WatchPlan) -> WatchReport:
+    from ..engine.watch.watch import Watch
+
+    with narrated() as (report, cancel):
+        return Watch(store, settings, plan, report, cancel).report()
+
+
+def _asked(store: Workspace, settings: Settings, plan: WatchPlan, paid: PaidOptions) -> WatchReport | None:
+    from ..engine.watch.watch import AskedWatch
+
+    return carry_out_all({"": lambda llm: AskedWatch(llm, plan)}, store, settings, paid).get("")

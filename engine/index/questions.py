@@ -1,0 +1,129 @@
+"""Queries from files in every format that ``index`` reads, with answers where there are; nothing is stored."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from ..pool.records import Query, history_of
+from ..progress import CancelToken
+from .hub import download
+from .readers.files import expand, open_input
+from .readers.formats import Records
+from .readers.records import BadRecord
+from .rows import SURVEYED, Mapper, Row
+from .values import BadRow, text_of
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A query, its reference answers filled in where its record has any, and what was ``answered`` in production."""
+
+    query: Query
+    answered: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """``asked``: in the order of the files, a random sample if there were more than wanted of the ``total``.
+    ``skipped`` records could not be used; ``reason`` is why the first was not."""
+
+    asked: tuple[Question, ...]
+    total: int
+    skipped: int
+    reason: str
+
+
+def read_questions(
+    patterns: Sequence[str],
+    columns: Mapping[str, str] = {},
+    answer_field: str = "",
+    most: int = 20_000,
+    seed: int = 0,
+    cancel: CancelToken | None = None,
+) -> Questions:
+    """At most ``most`` queries of files, globs, ``hf://NAME`` or standard input (``-``), drawn uniformly (reservoir
+    sampling, Vitter 1985, algorithm R); the other ones are not kept in memory.
+
+    ``columns`` maps fields to column names, as in `index`. ``answer_field``: the column with the answer that was given
+    in production; it is never taken for the right one. Raises `UsageError` for a file that cannot be read, if no record
+    has a query, or none the answer field.
+    """
+    draw = random.Random(seed)
+    kept: list[tuple[int, Question]] = []
+    total = skipped = 0
+    reason, answered = "", False
+    for place, found in _questions(patterns, columns, answer_field):
+        if cancel and total % 1000 == 0:
+            cancel.check()
+        if isinstance(found, BadRecord):
+            skipped += 1
+            reason = reason or f"{place}: {found.reason}"
+            continue
+        answered = answered or found.answered is not None
+        if len(kept) < most:
+            kept.append((total, found))
+        elif (spot := draw.randrange(total + 1)) < most:
+            kept[spot] = (total, found)
+        total += 1
+    if not total:
+        raise UsageError(f"there is no query{f': {reason}' if reason else ''}", "--map input=COLUMN, or check the file")
+    if answer_field and not answered:
+        raise UsageError(f"no query has a field '{answer_field}' with a text", "check --answer-field")
+    kept.sort(key=lambda each: each[0])
+    return Questions(tuple(question for _, question in kept), total, skipped, reason)
+
+
+def _questions(
+    patterns: Sequence[str], columns: Mapping[str, str], answer_field: str
+) -> Iterator[tuple[str, Question | BadRecord]]:
+    """Every query with its place, ``file:line``, or why there is none."""
+    with tempfile.TemporaryDirectory() as scratch:
+        paths, unreadable = expand(download(Path(scratch), patterns))
+        yield from ((path, BadRecord(why)) for path, why in unreadable.items())
+        for path in paths:
+            with open_input(path) as stream:
+                for line, found in _of_file(Records(path, stream), Mapper(columns, questions=True), answer_field):
+                    yield f"{path}:{line}", found
+
+
+def _of_file(records: Records, mapper: Mapper, answer_field: str) -> Iterator[tuple[int, Question | BadRecord]]:
+    first = list(islice(records, SURVEYED))
+    mapper.survey(record for _, record in first if not isinstance(record, BadRecord))
+    mapper.packed = records.is_packed()
+    for line, record in chain(first, records):
+        if isinstance(record, BadRecord):
+            yield line, record
+            continue
+        answered, rest = _taken(record, answer_field)
+        rows = mapper.rows(rest)
+        for i, row in enumerate(rows, 1):
+            if isinstance(row, BadRecord):
+                yield line, row
+            else:  # of a conversation, what was answered belongs to its last turn
+                yield line, Question(_query(row), answered if i == len(rows) else None)
+
+
+def _taken(record: Mapping[str, Any], field: str) -> tuple[str | None, Mapping[str, Any]]:
+    """The text of a field, None if there is none, and the record without it. ``a.b`` is b of the object a."""
+    if not field:
+        return None, record
+    value: Any = record
+    for key in [field] if field in record else field.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    try:
+        text = text_of(value, field, empty=True)
+    except BadRow:
+        text = ""
+    return text or None, {name: kept for name, kept in record.items() if name != field}
+
+
+def _query(row: Row) -> Query:
+    answers = tuple(dict.fromkeys([row.output, *row.answers])) if row.output else ()
+    return Query(row.input, tuple(row.options), row.context, answers, row.id or "", None, history_of(row.history))

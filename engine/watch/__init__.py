@@ -1,0 +1,1 @@
+"""Monitoring: queries of production against the pool as it is. See docs/how-to/watch.md."""

@@ -1,0 +1,404 @@
+"""Queries of production against the pool as it is: drift, gaps, accuracy, and alarms. Nothing is stored, and without
+`AskedWatch` no LLM is called.
+
+A text that was asked several times counts once for drift and gaps, because validation queries are usually distinct,
+too; accuracies are those of all that was asked.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from ..arrays import Float32s, Float64s, Int64s
+from ..errors import UsageError
+from ..evaluate.request_stages import MethodContext
+from ..evaluate.results import KIND, EvaluationReport
+from ..evaluate.statistics import wilson
+from ..index.questions import Question, read_questions
+from ..llm.budget import Budget
+from ..llm.client import LLMClient
+from ..llm.cost import Plan
+from ..llm.judge import Marker
+from ..llm.spec import is_stand_in
+from ..llm.usage import usage_of
+from ..pool.answers import is_correct
+from ..pool.records import Query
+from ..progress import CancelToken, Report, silent
+from ..retrieval.view import PoolView
+from ..select.selector import Selector
+from ..settings import Settings
+from ..store import runs
+from ..store.demonstrations import fetch
+from ..store.demonstrations import queries as queries_of
+from ..store.workspace import Workspace
+from ..topics.report import Survey
+from .drift import LEAST, two_samples
+from .expected import reweighted
+from .gaps import exceedance_p, farthest, grouped_by_words
+from .groups import Grouping, words_of
+from .results import (
+    Alarm,
+    Drift,
+    ExpectedAccuracy,
+    MeasuredAccuracy,
+    Reference,
+    Uncovered,
+    UncoveredGroup,
+    UncoveredQuery,
+    WatchReport,
+)
+from .space import Space, sampled_rows, space_of
+
+CHANCE = 0.01
+"""Highest p of an alarm: without any change, one watch in a hundred raises it."""
+
+MARGIN = 0.05
+"""Accuracy below the evaluated one at which an alarm is raised, if no limit is given."""
+
+MOST_REFERENCE = 5_000
+"""Reference queries that are compared."""
+
+GROUPS, EXAMPLES = 5, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of the alarms: highest share of changed and of uncovered queries, least accuracy (None: `MARGIN` below what was
+    evaluated)."""
+
+    drift: float = 0.1
+    uncovered: float = 0.05
+    accuracy: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WatchPlan:
+    """Files to read, with ``columns`` and ``answer_field`` as in `read_questions`; ``most`` queries are looked at, and
+    ``sample`` of them asked by `AskedWatch`."""
+
+    patterns: tuple[str, ...]
+    columns: Mapping[str, str] = field(default_factory=dict)
+    answer_field: str = ""
+    most: int = 20_000
+    sample: int = 200
+    limits: Limits = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """Queries with their vectors (q, d), nearest rows (q,) and cosines (q,)."""
+
+    queries: Sequence[Query]
+    vectors: Float32s
+    rows: Int64s
+    similarity: Float64s
+
+    @property
+    def grouped(self) -> tuple[Sequence[Query], Float32s, Int64s]:
+        return self.queries, self.vectors, self.rows
+
+
+class Watch:
+    """The queries of files, read and ready to be compared. Raises `UsageError` as `read_questions` does, or if the
+    active pool is empty."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        settings: Settings,
+        plan: WatchPlan,
+        report: Report = silent,
+        cancel: CancelToken | None = None,
+    ) -> None:
+        self.workspace, self.settings, self.plan = workspace, settings, plan
+        self.view = PoolView(workspace, settings, report, cancel)
+        self.view.rows  # noqa: B018  # an empty pool is an error before the files are read
+        self.found = read_questions(plan.patterns, plan.columns, plan.answer_field, plan.most, settings.seed, cancel)
+        counts = Counter(self.view.searched(each.query) for each in self.found.asked)
+        first = {self.view.searched(each.query): each.query for each in reversed(self.found.asked)}
+        self.queries = [first[text] for text in counts]
+        self.times = np.array(list(counts.values()), np.int64)
+        self.notes: list[str] = []
+
+    @property
+    def with_answer(self) -> list[Question]:
+        return [each for each in self.found.asked if each.query.answers]
+
+    def report(self, measured: Sequence[MeasuredAccuracy] = ()) -> WatchReport:
+        """Compare the queries; ``measured`` are accuracies that were measured besides."""
+        asked, found = self._asked, self.found
+        if found.skipped:
+            self.notes.append(f"{found.skipped:,} records could not be used: {found.reason}")
+        if found.total > len(found.asked):
+            self.notes.append(f"a random sample of {len(found.asked):,} of {found.total:,} queries")
+        reference, compared = self._reference
+        drift = self._drift(asked, reference, compared)
+        uncovered = self._uncovered(asked, reference, compared)
+        expected = self._expected(asked)
+        every = (*self._recorded(), *measured)
+        return WatchReport(
+            queries=len(found.asked),
+            total=found.total,
+            distinct=len(self.queries),
+            with_answer=len(self.with_answer),
+            skipped=found.skipped,
+            space=self._space.name,
+            drift=drift,
+            pool_drift=None if reference == "pool" else self._drift(asked, "pool", self._pool),
+            uncovered=uncovered,
+            expected=expected,
+            measured=every,
+            alarms=tuple(alarms(self.plan.limits, drift, uncovered, expected, every)),
+            notes=tuple(self.notes),
+        )
+
+    @cached_property
+    def _space(self) -> Space:
+        space, why = space_of(self.view)
+        if why:
+            self.notes.append(why)
+        return space
+
+    @cached_property
+    def _grouping(self) -> Grouping:
+        return Grouping(self.view, self._space)
+
+    @cached_property
+    def _asked(self) -> _Placed:
+        return self._placed(self.queries)
+
+    def _placed(self, queries: Sequence[Query], exclude: Sequence[Int64s] = ()) -> _Placed:
+        vectors = self._space.of(queries)
+        return _Placed(queries, vectors, *self._space.nearest(queries, vectors, exclude))
+
+    @cached_property
+    def _reference(self) -> tuple[Reference, _Placed]:
+        """What the queries are compared with: validation or test queries, or the pool if there are not enough."""
+        splits: tuple[Reference, ...] = ("validation", "test")
+        for split in splits:
+            queries = queries_of(self.workspace, split)
+            if len(queries) >= LEAST:
+                kept = sampled_rows(np.arange(len(queries)), MOST_REFERENCE)
+                return split, self._placed([queries[i] for i in kept.tolist()])
+        self.notes.append(
+            f"fewer than {LEAST} validation and test queries: compared with the pool, whose rows may be of another kind"
+        )
+        return "pool", self._pool
+
+    @cached_property
+    def _pool(self) -> _Placed:
+        """A sample of the pool, each row with the nearest of the others."""
+        rows = fetch(self.workspace, sampled_rows(self.view.rows))
+        queries = [row.as_query() for row in rows]
+        return self._placed(queries, self.view.excluded_each(queries))
+
+    def _drift(self, asked: _Placed, reference: Reference, compared: _Placed) -> Drift | None:
+        found = two_samples(asked.vectors, compared.vectors, self.settings.seed)
+        if found is None:
+            self.notes.append(
+                f"{len(asked.queries):,} distinct queries against {len(compared.queries):,} of the {reference}: too "
+                f"few to look for drift, which needs {LEAST} of each"
+            )
+            return None
+        changes = self._grouping.changes(asked.grouped, compared.grouped)
+        return Drift(
+            reference,
+            found.now,
+            found.before,
+            found.changed,
+            found.low,
+            found.high,
+            found.p,
+            self._grouping.by,
+            changes,
+        )
+
+    def _uncovered(self, asked: _Placed, reference: Reference, compared: _Placed) -> Uncovered:
+        below, rank = farthest(compared.similarity)
+        far = np.flatnonzero(asked.similarity < below)
+        far = far[np.argsort(asked.similarity[far], kind="stable")]
+        total, known = len(asked.queries), len(compared.queries)
+        low, high = wilson(len(far), total)
+        return Uncovered(
+            reference, len(far), len(far) / total, low, high, below, rank / (known + 1),
+            exceedance_p(len(far), total, rank, known), tuple(self._groups(asked, far, compared)),
+            self._examples(asked, far[: GROUPS * EXAMPLES]),
+        )  # fmt: skip
+
+    def _groups(self, asked: _Placed, far: Int64s, compared: _Placed) -> list[UncoveredGroup]:
+        """Uncovered queries by the topics that they need and that are gaps, the others by words."""
+        found: list[UncoveredGroup] = []
+        left = far
+        if self._grouping.model and len(far):
+            survey = Survey(self.workspace, self.settings, ([asked.queries[i] for i in far], asked.vectors[far]))
+            others = np.ones(len(far), np.bool_)
+            for gap in survey.gaps(GROUPS):
+                own = survey.needed[:, survey.model.names.index(gap.topic)]
+                others &= ~own
+                examples = self._examples(asked, far[own][:EXAMPLES])
+                found.append(UncoveredGroup(gap.topic, "topic", gap.queries, examples, gap.knowledge, gap.coverage))
+            left = far[others]
+        usual = Counter(word for query in compared.queries for word in words_of(query))
+        words = [words_of(asked.queries[i]) for i in left]
+        for word, those in grouped_by_words(words, usual, len(compared.queries), GROUPS - len(found)):
+            found.append(UncoveredGroup(word, "word", len(those), self._examples(asked, left[those][:EXAMPLES])))
+        return found
+
+    def _examples(self, asked: _Placed, places: Int64s) -> tuple[UncoveredQuery, ...]:
+        return tuple(
+            UncoveredQuery(asked.queries[i].id, asked.queries[i].input, float(asked.similarity[i]), int(self.times[i]))
+            for i in places.tolist()
+        )
+
+    def _recorded(self) -> list[MeasuredAccuracy]:
+        """The accuracy of the answers that came with the queries."""
+        if not self.plan.answer_field:
+            return []
+        task = self.view.task
+        marks = [
+            is_correct(each.answered, each.query.answers, task.choices(each.query))
+            for each in self.with_answer
+            if each.answered is not None
+        ]
+        if not marks:
+            self.notes.append(f"no record has both a right answer and '{self.plan.answer_field}': nothing was measured")
+            return []
+        return [MeasuredAccuracy("recorded", sum(marks) / len(marks), *wilson(sum(marks), len(marks)), len(marks))]
+
+    def _expected(self, asked: _Placed) -> ExpectedAccuracy | None:
+        evaluated = latest_evaluation(self.workspace, self.settings)
+        method = self.settings.method
+        if evaluated is None:
+            self.notes.append(
+                f"nothing was measured for {method}, so no accuracy can be expected: icl-curate evaluate -m {method}"
+            )
+            return None
+        done, report = evaluated
+        outcomes = runs.outcomes(self.workspace, report.run, method)
+        right = {each.row: each.right for each in outcomes}
+        rows = fetch(self.workspace, list(right))
+        placed = self._placed([row.as_query() for row in rows])
+        correct = np.array([right[row.row] for row in rows])
+        found = reweighted(correct, placed.similarity, asked.similarity, self.times, self.settings.seed)
+        setup = report.setup
+        self._note_evaluation(done, report)
+        return ExpectedAccuracy(
+            found.accuracy, found.low, found.high, found.outside, report.run, setup.llm, method, setup.k, setup.split,
+            len(rows), float(correct.mean()), is_stand_in(setup.llm), found.strata,
+        )  # fmt: skip
+
+    def _note_evaluation(self, done: runs.FinishedRun, report: EvaluationReport) -> None:
+        setup = report.setup
+        if setup.llm != self.settings.llm or setup.k != self.settings.k:
+            self.notes.append(
+                f"run {report.run} asked {setup.llm} with k = {setup.k}; configured are {self.settings.llm} and "
+                f"k = {self.settings.k}"
+            )
+        if self.settings.method in report.trained_on:
+            self.notes.append(f"run {report.run}: {self.settings.method} was trained on its queries, so it is too good")
+        if done.rows or done.decisions:
+            self.notes.append(
+                f"since run {report.run}, {done.rows:,} rows and {done.decisions:,} decisions came in: its accuracy is "
+                "that of the pool before"
+            )
+
+
+def latest_evaluation(workspace: Workspace, settings: Settings) -> tuple[runs.FinishedRun, EvaluationReport] | None:
+    """The finished evaluation of the configured method: with the configured LLM and k if there is one, then the
+    latest."""
+    found = []
+    for done in runs.finished(workspace, KIND):
+        try:
+            report = EvaluationReport.from_json(done.run.summary)
+        except ValueError:
+            continue
+        if settings.method in report.methods:
+            found.append((done, report))
+    return max(
+        found,
+        key=lambda each: (each[1].setup.llm == settings.llm, each[1].setup.k == settings.k, each[0].run.run),
+        default=None,
+    )
+
+
+class AskedWatch:
+    """A watch that asks the LLM about a random sample of the queries with answers, in served prompts; nothing has been
+    sent yet. Raises `UsageError` as `Watch` does, or if no query has an answer."""
+
+    def __init__(self, llm: LLMClient, plan: WatchPlan) -> None:
+        self.llm = llm
+        self.watch = Watch(llm.workspace, llm.settings, plan, llm.report, llm.cancel)
+        known = [each.query for each in self.watch.with_answer]
+        if not known:
+            raise UsageError("no query has an answer to compare with", "omit --ask, or --map output=COLUMN")
+        drawn = sampled_rows(np.arange(len(known)), plan.sample, llm.settings.seed)
+        self.queries = [known[i] for i in drawn.tolist()]
+        selector = Selector(llm.workspace, settings=llm.settings, view=self.watch.view)
+        rows = [[pick.row for pick in chosen] for chosen in selector.picks(self.queries)]
+        context = MethodContext(selector, llm.backend, llm.settings, llm.capabilities, self.queries, llm.report)
+        self.requests = context.prompts(rows, llm.settings.method)[0]
+        self.task = selector.task
+
+    def cost(self) -> Plan:
+        """What is left to ask."""
+        return self.llm.plan(self.requests)
+
+    def run(self, budget: Budget) -> WatchReport:
+        """Ask within the budget and report."""
+        results = self.llm.ask(self.requests, budget)
+        marks = [mark is True for mark in Marker(self.task).marks(self.queries, results, budget)]
+        share, size = sum(marks) / len(marks), len(marks)
+        measured = MeasuredAccuracy("asked", share, *wilson(sum(marks), size), size, self.llm.name, usage_of(results))
+        return self.watch.report([measured])
+
+
+def alarms(
+    limits: Limits,
+    drift: Drift | None,
+    uncovered: Uncovered,
+    expected: ExpectedAccuracy | None,
+    measured: Sequence[MeasuredAccuracy],
+) -> list[Alarm]:
+    """The alarms: what is beyond its limit, and for drift and gaps also beyond chance."""
+    found = []
+    if drift and drift.p <= CHANCE and drift.changed >= limits.drift:
+        what = (
+            f"at least {drift.changed:.0%} of the queries are not like those of the {drift.reference} (p {drift.p:.3f})"
+        )
+        found.append(
+            Alarm("drift", drift.changed, limits.drift, what,
+                  "label some of these queries, then icl-curate index --validation NEW.jsonl, and evaluate again")
+        )  # fmt: skip
+    if uncovered.p <= CHANCE and uncovered.share >= limits.uncovered:
+        usual = f"{uncovered.usual:.1%} would be usual"
+        what = f"{uncovered.share:.1%} of the queries are far from every demonstration; {usual}"
+        found.append(
+            Alarm("uncovered", uncovered.share, limits.uncovered, what,
+                  "collect demonstrations like the examples, then icl-curate index NEW.jsonl")
+        )  # fmt: skip
+    return [*found, *_accuracy_alarm(limits.accuracy, expected, measured)]
+
+
+def _accuracy_alarm(
+    limit: float | None, expected: ExpectedAccuracy | None, measured: Sequence[MeasuredAccuracy]
+) -> list[Alarm]:
+    """Of the accuracy that was measured, or else is expected. Without a limit of the user, the accuracy has to be below
+    the evaluated one with its whole interval, too."""
+    figure = next(iter(measured), None) or expected
+    if figure is None:
+        return []
+    least = limit
+    if least is None:
+        if expected is None or expected.stand_in or figure.high >= expected.evaluated:
+            return []
+        least = expected.evaluated - MARGIN
+    if figure.accuracy >= least:
+        return []
+    how = "measured" if measured else "expected"
+    what = f"accuracy {figure.accuracy:.3f} {how} (95 %: {figure.low:.3f} to {figure.high:.3f}), least {least:.3f}"
+    return [Alarm("accuracy", figure.accuracy, least, what, "icl-curate curate --max-calls N, or serve another method")]
