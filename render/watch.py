@@ -42,7 +42,7 @@ def drift_line(found: Drift) -> str:
     """How far the queries are from the reference."""
     sets = f"{found.queries:,} queries against {found.compared:,} {WHOSE[found.reference]}"
     if found.low <= 0:
-        return f"drift   {sets}: {found.changed:.0%} changed, within chance (p {found.p:.3f})"
+        return f"drift   {sets}: no change beyond chance ({found.changed:+.0%}, p {found.p:.3f})"
     interval = f"95 %: {found.low:.0%} to {found.high:.0%}, p {found.p:.3f}"
     return f"drift   {sets}: at least {found.changed:.0%} changed ({interval})"
 

@@ -367,9 +367,8 @@ def alarms(
     """The alarms: what is beyond its limit, and for drift and gaps also beyond chance."""
     found = []
     if drift and drift.p <= CHANCE and drift.changed >= limits.drift:
-        what = (
-            f"at least {drift.changed:.0%} of the queries are not like those of the {drift.reference} (p {drift.p:.3f})"
-        )
+        whose = "the pool" if drift.reference == "pool" else drift.reference
+        what = f"at least {drift.changed:.0%} of the queries are not like those of {whose} (p {drift.p:.3f})"
         found.append(
             Alarm("drift", drift.changed, limits.drift, what,
                   "label some of these queries, then icl-curate index --validation NEW.jsonl, and evaluate again")
