@@ -110,7 +110,7 @@ def support(pools: Path, files: Path, seed: int) -> tuple[IndexPlan, set[str], i
 
 def banking77(pools: Path, files: Path, seed: int) -> tuple[IndexPlan, set[str], int]:
     """15 intents with planted noise, other ones for each seed."""
-    files = files / f"banking77-{seed}"
+    files = files / f"banking77-{seed}-files"
     noisy_intents(pools, files, seed)
     wrong = {row["id"] for row in read(files / "pool.jsonl") if row["output"] != row["truth"]}
     parts = {name: (str(files / f"{name}.jsonl"),) for name in ("validation", "test")}

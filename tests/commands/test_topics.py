@@ -20,8 +20,8 @@ def test_from_training_to_gaps_and_selection(run: Run, support: Path) -> None:
     assert dry["requests"] == 100 + 200 and dry["cached"] == 0
     both = run("train", "topics", *small, "--labelling-llm", "offline", "--choose-lambda", "-k", 2, "--dry-run").json
     assert both["requests"] == 100 + 100 + 4 * 100
-    priced = run("train", "topics", *small, "--labelling-llm", "offline", "--max-cost", 1)
-    assert priced.code == 2 and "--max-calls" in priced.err
+    priced = run("train", "topics", *small, "--labelling-llm", "openai:other", "--max-cost", 1)
+    assert priced.code == 2 and "price" in priced.err
     trained = run("train", "topics", *small)
     assert trained.code == 0, trained.err
     told = trained.json
