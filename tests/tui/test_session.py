@@ -16,6 +16,7 @@ from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.confirm import Confirm
 from icl_curate.tui.dialogs.index_form import IndexForm
 from icl_curate.tui.dialogs.start import Start
+from icl_curate.tui.dialogs.walk import CurateWalk
 from icl_curate.tui.tabs.jobs.tab import JobsTab
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -103,10 +104,14 @@ def test_from_index_to_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         await started(app, pilot, 2)
         assert now().evaluations == 1
 
-        # learn which sources help
+        # the next step is the whole plan; here only to learn which sources help
         await go(app, pilot, "overview")
-        await until(pilot, lambda: app.tab is not None and "train sources" in getattr(app.tab, "step", ""))
+        await until(pilot, lambda: app.tab is not None and "curate --" in getattr(app.tab, "step", ""))
         await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, CurateWalk))
+        await pilot.press("escape")
+        await go(app, pilot, "sources")
+        await pilot.press("w")
         await until(pilot, lambda: isinstance(app.screen, Start))
         await typed(pilot, " -b 20")
         await started(app, pilot, 3)

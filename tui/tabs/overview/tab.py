@@ -172,6 +172,8 @@ class OverviewTab(Tab):
             self.review.visit("jobs").select(self.job.number)  # type: ignore[attr-defined]
         elif self.step.startswith("icl-curate prune"):
             self.review.visit("sources")
+        elif self.step.startswith("icl-curate curate"):
+            self.action_curate()
         else:
             propose(self, [self.step.removeprefix("icl-curate ")])
 

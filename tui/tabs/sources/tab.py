@@ -60,8 +60,8 @@ class SourcesTab(Tab):
             "Measure prunings with the served prompts (shows the cost first)",
             "icl-curate prune --tune --propose",
         ),
-        Action("sources.lower", "h,left", "Lower", "Move the threshold down", footer=False, call="threshold(-1)"),
-        Action("sources.raise", "l,right", "Threshold", "Move the threshold up", call="threshold(1)"),
+        Action("sources.lower", "h,left", "Lower", "Move the threshold down", call="threshold(-1)"),
+        Action("sources.raise", "l,right", "Raise", "Move the threshold up", call="threshold(1)"),
         Action(
             "sources.cut",
             "p",
