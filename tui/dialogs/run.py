@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
 import time
 from collections import deque
-from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
 
 from rich.text import Text
 from textual import on
@@ -97,27 +100,49 @@ class CommandDialog(ModalScreen[None]):
         view = self.query_one(LogView)
         lines: deque[Text] = deque(maxlen=MOST)
         width = str(max(20, view.scrollable_content_region.width))
-        process = await asyncio.create_subprocess_exec(
-            *PROGRAM, *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT, env=environment(self.folder) | {"COLUMNS": width}, limit=1 << 24,
-        )  # fmt: skip
-        COMMANDS.add(process.pid)
-        try:
-            assert process.stdout is not None
-            drawn = 0.0
-            async for line in process.stdout:
-                lines.append(Text(display_text(line.decode("utf-8", "replace").rstrip("\r\n"))))
-                if time.monotonic() - drawn > SHOWN:
-                    view.set_lines(list(lines))
-                    drawn = time.monotonic()
-            self.code = await process.wait()
-        except asyncio.CancelledError:
-            with suppress(ProcessLookupError):
-                process.terminate()
-            raise
-        finally:
-            ticking.stop()
-            status.update("")
-            COMMANDS.discard(process.pid)
+        own = environment(self.folder) | {"COLUMNS": width}
+        # a file, not a pipe: a transport would outlive the event loop of an app that ends
+        with TemporaryFile() as out:
+            process = _started(words, own, out)
+            COMMANDS.add(process.pid)
+            try:
+                tail = _Tail(out.fileno())
+                while process.poll() is None:
+                    await asyncio.sleep(SHOWN)
+                    if found := tail.lines():
+                        lines.extend(map(_shown, found))
+                        view.set_lines(list(lines))
+                lines.extend(map(_shown, tail.lines(ended=True)))
+            except asyncio.CancelledError:
+                process.terminate()  # it is not waited for: the app may be ending
+                raise
+            finally:
+                ticking.stop()
+                status.update("")
+                COMMANDS.discard(process.pid)
+        self.code = process.returncode
         ended = ("done", "good") if self.code == 0 else (f"ended with exit code {self.code}", "bad")
         view.set_lines([*lines, Text.assemble(ended)])
+
+
+def _started(words: list[str], own: dict[str, str], out: IO[bytes]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([*PROGRAM, *words], stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=own)
+
+
+class _Tail:
+    """Reads a file that another process writes to, line by line."""
+
+    def __init__(self, file: int) -> None:
+        self._file, self._read, self._rest = file, 0, b""
+
+    def lines(self, ended: bool = False) -> list[bytes]:
+        """The lines that were completed since the last call; with ``ended`` the unfinished one, too."""
+        while found := os.pread(self._file, 1 << 20, self._read):
+            self._read += len(found)
+            self._rest += found
+        *whole, self._rest = self._rest.split(b"\n")
+        return [*whole, self._rest] if ended and self._rest else whole
+
+
+def _shown(line: bytes) -> Text:
+    return Text(display_text(line.decode("utf-8", "replace").rstrip("\r\n")))
