@@ -96,7 +96,9 @@ class MinHashes(NamedTuple):
 def min_hashes(texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None) -> MinHashes:
     """The hashes of normalised texts. Raises `Cancelled` between chunks."""
     if 0 < len(texts) <= GOES_ON and sum(map(len, texts)) <= CHARACTERS:
-        return _chunk_hashes(texts)  # queries: threads would cost more than the work
+        few = _chunk_hashes(texts)  # queries, or a small pool: threads would cost more than the work
+        report(Event("duplicates", len(texts), len(texts)))
+        return few
     parts: list[MinHashes] = []
     done = 0
     with ThreadPoolExecutor(2) as pool:  # numpy releases the GIL inside its loops

@@ -64,9 +64,9 @@ def hints(actions: Sequence[Action]) -> list[KeyHint]:
 @pytest.mark.parametrize(
     ("actions", "width", "kept"),
     [
-        (SourcesTab.ACTIONS, 80, "x r t l p a"),
+        (SourcesTab.ACTIONS, 80, "x r t h l p"),
         (RepeatsList.ACTIONS, 60, "escape x"),
-        (SourcesTab.ACTIONS, 60, "x r t l"),
+        (SourcesTab.ACTIONS, 60, "x r t h l"),
     ],
 )
 def test_the_keys_needed_most_stay_in_a_narrow_footer(actions: Sequence[Action], width: int, kept: str) -> None:
