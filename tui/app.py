@@ -309,6 +309,8 @@ class ReviewApp(App[None], DecisionQueue, JobWatch):
 
     def look_again(self) -> None:
         """The workspace was changed, by this program or another: the tabs must reload."""
+        if not self.is_running:  # it is shutting down, and the tabs lose their parts
+            return
         now = _last_written(self.folder)
         if now != self._fingerprint or self.live_jobs:
             self.look_at_jobs()

@@ -257,6 +257,20 @@ def test_the_ledger_stands_in_the_list_and_the_flips_in_the_detail(taught: Path)
     session(taught, script, (160, 50))
 
 
+def test_a_change_seen_while_the_app_ends_reloads_nothing(taught: Path) -> None:
+    """Its parts may be gone one by one."""
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        demos = await go(app, pilot, "demos")
+        await demos.query("*").remove()
+        app._fingerprint = None
+        app._running = False  # as at the start of Textual's shutdown
+        app.look_again()
+        app._running = True
+
+    session(taught, script)
+
+
 def test_many_are_marked_pruned_and_put_back(taught: Path) -> None:
     made = Workspace.open(taught)
 
