@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,7 +22,7 @@ from .options import (
     grouped,
 )
 from .paid import confirm_server
-from .shared import narrated, open_workspace, settings_of, state
+from .shared import agrees, can_ask, narrated, open_workspace, settings_of
 
 if TYPE_CHECKING:
     from ..engine.curate.curation import Curation
@@ -122,9 +121,6 @@ def _agreed(yes: bool) -> bool:
     """Whether to go on. Raises `UsageError` if nobody can be asked."""
     if yes:
         return True
-    if state.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not can_ask():
         raise UsageError("nobody is there to agree to the plan", "add --yes to carry it out, or --dry-run to see it")
-    try:
-        return typer.confirm("Carry out this plan?", err=True)
-    except typer.Abort:
-        return False
+    return agrees("Carry out this plan?")

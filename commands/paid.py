@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-import typer
-
 from ..engine.errors import UsageError
 from ..render.terminal import narrate, print_json
 from .jobs import start_job
 from .options import MetricOptions, PaidOptions
-from .shared import narrated, state
+from .shared import agrees, can_ask, narrated
 
 if TYPE_CHECKING:
     from ..engine.contract import Reported
@@ -165,13 +162,9 @@ def confirm_server(settings: Settings) -> None:
     try:
         check_server(settings)
     except trust.UnconfirmedServer as error:
-        if not (error.url and not state.json and sys.stdin.isatty() and sys.stderr.isatty()):
+        if not (error.url and can_ask()):
             raise
         narrate(error.what)
-        try:
-            agreed = typer.confirm("Trust this server for this workspace from now on?", err=True)
-        except typer.Abort:
-            agreed = False
-        if not agreed:
+        if not agrees("Trust this server for this workspace from now on?"):
             raise
         trust.confirm(Path(error.workspace), error.url)

@@ -40,6 +40,19 @@ WAITED = 1.0
 """Seconds after which a command reports what it is waiting for."""
 
 
+def can_ask() -> bool:
+    """Whether somebody at a terminal can answer a question."""
+    return not state.json and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def agrees(question: str) -> bool:
+    """The answer to a question; False if it was interrupted."""
+    try:
+        return typer.confirm(question, err=True)
+    except typer.Abort:
+        return False
+
+
 def open_workspace(path: Path, create: bool = False) -> Workspace:
     from ..engine.store.workspace import Workspace
 

@@ -149,13 +149,14 @@ class Curation:
 
     def _commands(self) -> dict[Name, str]:
         llm, k = quote(self.llm.name), self.settings.k
-        ranker = "--candidates dense --preselect 30 --temperature 0.1 --trials 40 --epochs 0"
+        inputs = RANKER.inputs
+        ranker = f"--candidates {inputs.ranking} --preselect {inputs.candidates} --temperature {inputs.temperature}"
         ask = "train sources" if self._by_source() else "train rows --suspects-first"
         return {
             "check": "icl-curate check --accept leak",
             "ask": f"icl-curate {ask} --llm {llm}",
             "confirm": f"icl-curate prune --tune -m {self.settings.method} -k {k} --llm {llm}",
-            "rank": f"icl-curate train ranker {ranker} --llm {llm}",
+            "rank": f"icl-curate train ranker {ranker} --trials {RANKER.trials} --epochs {RANKER.epochs} --llm {llm}",
             "choose": f"icl-curate evaluate -m {','.join(RIVALS)} -k {k} --llm {llm}",
         }
 

@@ -1,9 +1,9 @@
 """The plan of `curate`: which steps, in which order, with how many calls each at most.
 
-Calls go where the next one is worth most. Checks are free and come first. What they suggest is raced at once, because
-on dirty pools they suggest most of what hurts, with half of the calls; a race drops losers early (Maron and Moore 1994)
-and seldom takes its share. The rest goes into evidence on single rows of what is left, a race of what that suggests,
-again while the last one pruned something, and into the choice of the method that is served.
+Checks are free and come first. What they suggest is raced at once, with half of the calls, because on the two dirty
+pools of docs/evidence.md they suggest most of what hurts; a race drops losers early (Maron and Moore 1994). The rest
+goes into evidence on single rows of what is left, a race of what that suggests, again while the last one pruned
+something, and into the choice of the method that is served. The shares and limits below are choices; none was tuned.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROUNDS = 3
 """Maximum number of races of prunings."""
 
 PER_CANDIDATE = 40
-"""Calls for each candidate of a race, at least: with fewer, a gain of a third is not beyond noise."""
+"""Calls for each candidate of a race, at least: with fewer, fewer candidates are raced."""
 
 PER_CHANGE = 0.5
 """Expected gain in accuracy for each prompt in which a suspected row is replaced; see docs/evidence.md."""
@@ -133,7 +133,7 @@ def share_of(step: Name, left: int, reserved: int, first: bool, again: bool) -> 
 
 def trials_of(calls: int, queries: int, candidates: int = 30) -> tuple[int, int]:
     """Queries and demonstrations for each, whose product is at most ``calls``: about three times as many queries as
-    demonstrations, because answers to different queries tell more."""
+    demonstrations."""
     depth = max(2, min(candidates, round((calls / 3) ** 0.5)))
     return min(queries, calls // depth), depth
 

@@ -266,6 +266,7 @@ def test_a_change_seen_while_the_app_ends_reloads_nothing(taught: Path) -> None:
         app._fingerprint = None
         app._running = False  # as at the start of Textual's shutdown
         app.look_again()
+        assert app._fingerprint is None, "it did not look"
         app._running = True
 
     session(taught, script)
