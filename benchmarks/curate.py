@@ -1,7 +1,7 @@
 """`curate` at several budgets against its own parts and random search, on pools with planted faults.
 
     python benchmarks/curate.py WORK [--pools POOLS] [--pool support] [--llm smollm2] [--budgets 300,1000,3000]
-        [--seeds 0,1,2] [--without ask,confirm,choose] [--queries 100]
+        [--seeds 0,1,2] [--without ask,confirm,choose] [--random 300,1000] [--queries 100]
 
 Each run starts from the pool as it came; its accuracy is that of the served method on test queries that no decision has
 seen. *Gap closed*: the share of the difference between the pool as it came and its true rows, both with `dense`.
@@ -149,6 +149,7 @@ class Bench:
             self.curated(calls, "", dirty, clean)
             for left_out in self.chosen.without:
                 self.curated(calls, left_out, dirty, clean)
+        for calls in self.chosen.random:
             self.random_search(calls, dirty, clean)
 
     def curated(self, calls: int, left_out: str, dirty: Any, clean: Any) -> None:
@@ -225,6 +226,7 @@ def main() -> None:
     parser.add_argument("--budgets", default=[300, 1000, 3000], **numbers)
     parser.add_argument("--seeds", default=[0], **numbers)
     parser.add_argument("--without", default=[], type=lambda text: text.split(","))
+    parser.add_argument("--random", default=[], **numbers, help="budgets of the random search over halves")
     parser.add_argument("--queries", type=int, default=100)
     chosen = parser.parse_args()
     chosen.work.mkdir(parents=True, exist_ok=True)

@@ -347,6 +347,7 @@ def noisy_intents(
     write(files / "pool.jsonl", pool)
     for name in ("validation", "test"):
         kept = [row for row in rows[name] if row["output"] in labels]
+        random.Random(f"{seed} {name}").shuffle(kept)  # they come sorted by intent: the first 100 would be of three
         write(files / f"{name}.jsonl", ({key: row[key] for key in ("id", "input", "output")} for row in kept))
     return {
         source: sum(row["output"] != row["truth"] for row in pool if row["source"] == source)

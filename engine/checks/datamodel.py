@@ -25,8 +25,9 @@ from ..llm.usage import usage_of
 from ..pool.answers import is_correct
 from ..retrieval.view import PoolView
 from ..store import prompt_trials, runs
-from ..store.demonstrations import fetch, queries
+from ..store.demonstrations import fetch
 from ..store.prompt_trials import PromptTrials
+from ..store.splits import first_queries
 from ..version import VERSION
 from .results import DatamodelMetrics, DatamodelRun, SourceEffect
 
@@ -57,7 +58,7 @@ class DatamodelTraining:
         self.llm, self.plan = llm, plan
         self.workspace, self.settings = llm.workspace, llm.settings
         self.started = time.perf_counter()
-        self.queries = queries(self.workspace, "validation", plan.limit)
+        self.queries = first_queries(self.workspace, "validation", plan.limit, llm.report)
         if not self.queries:
             raise UsageError(
                 "a datamodel needs validation queries",

@@ -29,7 +29,8 @@ from ..settings import knobs
 from ..sources.use import NOISE
 from ..store import runs, trials
 from ..store.browse import active_rows
-from ..store.demonstrations import fetch, queries
+from ..store.demonstrations import fetch
+from ..store.splits import first_queries
 from ..version import VERSION
 from .candidates import Candidate, propose
 from .cells import CellAnswers, cells_of
@@ -210,7 +211,7 @@ def check_method(name: str, k: int) -> None:
 
 def validation(llm: LLMClient, limit: int | None) -> list[Query]:
     """The first ``limit`` validation queries. Raises `UsageError` if they are too few for a race."""
-    found = queries(llm.workspace, "validation", limit)
+    found = first_queries(llm.workspace, "validation", limit, llm.report)
     if not found:
         raise UsageError(
             "tuning needs validation queries",

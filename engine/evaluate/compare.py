@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from .. import contract
 from ..arrays import Bools, Float32s, Float64s
@@ -35,6 +34,7 @@ from ..settings import knobs
 from ..store import runs
 from ..store.demonstrations import field_values
 from ..store.demonstrations import queries as queries_of
+from ..store.splits import first_queries
 from ..store.workspace import Workspace
 from ..topics.coverage import coverage_curves, learnt, required_topics
 from ..version import VERSION
@@ -140,7 +140,7 @@ class Evaluation:
         if plan.transfer:
             self._methods = {**METHODS, TRANSFER: transferred(_other(workspace, plan.transfer))}
             self.methods.append(TRANSFER)
-        self.queries = queries_of(workspace, plan.split, plan.limit)
+        self.queries = first_queries(workspace, plan.split, plan.limit, llm.report)
         if not self.queries:
             raise UsageError(
                 f"there are no {plan.split} queries", f"icl-curate index POOL.jsonl --{plan.split} QUERIES.jsonl"
@@ -204,7 +204,7 @@ class Evaluation:
             marker = Marker(self.selector.task, self.plan.metric, self.judge)
             scored_runs = _scored(method_runs, self.queries, marker, budget)
             for each in scored_runs:
-                runs.add_evaluations(self.workspace, _outcome_table(record.run, each, self.queries))
+                runs.add_evaluations(self.workspace, _outcomes(record.run, each, self.queries))
             report = replace(self._report(record.run, setup, scored_runs), judge=marker.judging)
             record.summary = report.summary()
         if self.plan.confusion:
@@ -427,10 +427,10 @@ def _mean(values: Float64s) -> float | None:
     return float(values.mean()) if values.size else None
 
 
-def _outcome_table(run: int, scored_run: _ScoredRun, queries: Sequence[Query]) -> pa.Table:
+def _outcomes(run: int, scored_run: _ScoredRun, queries: Sequence[Query]) -> dict[str, list[Any]]:
     results = scored_run.answered.results
     answered = [r if isinstance(r, Answer) else None for r in results]
-    columns: dict[str, list[Any]] = {
+    return {
         "run": [run] * len(queries),
         "method": [scored_run.method_run.method] * len(queries),
         "seed": [scored_run.method_run.seed] * len(queries),
@@ -450,4 +450,3 @@ def _outcome_table(run: int, scored_run: _ScoredRun, queries: Sequence[Query]) -
         "tokens_in": [a.tokens_in if a else 0 for a in answered],
         "tokens_out": [a.tokens_out if a else 0 for a in answered],
     }
-    return pa.table(columns, schema=runs.EVALUATION_COLUMNS)

@@ -15,10 +15,9 @@ import hashlib
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
-import pyarrow as pa
 
 from .. import contract
 from ..arrays import Bools, Float64s, Int64s
@@ -35,7 +34,8 @@ from ..pool.records import Demonstration, Query
 from ..progress import Event
 from ..retrieval.view import PoolView
 from ..store import ledger, runs
-from ..store.demonstrations import fetch, queries, task_of
+from ..store.demonstrations import fetch, task_of
+from ..store.splits import first_queries
 from ..version import VERSION
 from .features import Features, preselected
 from .inference import DEFAULT_INPUTS, KINDS, Method, inputs_for, keep
@@ -129,7 +129,7 @@ class RankerTraining:
         self.workspace, self.settings = workspace, settings = llm.workspace, llm.settings
         if settings.k < 1:
             raise UsageError("cannot train a ranker with k = 0", "icl-curate train ranker -k 5")
-        self.queries = queries(workspace, "validation", plan.limit)
+        self.queries = first_queries(workspace, "validation", plan.limit, llm.report)
         if not self.queries:
             raise UsageError(
                 "training the ranker needs validation queries",
@@ -309,7 +309,7 @@ class RankerTraining:
         )
         told = contract.to_json(batch)
         figures = {name: value for name, value in told.items() if name != "batch" and value is not None}
-        steps = self._steps(run, len(state.batches), which, rollouts, answered) if stepwise else None
+        steps = self._steps(run, len(state.batches), which, rollouts, answered) if stepwise else []
         ledger.save_batch(self.workspace, run, batch.batch, figures, steps)
         state.batches.append(batch)
         if not state.collapsed and np.exp(batch.entropy) < COLLAPSED < candidates.present.sum(axis=1).mean():
@@ -402,7 +402,7 @@ class RankerTraining:
             state.best, state.measured = state.policy, measured
         state.stale = 0 if known is None or measured.accuracy > known else state.stale + 1
         state.epochs.append(Epoch(measured, bool(self.held_out.size)))
-        ledger.save_batch(self.workspace, run, len(state.batches), {"held_out_accuracy": measured.accuracy}, None)
+        ledger.save_batch(self.workspace, run, len(state.batches), {"held_out_accuracy": measured.accuracy})
 
     # storage
 
@@ -425,8 +425,8 @@ class RankerTraining:
         which: Int64s,
         rollouts: Sequence[Rollout],
         answered: Sequence[Sequence[Result]],
-    ) -> pa.Table:
-        steps = []
+    ) -> list[dict[str, Any]]:
+        steps: list[dict[str, Any]] = []
         for i, rollout, results in zip(which, rollouts, answered, strict=True):
             rows = self.candidates[i][rollout.chosen].tolist()
             for j, row in enumerate(rows, 1):
@@ -451,7 +451,7 @@ class RankerTraining:
                         "answer_after": after.text,
                     }
                 )
-        return pa.Table.from_pylist(steps, schema=ledger.STEP_COLUMNS)
+        return steps
 
     def _result(self, run: int, state: _TrainingState, seconds: float) -> RankerRun:
         assert state.measured is not None

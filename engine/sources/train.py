@@ -34,7 +34,8 @@ from ..progress import CancelToken, Report, silent
 from ..retrieval.view import PoolView, RankedRows
 from ..settings import Settings
 from ..store import runs, trials
-from ..store.demonstrations import fetch, queries, task_of
+from ..store.demonstrations import fetch, task_of
+from ..store.splits import first_queries
 from ..store.trials import Trials
 from ..store.workspace import Workspace
 from ..version import VERSION
@@ -87,7 +88,7 @@ class SourceTraining:
     ) -> None:
         self.llm, self.plan = llm, plan
         self.workspace, self.settings = llm.workspace, llm.settings
-        self.queries = queries(self.workspace, "validation", plan.limit)
+        self.queries = first_queries(self.workspace, "validation", plan.limit, llm.report)
         if not self.queries:
             raise UsageError(
                 "learning source weights needs validation queries",
