@@ -9,7 +9,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -56,28 +55,7 @@ def agrees(question: str) -> bool:
 def open_workspace(path: Path, create: bool = False) -> Workspace:
     from ..engine.store.workspace import Workspace
 
-    _spare_pandas()
     return Workspace.create(path) if create else Workspace.open(path)
-
-
-class _NoPandas(MetaPathFinder):
-    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        if name == "pandas":
-            raise ModuleNotFoundError(name)
-
-
-def _spare_pandas() -> None:
-    """Have pyarrow do without pandas, which it would import for its first array, a quarter of a second, to tell whether
-    the values are a data frame's. Commands have no data frames; what imports pandas itself still can."""
-    import pyarrow
-
-    if "pandas" not in sys.modules:
-        finder = _NoPandas()
-        sys.meta_path.insert(0, finder)
-        try:
-            pyarrow.array([])
-        finally:
-            sys.meta_path.remove(finder)
 
 
 def settings_of(workspace: Path, **flags: Any) -> Settings:

@@ -6,7 +6,11 @@ The commands that serve, and those that ask an LLM over HTTP, need only `require
 
 from __future__ import annotations
 
+import sys
+from functools import cache
+from importlib.abc import MetaPathFinder
 from importlib.util import find_spec
+from typing import Any
 
 from .errors import UsageError
 
@@ -25,9 +29,11 @@ HOW: dict[str, str] = {
     "tokenizers": "pip install tokenizers",
     "rank_bm25": "pip install rank-bm25",
     "openai": "pip install openai",
+    "pyarrow": "pip install pyarrow",
     "textual_serve": _CURATE.format("serve"),
     "starlette": _CURATE.format("http"),
     "uvicorn": _CURATE.format("http"),
+    "ray": _CURATE.format("ray"),
     "openpyxl": _CURATE.format("excel"),
     "datasets": _CURATE.format("hub"),
     "peft": _CURATE.format("finetune"),
@@ -50,6 +56,37 @@ def require(purpose: str, *modules: str) -> None:
     missing = [module for module in modules if not installed(module)]
     if missing:
         raise _error(purpose, missing)
+
+
+def arrow(purpose: str) -> Any:
+    """The module ``pyarrow``, which only files of its own formats need. Raises `UsageError` if it is not installed.
+
+    It does without pandas, which it would import for its first array, a quarter of a second, and by whose types it
+    would read times in nanoseconds: what is read must not depend on whether pandas is installed.
+    """
+    require(purpose, "pyarrow")
+    import pyarrow
+
+    _spare_pandas(pyarrow)
+    return pyarrow
+
+
+class _NoPandas(MetaPathFinder):
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+
+
+@cache
+def _spare_pandas(pyarrow: Any) -> None:
+    """Let pyarrow look for pandas once, and find none; what imports pandas itself still can."""
+    if "pandas" not in sys.modules:
+        finder = _NoPandas()
+        sys.meta_path.insert(0, finder)
+        try:
+            pyarrow.array([])
+        finally:
+            sys.meta_path.remove(finder)
 
 
 def lacking(error: ImportError) -> UsageError | None:

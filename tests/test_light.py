@@ -29,7 +29,18 @@ from icl_curate.engine.topics.model_file import RowTopics
 from icl_curate.engine.topics.selection import _Gathered, _matrix
 
 ROOT = Path(icl_curate.__file__).parent
-ABSENT = ("torch", "transformers", "sentence_transformers", "numba", "scipy", "sklearn", "cleanlab", "pandas", "peft")
+ABSENT = (
+    "torch",
+    "transformers",
+    "sentence_transformers",
+    "numba",
+    "scipy",
+    "sklearn",
+    "cleanlab",
+    "pandas",
+    "peft",
+    "pyarrow",
+)
 
 CHILD = """
 import asyncio, json, sys
@@ -58,7 +69,13 @@ def curate(*typed):
 codes = [curate("index", pool, "--validation", validation)]
 codes += [curate("preview", "my card", "-m", method, "-k", 2) for method in ("bm25", "dpp")]
 codes += [curate("train", "sources", "--llm", "offline")]
-codes += [curate("export", folder / "out.jsonl")]
+codes += [curate("export", folder / f"out.{kind}") for kind in ("jsonl", "csv")]
+codes += [curate("export", folder / "chat.jsonl", "--format", "chat")]
+codes += [curate("prune", "--source", "s1"), curate("status", "--json")]
+codes += [curate("train", "ranker", "--llm", "offline", "-k", 2, "--epochs", 1)]
+asked = ("evaluate", "-m", "zero,dense", "--split", "validation", "--llm")
+codes += [curate(*asked, "offline"), curate("llm", "record", folder / "answers.parquet", "--llm", "offline")]
+codes += [curate(*asked, f"replay:{folder / 'answers.parquet'}")]
 
 from icl_curate.engine.settings import Settings
 from icl_curate.serving.app import Served, make_app
@@ -78,6 +95,10 @@ async def served():
 found = [shot["id"] for shot in asyncio.run(served())]
 chosen = [shot.demonstration.id for shot in Selector(workspace, method="dense", k=2).select("my card was declined")]
 refused = [curate("check"), curate("llm", "check", "--llm", "hf:some"), curate("index", pool, "--encoder", "another")]
+parquet = folder / "pool.parquet"
+parquet.write_bytes(b"PAR1 and more PAR1")
+refused += [curate("index", parquet), curate("export", folder / "out.parquet")]
+refused += [curate("export", folder / "card", "--format", "hf")]
 loaded = [name for name in ABSENT if name in sys.modules]
 print("RESULT" + json.dumps([codes, found == chosen and len(found) == 2, refused, loaded]))
 """
@@ -105,15 +126,18 @@ def test_without_the_heavy_packages_a_pool_is_indexed_learnt_from_served_and_exp
     last = done.stdout.rpartition("RESULT")[2]
     assert done.returncode == 0 and last, done.stderr
     codes, same, refused, loaded = json.loads(last)
-    assert codes == [0] * 5, done.stderr
+    assert codes == [0] * 13, done.stderr
     assert same
-    assert refused == [2, 2, 2] and loaded == []
+    assert refused == [2] * 6 and loaded == []
     assert (
         "error: judging rows needs scikit-learn, scipy and cleanlab, which are not installed\n"
         "fix: pip install scikit-learn scipy cleanlab\n"
     ) in done.stderr
     assert "--llm hf:some needs torch and transformers" in done.stderr
     assert "the encoder another needs torch and sentence-transformers" in done.stderr
+    for what in (f"{tmp_path / 'pool.parquet'}: reading Parquet files", "writing Parquet files"):
+        assert f"error: {what} needs pyarrow, which is not installed\nfix: pip install pyarrow\n" in done.stderr
+    assert not any((tmp_path / name).exists() for name in ("out.parquet", "card"))
     assert "Traceback" not in done.stderr
 
 
@@ -128,7 +152,9 @@ def test_every_package_of_the_small_installation_is_declared_and_has_an_exact_ve
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     declared = {_named(line) for line in [*project["dependencies"], *project["optional-dependencies"]["http"]]}
     assert wanted and set(wanted) <= exact & declared
-    assert {"torch", "transformers", "sentence-transformers", "numba", "scipy", "scikit-learn"}.isdisjoint(wanted)
+    assert {"torch", "transformers", "sentence-transformers", "numba", "scipy", "scikit-learn", "pyarrow"}.isdisjoint(
+        wanted
+    )
 
 
 def test_a_failed_import_names_the_package_and_the_command(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ..pool.prompts import Template
 from ..pool.records import Split, Task
 from ..version import VERSION
-from .writers import PARQUET, Batches, to_arrow
+from .writers import Batches, arrow_schema, to_arrow
 
 SPLITS: dict[Split, str] = {"pool": "train", "validation": "validation", "test": "test"}
 KINDS = {"labels": "text-classification", "options": "multiple-choice", "open": "question-answering"}
@@ -42,25 +39,22 @@ def features(task: Task) -> dict[str, Any]:
 
 def write_with_features(batches: Batches, path: Path, task: Task, template: Template) -> None:
     """A Parquet file whose schema holds `features`; labels are numbers, with their names in the schema."""
-    schema = PARQUET
-    if task.kind == "labels":
-        schema = schema.set(schema.get_field_index("output"), pa.field("output", pa.int64()))
-    told = {"info": {"features": features(task)}}
-    said = {**(PARQUET.metadata or {}), b"huggingface": json.dumps(told).encode()}
-    with pq.ParquetWriter(path, schema.with_metadata(said), compression="zstd") as writer:
-        for table in _tables(batches, task):
-            writer.write_table(table.cast(schema))
+    schema = plain = arrow_schema()
+    import pyarrow as pa
+    from pyarrow import parquet
 
-
-def _tables(batches: Batches, task: Task) -> Iterator[pa.Table]:
     numbers = {label: number for number, label in enumerate(task.labels)}
-    for batch in batches:
-        table = to_arrow(batch)
-        if task.kind == "labels":
-            place = table.schema.get_field_index("output")
-            labels = pa.array([numbers[row.output] for row in batch], pa.int64())
-            table = table.set_column(place, "output", labels)
-        yield table
+    place = schema.get_field_index("output")
+    if task.kind == "labels":
+        schema = schema.set(place, pa.field("output", pa.int64()))
+    told = {"info": {"features": features(task)}}
+    said = {**(schema.metadata or {}), b"huggingface": json.dumps(told).encode()}
+    with parquet.ParquetWriter(path, schema.with_metadata(said), compression="zstd") as writer:
+        for batch in batches:
+            table = to_arrow(batch, plain)
+            if task.kind == "labels":
+                table = table.set_column(place, "output", pa.array([numbers[row.output] for row in batch], pa.int64()))
+            writer.write_table(table.cast(schema))
 
 
 def card(

@@ -12,17 +12,18 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING, Any
 
 from ..index import exported
 from ..index.exported import JSON, METADATA
 from ..index.formulas import escaped
 from ..index.rows import is_name_of
+from ..packages import arrow
 from ..pool.prompts import Template, instruction_for
 from ..pool.records import Demonstration, Message, Task
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Batches = Iterable[Sequence[Demonstration]]
 Writer = Callable[[Batches, Path, Task, Template], None]
@@ -35,20 +36,17 @@ KINDS = {"options": JSON, "answers": JSON, "history": JSON, METADATA: JSON}
 INPUT_KEYS = ("input", "options", "context", "history")
 """The input fields of a DSPy example; the other fields are the answer and provenance."""
 
-PARQUET = pa.schema(
-    [
-        ("id", pa.string()),
-        ("source", pa.string()),
-        ("input", pa.string()),
-        ("output", pa.string()),
-        ("options", pa.list_(pa.string())),
-        ("answers", pa.list_(pa.string())),
-        ("context", pa.string()),
-        ("history", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))),
-        (METADATA, pa.string()),
-    ],
-    metadata={exported.SCHEMA: json.dumps({exported.COLUMNS: {METADATA: JSON}})},
-)
+
+def arrow_schema() -> pa.Schema:
+    """The columns of a Parquet file, with the kinds of their cells."""
+    pa = arrow("writing Parquet files")
+    texts = pa.list_(pa.string())
+    history = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
+    kinds = {"options": texts, "answers": texts, "history": history}
+    return pa.schema(
+        [(name, kinds.get(name, pa.string())) for name in COLUMNS],
+        metadata={exported.SCHEMA: json.dumps({exported.COLUMNS: {METADATA: JSON}})},
+    )
 
 
 def record(row: Demonstration) -> dict[str, Any]:
@@ -143,9 +141,12 @@ CELLS: Mapping[str, Callable[[Demonstration], str]] = {
 
 
 def write_parquet(batches: Batches, path: Path, task: Task, template: Template) -> None:
-    with pq.ParquetWriter(path, PARQUET, compression="zstd") as writer:
+    schema = arrow_schema()
+    from pyarrow import parquet
+
+    with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
         for batch in batches:
-            writer.write_table(to_arrow(batch))
+            writer.write_table(to_arrow(batch, schema))
 
 
 FILE_WRITERS: dict[str, Writer] = {
@@ -157,8 +158,10 @@ FILE_WRITERS: dict[str, Writer] = {
 }
 
 
-def to_arrow(rows: Sequence[Demonstration]) -> pa.Table:
-    """The rows as a table of `PARQUET`."""
+def to_arrow(rows: Sequence[Demonstration], schema: pa.Schema) -> pa.Table:
+    """The rows as a table of `arrow_schema`."""
+    import pyarrow as pa
+
     return pa.table(
         {
             "id": [row.id for row in rows],
@@ -171,7 +174,7 @@ def to_arrow(rows: Sequence[Demonstration]) -> pa.Table:
             "history": [None if row.history is None else messages(row.history) for row in rows],
             "metadata": [_json(row.metadata) for row in rows],
         },
-        schema=PARQUET,
+        schema=schema,
     )
 
 

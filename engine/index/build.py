@@ -26,7 +26,7 @@ from .merge import merge
 from .readers.files import expand
 from .results import IndexReport, Skipped
 from .rows import check_mapping
-from .staging import stage, staging_file
+from .staging import stage, staging_folder
 from .understood import Understood, name_them
 
 
@@ -74,9 +74,9 @@ def index_pool(
     changed = changed_files(workspace, files)
     counts = 0, 0, 0
     readings: list[Understood] = []
-    with staging_file(workspace) as staging:
+    with staging_folder(workspace) as staging:
         if changed:
-            skipped, readings = stage(changed, staging, plan.strict, report, cancel)
+            skipped, readings = stage(workspace, changed, staging, plan.strict, report, cancel)
             with workspace.write() as con:
                 counts = merge(con, workspace, changed, staging, skipped, plan.strict)
     if changed or not _repeats_current(workspace, plan.near_duplicate):
@@ -122,8 +122,8 @@ def dry_run_index(
             workspace = Workspace.create(Path(scratch) / "workspace")
         files, passed = _files(workspace, plan)
         changed = changed_files(workspace, files)
-        with staging_file(workspace) as staging:
-            skipped, readings = stage(changed, staging, plan.strict, report, cancel)
+        with staging_folder(workspace) as staging:
+            skipped, readings = stage(workspace, changed, staging, plan.strict, report, cancel)
             try:
                 with workspace.write() as con:
                     counts = merge(con, workspace, changed, staging, skipped, plan.strict)

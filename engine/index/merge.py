@@ -7,11 +7,11 @@ from pathlib import Path
 
 import duckdb
 import numpy as np
-import pyarrow as pa
 
 from ..arrays import Int64s
 from ..errors import UsageError
 from ..pool.records import TaskKind
+from ..store import columns
 from ..store.demonstrations import next_row, retire, revive
 from ..store.workspace import Workspace
 from .files import IndexedFile
@@ -34,9 +34,7 @@ def merge(
     names = [file.name for file in files]
     con.execute("DELETE FROM skipped WHERE file IN (SELECT unnest(CAST(? AS VARCHAR[])))", [names])
     if skipped:
-        con.register("bad", pa.Table.from_pylist([asdict(one) for one in skipped]))
-        con.execute("INSERT INTO skipped SELECT file, line, reason FROM bad")
-        con.unregister("bad")
+        columns.insert(con, "skipped", columns.of_rows([asdict(one) for one in skipped]))
     _load(con, workspace, staging, names)
     _refuse_taken_ids(con, strict)
     counts = _apply(con, names)
@@ -64,9 +62,9 @@ def _load(con: duckdb.DuckDBPyConnection, workspace: Workspace, staging: Path, n
             CASE WHEN named THEN id
                  ELSE id || CASE WHEN row_number() OVER same > 1 THEN '~' || row_number() OVER same ELSE '' END
             END AS id)
-          FROM read_parquet(?) WINDOW same AS (PARTITION BY named, id ORDER BY ordinal)
+          FROM read_parquet(?, hive_partitioning = false) WINDOW same AS (PARTITION BY named, id ORDER BY ordinal)
         """,
-        [str(staging)],
+        [sorted(map(str, staging.glob("*.parquet")))],
     )
     others = con.execute(
         "SELECT path FROM files WHERE path NOT IN (SELECT unnest(CAST(? AS VARCHAR[])))", [names]

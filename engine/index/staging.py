@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count, repeat
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from ..disk import private
+from ..disk import private_folder
 from ..errors import UsageError
 from ..progress import CancelToken, Event, Report
 from ..retrieval import duplicates
+from ..store import columns
 from ..store.locks import exclusive
-from ..store.workspace import Workspace
+from ..store.workspace import Workspace, quoted
 from .files import IndexedFile, Reading, default_source, stamp_of
 from .readers.files import open_input
 from .readers.formats import Records
@@ -33,58 +33,79 @@ COLUMNS = "columns"
 MOST_TOLD = 5
 """Of how many kinds of files this is reported."""
 
-STAGED = pa.schema(
-    [
-        ("ordinal", pa.int64()),
-        ("id", pa.string()),
-        ("named", pa.bool_()),
-        ("input", pa.string()),
-        ("output", pa.string()),
-        ("options", pa.list_(pa.string())),
-        ("answers", pa.list_(pa.string())),
-        ("context", pa.string()),
-        ("source", pa.string()),
-        ("split", pa.string()),
-        ("metadata", pa.string()),
-        ("hash", pa.binary()),
-        ("file", pa.string()),
-        ("line", pa.int64()),
-        ("history", pa.string()),
-    ]
-)
+STAGED = {
+    "ordinal": "BIGINT",
+    "id": "VARCHAR",
+    "named": "BOOLEAN",
+    "input": "VARCHAR",
+    "output": "VARCHAR",
+    "options": "VARCHAR[]",
+    "answers": "VARCHAR[]",
+    "context": "VARCHAR",
+    "source": "VARCHAR",
+    "split": "VARCHAR",
+    "metadata": "VARCHAR",
+    "hash": "BLOB",
+    "file": "VARCHAR",
+    "line": "BIGINT",
+    "history": "VARCHAR",
+}
 
 
 @contextmanager
-def staging_file(workspace: Workspace) -> Iterator[Path]:
-    """The staging file for the valid rows; removed afterwards, also after a killed run. One at a time."""
-    staging = workspace.path / "tmp" / "staged.parquet"
-    with exclusive(staging.with_name("index.lock")):
-        staging.unlink(missing_ok=True)
+def staging_folder(workspace: Workspace) -> Iterator[Path]:
+    """The folder for the Parquet files of valid rows; removed afterwards, also after a killed run. One at a time."""
+    folder = workspace.path / "tmp" / "staged"
+    with exclusive(folder.with_name("index.lock")):
+        shutil.rmtree(folder, ignore_errors=True)
+        private_folder(folder)
         try:
-            yield staging
+            yield folder
         finally:
-            staging.unlink(missing_ok=True)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _writing(workspace: Workspace, folder: Path) -> Iterator[Callable[[Sequence[tuple[Any, ...]]], None]]:
+    """A function that writes rows into the next file."""
+    typed = ", ".join(f"CAST({name} AS {kind}) AS {name}" for name, kind in STAGED.items())
+    numbers = count()
+    with workspace.scratch(folder) as con:
+
+        def write(rows: Sequence[tuple[Any, ...]]) -> None:
+            values = zip(*rows, strict=True) if rows else repeat(())
+            with columns.given(con, "staged", dict(zip(STAGED, values, strict=False))) as chosen:
+                con.execute(
+                    f"""
+                    COPY (SELECT {typed} FROM (SELECT {", ".join(chosen)} FROM staged))
+                      TO {quoted(folder / f"{next(numbers):08}.parquet")} (FORMAT parquet, COMPRESSION lz4)
+                    """
+                )
+
+        yield write
 
 
 def stage(
-    files: list[IndexedFile], staging: Path, strict: bool, report: Report, cancel: CancelToken
+    workspace: Workspace,
+    files: list[IndexedFile],
+    staging: Path,
+    strict: bool,
+    report: Report,
+    cancel: CancelToken,
 ) -> tuple[list[Skipped], list[Understood]]:
     """Write the valid rows. Returns the bad ones, which are an error with ``strict``, and how the files were
     understood, one of each kind."""
     skipped: list[Skipped] = []
     readings = _Readings(report)
     done = 0
-    with (
-        open(staging, "wb", opener=private) as sink,
-        pq.ParquetWriter(sink, STAGED, compression="lz4") as writer,
-    ):
+    with _writing(workspace, staging) as write:
+        write([])  # so that there is a file to read, even if there is none to index
         for file in files:
             with open_input(file.path) as stream:
                 for batch in _row_batches(file, stream, skipped, readings):
                     cancel.check()
-                    batch = [(done + i, *row) for i, row in enumerate(batch)]
+                    write([(done + i, *row) for i, row in enumerate(batch)])
                     done += len(batch)
-                    writer.write_table(pa.table([*zip(*batch, strict=True)], schema=STAGED))
                     report(Event("read", done))
                 if file.stamp and stamp_of(stream) != file.stamp:
                     raise UsageError(

@@ -11,10 +11,9 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+import duckdb
 
 from ..errors import LLMError
 from ..files import replace_file
@@ -24,8 +23,6 @@ from ..store.workspace import Workspace
 from . import cache
 from .types import Answer, Backend, Capabilities, Failure, Request, Result
 
-_DETAILS = b"icl-curate"
-
 
 def record(workspace: Workspace, backend: Backend, path: Path) -> int:
     """Write the workspace's answers of an LLM to ``path``; returns their number.
@@ -34,19 +31,22 @@ def record(workspace: Workspace, backend: Backend, path: Path) -> int:
     attempts, which differ every time, are left out. Raises `LLMError` if there are none or the LLM was never probed
     there.
     """
-    table = calls.answers_of(workspace, cache.label(backend))
     identity = dict(backend.identity())
     capabilities = calls.capabilities(workspace, cache.canonical(identity))
-    if not table.num_rows or capabilities is None:
-        raise LLMError(f"this workspace has no answers of {backend.spec}", f"icl-curate evaluate --llm {backend.spec}")
-    details = {"spec": backend.spec, "identity": identity, "capabilities": json.loads(capabilities)}
-    for name, value in (("latency", 0.0), ("attempts", 1)):
-        place = table.column_names.index(name)
-        constant = pa.array([value] * table.num_rows, table.schema.field(name).type)
-        table = table.set_column(place, name, constant)
-    table = table.replace_schema_metadata({_DETAILS: json.dumps(details).encode()})
-    replace_file(path, lambda file: pq.write_table(table, file, compression="zstd", compression_level=19))
-    return int(table.num_rows)
+    none = LLMError(f"this workspace has no answers of {backend.spec}", f"icl-curate evaluate --llm {backend.spec}")
+    if capabilities is None:
+        raise none
+    details = json.dumps({"spec": backend.spec, "identity": identity, "capabilities": json.loads(capabilities)})
+    count = 0
+
+    def write(file: BinaryIO) -> None:
+        nonlocal count
+        count = calls.write_recording(workspace, cache.label(backend), Path(file.name), details)
+        if not count:
+            raise none
+
+    replace_file(path, write)
+    return count
 
 
 class RecordedLLM:
@@ -85,23 +85,23 @@ class RecordedLLM:
         return Failure("capability", f"{self.path.name} has no answer to this prompt: it was recorded for other ones")
 
     @cached_property
-    def _table(self) -> pa.Table:
+    def _read(self) -> tuple[str, Mapping[bytes, calls.Call]]:
         try:
-            return pq.read_table(self.path)
-        except (OSError, pa.ArrowException) as error:
+            details, found = calls.read_recording(self.path)
+        except duckdb.Error as error:
             raise self._unreadable(" ".join(str(error).split())[:120]) from error
+        if details is None:
+            raise self._unreadable("it is no recording")
+        return details, found
 
     @cached_property
     def _details(self) -> Mapping[str, Any]:
-        metadata = self._table.schema.metadata or {}
-        if _DETAILS not in metadata:
-            raise self._unreadable("it is no recording")
-        details: Mapping[str, Any] = json.loads(metadata[_DETAILS])
+        details: Mapping[str, Any] = json.loads(self._read[0])
         return details
 
-    @cached_property
-    def _calls(self) -> dict[bytes, calls.Call]:
-        return calls.calls_in(self._table)
+    @property
+    def _calls(self) -> Mapping[bytes, calls.Call]:
+        return self._read[1]
 
     def _unreadable(self, why: str) -> LLMError:
         return LLMError(f"cannot replay {self.path}: {why}", "icl-curate llm record FILE --llm SPEC writes one")

@@ -26,6 +26,7 @@ from ..disk import open_regular
 from ..errors import UsageError
 from ..index.readers.parquet_format import plain_rows
 from ..index.readers.records import BadRecord
+from ..packages import arrow
 from ..pool.answers import normalise
 from ..progress import CancelToken, Report, silent
 from .domains import registered_domain
@@ -290,7 +291,7 @@ def _jsonl_rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _parquet_rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    import pyarrow as pa
+    pa = arrow(f"{file}: reading Parquet files")
     import pyarrow.parquet as pq
 
     try:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..arrays import Float64s
 from ..errors import UsageError
+from ..packages import arrow
 from ..progress import CancelToken, Report, silent
 from .gradient import Block, multilinear
 from .learn import EPOCHS, RATE, ascend
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 BLOCK = 1 << 16  # lists in memory at a time
 
@@ -32,6 +34,7 @@ def parquet_blocks(
     A row is one ranked list: column ``items`` a LIST of source numbers, best first, ``utilities`` a LIST of the same
     length. Raises UsageError for files without these columns.
     """
+    pa = arrow("reading ranked lists from Parquet")
     chosen: Sequence[str | Path] = [paths] if isinstance(paths, str | Path) else paths
     files = [str(path) for path in chosen]
     columns = ", ".join('"' + name.replace('"', '""') + '"' for name in (items, utilities))
@@ -57,6 +60,8 @@ def parquet_blocks(
 
 
 def _lengths(column: pa.ListArray) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    import pyarrow.compute as pc
+
     return np.asarray(pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False), np.int64)
 
 

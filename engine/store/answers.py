@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
 from ..arrays import Bools, Float64s, Int64s
+from . import columns
 from .workspace import Workspace
 
 KIND = "train-rows"
@@ -32,20 +32,16 @@ def save(workspace: Workspace, run: int, found: RowAnswers) -> None:
     """Store the answers of a run."""
     if not len(found.rows):
         return
-    table = pa.table(
-        {
-            "run": np.full(len(found.rows), run),
-            "row": found.rows,
-            "shown": pa.array([list(map(int, rows)) for rows in found.shown], pa.list_(pa.int64())),
-            "answer": pa.array(list(found.answers), pa.string()),
-            "correct": found.right,
-            "score": pa.array(found.scores, pa.float64(), from_pandas=True),
-        }
-    )
+    answered: dict[str, columns.Column] = {
+        "run": np.full(len(found.rows), run),
+        "row": found.rows,
+        "shown": found.shown,
+        "answer": found.answers,
+        "correct": found.right,
+        "score": np.ma.masked_array(found.scores, np.isnan(found.scores)),
+    }
     with workspace.write() as con:
-        con.register("answered", table)
-        con.execute("INSERT INTO row_answers SELECT run, row, shown, answer, correct, score FROM answered")
-        con.unregister("answered")
+        columns.insert(con, "row_answers", answered)
 
 
 def latest(workspace: Workspace, zero_shot: bool) -> RowAnswers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Literal
 
 import duckdb
@@ -12,7 +12,7 @@ import numpy as np
 
 from ..arrays import Int64s
 from ..errors import Cancelled
-from .columns import row_table
+from . import columns
 from .demonstrations import Filter, Listed, next_row
 from .workspace import Workspace
 
@@ -77,9 +77,9 @@ def matching(
     if below is not None:
         where = f"t.row < {below:d} AND {where}"
     key = f"{ORDERS[order]} {'DESC' if descending else 'ASC'}"
-    with workspace.read() as con, (stop or Stop()).watching(con):
+    with workspace.read() as con, (stop or Stop()).watching(con), ExitStack() as stack:
         if among is not None:
-            con.register("among", row_table(among))
+            stack.enter_context(columns.given(con, "among", {"row": among}))
             where += " AND t.row IN (SELECT row FROM among)"
         (found,) = con.execute(
             f"SELECT t.row FROM demonstrations t WHERE {where} ORDER BY {key}, t.row", values
@@ -150,8 +150,7 @@ def _listed(rows: Sequence[int]) -> str:
 
 def ids_of(workspace: Workspace, rows: Int64s) -> list[str]:
     """Ids of rows, by row number."""
-    with workspace.read() as con:
-        con.register("wanted", row_table(rows))
+    with workspace.read() as con, columns.given(con, "wanted", {"row": rows}):
         found = con.execute("SELECT id FROM demonstrations SEMI JOIN wanted USING (row) ORDER BY row").fetchall()
     return [name for (name,) in found]
 

@@ -1,20 +1,22 @@
 """The call cache: paid answers, failures, and the probed capabilities of each LLM.
 
-Rows are read and written in bulk, as Arrow tables: looking up a whole plan is one join, storing a batch of answers one
+Rows are read and written in bulk: looking up a whole plan is one join, storing a batch of answers one
 statement (one row at a time is 50 times slower in DuckDB).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
+import duckdb
+import numpy as np
 
-from .columns import key_table
-from .workspace import Workspace
+from . import columns
+from .workspace import Workspace, quoted
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,45 +60,17 @@ class LLMUsage:
     failures: int
 
 
-_CALLS = pa.schema(
-    [
-        ("key", pa.binary()),
-        ("llm", pa.string()),
-        ("model", pa.string()),
-        ("text", pa.string()),
-        ("tokens", pa.list_(pa.string())),
-        ("logprobs", pa.list_(pa.float64())),
-        ("option_logprobs", pa.list_(pa.list_(pa.float64()))),
-        ("finish", pa.string()),
-        ("tokens_in", pa.int64()),
-        ("tokens_out", pa.int64()),
-        ("latency", pa.float64()),
-        ("attempts", pa.int32()),
-        ("entropies", pa.list_(pa.float64())),
-        ("asked_at", pa.timestamp("us")),
-    ]
-)
-_FAILURES = pa.schema(
-    [
-        ("key", pa.binary()),
-        ("llm", pa.string()),
-        ("kind", pa.string()),
-        ("message", pa.string()),
-        ("failed_at", pa.timestamp("us")),
-    ]
-)
+_DETAILS = "icl-curate"
 _COLUMNS = ", ".join(f"c.{field.name}" for field in fields(Call))
 
 
 def lookup(workspace: Workspace, keys: Iterable[bytes]) -> dict[bytes, Call]:
     """The cached answers, by key; keys without one are left out."""
-    wanted = key_table(list(dict.fromkeys(keys)))
-    if not wanted.num_rows:
+    wanted = list(dict.fromkeys(keys))
+    if not wanted:
         return {}
-    with workspace.read() as con:
-        con.register("wanted_keys", wanted)
+    with workspace.read() as con, columns.given(con, "wanted_keys", {"key": wanted}):
         rows = con.execute(f"SELECT {_COLUMNS} FROM llm_calls c JOIN wanted_keys w ON c.key = w.key").fetchall()
-        con.unregister("wanted_keys")
     return {row[0]: _call(row) for row in rows}
 
 
@@ -109,38 +83,53 @@ def _call(row: tuple[Any, ...]) -> Call:
     )
 
 
-def answers_of(workspace: Workspace, llm: str) -> pa.Table:
-    """All answers of one LLM, by key: the columns of `Call`."""
+def write_recording(workspace: Workspace, llm: str, path: Path, details: str) -> int:
+    """Write all answers of one LLM into a Parquet file, by key: the columns of `Call`, without latencies and numbers of
+    attempts, which differ every time, and ``details`` in the file's metadata. Returns their number."""
     with workspace.read() as con:
-        query = f"SELECT {_COLUMNS} FROM llm_calls c WHERE llm = ? ORDER BY key"
-        return con.sql(query, params=[llm]).to_arrow_table()
+        count = con.execute(
+            f"""
+            COPY (SELECT * REPLACE (CAST(0 AS DOUBLE) AS latency, CAST(1 AS INTEGER) AS attempts)
+                    FROM (SELECT {_COLUMNS} FROM llm_calls c WHERE llm = {quoted(llm)}) ORDER BY key)
+              TO {quoted(path)} (
+                 FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 19, USE_TMP_FILE false,
+                 KV_METADATA {{{quoted(_DETAILS)}: {quoted(details)}}})
+            """
+        ).fetchone()
+    return int(count[0]) if count else 0
 
 
-def calls_in(table: pa.Table) -> dict[bytes, Call]:
-    """The rows of a table returned by `answers_of`, by key."""
-    found = (_call(tuple(row[field.name] for field in fields(Call))) for row in table.to_pylist())
-    return {call.key: call for call in found}
+def read_recording(path: Path) -> tuple[str | None, dict[bytes, Call]]:
+    """The details and the answers, by key, of a file by `write_recording`; no details: it is another file. Raises
+    `duckdb.Error` if it cannot be read."""
+    with duckdb.connect() as con:
+        told = con.execute("SELECT value FROM parquet_kv_metadata(?) WHERE decode(key) = ?", [str(path), _DETAILS])
+        details = told.fetchone()
+        if details is None:
+            return None, {}
+        rows = con.execute(
+            f"SELECT {_COLUMNS} FROM read_parquet(?, hive_partitioning = false) c", [str(path)]
+        ).fetchall()
+    return bytes(details[0]).decode(), {row[0]: _call(row) for row in rows}
 
 
 def record(workspace: Workspace, calls: Sequence[Call], failures: Sequence[FailedCall] = ()) -> None:
     """Commit answers and failures in one transaction. An existing answer is not changed, so a batch can safely be
     written again after an unclear end."""
-    now = datetime.now(UTC).replace(tzinfo=None)
     with workspace.write() as con:
         if calls:
-            con.register("new_calls", _table(calls, _CALLS, now))
-            con.execute("INSERT INTO llm_calls BY NAME SELECT * FROM new_calls ON CONFLICT DO NOTHING")
-            con.unregister("new_calls")
+            columns.insert(con, "llm_calls", _columns(calls, "asked_at"), "ON CONFLICT DO NOTHING")
         if failures:
-            con.register("new_failures", _table(failures, _FAILURES, now))
-            con.execute("INSERT INTO llm_failures SELECT * FROM new_failures")
-            con.unregister("new_failures")
+            columns.insert(con, "llm_failures", _columns(failures, "failed_at"))
 
 
-def _table(rows: Sequence[Call] | Sequence[FailedCall], schema: pa.Schema, now: datetime) -> pa.Table:
-    columns = [*zip(*(astuple(row) for row in rows), strict=True), [now] * len(rows)]
-    arrays = [pa.array(list(column), field.type) for column, field in zip(columns, schema, strict=True)]
-    return pa.Table.from_arrays(arrays, schema=schema)
+def _columns(rows: Sequence[Call] | Sequence[FailedCall], time: str) -> dict[str, columns.Column]:
+    """The rows' columns, and the time now in the column ``time``."""
+    found: dict[str, columns.Column] = {
+        field.name: [getattr(row, field.name) for row in rows] for field in fields(rows[0])
+    }
+    now = np.datetime64(datetime.now(UTC).replace(tzinfo=None), "us")
+    return {**found, time: np.full(len(rows), now)}
 
 
 def forget(
@@ -155,13 +144,14 @@ def forget(
     ``only_without_logprobs`` keeps every answer that has log-probabilities.
     """
     with workspace.write() as con:
-        where, values = ["true"], []
+        where: list[str] = ["true"]
+        values: list[Any] = []
         if llm is not None:
             where.append("llm = ?")
             values.append(llm)
         if keys is not None:
-            con.register("wanted_keys", key_table(list(keys)))
-            where.append("key IN (SELECT key FROM wanted_keys)")
+            where.append("key IN (SELECT unnest(CAST(? AS BLOB[])))")
+            values.append(list(keys))
         con.execute(f"DELETE FROM llm_failures WHERE {' AND '.join(where)}", values)
         if only_without_logprobs:
             where.append("len(logprobs) = 0 AND len(option_logprobs) = 0")

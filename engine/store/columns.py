@@ -1,57 +1,99 @@
-"""Arrow columns to and from numpy by their buffers.
+"""Columns into DuckDB and out of it, as numpy arrays.
 
-`pa.array`, `pa.table` and `to_numpy` import pandas wherever it is installed, and `cast` imports all functions of Arrow,
-which takes a process that selects a quarter of a second. These do not.
+DuckDB reads numpy arrays where they lie, but guesses the type of Python objects from a sample of 1,000, and takes NaN
+for NULL. So numbers are given as arrays of one type, and lists and NaN as text, which DuckDB casts to the type of the
+table's column without a loss.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import chain
+from typing import Any
 
+import duckdb
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from ..arrays import Int64s
+Column = Sequence[Any] | NDArray[Any]
+"""(n,) values: numbers, bools, texts, bytes or times, or lists of them; None is NULL, but not within a list."""
 
-ROWS = pa.schema([("row", pa.int64())])
-KEYS = pa.schema([("key", pa.binary())])
-
-
-def numbers_of(column: pa.ChunkedArray) -> Int64s:
-    """A column of BIGINTs without nulls, (n,); read-only."""
-    whole = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    return np.asarray(np.from_dlpack(whole), np.int64)
+_LISTS, _NUMBERS = (list, tuple, np.ndarray), (int, float, np.number, np.bool_)
 
 
-def blobs_of(column: pa.ChunkedArray, size: int) -> NDArray[np.uint8]:
-    """A column of BLOBs of ``size`` bytes each, without nulls, (n, size). Raises `ValueError` for another
-    size."""
-    parts = [_bytes_of(chunk, size) for chunk in column.chunks if len(chunk)]
-    return np.concatenate(parts) if parts else np.empty((0, size), np.uint8)
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    raise TypeError(f"a list with a {type(value).__name__}")
 
 
-def _bytes_of(chunk: pa.BinaryArray, size: int) -> NDArray[np.uint8]:
-    _, offsets, data = chunk.buffers()
-    starts = np.frombuffer(offsets, np.int32)[chunk.offset : chunk.offset + len(chunk) + 1]
-    if (np.diff(starts) != size).any():
-        raise ValueError(f"not all of {size} bytes")
-    return np.frombuffer(data, np.uint8)[starts[0] : starts[-1]].reshape(len(chunk), size)
+_json = json.JSONEncoder(check_circular=False, separators=(",", ":"), default=_plain).encode
 
 
-def column_of(numbers: Int64s) -> pa.Int64Array:
-    """Numbers (n,) as an Arrow array."""
-    held = np.ascontiguousarray(numbers, np.int64)
-    return pa.Array.from_buffers(pa.int64(), len(held), [None, pa.py_buffer(held)])
+@contextmanager
+def given(con: duckdb.DuckDBPyConnection, name: str, columns: Mapping[str, Column]) -> Iterator[list[str]]:
+    """The columns as a view that queries of ``con`` can name; lists in it are JSON texts. Yields the SQL that reads
+    each column."""
+    arrays = {column: _array(values) for column, values in columns.items()}
+    sizes = {column: len(array) for column, (array, _) in arrays.items()}
+    if len(set(sizes.values())) > 1:
+        raise ValueError(f"columns of different lengths: {sizes}")
+    con.register(name, {column: array for column, (array, _) in arrays.items()})
+    try:
+        yield [f'CAST("{c}" AS JSON) AS "{c}"' if lists else f'"{c}"' for c, (_, lists) in arrays.items()]
+    finally:
+        with suppress(duckdb.TransactionException):  # it has failed, and takes the view along
+            con.unregister(name)
 
 
-def row_table(rows: Int64s) -> pa.Table:
-    """A table with the column ``row``."""
-    return pa.Table.from_arrays([column_of(rows)], schema=ROWS)
+def insert(con: duckdb.DuckDBPyConnection, table: str, columns: Mapping[str, Column], conflict: str = "") -> None:
+    """Append rows to a table, by the names of its columns; ``conflict`` is an ON CONFLICT clause.
+
+    Raises `ValueError`, `TypeError` or `OverflowError` for a value that its column cannot hold, as a lone surrogate.
+    """
+    if not any(map(len, columns.values())):
+        return
+    with given(con, "given_columns", columns) as chosen:
+        try:
+            con.execute(f"INSERT INTO {table} BY NAME SELECT {', '.join(chosen)} FROM given_columns {conflict}")
+        except (duckdb.InvalidInputException, duckdb.ConversionException) as error:
+            raise ValueError(str(error)) from error
 
 
-def key_table(keys: Sequence[bytes]) -> pa.Table:
-    """A table with the column ``key``; its bytes must be less than 2 GiB together."""
-    ends = np.cumsum([0, *map(len, keys)], dtype=np.int64).astype(np.int32)
-    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(keys))]
-    return pa.Table.from_arrays([pa.Array.from_buffers(pa.binary(), len(keys), buffers)], schema=KEYS)
+def of_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """The columns of rows; what a row lacks is None."""
+    names = dict.fromkeys(chain.from_iterable(rows))
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+def _array(values: Column) -> tuple[NDArray[Any], bool]:
+    """The values as DuckDB reads them, and whether they are lists, as JSON texts."""
+    if isinstance(values, np.ndarray) and values.dtype.kind in "biufM":
+        return _with_nan(values), False
+    kinds = set(map(type, values)) - {type(None)}
+    lists = any(issubclass(kind, _LISTS) for kind in kinds)
+    if lists:
+        values = [None if value is None else _json(value) if len(value) else "[]" for value in values]
+    elif kinds and all(issubclass(kind, _NUMBERS) for kind in kinds):
+        return _with_nan(_numbers(values, kinds)), False
+    return np.fromiter(values, object, len(values)), lists
+
+
+def _numbers(values: Column, kinds: set[type]) -> NDArray[Any]:
+    """The numbers as one array, masked where they are None."""
+    one = np.bool_ if kinds <= {bool, np.bool_} else np.int64
+    if any(issubclass(kind, float | np.floating) for kind in kinds):
+        one = np.float64
+    absent = [value is None for value in values]
+    if not any(absent):
+        return np.array(values, one)
+    return np.ma.masked_array(np.array([0 if value is None else value for value in values], one), absent)
+
+
+def _with_nan(numbers: NDArray[Any]) -> NDArray[Any]:
+    """As texts if there is a NaN."""
+    if numbers.dtype.kind != "f" or not np.isnan(numbers).any():
+        return numbers
+    return np.fromiter((None if value is None else repr(value) for value in numbers.tolist()), object, len(numbers))

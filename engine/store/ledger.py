@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-
 from .. import contract
+from . import columns
 from .workspace import Workspace
 
 KIND = "train-ranker"
-
-STEP_COLUMNS = pa.schema(
-    [
-        ("run", pa.int64()),
-        ("batch", pa.int64()),
-        ("query", pa.int64()),
-        ("place", pa.int32()),
-        ("row", pa.int64()),
-        ("shown", pa.list_(pa.int64())),
-        ("score", pa.float64()),
-        ("before", pa.bool_()),
-        ("after", pa.bool_()),
-        ("answer_before", pa.string()),
-        ("answer_after", pa.string()),
-    ]
-)
 
 _SEEN = """
     WITH chosen AS (
@@ -77,24 +60,24 @@ class Flip:
         return contract.to_json(self)
 
 
-def save_batch(workspace: Workspace, run: int, step: int, metrics: Mapping[str, float], steps: pa.Table | None) -> None:
-    """Store the ``steps`` (`STEP_COLUMNS`) and figures of a batch in one transaction."""
+def save_batch(
+    workspace: Workspace,
+    run: int,
+    step: int,
+    metrics: Mapping[str, float],
+    steps: Sequence[Mapping[str, Any]] = (),
+) -> None:
+    """Store the ``steps`` (rows of ``ranker_steps``) and figures of a batch in one transaction."""
+    figures: dict[str, columns.Column] = {
+        "run": [run] * len(metrics),
+        "step": [step] * len(metrics),
+        "name": list(metrics),
+        "value": [float(value) for value in metrics.values()],
+    }
     with workspace.write() as con:
-        table = pa.table(
-            {
-                "run": [run] * len(metrics),
-                "step": [step] * len(metrics),
-                "name": list(metrics),
-                "value": [float(value) for value in metrics.values()],
-            }
-        )
-        con.register("figures", table)
-        con.execute("INSERT INTO metrics SELECT run, step, name, value FROM figures")
-        con.unregister("figures")
-        if steps is not None and len(steps):
-            con.register("steps", steps)
-            con.execute("INSERT INTO ranker_steps SELECT * FROM steps")
-            con.unregister("steps")
+        columns.insert(con, "metrics", figures)
+        if steps:
+            columns.insert(con, "ranker_steps", columns.of_rows(steps))
 
 
 def effects(workspace: Workspace) -> list[FlipCounts]:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
 from ..arrays import Bools, Int64s
+from . import columns
 from .workspace import Workspace
 
 KIND = "train-datamodel"
@@ -27,18 +27,14 @@ class PromptTrials:
 
 def save(workspace: Workspace, found: PromptTrials) -> None:
     """Store a run's prompts."""
-    table = pa.table(
-        {
-            "run": np.full(len(found.queries), found.run),
-            "query": found.queries,
-            "shown": pa.array([list(rows) for rows in found.shown], pa.list_(pa.int64())),
-            "correct": found.right,
-        }
-    )
+    tried: dict[str, columns.Column] = {
+        "run": np.full(len(found.queries), found.run),
+        "query": found.queries,
+        "shown": found.shown,
+        "correct": found.right,
+    }
     with workspace.write() as con:
-        con.register("tried", table)
-        con.execute("INSERT INTO prompt_trials SELECT run, query, shown, correct FROM tried")
-        con.unregister("tried")
+        columns.insert(con, "prompt_trials", tried)
 
 
 def latest(workspace: Workspace) -> PromptTrials | None:

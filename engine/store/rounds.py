@@ -7,54 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-
+from . import columns
 from .workspace import Workspace
 
 KIND = "calibrate"
-
-CASES = pa.schema(
-    [
-        ("run", pa.int64()),
-        ("arm", pa.string()),
-        ("place", pa.int64()),
-        ("query", pa.int64()),
-        ("input", pa.string()),
-        ("over", pa.string()),
-        ("final", pa.int32()),
-        ("failure", pa.string()),
-    ]
-)
-DOCUMENTS = pa.schema(
-    [
-        ("run", pa.int64()),
-        ("place", pa.int64()),
-        ("document", pa.int32()),
-        ("id", pa.string()),
-        ("row", pa.int64()),
-        ("text", pa.string()),
-        ("relevant", pa.bool_()),
-        ("prompt", pa.string()),
-        ("answer", pa.string()),
-        ("uncertainty", pa.float64()),
-        ("score", pa.float64()),
-    ]
-)
-ROUNDS = pa.schema(
-    [
-        ("run", pa.int64()),
-        ("arm", pa.string()),
-        ("place", pa.int64()),
-        ("round", pa.int32()),
-        ("prompt", pa.string()),
-        ("answer", pa.string()),
-        ("uncertainty", pa.float64()),
-        ("score", pa.float64()),
-        ("correct", pa.bool_()),
-        ("f1", pa.float64()),
-    ]
-)
-_TABLES = {"calibrations": CASES, "calibration_documents": DOCUMENTS, "calibration_rounds": ROUNDS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +50,7 @@ def append(workspace: Workspace, table: str, rows: Sequence[dict[str, Any]]) -> 
     if not rows:
         return
     with workspace.write() as con:
-        con.register("new_rows", pa.Table.from_pylist(list(rows), schema=_TABLES[table]))
-        con.execute(f"INSERT INTO {table} BY NAME SELECT * FROM new_rows")
-        con.unregister("new_rows")
+        columns.insert(con, table, columns.of_rows(rows))
 
 
 def save_mean(workspace: Workspace, llm: str, estimator: str, over: str, mean: float, answers: int, run: int) -> None:

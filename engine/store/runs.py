@@ -10,29 +10,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 
 from ..errors import Cancelled
+from . import columns
 from .numbers import next_run
 from .workspace import Workspace
-
-EVALUATION_COLUMNS = pa.schema(
-    [
-        ("run", pa.int64()),
-        ("method", pa.string()),
-        ("seed", pa.int64()),
-        ("row", pa.int64()),
-        ("demonstrations", pa.list_(pa.int64())),
-        ("dropped", pa.int32()),
-        ("answer", pa.string()),
-        ("failure", pa.string()),
-        ("correct", pa.bool_()),
-        ("f1", pa.float64()),
-        ("uncertainty", pa.float64()),
-        ("tokens_in", pa.int64()),
-        ("tokens_out", pa.int64()),
-    ]
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +101,10 @@ def files(workspace: Workspace) -> dict[int, dict[str, str]]:
     return found
 
 
-def add_evaluations(workspace: Workspace, table: pa.Table) -> None:
-    """Append per-query outcomes; ``table`` has `EVALUATION_COLUMNS`."""
+def add_evaluations(workspace: Workspace, outcomes: Mapping[str, columns.Column]) -> None:
+    """Append per-query outcomes: the columns of ``evaluations``."""
     with workspace.write() as con:
-        con.register("outcomes", table)
-        con.execute("INSERT INTO evaluations SELECT * FROM outcomes")
+        columns.insert(con, "evaluations", outcomes)
 
 
 @dataclass(frozen=True, slots=True)

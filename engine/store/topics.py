@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import pyarrow as pa
 
 from ..arrays import Float32s, Int64s
+from . import columns
 from .workspace import Workspace
 
 KIND = "train-topics"
@@ -22,22 +22,23 @@ def save(
     links: tuple[Int64s, Int64s, Float32s],
 ) -> None:
     """Store a run's topics, the LLM's knowledge of each, and ``links`` (rows, topics, weights) in one transaction."""
-    table = pa.table(
-        {
-            "run": np.full(len(names), run),
-            "topic": np.arange(len(names)),
-            "name": pa.array(names, pa.string()),
-            "knowledge": knowledge.astype(np.float64),
-            "observations": observations.astype(np.float64),
-        }
-    )
+    learnt: dict[str, columns.Column] = {
+        "run": np.full(len(names), run),
+        "topic": np.arange(len(names)),
+        "name": names,
+        "knowledge": knowledge.astype(np.float64),
+        "observations": observations.astype(np.float64),
+    }
     rows, topics, weights = links
-    linked = pa.table({"run": np.full(len(rows), run), "row": rows, "topic": topics, "weight": weights})
+    linked: dict[str, columns.Column] = {
+        "run": np.full(len(rows), run),
+        "row": rows,
+        "topic": topics,
+        "weight": weights,
+    }
     with workspace.write() as con:
-        for name, content in (("topics", table), ("topic_links", linked)):
-            con.register("learnt", content)
-            con.execute(f"INSERT INTO {name} SELECT * FROM learnt")
-            con.unregister("learnt")
+        columns.insert(con, "topics", learnt)
+        columns.insert(con, "topic_links", linked)
 
 
 def supply(workspace: Workspace, run: int) -> list[tuple[int, str, int, int]]:

@@ -8,10 +8,10 @@ from typing import Any
 
 import duckdb
 import numpy as np
-import pyarrow as pa
 
 from .. import contract
 from ..arrays import Bools, Int64s
+from . import columns
 from .workspace import Workspace
 
 KIND = "train-sources"
@@ -38,29 +38,23 @@ class Trials:
 
 def save(workspace: Workspace, trials: Trials, scores: Mapping[str, Mapping[str, float]]) -> None:
     """Store a run's trials and its ``scores`` (estimator → source → score) in one transaction."""
-    table = pa.table(
-        {
-            "run": np.full(len(trials.rows), trials.run),
-            "place": np.arange(len(trials.rows)),
-            "query": trials.queries,
-            "row": trials.rows,
-            "source": trials.sources,
-            "answer": trials.answers,
-            "correct": trials.right,
-        }
-    )
+    tried: dict[str, columns.Column] = {
+        "run": np.full(len(trials.rows), trials.run),
+        "place": np.arange(len(trials.rows)),
+        "query": trials.queries,
+        "row": trials.rows,
+        "source": trials.sources,
+        "answer": trials.answers,
+        "correct": trials.right,
+    }
     weights = [
         {"run": trials.run, "source": source, "estimator": estimator, "score": float(score)}
         for estimator, by_source in scores.items()
         for source, score in by_source.items()
     ]
     with workspace.write() as con:
-        con.register("tried", table)
-        con.execute("INSERT INTO source_trials SELECT * FROM tried")
-        con.unregister("tried")
-        con.register("learnt", pa.Table.from_pylist(weights))
-        con.execute("INSERT INTO source_weights SELECT run, source, estimator, score FROM learnt")
-        con.unregister("learnt")
+        columns.insert(con, "source_trials", tried)
+        columns.insert(con, "source_weights", columns.of_rows(weights))
 
 
 def latest(workspace: Workspace) -> Trials | None:

@@ -2,8 +2,9 @@
 
 DuckDB lets one process write, or several read. So nothing here keeps the file open: `Workspace.read` and
 `Workspace.write` open it for the length of a ``with`` block, threads of one process share what is open, and if another
-process holds the lock, they wait before they report which one. What stays open is a DuckDB instance without a file, to
-which the file is attached for the block: starting an instance takes eight times as long as attaching a file.
+process holds the lock, they wait before they report which one. Reads come in bursts, and attaching a file takes longer
+than a small query: after a read it stays attached for `LINGER` seconds, unless somebody wants to write. What stays open
+for good is a DuckDB instance without a file: starting one takes eight times as long as attaching a file.
 
 If DuckDB or the operating system fails inside such a block (no space, no permission, a damaged file), a `CurateError`
 is raised; a transaction that cannot be committed has changed nothing. New folders and files are accessible to their
@@ -18,6 +19,7 @@ import os
 import re
 import stat
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -25,7 +27,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 
 from .. import disk
 from ..errors import CurateError, DiskError, LockedError, NoWorkspaceError, WorkspaceError
@@ -36,6 +37,10 @@ WAL = FILE + ".wal"
 DEFAULT = ".icl-curate"
 HEADER = 3 * 4096
 """Size of DuckDB's headers in bytes: a shorter file has never held data."""
+LINGER = 0.02
+"""Seconds that a file stays attached after a read, for the next one."""
+AT_A_STRETCH = 0.2
+"""Seconds from which reads of a burst do not keep a file attached between them, so that another process may write."""
 PATIENCE = 60.0
 """Default of the seconds to wait for another process's batch; ICL_CURATE_PATIENCE overrides it."""
 
@@ -44,11 +49,13 @@ _DAMAGED = (duckdb.IOException, duckdb.SerializationException, duckdb.FatalExcep
 _STORAGE = (*_DAMAGED, duckdb.TransactionException, duckdb.OutOfMemoryException)
 
 
-@dataclass
+@dataclass(eq=False)
 class _Gate:
     """The open connection of this process to one file. Readers share it, writers take turns, readers do not starve a
-    writer."""
+    writer. ``file`` tells whether the file on the disk is still the one that was attached at ``since``; the last reader
+    left at ``left`` (seconds, monotonic)."""
 
+    database: Path
     condition: threading.Condition = field(default_factory=threading.Condition)
     writing: threading.RLock = field(default_factory=threading.RLock)
     connection: duckdb.DuckDBPyConnection | None = None
@@ -56,6 +63,33 @@ class _Gate:
     users: int = 0
     writers_waiting: int = 0
     held: threading.local = field(default_factory=threading.local)
+    file: tuple[int, ...] = ()
+    since: float = 0.0
+    left: float = 0.0
+
+    def connect(self, read_only: bool) -> duckdb.DuckDBPyConnection:
+        """The connection, opened if there is none, or if the file has been replaced since the last read."""
+        if self.connection is not None and self.users == 0 and _state_of(self.database) != self.file:
+            self.close()
+        if self.connection is None:
+            self.connection, self.read_only = _connect(self.database, read_only), read_only
+            self.file, self.since = _state_of(self.database), time.monotonic()
+        return self.connection
+
+    def close(self) -> None:
+        """Close what nobody uses."""
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            _detach(self.database, connection)
+            self.condition.notify_all()
+
+    def leave(self) -> None:
+        """Nobody uses the connection any more: close it, or keep it for the next read."""
+        self.left = time.monotonic()
+        if self.read_only and not self.writers_waiting and self.left - self.since < AT_A_STRETCH:
+            _lingering.add(self)
+        else:
+            self.close()
 
 
 _ATTACHED = "workspace"
@@ -82,7 +116,7 @@ class Workspace:
             raise WorkspaceError(f"cannot open the workspace {path}: {error}", "choose another --workspace") from error
         self.database = self.path / FILE
         with _gates_lock:
-            self._gate = _gates.setdefault(self.database, _Gate())
+            self._gate = _gates.setdefault(self.database, _Gate(self.database))
 
     @classmethod
     def create(cls, path: Path) -> Workspace:
@@ -142,6 +176,17 @@ class Workspace:
             _close_to_others(self.path / WAL)
 
     @contextmanager
+    def scratch(self, temporary: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A database in memory, dropped afterwards, for work that leaves the workspace's file free for others. It puts
+        what does not fit into the folder ``temporary``."""
+        with _explained(self.database):
+            con = duckdb.connect(":memory:", config={**_config(self.database), "temp_directory": str(temporary)})
+            try:
+                yield con
+            finally:
+                con.close()
+
+    @contextmanager
     def _use(self, *, read_only: bool) -> Iterator[duckdb.DuckDBPyConnection]:
         connection = self._acquire(read_only)
         try:
@@ -163,38 +208,27 @@ class Workspace:
             else:
                 gate.writers_waiting += 1
                 try:
-                    while gate.connection is not None and gate.read_only:
+                    while gate.connection is not None and gate.read_only and gate.users:
                         gate.condition.wait()
+                    if gate.read_only:
+                        gate.close()
                 finally:
                     gate.writers_waiting -= 1
             try:
-                if gate.connection is None:
-                    gate.connection = _connect(self.database, read_only)
-                    gate.read_only = read_only
+                connection = gate.connect(read_only)
             finally:
                 gate.condition.notify_all()
             gate.users += 1
             gate.held.depth = depth + 1
-            return gate.connection
+            return connection
 
     def _release(self) -> None:
         gate = self._gate
         with gate.condition:
             gate.held.depth -= 1
             gate.users -= 1
-            if gate.users == 0 and gate.connection is not None:
-                _detach(self.database, gate.connection)
-                gate.connection = None
-                gate.condition.notify_all()
-
-
-def arrow(con: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
-    """All rows of a query as an Arrow table, without the copy of a DB-API result.
-
-    Uses its own cursor, because ``con`` may have rows left to fetch; so it sees only committed data.
-    """
-    with _cursor(con) as cursor:
-        return cursor.sql(sql).to_arrow_table()
+            if gate.users == 0:
+                gate.leave()
 
 
 def _cursor(con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
@@ -284,11 +318,20 @@ def _connect(database: Path, read_only: bool) -> duckdb.DuckDBPyConnection:
     raise AssertionError("unreachable")
 
 
+def _state_of(database: Path) -> tuple[int, ...]:
+    """What changes when a file is changed or replaced; empty if there is none."""
+    try:
+        found = database.stat()
+    except OSError:
+        return ()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
 def _attach(database: Path, read_only: bool) -> duckdb.DuckDBPyConnection:
     """A DuckDB instance with the file attached."""
     con = _instance(database)
     try:
-        con.execute(f"ATTACH {_quoted(database)} AS {_ATTACHED} (TYPE duckdb{', READ_ONLY' if read_only else ''})")
+        con.execute(f"ATTACH {quoted(database)} AS {_ATTACHED} (TYPE duckdb{', READ_ONLY' if read_only else ''})")
     except BaseException:
         con.close()
         raise
@@ -298,19 +341,22 @@ def _attach(database: Path, read_only: bool) -> duckdb.DuckDBPyConnection:
 def _instance(database: Path) -> duckdb.DuckDBPyConnection:
     """The spare instance, or a new one. Its temporary files are put beside the database; if it has written such files
     beside another one, DuckDB does not let them be moved, and a new instance is started."""
+    if not _spare:
+        _lingering.close(wait=False)
     with _spare_lock:
         before, con = _spare.pop() if _spare else (None, None)
     if con is not None and before is not None and before.parent != database.parent:
         try:
-            con.execute(f"SET temp_directory = {_quoted(database.parent / 'tmp')}")
+            con.execute(f"SET temp_directory = {quoted(database.parent / 'tmp')}")
         except duckdb.Error:
             con.close()
             con = None
     return con or duckdb.connect(":memory:", config=_config(database))
 
 
-def _quoted(path: Path) -> str:
-    return "'" + str(path).replace("'", "''") + "'"
+def quoted(text: str | Path) -> str:
+    """A text in SQL."""
+    return "'" + str(text).replace("'", "''") + "'"
 
 
 def _detach(database: Path, con: duckdb.DuckDBPyConnection) -> None:
@@ -327,23 +373,88 @@ def _detach(database: Path, con: duckdb.DuckDBPyConnection) -> None:
         other.close()
 
 
+class _Lingering:
+    """Files that stay attached for some ``seconds``, and the thread that detaches them."""
+
+    def __init__(self, seconds: float = LINGER) -> None:
+        self.seconds = seconds
+        self._lock, self._looking = threading.Lock(), threading.Lock()
+        self._gates: set[_Gate] = set()
+        self._some = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def add(self, gate: _Gate) -> None:
+        with self._lock:
+            self._gates.add(gate)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="icl-curate-detach", daemon=True)
+                self._thread.start()
+        self._some.set()
+
+    def _run(self) -> None:
+        while True:
+            self._some.wait()
+            time.sleep(self.seconds)
+            self._some.clear()
+            with self._looking:
+                left = self.close(self.seconds)
+            if left:
+                self._some.set()
+
+    def close(self, after: float = 0.0, wait: bool = True) -> int:
+        """Detach what has not been used for ``after`` seconds; how many are left. Without ``wait``, not what another
+        thread is about to open or close."""
+        with self._lock:
+            gates = list(self._gates)
+        for gate in gates:
+            if not gate.condition.acquire(blocking=wait):
+                continue
+            try:
+                idle = gate.users == 0 and time.monotonic() - gate.left >= after
+                if idle:
+                    gate.close()
+                if idle or gate.users:
+                    with self._lock:
+                        self._gates.discard(gate)
+            finally:
+                gate.condition.release()
+        return len(self._gates)
+
+    def before_fork(self) -> None:
+        """A file that the child finds attached could not be opened there."""
+        self._looking.acquire()
+        self.close()
+
+    def after_fork(self) -> None:
+        self._looking.release()
+
+
+_lingering = _Lingering()
+
+
 @atexit.register
-def _close_spare() -> None:
+def _close_all() -> None:
+    _lingering.close()
     while _spare:
         _spare.pop()[1].close()
 
 
-def _leave_spare_to_parent() -> None:
-    """After a fork its threads do not exist in the child: it must not be used, or closed when the last reference is
-    dropped."""
-    global _spare_lock
+def _leave_to_parent() -> None:
+    """After a fork the threads of DuckDB do not exist in the child: what is open must not be used there, or closed when
+    the last reference is dropped."""
+    global _spare_lock, _lingering
+    _lingering = _Lingering()
     _spare_lock = threading.Lock()
     while _spare:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(_spare.pop()[1]))
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_spare_to_parent)
+    os.register_at_fork(
+        before=lambda: _lingering.before_fork(),
+        after_in_parent=lambda: _lingering.after_fork(),
+        after_in_child=_leave_to_parent,
+    )
 
 
 def _holder(error: Exception) -> str:

@@ -8,7 +8,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from factories.commands import Run
 from icl_curate.engine.evaluate.confusion import Confusion, ConfusionCell, confusion
@@ -38,7 +37,7 @@ def workspace(tmp_path: Path) -> Workspace:
 def record(workspace: Workspace, run: int) -> dict[tuple[str, str | None], Counter[str]]:
     """Store answers of two seeds; returns the queries by true label and label named."""
     chance = random.Random(run)
-    columns: dict[str, list[Any]] = {name: [] for name in runs.EVALUATION_COLUMNS.names}
+    columns: dict[str, list[Any]] = {}
     wanted: dict[tuple[str, str | None], Counter[str]] = {}
     for seed in range(2):
         for query in queries(workspace, "test", None):
@@ -54,8 +53,8 @@ def record(workspace: Workspace, run: int) -> dict[tuple[str, str | None], Count
                 "uncertainty": None, "tokens_in": 1, "tokens_out": 1,
             }  # fmt: skip
             for name, cell in cells.items():
-                columns[name].append(cell)
-    runs.add_evaluations(workspace, pa.table(columns, schema=runs.EVALUATION_COLUMNS))
+                columns.setdefault(name, []).append(cell)
+    runs.add_evaluations(workspace, columns)
     return wanted
 
 

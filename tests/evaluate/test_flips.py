@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from factories.commands import Run
 from icl_curate.engine.evaluate.flips import flips
 from icl_curate.engine.evaluate.results import EvaluationReport
 from icl_curate.engine.store import runs
+from icl_curate.engine.store.columns import of_rows
 from icl_curate.engine.store.workspace import Workspace
 
 ZERO = (True, True, False, False, None, True)
@@ -28,7 +28,7 @@ def record(workspace: Workspace, method: str, seed: int, outcomes: tuple[bool | 
         }
         for row, right in enumerate(outcomes)
     ]  # fmt: skip
-    runs.add_evaluations(workspace, pa.Table.from_pylist(rows, schema=runs.EVALUATION_COLUMNS))
+    runs.add_evaluations(workspace, of_rows(rows))
 
 
 def test_queries_that_both_answered_are_counted_and_seeds_are_averaged(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.store import ledger, runs, trials
 from icl_curate.engine.store.trials import Trials
@@ -111,7 +110,7 @@ def teach_ledger(workspace: Workspace) -> None:
                     "answer_before": "was [/x]", "answer_after": "is \x1b[1m now",
                 }
             )  # fmt: skip
-    ledger.save_batch(workspace, run, 0, {"loss": 1.0}, pa.Table.from_pylist(steps, schema=ledger.STEP_COLUMNS))
+    ledger.save_batch(workspace, run, 0, {"loss": 1.0}, steps)
     runs.finish(workspace, run, "done", {})
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 SERVER = r"""
 import base64, fcntl, io, json, os, pty, select, struct, sys, termios, time, traceback
 
-import duckdb, numpy, openai, pyarrow, rich.progress, rich.table
+import duckdb, numpy, openai, rich.progress, rich.table
 import icl_curate.cli
 import icl_curate.engine.index.build, icl_curate.engine.llm.runner, icl_curate.engine.llm.openai_server
 import icl_curate.engine.evaluate.compare, icl_curate.engine.select.preview, icl_curate.engine.jobs.folder

@@ -94,10 +94,22 @@ def test_an_unchanged_file_is_not_read_again_and_its_bad_rows_are_told_again(sto
 def test_what_a_killed_run_staged_goes_with_the_next_run(store: Workspace, tmp_path: Path) -> None:
     pool = put(tmp_path / "pool.jsonl", made(5))
     run(store, pool)
-    left = store.path / "tmp" / "staged.parquet"
+    left = store.path / "tmp" / "staged" / "00000007.parquet"
+    left.parent.mkdir()
     left.write_bytes(b"half a file")
     assert run(store, pool).unchanged_files == 1
-    assert not left.exists()
+    assert not left.parent.exists()
+    left.parent.mkdir()
+    left.write_bytes(b"half a file")
+    put(Path(pool), made(6))
+    assert run(store, pool).added == 1  # nothing of it is read
+
+
+def test_staging_takes_the_folders_of_the_workspace_for_names_alone(tmp_path: Path) -> None:
+    store = Workspace.create(tmp_path / "split=test" / "a[1]*'s" / "w")
+    run(store, put(tmp_path / "pool.jsonl", made(5)))
+    with store.read() as con:
+        assert con.execute("SELECT DISTINCT split FROM demonstrations").fetchall() == [("pool",)]
 
 
 def test_rows_change_retire_and_come_back_without_changing_their_number(store: Workspace, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Message, Query
 from icl_curate.engine.progress import Event
 from icl_curate.engine.store import calls
+from icl_curate.engine.store import workspace as store
 from icl_curate.engine.store.workspace import Workspace
 
 AT_ONCE = 8
@@ -128,6 +129,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     if sys.platform != "linux" or subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("no file system may be mounted here")
     yield folder
+    store._lingering.close()
     subprocess.run(["umount", str(folder)], check=True)
 
 

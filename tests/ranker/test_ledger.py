@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from factories.ranker_world import Scripted, make_world, with_k
 from icl_curate.engine.llm.budget import Budget
@@ -13,7 +13,7 @@ from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.ranker.ledger import false_shares, flips_of, ledger, net_effects, shrunken_rates
 from icl_curate.engine.ranker.train import RankerPlan, RankerTraining
 from icl_curate.engine.store import decisions, runs
-from icl_curate.engine.store.ledger import STEP_COLUMNS, FlipCounts, figures, save_batch
+from icl_curate.engine.store.ledger import FlipCounts, figures, save_batch
 from icl_curate.engine.store.workspace import Workspace
 
 
@@ -30,18 +30,15 @@ def _rows(world: Workspace, split: str) -> list[int]:
         ]
 
 
-def _steps(run: int, *steps: tuple[int, list[int], bool, bool]) -> pa.Table:
-    """A table of (query, shown, right before, right after)."""
-    return pa.Table.from_pylist(
-        [
-            {
-                "run": run, "batch": 0, "query": query, "place": len(shown), "row": shown[-1], "shown": shown,
-                "score": 0.1, "before": before, "after": after, "answer_before": "a", "answer_after": "b",
-            }
-            for query, shown, before, after in steps
-        ],
-        schema=STEP_COLUMNS,
-    )  # fmt: skip
+def _steps(run: int, *steps: tuple[int, list[int], bool, bool]) -> list[dict[str, Any]]:
+    """Rows of (query, shown, right before, right after)."""
+    return [
+        {
+            "run": run, "batch": 0, "query": query, "place": len(shown), "row": shown[-1], "shown": shown,
+            "score": 0.1, "before": before, "after": after, "answer_before": "a", "answer_after": "b",
+        }
+        for query, shown, before, after in steps
+    ]  # fmt: skip
 
 
 def _book(world: Workspace, *steps: tuple[int, list[int], bool, bool], llm: str = "scripted", done: bool = True) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -161,6 +162,12 @@ def _write_elsewhere(path: Path) -> None:
     subprocess.run([sys.executable, "-c", _WRITE, str(path)], env={**os.environ, locks.VARIABLE: "0.2"}, check=True)
 
 
+def _spare() -> list[tuple[Path, duckdb.DuckDBPyConnection]]:
+    """What is kept once no file is attached any more."""
+    workspace._lingering.close()
+    return workspace._spare
+
+
 def test_the_file_is_let_go_of_after_every_block_and_read_anew(tmp_path: Path) -> None:
     store, other = Workspace.create(tmp_path / "it's one"), Workspace.create(tmp_path / "two")
     with store.read() as con:
@@ -173,7 +180,7 @@ def test_the_file_is_let_go_of_after_every_block_and_read_anew(tmp_path: Path) -
         raise ZeroDivisionError
     _write_elsewhere(store.path)
     assert (_count(store), _count(other), _count(store)) == (2, 0, 2)
-    assert len(workspace._spare) == 1  # of all that were opened one DuckDB is kept
+    assert len(_spare()) == 1  # of all that were opened one DuckDB is kept
     del left, unread
 
 
@@ -186,15 +193,15 @@ def test_temporary_files_lie_beside_the_database_in_use(tmp_path: Path) -> None:
         return Path(found[0])
 
     assert [folder(store) for store in stores] == [store.path / "tmp" for store in stores]
-    [(_, before)] = workspace._spare
+    [(_, before)] = _spare()
     assert folder(stores[0]) == stores[0].path / "tmp"
     with stores[0].read() as con:  # sorts more than fits
         con.execute("SET memory_limit = '40MB'; SET threads = 1")
         con.execute("SELECT i FROM (SELECT random() AS i FROM range(1500000)) ORDER BY i").fetchone()
-    [(_, kept)] = workspace._spare
+    [(_, kept)] = _spare()
     assert kept is before  # an instance is started once for all of them
     assert folder(stores[1]) == stores[1].path / "tmp"  # though DuckDB does not move what it has begun to use
-    [(_, kept)] = workspace._spare
+    [(_, kept)] = _spare()
     assert kept is not before
 
 
@@ -244,3 +251,42 @@ def test_a_file_that_is_no_database_is_one_clear_line(tmp_path: Path) -> None:
         Workspace.open(tmp_path)
     assert "\n" not in caught.value.what
     assert caught.value.fix
+
+
+def test_reads_in_a_burst_attach_the_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Workspace.create(tmp_path / "w")
+    attached: list[bool] = []
+    attach = workspace._attach
+
+    def counted(database: Path, read_only: bool) -> duckdb.DuckDBPyConnection:
+        attached.append(read_only)
+        return attach(database, read_only)
+
+    monkeypatch.setattr(workspace, "_attach", counted)
+    workspace._lingering.close()
+    monkeypatch.setattr(workspace, "_lingering", workspace._Lingering(60.0))
+    monkeypatch.setattr(workspace, "AT_A_STRETCH", 60.0)
+    assert [_count(store) for _ in range(5)] == [0] * 5 and attached == [True]
+    with store.write() as con:  # has the file to itself, and what was read before is read anew
+        con.execute("INSERT INTO metrics VALUES (1, 1, 'mine', 1)")
+    assert [_count(store) for _ in range(2)] == [1, 1] and attached == [True, False, True]
+
+    kept = tmp_path / "kept"
+    shutil.copytree(store.path, kept)
+    with store.write() as con:
+        con.execute("DELETE FROM metrics")
+    assert _count(store) == 0
+    (kept / FILE).replace(store.database)  # another file under the same name
+    assert _count(store) == 1
+
+    monkeypatch.setattr(workspace, "AT_A_STRETCH", 0.0)  # a burst that never ends lets others write
+    attached.clear()
+    workspace._lingering.close()
+    assert [_count(store) for _ in range(3)] == [1] * 3 and attached == [True] * 3
+
+
+def test_another_process_writes_a_moment_after_a_read(tmp_path: Path) -> None:
+    store = Workspace.create(tmp_path)
+    assert _count(store) == 0
+    _write_elsewhere(store.path)
+    assert _count(store) == 1

@@ -7,7 +7,6 @@ import random
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from factories.reviewing import HOSTILE as TEXTS
 from factories.reviewing import is_safe, lines_of, notified, session, settled, text_of, until
@@ -54,7 +53,7 @@ def record(workspace: Workspace, seed: int) -> dict[tuple[str, int, str], bool |
     asked = queries(workspace, "test", None)
     run = runs.start(workspace, "evaluate", "openai:stub", {})
     outcomes: dict[tuple[str, int, str], bool | None] = {}
-    columns: dict[str, list[Any]] = {name: [] for name in runs.EVALUATION_COLUMNS.names}
+    columns: dict[str, list[Any]] = {}
     for method, seeds in METHODS.items():
         for at in range(seeds):
             for query in asked:
@@ -67,8 +66,8 @@ def record(workspace: Workspace, seed: int) -> dict[tuple[str, int, str], bool |
                     "uncertainty": chance.random(), "tokens_in": 10, "tokens_out": 1,
                 }  # fmt: skip
                 for name, cell in cells.items():
-                    columns[name].append(cell)
-    runs.add_evaluations(workspace, pa.table(columns, schema=runs.EVALUATION_COLUMNS))
+                    columns.setdefault(name, []).append(cell)
+    runs.add_evaluations(workspace, columns)
     runs.finish(workspace, run, "done", report(run, outcomes).summary())
     return outcomes
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeVar
 
 from ...errors import UsageError
+from ...packages import arrow
 from ..exported import is_packed, is_packed_schema, manifest_of
 from .csv_format import read_csv
 from .excel_format import read_excel
@@ -123,7 +124,7 @@ def _as_written(path: str, stream: BinaryIO, kind: Format) -> Iterator[Record]:
         if kind == "arrow":
             yield from read_arrow(path, stream)
             return
-        plain = _decompressed(stream)
+        plain = _decompressed(path, stream)
         if kind == "excel":
             yield from read_excel(path, io.BytesIO(plain.read()))
         elif kind == "yaml":
@@ -138,15 +139,14 @@ def _as_written(path: str, stream: BinaryIO, kind: Format) -> Iterator[Record]:
         raise UsageError(f"{path} is truncated or damaged: {error}", "write or download the file again") from error
 
 
-def _decompressed(stream: BinaryIO) -> BinaryIO:
+def _decompressed(path: str, stream: BinaryIO) -> BinaryIO:
     """The bytes of a file in gzip or Zstandard, recognised by how it begins; else the stream itself."""
     head = stream.read(4)
     stream.seek(0)
     if head.startswith(b"\x1f\x8b"):
         return gzip.GzipFile(fileobj=stream)  # type: ignore[return-value]
     if head == b"\x28\xb5\x2f\xfd":
-        import pyarrow
-
+        pyarrow = arrow(f"{path}: reading Zstandard")
         return io.BufferedReader(pyarrow.CompressedInputStream(_KeptOpen(stream), "zstd"))
     return stream
 

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
 from ...errors import UsageError
+from ...packages import arrow
 from .records import BadRecord, Record
 
 
 def read_parquet(path: str, stream: BinaryIO) -> Iterator[Record]:
-    import pyarrow
+    pyarrow = arrow(f"{path}: reading Parquet files")
     from pyarrow import parquet
 
     number = 0
@@ -30,8 +31,7 @@ def read_parquet(path: str, stream: BinaryIO) -> Iterator[Record]:
 
 def read_arrow(path: str, stream: BinaryIO) -> Iterator[Record]:
     """Arrow streams and files, as `save_to_disk` of the `datasets` library writes them."""
-    import pyarrow
-
+    pyarrow = arrow(f"{path}: reading Arrow files")
     number = 0
     try:
         opened = _opened(stream)
@@ -62,7 +62,7 @@ def _opened(stream: BinaryIO) -> Any:
 
 def schema_metadata(kind: str, stream: BinaryIO) -> Mapping[bytes, bytes] | None:
     """What the schema of a Parquet or Arrow file says of itself; None if it says nothing or the file is damaged."""
-    import pyarrow
+    pyarrow = arrow(f"reading {kind.capitalize()} files")
     from pyarrow import parquet
 
     try:
