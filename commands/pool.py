@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,13 +10,24 @@ import typer
 
 from ..render.terminal import print_json
 from .jobs import start_job
-from .options import DEFAULT_WORKSPACE, BackgroundOption, DeviceOption, DryRunOption, JsonOption, WorkspaceOption
+from .options import (
+    CONFIGURED_ENGINE,
+    DEFAULT_WORKSPACE,
+    BackgroundOption,
+    DeviceOption,
+    DryRunOption,
+    EngineOptions,
+    JsonOption,
+    WorkspaceOption,
+    grouped,
+)
 from .shared import mapping_of, narrated, open_workspace, settings_of, split_of, state
 
 if TYPE_CHECKING:
     from ..engine.index.build import IndexPlan
 
 
+@grouped
 def index(
     paths: Annotated[
         list[str] | None,
@@ -58,6 +70,7 @@ def index(
     peek: Annotated[
         bool, typer.Option("--peek", help="Show how the columns are understood and the first rows; store nothing.")
     ] = False,
+    engine: EngineOptions = CONFIGURED_ENGINE,
     background: BackgroundOption = False,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
@@ -65,10 +78,11 @@ def index(
     """Index a pool: validate rows, find duplicates and leaks, encode new texts."""
     from ..engine.index.build import IndexPlan, dry_run_index, index_pool
     from ..engine.retrieval.served import Access
+    from ..engine.shards.shard import Engine
 
     settings = settings_of(
         workspace, encoder=encoder, encoder_url=encoder_url, encoder_price=encoder_price, device=device,
-        near_duplicate=near_duplicate,
+        near_duplicate=near_duplicate, **asdict(engine),
     )  # fmt: skip
     plan = IndexPlan(
         paths=tuple(paths or ()),
@@ -86,6 +100,7 @@ def index(
         passages=settings.passages,
         access=Access.of(settings, max_cost),
         labels=tuple(label.strip() for label in labels.split(",")) if labels else (),
+        engine=Engine.of(settings),
     )
     if peek:
         _peek(plan, as_json)

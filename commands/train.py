@@ -13,11 +13,13 @@ from ..render.terminal import print_json, say
 from .jobs import start_job
 from .options import (
     ACCURACY,
+    CONFIGURED_ENGINE,
     DEFAULT_WORKSPACE,
     NO_LLM_OPTIONS,
     NO_PAID_OPTIONS,
     BackgroundOption,
     DryRunOption,
+    EngineOptions,
     ForceOption,
     JsonOption,
     LLMOptions,
@@ -214,6 +216,7 @@ def train_topics(
     epochs: Annotated[int, typer.Option(help="Maximum number of epochs.", min=1)] = 30,
     k: ShotsOption = None,
     llm: LLMOptions = NO_LLM_OPTIONS,
+    engine: EngineOptions = CONFIGURED_ENGINE,
     paid: PaidOptions = NO_PAID_OPTIONS,
 ) -> None:
     """Learn the pool's topics, which of them the LLM knows and which demonstrations cover them (Kweon et al. 2025)."""
@@ -221,7 +224,7 @@ def train_topics(
     from ..engine.topics.train import TopicPlan, TopicTraining
     from ..render.topics import show_topic_training
 
-    settings = settings_of(workspace, k=k, **asdict(llm))
+    settings = settings_of(workspace, k=k, **asdict(llm), **asdict(engine))
     store = open_workspace(workspace)
     plan = TopicPlan(
         topics, size, llm_topics, sample, questions, soft=labels == "soft", cosine=cosine, epochs=epochs,

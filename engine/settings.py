@@ -26,6 +26,9 @@ from .pool.prompts import ORDERS, Order, Template, check_template
 PREFIX = "ICL_CURATE_"
 URLS = ("base_url", "encoder_url")
 """Settings that name a server."""
+PLACES = ("engine_address", "engine_storage")
+"""Settings that name machines which get the pool's texts; Ray's can run code here, too."""
+ENGINES = ("inline", "process", "ray")
 CONFIG = "config.toml"
 
 
@@ -70,6 +73,13 @@ class Settings:
     price_in: float | None = _setting(None, "price per million prompt tokens in USD; not set: unknown", float)
     price_out: float | None = _setting(None, "price per million generated tokens in USD; not set: unknown", float)
     seed: int = _setting(0, "random seed")
+    engine: str = _setting(
+        "inline", "where work over a whole pool runs: inline, process (all cores) or ray (a cluster)"
+    )
+    engine_address: str = _setting("", "Ray cluster: host:port, ray://host:port or auto; empty: one on this machine")
+    engine_storage: str = _setting("", "folder or URI (s3://…) that all workers reach; empty: in the workspace")
+    engine_places_by: str = ""
+    """Not a setting: the workspace's own file, if it alone names the address or the storage."""
     policy_candidates: int | None = None
     """Not a setting: how many candidates ranking policies choose from, if not as many as they were trained with."""
 
@@ -82,6 +92,14 @@ class Settings:
     def passages(self) -> bool:
         """Whether rows and queries are retrieved by their passages, too."""
         return self.retrieval_text == "passage"
+
+    def check_places(self) -> None:
+        """Raise `UsageError` if only a workspace's own file names a place that texts would be sent to."""
+        if self.engine_places_by:
+            raise UsageError(
+                f"{self.engine_places_by} alone says where the pool is computed",
+                f"move engine_address and engine_storage to {user_config()}, or give --engine-address",
+            )
 
     @property
     def template(self) -> Template:
@@ -115,6 +133,9 @@ class Overrides(TypedDict, total=False):
     price_in: float
     price_out: float
     seed: int
+    engine: str
+    engine_address: str
+    engine_storage: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,11 +189,13 @@ def resolve(workspace: Path | None, flags: Mapping[str, Any], environ: Mapping[s
 
     for name, value in _read(user_config()).items():
         take(name, value, str(user_config()))
-    users_own = {name: values.get(name, "") for name in URLS}
+    users_own = {name: values.get(name, "") for name in (*URLS, *PLACES)}
     if workspace is not None:
         path = workspace / CONFIG
         for name, value in _read(path).items():
-            if not (name in URLS and value in ("", users_own[name])):  # nothing set, or the same value as the user's
+            if not (
+                name in users_own and value in ("", users_own[name])
+            ):  # nothing set, or the same value as the user's
                 take(name, value, str(path))
     lent = [name for name in URLS if values.get(name, "") != users_own[name]]
     for name in _DEFAULTS:
@@ -186,6 +209,8 @@ def resolve(workspace: Path | None, flags: Mapping[str, Any], environ: Mapping[s
     for name in lent:
         if origins[name] == str(path):  # neither variable nor flag sets one
             values[f"{name}_by"] = str(path.parent.resolve())
+    if workspace is not None and any(origins[name] == str(workspace / CONFIG) for name in PLACES):
+        values["engine_places_by"] = str(workspace / CONFIG)
     settings = Settings(**values)
     _check(settings)
     return Resolved(settings, origins)
@@ -237,6 +262,8 @@ def _check(settings: Settings) -> None:
         raise UsageError(f"retrieval_text is '{settings.retrieval_text}'", "use one of: input, passage")
     if settings.answers not in ANSWERS:
         raise UsageError(f"answers is '{settings.answers}'", f"use one of: {', '.join(ANSWERS)}")
+    if settings.engine not in ENGINES:
+        raise UsageError(f"engine is '{settings.engine}'", f"use one of: {', '.join(ENGINES)}")
     if settings.k < 0:
         raise UsageError(f"k is {settings.k}", "use 0 or more shots")
     for name in ("preselect", "max_tokens", "concurrency", "attempts", "context_tokens"):

@@ -18,7 +18,7 @@ FLOORS = [  # from the ground up; parts on one floor do not import each other
     {"files"},
     {"pool"},
     {"settings"},
-    {"store"},
+    {"store", "shards"},
     {"trust"},
     {"retrieval"},
     {"index", "llm"},
@@ -40,6 +40,7 @@ HEAVY = {
     "sklearn",
     "cleanlab",
     "pandas",
+    "pyarrow",
 }
 
 
@@ -207,6 +208,10 @@ def test_no_import_runs_in_a_circle() -> None:
                 stack += [n for n in graph[here] if n in graph]
 
 
+def test_the_store_reads_and_writes_without_arrow() -> None:
+    assert not [path.name for path in (ROOT / "engine" / "store").glob("*.py") if "pyarrow" in path.read_text()]
+
+
 def test_inside_the_package_imports_are_relative() -> None:
     for path in [*ENGINE, *FRONT_FILES]:
         assert not any(name.split(".")[0] == "icl_curate" for name in _imports(path)), path
@@ -248,7 +253,7 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 
 
 def test_the_command_line_imports_typer_alone() -> None:
-    assert not _loaded("import icl_curate.cli") & {*HEAVY, "duckdb", "numpy", "rich", "pyarrow"}
+    assert not _loaded("import icl_curate.cli") & {*HEAVY, "duckdb", "numpy", "rich"}
 
 
 def test_a_job_that_waits_for_its_turn_loads_no_engine() -> None:

@@ -18,6 +18,7 @@ from ..errors import NoWorkspaceError, UsageError
 from ..progress import CancelToken, Report, silent
 from ..retrieval import artefacts, duplicates
 from ..retrieval.served import Access
+from ..shards.shard import INLINE, Engine
 from ..store.demonstrations import LEAKS, REPEATS, live_keys
 from ..store.workspace import Workspace
 from .files import IndexedFile, Reading, changed_files, indexed_file, known_files
@@ -39,7 +40,7 @@ class IndexPlan:
     hash of the input, so that a row stays in its split as the pool grows and duplicates are in the same split.
     ``encoder`` None: no vectors. ``access``: to an encoder behind an API. ``passages``: rows are
     retrieved by their passages, too. ``labels``: names of labels
-    that the files give as numbers from 0.
+    that the files give as numbers from 0. ``engine``: what computes over the whole pool.
     """
 
     paths: tuple[str, ...] = ()
@@ -57,6 +58,7 @@ class IndexPlan:
     passages: bool = False
     access: Access = Access()
     labels: tuple[str, ...] = ()
+    engine: Engine = INLINE
 
 
 def index_pool(
@@ -80,13 +82,14 @@ def index_pool(
             with workspace.write() as con:
                 counts = merge(con, workspace, changed, staging, skipped, plan.strict)
     if changed or not _repeats_current(workspace, plan.near_duplicate):
-        duplicates.update(workspace, plan.near_duplicate, report, cancel)
-    artefacts.lexical_index(workspace, report, cancel, reread=True, passages=plan.passages)
+        duplicates.update(workspace, plan.near_duplicate, report, cancel, plan.engine)
+    artefacts.lexical_index(workspace, report, cancel, reread=True, passages=plan.passages, engine=plan.engine)
     encoded = 0
     if plan.encoder:
         encoded = artefacts.encode(
             workspace, plan.encoder, plan.device, report, cancel,
             full_precision=plan.full_precision, passages=plan.passages, access=plan.access,
+            engine=plan.engine,
         )  # fmt: skip
     with workspace.read() as con:
         index_report = _report(con, files, len(files) - len(changed), counts)

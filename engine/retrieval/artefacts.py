@@ -17,17 +17,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Float32s, Int64s
-from ..errors import WorkspaceError
+from ..errors import UsageError, WorkspaceError
 from ..progress import CancelToken, Event, Report, silent
 from ..settings import Settings
+from ..shards.over import SHARDS
+from ..shards.shard import INLINE, Engine, Need
 from ..store.demonstrations import content_keys, input_blocks, keys_of, live_keys, rows_of_inputs, searched_texts
 from ..store.workspace import Workspace
 from . import bm25
 from .bm25 import BM25Index
-from .encoder import DEFAULT_ENCODER, Encoder, load_encoder
+from .encoder import DEFAULT_ENCODER, Encoder, bound_for, load_encoder
 from .served import DEFAULTS, Access, ServedEncoder, estimate, is_served
 from .vectors import Vectors, folder_of, with_passages
 
+_GPUS = {"auto": None, "cuda": 1.0}
+"""GPUs that a shard needs, by the device of its worker; None: one if there are any."""
 LEXICAL, LEXICAL_PASSAGES = "lexical", "lexical-passages"
 
 
@@ -60,9 +64,11 @@ def encode(
     full_precision: bool = False,
     passages: bool = False,
     access: Access = DEFAULTS,
+    engine: Engine = INLINE,
 ) -> int:
     """Encode every row that is not retired and has no vector; returns how many were encoded. ``full_precision`` as in
-    `load_encoder`, ``passages`` as in `vectors_of`, ``access`` for encoders behind an API.
+    `load_encoder`, ``passages`` as in `vectors_of`, ``access`` for encoders behind an API; ``engine`` as in
+    `Vectors.fill`.
 
     First, all existing vectors are read and compared with their checksums; damaged ones, and those of other content
     than the row's current one, are encoded again. Vectors are stored block by block, so an interrupted run continues
@@ -72,7 +78,8 @@ def encode(
         rows, keys = live_keys(con)
     done = 0
     if missing(workspace, encoder, rows, keys, reread=True, passages=passages).size:
-        loaded = opened(workspace.path, encoder, device, access, full_precision=full_precision)
+        here, elsewhere = device if engine.here else "cpu", there(engine, device)
+        loaded = opened(workspace.path, encoder, here, access, full_precision=full_precision)
         name = with_passages(loaded.name) if passages else loaded.name
         stored = Vectors.create(folder_of(workspace.path, name), name, loaded.dimension)
         unfit = stored.unfit(rows, keys)
@@ -83,7 +90,10 @@ def encode(
         if isinstance(loaded, ServedEncoder):
             report(Event("encode", note=_announced(loaded, texts)))
         try:
-            done = stored.fill(loaded, rows[lacking], texts, keys[lacking], report, cancel)
+            done = stored.fill(
+                bound_for(loaded, elsewhere), rows[lacking], texts, keys[lacking], report, cancel,
+                engine=engine, need=need_of(elsewhere),
+            )  # fmt: skip
         finally:
             if isinstance(loaded, ServedEncoder):
                 report(Event("encode", note=loaded.described()))
@@ -91,6 +101,20 @@ def encode(
     with workspace.write() as con:
         con.execute("INSERT OR REPLACE INTO meta VALUES ('encoder', ?)", [encoder])
     return done
+
+
+def there(engine: Engine, device: str) -> str:
+    """The device of the encoder in a worker, empty inline. `UsageError` for processes that would share a GPU."""
+    if engine.kind != "process":
+        return "" if engine.here else device
+    if device not in ("auto", "cpu"):
+        raise UsageError(f"--engine process encodes on the CPU, not on {device}", "--engine inline, or --engine ray")
+    return "cpu"
+
+
+def need_of(elsewhere: str) -> Need:
+    """What encoding a shard needs on the device that `there` returned."""
+    return Need(gpus=_GPUS.get(elsewhere, 0.0), threads=0)
 
 
 def opened(
@@ -146,11 +170,12 @@ def lexical_index(
     content: NDArray[np.uint64] | None = None,
     reread: bool = False,
     passages: bool = False,
+    engine: Engine = INLINE,
 ) -> BM25Index:
     """BM25 over every row of the pool, pruned ones included: opened, or rebuilt and stored if it is out of date.
 
     ``content`` is the result of `content_keys`, if it was computed already; ``reread`` reads the whole file, even if it
-    is remembered as checked. ``passages``: of texts with their passages.
+    is remembered as checked. ``passages``: of texts with their passages. ``engine`` inverts the texts.
     """
     folder = workspace.path / (LEXICAL_PASSAGES if passages else LEXICAL)
     with workspace.read() as con:
@@ -163,7 +188,8 @@ def lexical_index(
     except WorkspaceError:
         pass
     blocks = input_blocks(workspace, rows, searched=True, passages=passages)
-    index = bm25.build(rows, (text for _, texts in blocks for text in texts), report, cancel)
+    texts = (text for _, found in blocks for text in found)
+    index = bm25.build(rows, texts, report, cancel, engine=engine, beside=workspace.path / SHARDS)
     try:
         index.save(folder, pool)
     except OSError as error:

@@ -12,7 +12,7 @@ import math
 import re
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,15 @@ from numpy.typing import NDArray
 from ..arrays import Bools, Float64s, Int64s
 from ..errors import WorkspaceError
 from ..progress import CancelToken, Event, Report, silent
+from ..shards.over import over_shards
+from ..shards.shard import INLINE, Arrays, Engine, packed, unpacked
 from .checked import map_sealed, save_sealed
 from .ranking import positions_of, top_k
 
 K1, B, EPSILON = 1.5, 0.75, 0.25
 """The defaults of ``BM25Okapi``."""
 
+TASK = "bm25-index"
 FILE = "bm25.safetensors"
 TOKENISER = "lower-case words, version 1"
 WEIGHT_CACHE_BYTES = 256 << 20
@@ -36,8 +39,8 @@ WEIGHT_CACHE_BYTES = 256 << 20
 
 _LETTER = re.compile(r"\([A-Za-z]\)")
 _WORD = re.compile(r"\w+")
-_DOCUMENTS, _WORDS = 8192, 1 << 21
-"""Maximum documents, and approximate maximum words, inverted at once."""
+_DOCUMENTS, _CHARACTERS = 32_768, 1 << 23
+"""Documents, and about how many characters of them, inverted at once."""
 
 
 def tokenise(text: str) -> list[str]:
@@ -251,34 +254,46 @@ def build(
     texts: Iterable[str],
     report: Report = silent,
     cancel: CancelToken | None = None,
+    *,
+    engine: Engine = INLINE,
+    beside: Path | None = None,
 ) -> BM25Index:
     """Index ``texts``, the document of ``rows[i]`` being the i-th; the rows (n,) are dense row numbers, each once.
 
-    Raises `Cancelled` between chunks of documents.
+    ``engine`` inverts the documents, with its files in the folder ``beside``. Raises `Cancelled` between parts.
     """
     rows = np.asarray(rows, np.int64)
+    found = over_shards(
+        invert_shard, _blocks(_in_row_order(rows, texts)), stage=TASK, total=len(rows), beside=beside or Path(),
+        engine=engine if beside else INLINE, kept=True, report=report, cancel=cancel,
+    )  # fmt: skip
+    inverted = dict(found)
     numbers: defaultdict[str, int] = defaultdict()
     numbers.default_factory = numbers.__len__  # a new term gets the next number
     parts: list[_Part] = []
-    lengths = np.zeros(len(rows), np.int32)
-    words: list[str] = []
-    first = done = 0
-    for i, text in enumerate(_in_row_order(rows, texts)):
-        found = tokenise(text)
-        lengths[i] = len(found)
-        words += found
-        done = i + 1
-        if len(words) >= _WORDS or done % _DOCUMENTS == 0:
-            if cancel:
-                cancel.check()
-            report(Event("bm25-index", done, len(rows)))
-            parts.append(_part(words, numbers, lengths[first:done], first, parts))
-            words, first = [], done
-    if done != len(rows):
-        raise ValueError(f"{len(rows)} rows but {done} texts")
-    parts.append(_part(words, numbers, lengths[first:], first, parts))
-    report(Event("bm25-index", done, len(rows)))
+    lengths = np.concatenate([np.empty(0, np.int32), *(inverted[i]["lengths"] for i in range(len(inverted)))])
+    if len(lengths) != len(rows):
+        raise ValueError(f"{len(rows)} rows but {len(lengths)} texts")
+    first = begin = 0
+    for i in range(len(inverted)):
+        arrays = inverted.pop(i)
+        parts.append(_numbered(arrays, numbers, first, begin))
+        first, begin = first + len(arrays["lengths"]), begin + int(arrays["lengths"].sum(dtype=np.int64))
     return BM25Index(np.sort(rows), lengths, _joined(parts, len(numbers)), _Vocabulary.of(numbers))
+
+
+def _blocks(texts: Iterable[str]) -> Iterator[tuple[int, Arrays]]:
+    """Consecutive texts, packed, as many as are inverted at once."""
+    block: list[str] = []
+    size = 0
+    for text in texts:
+        block.append(text)
+        size += len(text)
+        if len(block) == _DOCUMENTS or size >= _CHARACTERS:
+            yield len(block), packed(block)
+            block, size = [], 0
+    if block:
+        yield len(block), packed(block)
 
 
 def load(folder: Path, pool: str = "", *, reread: bool = False) -> BM25Index:
@@ -323,28 +338,47 @@ class _Part:
     documents: NDArray[np.int32]
     counts: NDArray[np.uint32]
     order: Int64s
-    end: int
-    """Words in the concatenated text up to the last of these documents."""
 
 
-def _part(
-    words: list[str], numbers: Mapping[str, int], lengths: NDArray[np.int32], first: int, before: Sequence[_Part]
-) -> _Part:
-    """Invert consecutive documents with these numbers of words, starting with document ``first``."""
-    begin = before[-1].end if before else 0
-    tokens = np.fromiter(map(numbers.__getitem__, words), np.int64, len(words))
+def invert_shard(arrays: Arrays, report: Report, cancel: CancelToken) -> Arrays:
+    """The postings of packed texts, by term and then document, as in `_Postings`; terms are numbered as they appear,
+    ``text`` and ``ends`` are their names. ``lengths``: words of each document."""
+    numbers: defaultdict[str, int] = defaultdict()
+    numbers.default_factory = numbers.__len__
+    tokens: list[int] = []
+    lengths = np.zeros(len(arrays["ends"]), np.int32)
+    for i, text in enumerate(unpacked(arrays)):
+        found = tokenise(text)
+        lengths[i] = len(found)
+        tokens += map(numbers.__getitem__, found)
     documents = np.repeat(np.arange(len(lengths)), lengths)
-    keys = tokens * max(len(lengths), 1) + documents
+    keys = np.array(tokens, np.int64) * max(len(lengths), 1) + documents
     order = np.argsort(keys, kind="stable")
     keys = keys[order]
     begins = np.flatnonzero(np.diff(keys, prepend=-1))
     places = order[begins]
+    report(Event(TASK, len(lengths), len(lengths)))
+    return {
+        "terms": (keys[begins] // max(len(lengths), 1)).astype(np.int32),
+        "documents": documents[places].astype(np.int32),
+        "counts": np.diff(np.append(begins, len(keys))).astype(np.uint32),
+        "order": places.astype(np.int64),
+        "lengths": lengths,
+        **packed([*numbers]),
+    }
+
+
+def _numbered(arrays: Arrays, numbers: Mapping[str, int], first: int, begin: int) -> _Part:
+    """What `invert_shard` found with the index's own numbers: of terms, of documents from ``first`` on, and of words
+    from ``begin`` on."""
+    own = np.fromiter(map(numbers.__getitem__, unpacked(arrays)), np.int32, len(arrays["ends"]))
+    terms = own[arrays["terms"]]
+    order = np.argsort(terms, kind="stable")
     return _Part(
-        tokens[places].astype(np.int32),
-        (documents[places] + first).astype(np.int32),
-        np.diff(np.append(begins, len(keys))).astype(np.uint32),
-        places + begin,
-        begin + len(words),
+        terms[order],
+        arrays["documents"][order] + np.int32(first),
+        arrays["counts"][order],
+        arrays["order"][order] + begin,
     )
 
 

@@ -11,21 +11,24 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..arrays import Bools, Float64s, Int64s
-from ..progress import CancelToken, Event, Report, silent, within
+from ..progress import CancelToken, Event, Report, silent
+from ..shards.over import SHARDS, over_shards
+from ..shards.shard import INLINE, Arrays, Engine, Need, packed, unpacked
+from ..store import columns
 from ..store.demonstrations import content_keys, input_blocks, inputs
 from ..store.workspace import Workspace
 from .checked import map_sealed, save_sealed
 
+TASK = "duplicates"
 GRAM = 5
 BANDS, BAND = 16, 8
 FILE, OLD_FILE = "minhash.safetensors", "minhash.npy"
@@ -97,7 +100,7 @@ def min_hashes(texts: Sequence[str], report: Report = silent, cancel: CancelToke
     """The hashes of normalised texts. Raises `Cancelled` between chunks."""
     if 0 < len(texts) <= GOES_ON and sum(map(len, texts)) <= CHARACTERS:
         few = _chunk_hashes(texts)  # queries, or a small pool: threads would cost more than the work
-        report(Event("duplicates", len(texts), len(texts)))
+        report(Event(TASK, len(texts), len(texts)))
         return few
     parts: list[MinHashes] = []
     done = 0
@@ -107,7 +110,7 @@ def min_hashes(texts: Sequence[str], report: Report = silent, cancel: CancelToke
                 cancel.check()
             parts.append(found)
             done += len(found.keys)
-            report(Event("duplicates", done, len(texts)))
+            report(Event(TASK, done, len(texts)))
     if not parts:
         return MinHashes(np.empty((0, BANDS), np.uint64), np.empty((0, BANDS * BAND), np.uint8))
     return MinHashes(np.concatenate([part.keys for part in parts]), np.concatenate([part.low for part in parts]))
@@ -226,7 +229,7 @@ def find_repeats(
     while len(pairs):
         if cancel:
             cancel.check()
-        report(Event("duplicates", total - len(pairs), total))
+        report(Event(TASK, total - len(pairs), total))
         block, pairs = np.split(pairs, [_fitting(rows, pairs)])
         found = _compared(rows, block, content_hashes)
         alike = found >= threshold
@@ -236,7 +239,7 @@ def find_repeats(
         ends = groups[pairs]
         pairs = pairs[ends[:, 0] != ends[:, 1]]  # those joined through others need no comparison
     if total:
-        report(Event("duplicates", total, total))
+        report(Event(TASK, total, total))
     later = np.flatnonzero((groups != np.arange(n)) & (groups != first))  # joined to the first through others
     pairs = np.stack([groups[later], later], axis=1)
     while len(pairs):
@@ -318,10 +321,14 @@ def _candidates(keys: _U64) -> Int64s:
 
 
 def update(
-    workspace: Workspace, threshold: float, report: Report = silent, cancel: CancelToken | None = None
+    workspace: Workspace,
+    threshold: float,
+    report: Report = silent,
+    cancel: CancelToken | None = None,
+    engine: Engine = INLINE,
 ) -> list[Repeat]:
-    """Rewrite the table ``duplicates`` over all rows that are not retired."""
-    hashes = stored_hashes(workspace, report, cancel, reread=True)
+    """Rewrite the table ``duplicates`` over all rows that are not retired; ``engine`` computes their hashes."""
+    hashes = stored_hashes(workspace, report, cancel, reread=True, engine=engine)
     with workspace.read() as con:
         found = con.execute(
             f"""
@@ -342,9 +349,7 @@ def update(
     with workspace.write() as con:
         con.execute("DELETE FROM duplicates")
         if repeats:
-            con.register("found", pa.Table.from_pylist([{s: getattr(r, s) for s in Repeat.__slots__} for r in repeats]))
-            con.execute('INSERT INTO duplicates SELECT row, "of", kind, similarity FROM found')
-            con.unregister("found")
+            columns.insert(con, "duplicates", {s: [getattr(r, s) for r in repeats] for s in Repeat.__slots__})
         con.execute("INSERT OR REPLACE INTO meta VALUES ('near_duplicate', ?)", [str(threshold)])
     return repeats
 
@@ -363,6 +368,7 @@ def stored_hashes(
     *,
     content: _U64 | None = None,
     reread: bool = False,
+    engine: Engine = INLINE,
 ) -> StoredHashes:
     """Hashes of every row: stored ones for rows with unchanged content, the others computed now.
 
@@ -387,18 +393,30 @@ def stored_hashes(
     )
     grown = _no_hashes(len(content))
     grown.keys[:, :known], grown.low[:known] = kept.keys[:, :known], kept.low[:known]
-    done = 0
-    for rows, found_texts in input_blocks(workspace, lacking):
-        texts = [normalised(text) for text in found_texts]
-        hashes = min_hashes(texts, within(report, done, lacking.size), cancel)
-        grown.keys[:, rows], grown.low[rows] = hashes.keys.T, hashes.low
-        done += len(rows)
+    places: list[Int64s] = []
+
+    def blocks() -> Iterator[tuple[int, Arrays]]:
+        for rows, texts in input_blocks(workspace, lacking):
+            places.append(rows)
+            yield len(rows), packed(texts)
+
+    found_hashes = over_shards(
+        hash_shard, blocks(), stage=TASK, total=lacking.size, beside=workspace.path / SHARDS, engine=engine,
+        need=Need(threads=2), kept=True, report=report, cancel=cancel,
+    )  # fmt: skip
+    for i, hashes in found_hashes:
+        grown.keys[:, places[i]], grown.low[places[i]] = hashes["keys"].T, hashes["low"]
     try:
         save_sealed(path, {"keys": grown.keys, "low": grown.low, "content": content}, {})
         (workspace.path / OLD_FILE).unlink(missing_ok=True)
     except OSError as error:
-        report(Event("duplicates", note=f"{path} cannot be written ({error.strerror}): recomputed when needed"))
+        report(Event(TASK, note=f"{path} cannot be written ({error.strerror}): recomputed when needed"))
     return grown
+
+
+def hash_shard(arrays: Arrays, report: Report, cancel: CancelToken) -> Arrays:
+    """The `MinHashes` of packed texts, by name."""
+    return min_hashes([normalised(text) for text in unpacked(arrays)], report, cancel)._asdict()
 
 
 def _no_hashes(rows: int) -> StoredHashes:

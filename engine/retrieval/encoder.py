@@ -6,9 +6,9 @@ import hashlib
 import importlib.util
 import threading
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,23 +68,44 @@ def load_encoder(name: str = DEFAULT_ENCODER, device: str = "auto", *, full_prec
         encoder = SentenceEncoder(source, source, device, None, FEW if not full_precision else None)
     if device not in ("auto", "cpu"):
         encoder.warm()
+    encoder.recipe = (name, device, full_precision)
     return encoder
 
 
+def bound_for(encoder: Encoder, device: str) -> Encoder:
+    """The encoder, which is loaded onto this device where it is unpickled; empty: onto that which it has here."""
+    if device and isinstance(encoder, SentenceEncoder):
+        encoder.recipe = (encoder.recipe[0], device, encoder.recipe[2])
+    return encoder
+
+
+@lru_cache(maxsize=1)
+def kept_encoder(name: str, device: str, full_precision: bool) -> SentenceEncoder:
+    """As `load_encoder`, loaded once in a process: what a worker has instead of a pickled encoder."""
+    return load_encoder(name, device, full_precision=full_precision)
+
+
 class SentenceEncoder:
-    """A sentence-transformers model; if it is the packaged one, by light implementations of it. Thread-safe."""
+    """A sentence-transformers model; if it is the packaged one, by light implementations of it. Thread-safe.
+
+    Pickled by its name: the process that unpickles it loads it from its own disk, once.
+    """
 
     def __init__(
         self, name: str, source: str, device: str, small: MiniLM | None = None, reduce_from: int | None = FEW
     ) -> None:
         self._reduce_from = reduce_from
         self.name = name
+        self.recipe = (source, device, reduce_from is None)
         self._source = source
         self._device = device
         self._small = small
         self._large: Transformer | None = None
         self._loading = threading.Lock()
         self.dimension: int = small.dimension if small else self.warm().dimension
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return kept_encoder, self.recipe
 
     def warm(self) -> Transformer:
         """Load torch and the model now rather than at the first large call."""

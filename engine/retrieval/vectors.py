@@ -13,6 +13,7 @@ import re
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,8 @@ from ..disk import private
 from ..errors import UsageError, WorkspaceError
 from ..files import replace_file
 from ..progress import CancelToken, Report, silent, within
+from ..shards.over import SHARDS, over_shards
+from ..shards.shard import INLINE, ONE_CPU, Arrays, Engine, Need, packed, unpacked
 from ..store.locks import exclusive
 from .checked import cached_check
 from .encoder import Encoder
@@ -200,31 +203,44 @@ class Vectors:
         keys: NDArray[np.uint64],
         report: Report = silent,
         cancel: CancelToken | None = None,
+        *,
+        engine: Engine = INLINE,
+        need: Need = ONE_CPU,
     ) -> int:
         """Encode those of ``rows`` (n,) that have no vector, ``texts[i]`` being the text of ``rows[i]`` and ``keys[i]``
         its content key.
 
-        Each `BLOCK` of them is on disk before the next begins; after `Cancelled` or a kill the same call continues
-        there. Returns how many were encoded. Reports ``encode`` events. Raises `UsageError` for an encoder that returns
-        NaN or infinity.
+        Each `BLOCK` of them is a shard of ``engine``, and on disk before the next is asked for; after `Cancelled` or a
+        kill the same call continues there, with the same blocks. Returns how many were encoded. Reports ``encode``
+        events. Raises `UsageError` for an encoder that returns NaN or infinity, and what `over_shards` raises. An
+        encoder behind an API is asked by this process, whatever the engine.
         """
         if self.encoder not in (encoder.name, with_passages(encoder.name)):
             raise ValueError(f"these are vectors of {self.encoder}, not of {encoder.name}")
         known = dict(zip(rows.tolist(), zip(texts, keys.tolist(), strict=True), strict=True))
         lacking = np.unique(self.missing(rows, keys)).tolist()
         todo = sorted(lacking, key=lambda row: (-len(known[row][0]), row))
-        for start in range(0, len(todo), BLOCK):
-            block = todo[start : start + BLOCK]
-            texts_of, told = [known[row][0] for row in block], within(report, start, len(todo))
+        blocks = [todo[start : start + BLOCK] for start in range(0, len(todo), BLOCK)]
 
-            def keep(places: Int64s, vectors: Float32s, block: list[int] = block) -> None:
-                rows_of = [block[place] for place in places.tolist()]
-                self._written(rows_of, vectors, [known[row][1] for row in rows_of])
+        def keep(block: Sequence[int], vectors: Float32s) -> None:
+            self._written(block, vectors, [known[row][1] for row in block])
 
-            if isinstance(encoder, ServedEncoder):
-                encoder.encode_each(texts_of, keep, told, cancel)  # each request was paid for
-            else:
-                keep(np.arange(len(block)), encoder.encode(texts_of, told, cancel))
+        if isinstance(encoder, ServedEncoder):
+            for i, block in enumerate(blocks):
+
+                def paid(places: Int64s, vectors: Float32s, block: Sequence[int] = block) -> None:
+                    keep([block[place] for place in places.tolist()], vectors)
+
+                told = within(report, i * BLOCK, len(todo))
+                encoder.encode_each([known[row][0] for row in block], paid, told, cancel)  # each request was paid for
+            return len(todo)
+        shards = ((len(block), packed([known[row][0] for row in block])) for block in blocks)
+        found = over_shards(
+            partial(encode_shard, encoder), shards, stage="encode", total=len(todo), beside=self.folder / SHARDS,
+            engine=engine, need=need, report=report, cancel=cancel,
+        )  # fmt: skip
+        for i, arrays in found:
+            keep(blocks[i], arrays["vectors"])
         return len(todo)
 
     def _written(self, rows: Sequence[int], vectors: Float32s, keys: Sequence[int]) -> None:
@@ -273,6 +289,36 @@ class Vectors:
 
     def _salted(self, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
         return keys ^ self._salt
+
+
+def encoded(
+    encoder: Encoder,
+    texts: Sequence[str],
+    beside: Path,
+    report: Report = silent,
+    cancel: CancelToken | None = None,
+    *,
+    engine: Engine = INLINE,
+    need: Need = ONE_CPU,
+) -> Float32s:
+    """Vectors (n, dimension) of texts that are no rows, by shards as in `Vectors.fill`, with files in the folder
+    ``beside``."""
+    if isinstance(encoder, ServedEncoder):
+        return encoder.encode(texts, report, cancel)
+    found = np.empty((len(texts), encoder.dimension), np.float32)
+    blocks = [texts[start : start + BLOCK] for start in range(0, len(texts), BLOCK)]
+    arrived = over_shards(
+        partial(encode_shard, encoder), ((len(block), packed(block)) for block in blocks), stage="encode",
+        total=len(texts), beside=beside, engine=engine, need=need, kept=True, report=report, cancel=cancel,
+    )  # fmt: skip
+    for i, arrays in arrived:
+        found[i * BLOCK : i * BLOCK + len(blocks[i])] = arrays["vectors"]
+    return found
+
+
+def encode_shard(encoder: Encoder, arrays: Arrays, report: Report, cancel: CancelToken) -> Arrays:
+    """Vectors (n, dimension) of packed texts. In a worker the encoder is the one that `load_encoder` keeps there."""
+    return {"vectors": encoder.encode(unpacked(arrays), report, cancel)}
 
 
 @dataclass(frozen=True, slots=True)

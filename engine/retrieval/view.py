@@ -17,16 +17,18 @@ from ..errors import UsageError, WorkspaceError
 from ..pool.records import Demonstration, Query, Task
 from ..progress import CancelToken, Report, silent
 from ..settings import Settings
+from ..shards.over import SHARDS
+from ..shards.shard import Engine
 from ..store.demonstrations import Texts, active_rows, content_keys, groups, searched_texts, task_of
 from ..store.workspace import Workspace
-from .artefacts import lexical_index, opened, vectors_of
+from .artefacts import lexical_index, need_of, opened, there, vectors_of
 from .bm25 import BM25Index
 from .bm25_plus import BM25PlusIndex
 from .dense import DenseIndex
 from .duplicates import Repeats
-from .encoder import Encoder
+from .encoder import Encoder, bound_for
 from .served import Access
-from .vectors import TokenVectors, Vectors, with_passages
+from .vectors import TokenVectors, Vectors, encoded, with_passages
 
 RankedRows = tuple[Int64s, Float64s]
 """Rows best first, and their scores."""
@@ -109,6 +111,19 @@ class PoolView:
         return opened(
             self.workspace.path, settings.encoder, settings.device, Access.of(settings),
             full_precision=settings.full_precision,
+        )  # fmt: skip
+
+    @cached_property
+    def engine(self) -> Engine:
+        """What computes over many texts or the whole pool."""
+        return Engine.of(self.settings)
+
+    def encoded(self, texts: Sequence[str]) -> Float32s:
+        """Embeddings of many texts that are no rows, (n, d)."""
+        elsewhere = there(self.engine, self.settings.device)
+        return encoded(
+            bound_for(self.encoder, elsewhere), texts, self.workspace.path / SHARDS, self.report, self.cancel,
+            engine=self.engine, need=need_of(elsewhere),
         )  # fmt: skip
 
     @cached_property

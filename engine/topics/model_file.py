@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +21,8 @@ from ..files import replace_file
 from ..progress import CancelToken, Event, Report, silent
 from ..retrieval.checked import check_model, seal_model
 from ..retrieval.tensors import map_safetensors
+from ..shards.over import over_shards
+from ..shards.shard import INLINE, Arrays, Engine
 from ..store import runs
 from ..store.topics import KIND
 from ..store.workspace import Workspace
@@ -78,22 +81,39 @@ def strongest(
     vectors: Float32s,
     report: Report = silent,
     cancel: CancelToken | None = None,
+    *,
+    engine: Engine = INLINE,
+    beside: Path | None = None,
 ) -> RowTopics:
-    """The `STRONGEST` topics of rows with the embeddings ``vectors`` (n, d), block by block."""
-    width = min(STRONGEST, predictor.topics)
+    """The `STRONGEST` topics of rows with the embeddings ``vectors`` (n, d), block by block: each is a shard of
+    ``engine``, with its files in the folder ``beside``."""
+    width, size = min(STRONGEST, predictor.topics), predictor.block
     topics = np.empty((len(rows), width), np.int32)
     weights = np.empty((len(rows), width), np.float16)
-    for span, predicted in predictor.blocks(vectors):
-        if cancel:
-            cancel.check()
-        report(Event(TASK, span.start, len(rows)))
-        best = np.argpartition(-predicted, width - 1, axis=1)[:, :width]
-        values = np.take_along_axis(predicted, best, axis=1)
-        order = np.lexsort((best, -values), axis=1)
-        topics[span] = np.take_along_axis(best, order, axis=1)
-        weights[span] = np.take_along_axis(values, order, axis=1)
-    report(Event(TASK, len(rows), len(rows)))
+    parts = (np.asarray(vectors[start : start + size]) for start in range(0, len(rows), size))
+    found = over_shards(
+        partial(cover_shard, predictor), ((len(part), {"vectors": part}) for part in parts), stage=TASK,
+        total=len(rows), beside=beside or Path(), engine=engine if beside else INLINE, kept=True, report=report,
+        cancel=cancel,
+    )  # fmt: skip
+    for i, arrays in found:
+        span = slice(i * size, (i + 1) * size)
+        topics[span], weights[span] = arrays["topics"], arrays["weights"]
     return RowTopics(rows, topics, weights)
+
+
+def cover_shard(predictor: Predictor, arrays: Arrays, report: Report, cancel: CancelToken) -> Arrays:
+    """The strongest topics of ``vectors`` (n, d) and their t̂, as in `RowTopics`."""
+    predicted = predictor.predict(arrays["vectors"])
+    width = min(STRONGEST, predictor.topics)
+    best = np.argpartition(-predicted, width - 1, axis=1)[:, :width]
+    values = np.take_along_axis(predicted, best, axis=1)
+    order = np.lexsort((best, -values), axis=1)
+    report(Event(TASK, len(predicted), len(predicted)))
+    return {
+        "topics": np.take_along_axis(best, order, axis=1).astype(np.int32),
+        "weights": np.take_along_axis(values, order, axis=1).astype(np.float16),
+    }
 
 
 def folder_of(workspace: Workspace, run: int) -> Path:

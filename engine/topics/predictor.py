@@ -67,9 +67,14 @@ class Predictor:
         """t̂ (n, t) from embeddings (n, d)."""
         return sigmoid(self.logits(vectors))
 
+    @property
+    def block(self) -> int:
+        """Texts whose predictions have `BLOCK_BYTES`."""
+        return max(1, BLOCK_BYTES // (4 * max(self.topics, 1)))
+
     def blocks(self, vectors: Float32s) -> Iterator[tuple[slice, Float32s]]:
         """`predict` in blocks of bounded size; ``vectors`` may be a memory map."""
-        size = max(1, BLOCK_BYTES // (4 * max(self.topics, 1)))
+        size = self.block
         for start in range(0, len(vectors), size):
             span = slice(start, min(start + size, len(vectors)))
             yield span, self.predict(np.asarray(vectors[span]))

@@ -28,6 +28,7 @@ from ..pool.records import Query
 from ..progress import Event
 from ..retrieval import bm25
 from ..retrieval.view import PoolView
+from ..shards.over import SHARDS
 from ..store import answers as row_answers
 from ..store import runs
 from ..store import topics as store
@@ -169,15 +170,14 @@ class TopicTraining:
 
     def _mine(self) -> None:
         """The topics, their vectors and the candidates of every text."""
-        encoder = self.view.encoder
         if self.plan.topics_file:
             self.names = read_list(Path(self.plan.topics_file))[: self.plan.size]
-            self.name_vectors = encoder.encode(self.names, self.report, self.cancel)
+            self.name_vectors = self.view.encoded(self.names)
         else:
             self.names, self.name_vectors = mine(
                 self.texts,
                 self.vectors,
-                lambda names: encoder.encode(names, self.report, self.cancel),
+                self.view.encoded,
                 self.plan.size,
                 label_topics(self._labels()),
                 self.settings.seed,
@@ -234,7 +234,15 @@ class TopicTraining:
             self.view.stored.encoder,
             self.llm.name,
             self.plan.cosine,
-            strongest(predictor, rows, self.pool_vectors, self.report, self.cancel),
+            strongest(
+                predictor,
+                rows,
+                self.pool_vectors,
+                self.report,
+                self.cancel,
+                engine=self.view.engine,
+                beside=self.workspace.path / SHARDS,
+            ),
         )
         chosen, tried = self._choose_cosine(loaded(model, self.view), budget)
         if chosen is not None:
@@ -299,7 +307,7 @@ class TopicTraining:
         added = names[len(self.names) :]
         if not added:
             return names, self.name_vectors, core
-        fresh = self.view.encoder.encode(added, self.report, self.cancel)
+        fresh = self.view.encoded(added)
         return names, np.concatenate([self.name_vectors, fresh]), core
 
     def _train(self, names: Sequence[str], name_vectors: Float32s, core: Links) -> tuple[Predictor, FitFigures]:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from icl_curate.engine.errors import Cancelled, WorkspaceError
 from icl_curate.engine.progress import CancelToken, Event
 from icl_curate.engine.retrieval import bm25
+from icl_curate.engine.retrieval.checked import map_sealed
 from icl_curate.engine.retrieval.tensors import map_safetensors
 from rank_bm25 import BM25Okapi
 
@@ -209,3 +210,16 @@ def test_a_file_without_a_head_is_refused(tmp_path: Path, content: bytes) -> Non
     (tmp_path / "x").write_bytes(content)
     with pytest.raises(ValueError, match="head"):
         map_safetensors(tmp_path / "x")
+
+
+def test_parts_of_any_size_give_the_same_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part numbers its own terms; the index numbers them as they first appear in all documents."""
+    texts = [f"w{i % 7} w{i * i % 11} w{i % 3} w{i}" for i in range(60)] + ["", "w3 w3 w59", "()"]
+    rows = np.arange(len(texts))
+    whole = bm25.build(rows, texts)
+    whole.save(tmp_path / "whole")
+    monkeypatch.setattr(bm25, "_DOCUMENTS", 7)
+    monkeypatch.setattr(bm25, "_CHARACTERS", 60)
+    bm25.build(rows, texts).save(tmp_path / "parts")
+    kept, parts = (map_sealed(tmp_path / name / bm25.FILE)[0] for name in ("whole", "parts"))
+    assert {name: array.tobytes() for name, array in kept.items()} == {n: array.tobytes() for n, array in parts.items()}

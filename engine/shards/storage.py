@@ -1,0 +1,139 @@
+"""Where inputs and outputs of shards lie: in a folder or in an object store.
+
+A file begins with the digest of the rest, and is written whole: a folder's by rename, an object by one PUT. So a file
+that exists is complete, and one that was damaged since is as good as absent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import UsageError
+from ..files import replace_file
+from ..packages import require
+from .shard import Arrays
+
+_DIGEST = 16
+
+
+def digest_of(arrays: Arrays) -> str:
+    """32 hexadecimal digits of names, shapes, types and bytes."""
+    found = hashlib.blake2b(digest_size=_DIGEST)
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        found.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        found.update(array.data if array.size else b"")
+    return found.hexdigest()
+
+
+def write(uri: str, arrays: Arrays) -> None:
+    """Write the arrays whole. `OSError`, or `CurateError` for an object store that refuses."""
+    from safetensors.numpy import save
+
+    content = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+    content = hashlib.blake2b(content, digest_size=_DIGEST).digest() + content
+    if not _remote(uri):
+        replace_file(Path(uri), lambda file: file.write(content))
+        return
+    with _told(uri):
+        system, path = _system(uri)
+        with system.open_output_stream(path) as stream:
+            stream.write(content)
+
+
+def read(uri: str) -> Arrays:
+    """The arrays at ``uri``. `FileNotFoundError` if they are absent, `ValueError` if they are damaged."""
+    from safetensors.numpy import load
+
+    if _remote(uri):
+        with _told(uri):
+            system, path = _system(uri)
+            with system.open_input_stream(path) as stream:
+                content = stream.read()
+    else:
+        content = Path(uri).read_bytes()
+    if hashlib.blake2b(content[_DIGEST:], digest_size=_DIGEST).digest() != content[:_DIGEST]:
+        raise ValueError(f"checksum mismatch in {uri}")
+    found: Arrays = load(content[_DIGEST:])
+    return found
+
+
+def present(uri: str) -> Arrays | None:
+    """The arrays at ``uri``; None if they are absent or damaged."""
+    with suppress(FileNotFoundError, ValueError):
+        return read(uri)
+    return None
+
+
+def remove(uris: Iterable[str]) -> None:
+    """Remove what is at the URIs; what is absent already does not matter."""
+    for uri in uris:
+        if _remote(uri):
+            with _told(uri), suppress(FileNotFoundError):
+                system, path = _system(uri)
+                system.delete_file(path)
+        else:
+            Path(uri).unlink(missing_ok=True)
+
+
+def clear(root: str, prefix: str) -> None:
+    """Remove the files in ``root`` whose names begin with ``prefix``."""
+    if not _remote(root):
+        remove(str(path) for path in Path(root).glob(f"{prefix}*"))
+        return
+    with _told(root):
+        system, path = _system(root)
+        from pyarrow import fs
+
+        for found in system.get_file_info(fs.FileSelector(path.rstrip("/"), allow_not_found=True)):
+            if found.is_file and found.base_name.startswith(prefix):
+                system.delete_file(found.path)
+
+
+def under(root: str, name: str) -> str:
+    """The URI of ``name`` in the folder or prefix ``root``, which may have options: ``s3://bucket?region=…``."""
+    if not _remote(root):
+        return str(Path(root).expanduser().absolute() / name)
+    place, mark, options = root.partition("?")
+    return f"{place.rstrip('/')}/{name}{mark}{options}"
+
+
+def _remote(uri: str) -> bool:
+    return "://" in uri
+
+
+_systems: dict[str, Any] = {}
+
+
+def _system(uri: str) -> tuple[Any, str]:
+    """The file system of a URI, opened once for each server and bucket, and the path in it."""
+    place, _, options = uri.partition("?")
+    bucket = "/".join(place.split("/", 3)[:3])
+    known = f"{bucket}?{options}"
+    if known not in _systems:
+        require(f"a storage at {bucket}", "pyarrow")
+        from pyarrow import fs
+
+        _systems[known] = fs.FileSystem.from_uri(uri)[0]
+    return _systems[known], place.partition("://")[2]
+
+
+@contextmanager
+def _told(uri: str) -> Iterator[None]:
+    """Errors of an object store in one line, except that a file is absent."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as error:
+        place = uri.partition("?")[0]
+        raise UsageError(
+            f"cannot use {place}: {str(error).splitlines()[0]}",
+            "check bucket, credentials (AWS_ACCESS_KEY_ID, …) and endpoint, or give a shared folder: --engine-storage",
+        ) from error

@@ -1,0 +1,196 @@
+"""The same work over a real Ray cluster of three nodes, on loopback alone. Run by `make ray`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import types
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from factories.shard_steps import Crumbs, blocks, computed, pids, sines
+from icl_curate.engine.errors import CurateError, UsageError
+from icl_curate.engine.progress import Event
+from icl_curate.engine.retrieval import vectors
+from icl_curate.engine.retrieval.vectors import Vectors
+from icl_curate.engine.shards import ray_pool
+from icl_curate.engine.shards.over import over_shards
+from icl_curate.engine.shards.shard import Arrays, Engine, Need
+
+ray = pytest.importorskip("ray")
+pytestmark = pytest.mark.ray
+
+COUNT = 24
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """Three nodes with a CPU each, one of which says that it has a GPU."""
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # listens on loopback
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    ours = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(ours)  # for the steps, which nobody installs
+    from ray.cluster_utils import Cluster
+
+    node = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
+    made = Cluster(initialize_head=True, head_node_args=node)
+    made.add_node(**node)
+    made.add_node(**node, num_gpus=1)
+    made.wait_for_nodes()
+    yield made
+    ray.shutdown()
+    made.shutdown()
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Path:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    return folder
+
+
+def over(notes: Path, engine: Engine, **more: Any) -> Iterator[tuple[int, Arrays]]:
+    beside = notes.parent / "s"
+    step = partial(sines, notes)
+    return over_shards(step, blocks(COUNT), stage="sines", total=3 * COUNT, beside=beside, engine=engine, **more)
+
+
+def bits(found: Iterator[tuple[int, Arrays]]) -> dict[int, bytes]:
+    return {index: arrays["y"].tobytes() for index, arrays in found}
+
+
+def test_a_killed_worker_and_a_killed_node_change_no_bit(cluster: Any, notes: Path) -> None:
+    expected = bits(over(notes, Engine()))
+    (notes / "hang-5").touch()
+    events: list[Event] = []
+    found: dict[int, bytes] = {}
+    killed = set()
+    gone = cluster.add_node(num_cpus=1, object_store_memory=80 << 20, include_dashboard=False)
+    cluster.wait_for_nodes()
+    for index, arrays in over(notes, Engine("ray", cluster.address), report=events.append):
+        found[index] = arrays["y"].tobytes()
+        if (notes / "pid").exists() and "worker" not in killed:
+            os.kill(int((notes / "pid").read_text()), signal.SIGKILL)
+            killed.add("worker")
+        if len(found) == 8:
+            os.kill(gone.all_processes["raylet"][0].process.pid, signal.SIGKILL)
+            killed.add("raylet")
+    assert killed == {"worker", "raylet"}
+    assert found == expected
+    said = [event.note for event in events if event.note]
+    assert any("4 nodes of Ray with 4 CPUs" in note for note in said), said
+    assert any("tried again" in note for note in said), said
+    assert [event.done for event in events if event.total] == sorted(event.done for event in events if event.total)
+    assert not (notes.parent / "s").exists()
+    cluster.remove_node(gone)
+
+
+def test_a_driver_that_was_killed_goes_on_where_it_was(cluster: Any, notes: Path) -> None:
+    expected = bits(over(notes, Engine()))
+    (notes / "computed").unlink()
+    code = f"""
+from functools import partial
+from pathlib import Path
+from factories.shard_steps import blocks, sines
+from icl_curate.engine.shards.over import over_shards
+from icl_curate.engine.shards.shard import Engine
+notes = Path({str(notes)!r})
+for index, arrays in over_shards(partial(sines, notes), blocks({COUNT}), stage="sines", total={3 * COUNT},
+                                 beside=notes.parent / "s", engine=Engine("ray", {cluster.address!r}), kept=True):
+    print(index, flush=True)
+"""
+    driver = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+    )  # fmt: skip
+    assert driver.stdout is not None
+    told = [int(driver.stdout.readline()) for _ in range(10)]
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+    driver.stdout.close()
+    recorded = (notes.parent / "s" / "sines.jsonl").read_text().splitlines()
+    assert len(recorded) >= len(told)
+    found = bits(over(notes, Engine("ray", cluster.address), kept=True))
+    assert found == expected
+    begun = computed(notes)
+    assert not [i for i in told if begun.count(i) > 1], "a finished part was computed again"
+    assert not (notes.parent / "s").exists()
+
+
+def test_a_task_that_hangs_is_cancelled_and_tried_again(cluster: Any, notes: Path) -> None:
+    expected = bits(over(notes, Engine()))
+    (notes / "hang-3").touch()
+    events: list[Event] = []
+    found = bits(over(notes, Engine("ray", cluster.address), need=Need(patience=3.0), report=events.append))
+    assert found == expected and (notes / "hung-3").exists()
+    assert any("no part finished for 3 s" in event.note for event in events)
+
+
+def test_an_exception_is_told_in_one_line(cluster: Any, notes: Path) -> None:
+    (notes / "fail-4").touch()
+    with pytest.raises(CurateError) as failed:
+        bits(over(notes, Engine("ray", cluster.address)))
+    assert failed.value.what.startswith("on ") and "sines failed with ValueError: block 4 is bad" in failed.value.what
+    assert "\n" not in failed.value.what
+
+
+def test_vectors_by_a_cluster_are_those_of_this_process(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By way of a storage of its own, as two workspaces may share one."""
+    monkeypatch.setattr(vectors, "BLOCK", 25)
+    texts = [f"text number {i * i % 97} of {i}" for i in range(500)]
+    rows, keys = np.arange(500), np.arange(1, 501, dtype=np.uint64)
+    kept = []
+    for engine in (Engine(), Engine("ray", cluster.address, str(tmp_path / "shared"))):
+        stored = Vectors.create(tmp_path / engine.kind, "crumbs", 16)
+        assert stored.fill(Crumbs(), rows, texts, keys, engine=engine) == 500
+        kept.append((stored.matrix.tobytes(), (tmp_path / engine.kind / "rows.u64").read_bytes()))
+    assert kept[0] == kept[1]
+    assert not [path for path in (tmp_path / "shared").rglob("*") if path.is_file()]
+
+
+def test_a_gpu_task_does_not_end_its_process(cluster: Any, notes: Path) -> None:
+    """Ray's default would load the model again for each shard."""
+    found = dict(
+        over_shards(
+            pids, blocks(6), stage="pids", total=18, beside=notes.parent / "s",
+            engine=Engine("ray", cluster.address), need=Need(gpus=None),
+        )
+    )  # fmt: skip
+    assert len({int(arrays["pid"][0]) for arrays in found.values()}) == 1
+    assert {int(arrays["gpus"][0]) for arrays in found.values()} == {1}
+
+
+def test_what_a_cluster_lacks_is_said_in_one_line(cluster: Any, notes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine("ray", cluster.address)
+    monkeypatch.setattr(ray_pool, "SETTLING", 0.0)
+    with pytest.raises(UsageError, match=r"no node of Ray at .* has a free GPU"):
+        bits(over(notes, engine, need=Need(gpus=2.0)))
+    strange = types.ModuleType("not_on_the_workers")
+    exec("def work(version, work, shard): ...", strange.__dict__)
+    strange.work.__module__ = strange.__name__
+    monkeypatch.setitem(sys.modules, strange.__name__, strange)
+    with monkeypatch.context() as patch, pytest.raises(UsageError) as lacking:
+        patch.setattr(ray_pool, "_computed", strange.work)
+        bits(over(notes, engine))
+    assert lacking.value.what.startswith("the nodes of Ray lack the package icl-curate")
+    assert lacking.value.fix.startswith("pip install 'icl-curate[ray]==")
+    with monkeypatch.context() as patch, pytest.raises(CurateError, match=r"icl-curate is .*, here it is 9"):
+        patch.setattr(ray_pool, "VERSION", "9")
+        bits(over(notes, engine))
+
+
+def test_an_address_that_does_not_answer_is_said_at_once(notes: Path) -> None:
+    ray.shutdown()
+    start = time.monotonic()
+    with pytest.raises(UsageError, match=r"no Ray cluster answers at 127\.0\.0\.1:1: "):
+        bits(over(notes, Engine("ray", "127.0.0.1:1")))
+    assert time.monotonic() - start < 5
