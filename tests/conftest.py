@@ -20,8 +20,13 @@ ROOM = 6 << 30
 """Bytes free in `MEMORY` above which temporary files are put there. ``--basetemp`` keeps them, and on the disk."""
 
 
+ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+"""Products in tests are small and every core has a worker: threads that wait for each other took a sixth of the CPU."""
+
+
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # the process that starts the workers
+        os.environ.update({name: os.environ.get(name, "1") for name in ONE_THREAD})
         in_memory = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM and not config.option.basetemp
         os.environ[VARIABLE] = tempfile.mkdtemp(prefix="icl-", dir=MEMORY if in_memory else None)
         if in_memory:  # a database waits for the disk at every commit, which is most of the time of tests that store
