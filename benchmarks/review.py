@@ -5,7 +5,8 @@
 The pool is made here; one row in four has 200 kB, so that the cursor passes both. The app is driven without a terminal.
 CPU time of the whole process, threads included, is counted from a key to the end of all that follows from it, less what
 the idle app uses meanwhile. `empty DataTable` and `empty OptionList` are apps with nothing else, moved by the same key:
-what Textual itself needs for a key and a drawn screen.
+what Textual itself needs for a key and a drawn screen; `DataTable beside a text` also shows a text of its own for each
+line, in containers as deep as those of a tab: what it needs for a row that is read, without any work of ours.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ from icl_curate.engine.store.trials import Trials
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import TABS, ReviewApp
 from textual.app import App, ComposeResult
+from textual.containers import Horizontal, Vertical
 from textual.pilot import Pilot
-from textual.widgets import DataTable, OptionList
+from textual.widgets import ContentSwitcher, DataTable, OptionList, Static
 
 ESTIMATORS = "multilinear", "leave-one-out", "reliability"
 SIZE = (120, 40)
@@ -124,6 +126,28 @@ class Floor(App[None]):
         widget.focus()
 
 
+class BesideText(App[None]):
+    """A table of Textual's own, and beside it a text for the line under the cursor."""
+
+    CSS = "Vertical, Horizontal { height: 1fr; } DataTable { width: 3fr; } Static { width: 2fr; height: 1fr; }"
+    LINES = "\n".join(f"a line of the text, number {i}" for i in range(30))
+
+    def compose(self) -> ComposeResult:
+        with ContentSwitcher(initial="tab"), Vertical(id="tab"), Vertical(), Horizontal():
+            yield DataTable()
+            yield Static(markup=False)
+
+    def on_mount(self) -> None:
+        table: DataTable[str] = self.query_one(DataTable)
+        table.add_columns("id", "input", "output")
+        table.add_rows([(f"r{i}", f"input {i}", f"label {i % 12}") for i in range(100)])
+        table.cursor_type = "row"
+        table.focus()
+
+    def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
+        self.query_one(Static).update(f"{event.cursor_row}\n{self.LINES}")
+
+
 async def keys(pilot: Pilot[Any], key: str, presses: int, seconds: float) -> list[float]:
     """A key's CPU milliseconds, press by press, without those of the idle app."""
     rest = min([await idle(seconds) for _ in range(8)])
@@ -144,6 +168,9 @@ async def floors(presses: int) -> None:
         async with Floor(kind).run_test(size=SIZE) as pilot:
             await asyncio.sleep(SETTLE)
             show(f"down, empty {kind.__name__}", *spread(await keys(pilot, "down", presses, KEPT)))
+    async with BesideText().run_test(size=SIZE) as beside:
+        await asyncio.sleep(SETTLE)
+        show("down, DataTable beside a text", *spread(await keys(beside, "down", presses, KEPT)))
 
 
 async def visits(path: Path) -> None:

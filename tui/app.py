@@ -214,10 +214,11 @@ class ReviewApp(App[None], DecisionQueue, JobWatch):
         from .tab import Tab
 
         tab = self.query_one(f"#{name}", Tab)
+        if tab.stale:
+            tab.hold()
+            tab.reload()
         self.query_one(ContentSwitcher).current = name
         self.query_one(TabBar).current = name
-        if tab.stale:
-            tab.reload()
         tab.take_focus()
         return tab
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
@@ -48,6 +49,9 @@ if TYPE_CHECKING:
 
 OPEN_IN = "workspace is open in "
 """How the error begins that names the process which holds the workspace."""
+
+HELD = 0.15
+"""Seconds for which a tab that is opened may paint nothing, see `Tab.hold`: nobody notices these."""
 
 RETRY = 2.0
 """Seconds until a locked workspace is tried again."""
@@ -136,6 +140,7 @@ class Tab(Part, BackgroundWork):
         super().__init__(id=self.NAME)
         self.stale = True
         self.nothing: Empty | None = READING
+        self._holding: ExitStack | None = None
 
     @property
     def review(self) -> ReviewSession:
@@ -186,6 +191,25 @@ class Tab(Part, BackgroundWork):
             body.display = False
             yield from self.compose_body()
 
+    def hold(self) -> None:
+        """Paint nothing until the content is there, for `HELD` seconds at most: "reading", the content and its focus
+        would each lay out and paint the whole screen, which takes far longer than reading."""
+        if self._holding is None:
+            self._holding = ExitStack()
+            self._holding.enter_context(self.app.batch_update())
+            self._holding.callback(self.set_timer(HELD, self.release).stop)
+
+    def release(self) -> None:
+        """Paint again, if nothing was painted."""
+        if self._holding is not None:
+            self._holding.close()
+            self._holding = None
+            self.refresh()
+
+    def complete(self) -> bool:
+        """Whether no part of the content is still to come."""
+        return True
+
     def reload(self) -> None:
         """Read again and display the result, in a thread."""
         self.stale = False
@@ -232,6 +256,8 @@ class Tab(Part, BackgroundWork):
             self.show(found)
         if had_focus and ((was is None) != (self.nothing is None) or self.screen.focused is None):
             self.call_after_refresh(self.take_focus)
+        if self.nothing or self.complete():
+            self.release()
 
     def _trouble(self, text: str) -> None:
         banner = self.query_one("#trouble", Static)

@@ -128,6 +128,24 @@ def later(node: DOMNode, seconds: float, call: Callable[[], None]) -> Callable[[
     return soon
 
 
+def at_rest(node: DOMNode, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
+    """A function that calls ``call`` at once, so that what follows from one key is drawn once; but of calls within
+    ``seconds`` of each other, as from a key held down, only the first and, like `later`, the last."""
+    soon = later(node, seconds, call)
+    last = float("-inf")
+
+    def first_or_last() -> None:
+        nonlocal last
+        now, before = time.monotonic(), last
+        last = now
+        if now - before >= seconds:
+            call()
+        else:
+            soon()
+
+    return first_or_last
+
+
 def seldom(report: Callable[[Event], object]) -> Report:
     """A `Report` that passes on the first event and then at most one in `BETWEEN` seconds. For threads."""
     last = float("-inf")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -33,8 +34,10 @@ from icl_curate.engine.store.demonstrations import Filter
 from icl_curate.engine.store.overview import overview
 from icl_curate.engine.store.trials import source_summaries
 from icl_curate.engine.store.workspace import Workspace
+from icl_curate.tui import tab as tab_module
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.confirm import Confirm
+from icl_curate.tui.model import READING
 from icl_curate.tui.tabs.overview.rows import ago
 from icl_curate.tui.widgets.curve import Curve
 from icl_curate.tui.widgets.table import LineTable
@@ -399,3 +402,35 @@ def test_listed_rows_keep_the_order_asked_for(taught: Path) -> None:
     assert tally(made, "source") == [(name, count) for name, count in sorted(SOURCES.items(), key=lambda x: -x[1])]
     among = np.array([row_of["clean-0"], row_of["noisy-1"]])
     assert matching(made, Filter(source="noisy"), among=among).tolist() == [row_of["noisy-1"]]
+
+
+@pytest.mark.parametrize("held", (0.01, 60.0))
+def test_a_tab_paints_first_its_content_or_that_it_is_read(
+    taught: Path, held: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tab_module, "HELD", held)
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        sources: Any = app.query_one("#sources")
+        go_on, read = threading.Event(), sources.read
+
+        def slow(workspace: Workspace) -> Any:
+            go_on.wait(60)
+            return read(workspace)
+
+        monkeypatch.setattr(sources, "read", slow)
+        painted: list[str] = []
+        monkeypatch.setattr(app, "_display", lambda screen, update: painted.append(text_of(app)))
+        try:
+            await pilot.press("2")
+            if held < 1:
+                await until(pilot, lambda: any("reading" in shown for shown in painted))
+            else:
+                await until(pilot, lambda: sources.nothing is READING)
+        finally:
+            go_on.set()
+        await settled(pilot)
+        assert "noisy" in painted[-1]
+        assert any("reading" in shown for shown in painted) == (held < 1)
+
+    session(taught, script)

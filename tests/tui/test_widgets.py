@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from factories.reviewing import HOSTILE, lines_of
+from factories.reviewing import HOSTILE, lines_of, settled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from icl_curate.render.columns import Column, fit, missing
+from icl_curate.tui import workers
 from icl_curate.tui.actions import Action
 from icl_curate.tui.app import FRAME
 from icl_curate.tui.tabs.demos.groups_list import RepeatsList
@@ -22,6 +24,7 @@ from icl_curate.tui.widgets.keybar import KeyHint, fitted
 from icl_curate.tui.widgets.lines import Bar, ColumnLayout, Line, stroke
 from icl_curate.tui.widgets.tabbar import TabBar
 from icl_curate.tui.widgets.table import LineTable
+from icl_curate.tui.workers import at_rest
 from rich.cells import cell_len
 from rich.theme import Theme
 from textual.app import App, ComposeResult
@@ -141,6 +144,47 @@ def test_keys_move_the_cursor_and_the_view_follows() -> None:
         table.fill([])
         assert table.cursor == 0
         await pilot.press("j", "G", "enter", "pagedown")
+
+    _on_stage(table, (20, 9), script)
+
+
+def test_a_move_of_the_cursor_draws_two_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = LineTable([Column("n", "n", 6)], moved=lambda: moves.append(table.cursor))
+    drawn: list[int] = []
+    moves: list[int] = []
+    draw = table.render_line
+
+    async def script(app: Any, pilot: Any) -> None:
+        table.focus()
+        table.fill([Line((f"line{i}",)) for i in range(100)])
+        await pilot.press("j")
+        drawn.clear()
+        monkeypatch.setattr(table, "render_line", lambda y: drawn.append(y) or draw(y))
+        await pilot.press("j")
+        assert sorted(drawn) == [2, 3], "under the heading: the line it left, and that it came to"
+        assert moves == [1, 2]
+
+    _on_stage(table, (20, 9), script)
+
+
+def test_of_calls_that_follow_each_other_the_first_and_the_last_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = LineTable([Column("n", "n", 6)])
+    calls: list[float] = []
+    now = 0.0
+
+    async def script(app: Any, pilot: Any) -> None:
+        nonlocal now
+        monkeypatch.setattr(workers, "time", SimpleNamespace(monotonic=lambda: now))
+        look = at_rest(table, 0.05, lambda: calls.append(now))
+        for at in (1.0, 1.04, 1.08):
+            now = at
+            look()
+        assert calls == [1.0], "the first at once"
+        await settled(pilot)
+        assert calls == [1.0, 1.08]
+        now = 2.0
+        look()
+        assert calls == [1.0, 1.08, 2.0]
 
     _on_stage(table, (20, 9), script)
 

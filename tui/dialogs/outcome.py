@@ -29,7 +29,7 @@ from ..widgets.detail import Detail
 from ..widgets.keybar import KeyBar
 from ..widgets.lines import Line
 from ..widgets.rowtable import RowTable
-from ..workers import later
+from ..workers import at_rest
 
 if TYPE_CHECKING:
     from ..tab import ReviewSession
@@ -84,7 +84,7 @@ class OutcomeDialog(ModalScreen[None], RowKeys):
         yield KeyBar(["close"])
 
     def on_mount(self) -> None:
-        self._look_soon = later(self, 0.06, self._look)
+        self._look_soon = at_rest(self, 0.06, self._look)
         self.table.message = "reading …"
         self.table.focus()
         self.reload()

@@ -47,7 +47,8 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
     }  # fmt: skip
     ALLOW_SELECT = False
 
-    cursor: reactive[int] = reactive(0)
+    cursor: reactive[int] = reactive(0, repaint=False)
+    """The line of the cursor; when it moves, only the two lines are drawn again."""
 
     class Event(Message):
         """Something happened to the line ``index`` of ``table``."""
@@ -90,11 +91,14 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
         *,
         id: str | None = None,
         marked: Callable[[int], bool] | None = None,
+        moved: Callable[[], None] | None = None,
         heading: bool = True,
     ) -> None:
+        """``moved`` is called when the cursor has moved. `Moved` says the same, but some turns of the event loop later:
+        what it leads to is painted apart from the cursor."""
         super().__init__(id=id)
         self.columns = tuple(columns)
-        self.marked = marked
+        self.marked, self.moved = marked, moved
         self.heading = int(heading)
         """Lines of the heading: 1 or 0."""
         self.sorted_by: tuple[str, bool] | None = None
@@ -164,6 +168,8 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
         for index in (old, new):  # the others stay as they are
             self.refresh_line(index + self.heading)
         self.show_line(new)
+        if self.moved is not None and new != old:  # equal when the table is mounted
+            self.moved()
         self.post_message(self.Moved(self, new))
 
     def show_line(self, index: int) -> None:

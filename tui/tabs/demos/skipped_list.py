@@ -18,7 +18,7 @@ from ....engine.pool.display import display_line, display_text
 from ...actions import Action, bindings
 from ...widgets.reader import Reader
 from ...widgets.table import LineTable
-from ...workers import later
+from ...workers import at_rest
 from .aside import Aside
 from .group_rows import REASONS, RECORDS, reason_line, record_line, skipped_line
 
@@ -48,7 +48,7 @@ class SkippedList(Aside):
 
     def on_mount(self) -> None:
         self.table.message = "reading …"
-        self._look_soon = later(self, 0.06, self._look)
+        self._look_soon = at_rest(self, 0.06, self._look)
 
     @property
     def table(self) -> LineTable:

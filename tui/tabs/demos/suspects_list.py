@@ -28,7 +28,7 @@ from ...tab import RETRY
 from ...widgets.demonstration import RowDetails, read_details
 from ...widgets.detail import Detail
 from ...widgets.table import MOST_KEPT, LineTable
-from ...workers import later, seldom
+from ...workers import at_rest, seldom
 from .aside import Aside
 from .model import copied_json
 from .rows import LABELS, SUSPECTS, evidence_table, label_line, suspect_line, suspects_line
@@ -85,7 +85,7 @@ class SuspectsList(Aside):
             yield LineTable(LABELS, id="labels", marked=lambda line: False)
 
     def on_mount(self) -> None:
-        self._look_soon = later(self, 0.06, self._look)
+        self._look_soon = at_rest(self, 0.06, self._look)
         self.labels.message = "reading …"
         self.table.sorted_by = "weight", True
 

@@ -26,7 +26,7 @@ from ...widgets.demonstration import RowDetails, read_several
 from ...widgets.detail import Detail
 from ...widgets.field import Field
 from ...widgets.table import LineTable
-from ...workers import later
+from ...workers import at_rest, later
 from .aside import Aside
 from .filters import choose_filter
 from .groups_list import LeaksList, RepeatsList
@@ -132,7 +132,7 @@ class DemosTab(Tab):
             yield Field(placeholder="/ search", compact=True, id="search")
             yield Static(id="asked")
         with Horizontal(id="halves"):
-            yield LineTable(columns_for(self.model.asked), marked=self.model.is_marked)
+            yield LineTable(columns_for(self.model.asked), marked=self.model.is_marked, moved=lambda: self._look_soon())
             yield Detail()
         yield SuspectsList()
         yield RepeatsList("repeats")
@@ -141,7 +141,7 @@ class DemosTab(Tab):
 
     def on_mount(self) -> None:
         self._search_soon = later(self, 0.12, self.search)
-        self._look_soon = later(self, 0.06, self._look)
+        self._look_soon = at_rest(self, 0.06, self._look)
 
     @property
     def table(self) -> LineTable:
@@ -231,10 +231,6 @@ class DemosTab(Tab):
     def _put(self, shown: FoundRows, first: int, page: Sequence[Listed]) -> None:
         if shown is self.model.found:
             self.table.put(first, [row_line(row, shown) for row in page])
-
-    @on(LineTable.Moved)
-    def _moved(self) -> None:
-        self._look_soon()
 
     def _look(self) -> None:
         row, known, near = self.current, self.model.known, self.model.near

@@ -29,7 +29,7 @@ from ...widgets.detail import Detail
 from ...widgets.field import Field
 from ...widgets.reader import Reader
 from ...widgets.table import LineTable
-from ...workers import later
+from ...workers import at_rest, later
 from . import reasons
 from .model import MOST_LISTED, PANES, MethodSelection, PreviewData, PreviewModel, PromptRequest, read
 from .rows import which_query
@@ -79,7 +79,7 @@ class PreviewTab(LLMTab, RowKeys):
 
     def on_mount(self) -> None:
         self._typed_soon = later(self, 0.2, self._select)
-        self._look_soon = later(self, 0.06, self._look)
+        self._look_soon = at_rest(self, 0.06, self._look)
         self._pane(self.model.pane)
 
     def side(self, place: int | None = None) -> SideView:
@@ -99,6 +99,9 @@ class PreviewTab(LLMTab, RowKeys):
             self.query_one("#query", Input).value = self.model.typed
         if anew:
             self._select()
+
+    def complete(self) -> bool:
+        return not self.model.selecting
 
     def copied(self) -> str:
         return self.model.copied(self.side().table.cursor)
@@ -207,6 +210,7 @@ class PreviewTab(LLMTab, RowKeys):
         postponed = self.model.selected(query, chosen)
         self._show_query()
         self._show_sides()
+        self.release()
         self._ask(postponed)
 
     def _show_query(self) -> None:
