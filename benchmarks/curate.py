@@ -18,6 +18,7 @@ import asyncio
 import hashlib
 import json
 import pickle
+import random
 import shutil
 import sqlite3
 import time
@@ -47,7 +48,7 @@ from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.demonstrations import fetch
 from icl_curate.engine.store.demonstrations import queries as queries_of
 from icl_curate.engine.store.workspace import Workspace
-from real_llm import noisy_intents, read
+from real_llm import noisy_intents, planted, read, write
 
 SAMPLE = Path(__file__).resolve().parent.parent / "sample_data" / "support"
 
@@ -117,7 +118,40 @@ def banking77(pools: Path, files: Path, seed: int) -> tuple[IndexPlan, set[str],
     return IndexPlan((str(files / "pool.jsonl"),), **parts, encoder=Settings().encoder), wrong, 4
 
 
-POOLS = {"support": support, "banking77": banking77}
+def conventions(pools: Path, files: Path, seed: int) -> tuple[IndexPlan, set[str], int]:
+    """14 intents from three sources, two of which swap the labels of each pair of intents, as by another guideline:
+    most labels agree with each other, and are wrong."""
+    return _of_sources(pools, files / f"conventions-{seed}-files", seed, (False, True, True))
+
+
+def clean(pools: Path, files: Path, seed: int) -> tuple[IndexPlan, set[str], int]:
+    """The same rows with their own labels: there is nothing to gain."""
+    return _of_sources(pools, files / f"clean-{seed}-files", seed, (False, False, False))
+
+
+def _of_sources(pools: Path, files: Path, seed: int, swapped: Sequence[bool]) -> tuple[IndexPlan, set[str], int]:
+    draw = random.Random(seed)
+    rows = {name: read(pools / "banking77" / f"{name}.jsonl") for name in ("train", "validation", "test")}
+    labels = draw.sample(sorted({row["output"] for row in rows["train"]}), 14)
+    partner = {label: labels[i ^ 1] for i, label in enumerate(labels)}
+    mine = [row for row in rows["train"] if row["output"] in labels]
+    draw.shuffle(mine)
+    pool = [
+        planted(row, f"vendor {i}", partner[row["output"]] if swap else row["output"])
+        for i, swap in enumerate(swapped)
+        for row in mine[200 * i : 200 * (i + 1)]
+    ]
+    write(files / "pool.jsonl", pool)
+    for name in ("validation", "test"):
+        kept = [row for row in rows[name] if row["output"] in labels]
+        random.Random(f"{seed} {name}").shuffle(kept)  # they come sorted by intent
+        write(files / f"{name}.jsonl", ({key: row[key] for key in ("id", "input", "output")} for row in kept))
+    wrong = {row["id"] for row in pool if row["output"] != row["truth"]}
+    parts = {name: (str(files / f"{name}.jsonl"),) for name in ("validation", "test")}
+    return IndexPlan((str(files / "pool.jsonl"),), **parts, encoder=Settings().encoder), wrong, 4
+
+
+POOLS = {"support": support, "banking77": banking77, "conventions": conventions, "clean": clean}
 
 
 class Bench:

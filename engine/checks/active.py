@@ -11,8 +11,10 @@ from ..pool.records import Demonstration
 from ..progress import CancelToken, Report, silent
 from ..retrieval.view import PoolView
 from ..settings import Settings
+from ..store import trials
 from ..store.demonstrations import fetch, groups
 from ..store.workspace import Workspace
+from .contradiction import contradiction
 from .labels import LabelPredictions, judge_labels
 from .mismatch import Mismatches, mismatches
 
@@ -51,8 +53,18 @@ class ActivePool:
 
     @cached_property
     def label_predictions(self) -> LabelPredictions | None:
-        """Label quality; None if the task has no labels, if there are no vectors, or if no two classes are large
-        enough. Raises `Cancelled` between folds."""
+        """Label quality; None if the task has no labels, if there are no vectors, if no two classes are large enough,
+        or if the LLM's answers contradict it. Raises `Cancelled` between folds."""
+        return None if self.contradicted else self._judged
+
+    @cached_property
+    def contradicted(self) -> str:
+        """What contradicts the suspected labels, empty if nothing does."""
+        found = trials.latest(self.workspace) if self._judged is not None else None
+        return "" if found is None or self._judged is None else contradiction(found, self.view.rows, self._judged)
+
+    @cached_property
+    def _judged(self) -> LabelPredictions | None:
         if self.view.task.kind != "labels" or self.vectors is None:
             return None
         outputs = [row.output for row in self.rows]

@@ -101,6 +101,8 @@ def row_evidence(pool: ActivePool) -> PoolEvidence:
     label_predictions = pool.label_predictions
     if pool.fault is not None:
         notes.append(f"labels not judged: {pool.fault.what}; {pool.fault.fix}")
+    if pool.contradicted:
+        notes.append(f"suspected labels left out: {pool.contradicted}")
     known: dict[str, KindOfEvidence] = {}
     if label_predictions is not None:
         known["label"] = KindOfEvidence(

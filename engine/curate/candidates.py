@@ -16,6 +16,9 @@ from ..arrays import Float64s, Int64s
 MOST_PREFIXES = 8
 """Maximum number of candidates that prune the worst sources."""
 
+RELIABILITY = "reliability"
+"""What sources are ranked by once an LLM was asked (``train sources``)."""
+
 STRENGTHS = (0.9, 0.7, 0.5)
 """Rows whose probability to hurt is above one of these are pruned together."""
 
@@ -59,22 +62,29 @@ class PruningEvidence:
         known = {name: self.reliability[name] for name in dict.fromkeys(self.sources) if name in self.reliability}
         return sorted(known, key=lambda name: (known[name], name))
 
+    @property
+    def bad(self) -> tuple[str, ...]:
+        """The sources below the widest gap in reliability, the least reliable first."""
+        worst = self.worst_first
+        gaps = np.diff([self.reliability[name] for name in worst])
+        return tuple(worst[: int(gaps.argmax()) + 1]) if len(worst) > 1 else ()
+
 
 def propose(evidence: PruningEvidence, k: int, most: int | None = None) -> list[Candidate]:
     """The candidates, keeping everything first. Each leaves at least ``max(k, 1)`` rows, and no two prune the same. Of
-    more than ``most``, those of the most evidence are proposed: sources and rows together, then rows."""
-    proposed = [
-        Candidate("keep everything", np.empty(0, np.int64), reason="the baseline"),
-        *_by_source(evidence),
-        *_by_row(evidence),
-        *_by_both(evidence),
-    ]
+    more than ``most``, those of the most evidence are proposed: bad sources and rows together, bad sources if an LLM's
+    answers rank them, rows, and others."""
+    by_source, by_row, by_both = (list(made(evidence)) for made in (_by_source, _by_row, _by_both))
     found: dict[bytes, Candidate] = {}
-    for each in proposed:
-        if each.name == "keep everything" or 0 < len(each.rows) <= len(evidence.rows) - max(k, 1):
+    for each in (*by_source, *by_row, *by_both):
+        if 0 < len(each.rows) <= len(evidence.rows) - max(k, 1):
             found.setdefault(each.rows.tobytes(), each)
-    baseline, *rest = found.values()
-    return [baseline, *rest[max(0, len(rest) + 1 - (most or len(found))) :]]
+    answered = [each for each in by_source if each.sources == evidence.bad and evidence.ranked_by == RELIABILITY]
+    ordered = [*by_both[:1], *answered, *by_both[1:], *by_row[::-1], *by_source[::-1]]
+    keys = dict.fromkeys(key for each in ordered if (key := each.rows.tobytes()) in found)
+    kept = set(list(keys)[: most - 1 if most else None])
+    baseline = Candidate("keep everything", np.empty(0, np.int64), reason="the baseline")
+    return [baseline, *(each for key, each in found.items() if key in kept)]
 
 
 def unsuspected_shares(rows: Int64s, sources: Sequence[str], suspected: Int64s) -> dict[str, float]:
@@ -87,7 +97,7 @@ def unsuspected_shares(rows: Int64s, sources: Sequence[str], suspected: Int64s) 
 
 def _by_source(evidence: PruningEvidence) -> Iterator[Candidate]:
     worst = evidence.worst_first
-    for count in _prefixes(len(worst) - 1):
+    for count in sorted({*_prefixes(len(worst) - 1), *([len(evidence.bad)] if evidence.bad else [])}):
         name = f"worst source: {worst[0]}" if count == 1 else f"worst {count} sources"
         yield _pruned(evidence, name, worst[:count], (), f"lowest {evidence.ranked_by}")
     yield _pruned(evidence, "sources voted out", evidence.voted_out, (), "the vote of single answers")
@@ -123,14 +133,11 @@ def _suspects(evidence: PruningEvidence) -> list[tuple[Int64s, str, str]]:
 
 
 def _by_both(evidence: PruningEvidence) -> Iterator[Candidate]:
-    """The sources below the widest gap in reliability, or the worst half of these, with suspects among the rest."""
-    worst, suspects = evidence.worst_first, _suspects(evidence)
-    if len(worst) < 2:
+    """Bad sources with suspects among the rest, then the worst half of these with fewer suspects."""
+    bad, suspects = evidence.bad, _suspects(evidence)
+    if not bad:
         return
-    gaps = np.diff([evidence.reliability[name] for name in worst])
-    bad = worst[: int(gaps.argmax()) + 1]
-    careful, bold = suspects[0], suspects[-1]
-    for names, (rows, name, reason) in ((bad[: (len(bad) + 1) // 2], careful), (bad, bold)):
+    for names, (rows, name, reason) in ((bad, suspects[-1]), (bad[: (len(bad) + 1) // 2], suspects[0])):
         title = f"worst {len(names)} and {name}" if len(names) > 1 else f"{names[0]} and {name}"
         yield _pruned(evidence, title, names, rows, f"lowest {evidence.ranked_by}; {reason}")
 

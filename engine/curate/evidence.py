@@ -18,7 +18,7 @@ from ..store import trials
 from ..store.decisions import settled_rows
 from ..store.demonstrations import active_sources
 from ..store.workspace import Workspace
-from .candidates import PruningEvidence, unsuspected_shares
+from .candidates import RELIABILITY, PruningEvidence, unsuspected_shares
 
 SUSPICIOUS: tuple[Kind, ...] = ("label", "empty", "cut", "mojibake", "refusal")
 """Findings that speak against a row itself, not against its repetitions."""
@@ -37,7 +37,7 @@ def gather(
     pool = ActivePool(workspace, settings, report, cancel)
     found = check_pool(pool, SUSPICIOUS)
     suspected = np.array(list(dict.fromkeys(one.row for one in found.rows if one.prunes)), np.int64)
-    reliability, ranked_by = trials.weights(workspace, "reliability"), "reliability"
+    reliability, ranked_by = trials.weights(workspace, "reliability"), RELIABILITY
     if not reliability:
         reliability, ranked_by = unsuspected_shares(rows, sources, suspected), "share of rows that are not suspected"
     known = row_evidence(pool)

@@ -90,3 +90,23 @@ def test_of_many_sources_not_every_number_is_tried() -> None:
 def test_without_a_run_sources_are_ranked_by_their_suspects() -> None:
     shares = unsuspected_shares(np.arange(6), ["a", "a", "a", "a", "b", "b"], np.array([1, 4, 5]))
     assert shares == {"a": 0.75, "b": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("ranked_by", "second"),
+    [("reliability", "worst 2 sources"), ("share not suspected", "s3 and half of the suspects")],
+)
+def test_few_candidates_are_those_of_the_most_evidence(ranked_by: str, second: str) -> None:
+    names = [[each.name for each in propose(_evidence(ranked_by=ranked_by), 5, most)] for most in (1, 2, 3)]
+    assert names[0] == ["keep everything"]
+    assert names[1] == ["keep everything", "worst 2 and suspects"]
+    assert set(names[2][1:]) == {"worst 2 and suspects", second}
+
+
+def test_without_suspects_the_sources_below_the_widest_gap_are_raced_first() -> None:
+    none = _evidence(suspected=np.empty(0, np.int64))
+    assert [each.sources for each in propose(none, 5, 2)] == [(), ("s3", "s1")]
+    many = [f"m{i:02}" for i in range(30)]
+    reliability = {name: 0.1 if i < 7 else 0.6 + i / 100 for i, name in enumerate(many)}
+    wide = _evidence(sources=[many[i // 2] for i in range(60)], reliability=reliability, suspected=none.suspected)
+    assert {each.sources for each in propose(wide, 5, 2)} == {(), tuple(many[:7])}
