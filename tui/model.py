@@ -50,6 +50,9 @@ class PoolRow:
 class TabModel:
     """A tab's state."""
 
+    selecting = False
+    """Whether more content is being made of what was read."""
+
     def remember(self) -> dict[str, Any]:
         """The state to restore in the next session, as plain JSON values."""
         return {}

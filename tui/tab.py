@@ -206,10 +206,6 @@ class Tab(Part, BackgroundWork):
             self._holding = None
             self.refresh()
 
-    def complete(self) -> bool:
-        """Whether no part of the content is still to come."""
-        return True
-
     def reload(self) -> None:
         """Read again and display the result, in a thread."""
         self.stale = False
@@ -256,7 +252,7 @@ class Tab(Part, BackgroundWork):
             self.show(found)
         if had_focus and ((was is None) != (self.nothing is None) or self.screen.focused is None):
             self.call_after_refresh(self.take_focus)
-        if self.nothing or self.complete():
+        if self.nothing or not self.model.selecting:
             self.release()
 
     def _trouble(self, text: str) -> None:

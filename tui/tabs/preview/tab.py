@@ -100,9 +100,6 @@ class PreviewTab(LLMTab, RowKeys):
         if anew:
             self._select()
 
-    def complete(self) -> bool:
-        return not self.model.selecting
-
     def copied(self) -> str:
         return self.model.copied(self.side().table.cursor)
 
