@@ -27,7 +27,7 @@ QUERIES = 60
 class Gullible:
     """Says what most demonstrations in the prompt say; stops by its token after so many answers."""
 
-    spec, local, max_in_flight, batch_size = "gullible", False, 4, 1
+    spec, local, max_in_flight, batch_size = "gullible", False, 16, 1
 
     def __init__(self, token: CancelToken | None = None, stop_after: int | None = None) -> None:
         self.token, self.stop_after = token, stop_after
