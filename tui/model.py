@@ -10,7 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ..engine.errors import CurateError
 from ..engine.jobs.folder import jobs
+from ..engine.pool.display import display_line
 from ..engine.store.workspace import Workspace
 from ..render.jobs import doing, in_words
 
@@ -22,6 +24,18 @@ class Empty:
     what: str
     why: str
     command: str
+
+
+def missing(error: CurateError) -> str:
+    """Why something cannot be shown, for its place: what is missing, and the command that mends it."""
+    fix = display_line(error.fix)
+    shown = f"$ {fix}\ny copies the command" if is_command(f"$ {fix}") else fix
+    return f"{display_line(error.what)}\n{shown}"
+
+
+def is_command(line: str) -> bool:
+    """Whether a line of `missing` is a command."""
+    return line.startswith("$ icl-curate ")
 
 
 READING = Empty("reading …", "", "")

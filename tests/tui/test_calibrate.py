@@ -224,3 +224,22 @@ def test_the_whole_set_is_proposed_as_a_job_and_an_empty_set_says_so(tmp_path: P
     session(index(tmp_path).path, script)
     (tmp_path / "none").mkdir()
     session(index(tmp_path / "none", queries=0).path, empty)
+
+
+def test_without_vectors_the_query_says_what_to_run(tmp_path: Path) -> None:
+    workspace = index(tmp_path)
+    (workspace.path / "config.toml").write_text('method = "dense"')
+    validation = tmp_path / "validation.jsonl"
+    validation.write_text(json.dumps({"id": "q0", "input": "a question", "output": "o0"}))
+    index_pool(workspace, IndexPlan((str(tmp_path / "pool.jsonl"),), validation=(str(validation),), encoder=None))
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: "have no vectors" in text_of(app))
+        text = text_of(app)
+        assert "a question" in text, "the query itself is shown"
+        assert "$ icl-curate index --encoder" in text and "s runs the first round" not in text
+        assert not notified(app)
+        await pilot.press("y")
+        assert app.clipboard.startswith("icl-curate index --encoder")
+
+    session(workspace.path, script)

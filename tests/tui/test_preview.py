@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from factories.reviewing import is_safe, notified, session, text_of, until
+from factories.reviewing import is_safe, lines_of, notified, session, text_of, until
 from factories.servers import Server, answer_to
 from factories.waiting import settled as at_rest
 from icl_curate.engine import trust
@@ -138,7 +138,10 @@ def test_shots_of_both_sides_name_each_other_and_what_cannot_select_says_why(tmp
         await until(pilot, lambda: tab.model.sides[1].chosen and tab.model.sides[1].chosen.error)
         text = text_of(app)
         assert "have no vectors" in text
-        assert "icl-curate index --encoder" in text
+        assert any("$ icl-curate index --encoder" in line and "y copies" not in line for line in lines_of(app))
+        assert "y copies the command" in text, "in the place of the demonstrations"
+        await pilot.press("y")
+        assert app.clipboard.startswith("icl-curate index --encoder")
         assert len(ids(tab.model.sides[0])) == SHOTS
         await pilot.press("m", *"bm25", "enter")
         await until(pilot, lambda: ids(tab.model.sides[1]) == ids(tab.model.sides[0]))

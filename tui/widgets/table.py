@@ -7,6 +7,7 @@ lines and provides them on request; a short table can be provided completely.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from textwrap import wrap
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -22,6 +23,7 @@ from textual.strip import Strip
 
 from ...render.columns import Column
 from ..actions import Action, bindings
+from ..model import is_command
 from .lines import ColumnLayout, Line
 
 MOST_KEPT = 4_000
@@ -103,6 +105,7 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
         """Lines of the heading: 1 or 0."""
         self.sorted_by: tuple[str, bool] | None = None
         self.message = ""
+        """What is shown if there are no lines; it may have several."""
         self.count = 0
         self._lines: dict[int, Line] = {}
         self._drawn: dict[int, Strip] = {}
@@ -301,9 +304,16 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
 
     def _blank(self, y: int, width: int) -> Strip:
         base = self._base
-        if self.count == 0 and self.message and y == self.heading + 1:
-            return Strip([Segment("  " + self.message, base + self._named("muted"))]).adjust_cell_length(width, base)
-        return Strip.blank(width, base)
+        at = y - self.heading - 1
+        told = [] if self.count else self._told(width)
+        if not 0 <= at < len(told):
+            return Strip.blank(width, base)
+        style = "accent" if is_command(told[at]) else "muted"
+        return Strip([Segment("  " + told[at], base + self._named(style))]).adjust_cell_length(width, base)
+
+    def _told(self, width: int) -> list[str]:
+        """The message as lines."""
+        return [part for line in self.message.split("\n") for part in wrap(line, max(1, width - 2))]
 
     def _named(self, name: str) -> Style:
         return self.app.console.get_style(name, default="")

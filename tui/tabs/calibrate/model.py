@@ -17,6 +17,7 @@ from ....engine.arrays import Int64s
 from ....engine.calibrate.calibration import Calibration
 from ....engine.calibrate.results import SteppedQuery
 from ....engine.calibrate.round_runner import CalibrationPlan
+from ....engine.errors import UsageError
 from ....engine.llm.asking import price_of
 from ....engine.llm.budget import Budget
 from ....engine.llm.cost import Plan
@@ -82,13 +83,16 @@ class CachedRoundsRequest:
     row: int
     settings: Settings
 
-    def read(self, workspace: Workspace, session: SessionCache) -> tuple[Query, SteppedQuery | None]:
-        """The query, and its rounds as far as they are cached. For threads."""
+    def read(self, workspace: Workspace, session: SessionCache) -> tuple[Query, SteppedQuery | None, UsageError | None]:
+        """The query, its rounds as far as they are cached, and why none can be asked for. For threads."""
         with workspace.read():  # opened once for all of it
             query = fetch(workspace, [self.row])[0].as_query()
             if not session.may_look(self.settings):
-                return query, None
-            return query, _calibration(workspace, session, self.settings, query).cached_rounds()
+                return query, None, None
+            try:
+                return query, _calibration(workspace, session, self.settings, query).cached_rounds(), None
+            except UsageError as error:
+                return query, None, error
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +147,8 @@ class CalibrateModel(TabModel):
         self.query: Query | None = None
         """The query whose rounds are shown."""
         self.stepped: SteppedQuery | None = None
+        self.missing: UsageError | None = None
+        """Why the query cannot be calibrated."""
         self.shows_prompt = False
         self._wanted_row: int | None = None
         """The query at which the last session ended."""
@@ -203,14 +209,14 @@ class CalibrateModel(TabModel):
     def cached_rounds(self, row: int | None) -> CachedRoundsRequest | None:
         """The request to read the query of this row; without a row, no query is shown."""
         if row is None or self.found is None:
-            self.query = self.stepped = None
+            self.query = self.stepped = self.missing = None
             return None
         return CachedRoundsRequest(row, self.found.settings)
 
-    def take(self, query: Query, stepped: SteppedQuery | None) -> int | None:
+    def take(self, query: Query, stepped: SteppedQuery | None, missing: UsageError | None = None) -> int | None:
         """Set what was read of a query; returns the line of its final round if it is another query than before."""
         same = self.shows(query.row)
-        self.query, self.stepped = query, stepped
+        self.query, self.stepped, self.missing = query, stepped, missing
         if same or stepped is None:
             return None
         return next((i for i, one in enumerate(stepped.rounds) if one.round == stepped.final_round), 0)
@@ -236,10 +242,11 @@ class CalibrateModel(TabModel):
         return PoolRow(row, documents[at].id, f"in review, a document of {self.query.id if self.query else ''}")
 
     def copied(self, at: int) -> str:
-        """The prompt of the round in line ``at`` if it is shown, else the final answer, else the query."""
+        """The prompt of the round in line ``at`` if it is shown, else the final answer, else the query; without rounds,
+        what makes them possible."""
         stepped = self.stepped
         if stepped is None:
-            return ""
+            return self.missing.fix if self.missing else ""
         if self.shows_prompt and stepped.prompts:
             messages = stepped.prompts[min(at, len(stepped.prompts) - 1)]
             return json.dumps([asdict(message) for message in messages], ensure_ascii=False, indent=1)

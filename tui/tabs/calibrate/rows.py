@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from ....engine.calibrate.results import ScoredDocument, ScoredRound, SteppedQuery
+from ....engine.errors import CurateError
 from ....engine.llm.spec import is_stand_in
 from ....engine.pool.display import display_line
 from ....engine.pool.records import Message
@@ -14,6 +15,7 @@ from ....engine.store.demonstrations import Listed
 from ....engine.store.reviews import Review
 from ....engine.store.rounds import Final
 from ....render.columns import Column
+from ...model import is_command, missing
 from ...widgets.demonstration import RowDetails, in_full
 from ...widgets.lines import Bar, Line, stroke
 from ..preview import reasons
@@ -112,9 +114,13 @@ def round_line(round_: ScoredRound, stepped: SteppedQuery, review: Review | None
     )
 
 
-def answer_status(stepped: SteppedQuery | None, review: Review | None, rounds: int) -> Text:
-    """The final answer, the accepted one, and the note."""
+def answer_status(
+    stepped: SteppedQuery | None, review: Review | None, rounds: int, why_not: CurateError | None = None
+) -> Text:
+    """The final answer, or why there can be none, the accepted one, and the note."""
     line = Text()
+    for part in missing(why_not).splitlines() if why_not else ():
+        line.append(f"{part}\n", "accent" if is_command(part) else "muted")
     if stepped and stepped.failure:
         line.append(display_line(stepped.failure, CUT), "bad")
     elif stepped and stepped.final is not None:

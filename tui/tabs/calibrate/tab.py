@@ -13,6 +13,7 @@ from textual.containers import Horizontal, Vertical
 from textual.widgets import Static
 
 from ....engine.calibrate.results import SteppedQuery
+from ....engine.errors import UsageError
 from ....engine.pool.display import display_line
 from ....engine.pool.records import Query
 from ....engine.store.browse import listed, pruned_rows
@@ -45,6 +46,8 @@ from .rows import (
 )
 
 PAGE = 60
+
+NO_ANSWERS = "no answers yet: s runs the first round, r all of them"
 
 
 class CalibrateTab(LLMTab):
@@ -91,7 +94,7 @@ class CalibrateTab(LLMTab):
         self._soon = later(self, 0.12, self._look)
         self.queue.message = "no such query"
         self.documents.message = "no documents"
-        self.rounds.message = "no answers yet: s runs the first round, r all of them"
+        self.rounds.message = NO_ANSWERS
 
     @property
     def queue(self) -> LineTable:
@@ -205,8 +208,8 @@ class CalibrateTab(LLMTab):
             lambda seen: self._take_rounds(*seen),
         )
 
-    def _take_rounds(self, query: Query, stepped: SteppedQuery | None) -> None:
-        final = self.model.take(query, stepped)
+    def _take_rounds(self, query: Query, stepped: SteppedQuery | None, why_not: UsageError | None) -> None:
+        final = self.model.take(query, stepped, why_not)
         self._show_case()
         if final is not None:
             self.rounds.cursor = final
@@ -214,10 +217,12 @@ class CalibrateTab(LLMTab):
     def _show_case(self) -> None:
         query, stepped, review = self.model.query, self.model.stepped, self.model.review
         self.query_one("#calibrated-query", Static).update(reasons.question(query) if query else Text())
+        why_not = self.model.missing
+        self.rounds.message = "no answers" if why_not else NO_ANSWERS
         self.documents.fill([document_line(one) for one in stepped.documents] if stepped else [])
         self.rounds.fill([round_line(one, stepped, review) for one in stepped.rounds] if stepped else [])
         self.query_one("#answer-status", Static).update(
-            answer_status(stepped, review, PLAN.rounds) if query else Text()
+            answer_status(stepped, review, PLAN.rounds, why_not) if query else Text()
         )
         self._show_text()
 

@@ -385,10 +385,11 @@ class PreviewModel(TabModel):
         return chosen.shots[at] if chosen and at < len(chosen.shots) else None
 
     def copied(self, at: int) -> str:
-        """As JSON: the prompt, or the demonstration in line ``at``; without one, the query."""
+        """As JSON: the prompt, or the demonstration in line ``at``; without one, the query; without a selection, what
+        makes one possible."""
         chosen = self.side.chosen
         if chosen is None or chosen.seen is None:
-            return ""
+            return chosen.error.fix if chosen and chosen.error else ""
         if self.pane == "prompt":
             messages = [asdict(message) for message in chosen.seen.prompt.messages]
             return json.dumps(messages, ensure_ascii=False, indent=1)

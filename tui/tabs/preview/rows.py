@@ -53,14 +53,6 @@ def _named(ids: Sequence[str]) -> str:
     return display_line(ids[0], 24) if len(ids) == 1 else f"{len(ids)} others"
 
 
-def failure(chosen: MethodSelection) -> Text:
-    """Why there is no selection."""
-    error = chosen.error
-    if error is None:
-        return Text()
-    return Text.assemble((display_line(error.what), "bad"), "\n", (display_line(error.fix), "accent"))
-
-
 def shot_columns(chosen: MethodSelection, other: MethodSelection | None) -> list[Column]:
     """The columns of its demonstrations compared with the ``other`` selection."""
     assert chosen.seen is not None

@@ -6,9 +6,10 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import Static
 
+from ...model import missing
 from ...widgets.rowtable import RowTable
 from .model import MethodSelection, Side
-from .rows import answer_line, failure, method_line, shot_columns, shot_lines
+from .rows import answer_line, method_line, shot_columns, shot_lines
 
 
 class SideView(Vertical):
@@ -35,9 +36,10 @@ class SideView(Vertical):
         self.head(side)
         table, answer, chosen = self.table, self.query_one(".answer", Static), side.chosen
         if chosen is None or chosen.seen is None:
-            table.message = "no selection"
+            table.message = missing(chosen.error) if chosen and chosen.error else "no selection"
+            table.arrange_columns(())
             table.fill([])
-            answer.update(failure(chosen) if chosen else "")
+            answer.update("")
             return
         table.message = "no demonstrations: zero-shot"
         columns = shot_columns(chosen, other)
