@@ -103,7 +103,7 @@ def _first_to_last(done: QueryCalibration | SetCalibration | KeyReport) -> str:
         gains = [row.versus.difference for row in done.places if row.versus]
         return f"tags gain {sum(gains) / len(gains):+.3f}"
     if isinstance(done, QueryCalibration) or not done.figures.arms:
-        return f"run {done.run}"
+        return f"{done.usage.calls:,} answers"
     name, arm = next(iter(done.figures.arms.items()))
     return f"{name}: " + (f"{arm.rounds[0].accuracy:.3f} → " if arm.rounds else "") + f"{arm.accuracy:.3f}"
 
@@ -248,7 +248,7 @@ def outcome(job: Job, live: JobProgress) -> str:
     kind = _kind_of(job)
     if done is not None and kind is not None:
         try:
-            return kind.brief(kind.read(done))
+            return kind.brief(kind.read(done)) + other_runs(job.number, done)
         except ODD:
             return "its result.json is damaged"
     latest = live.latest
@@ -256,6 +256,18 @@ def outcome(job: Job, live: JobProgress) -> str:
         return ""
     event = latest.event
     return f"{event.task} {event.done:,}" + (f" of {event.total:,}" if event.total is not None else "")
+
+
+def other_runs(job: int, done: Mapping[str, Any]) -> str:
+    """Which runs a finished job recorded, if they are not just the one with its number: ``train all`` records several,
+    and a job that waited behind another has a later run."""
+    points = done.get("points")
+    swept = [point.get("report") for point in points if isinstance(point, Mapping)] if isinstance(points, list) else []
+    recorded = [one for one in (done, *(done.get(name) for name in PARTS), *swept) if isinstance(one, Mapping)]
+    numbers = [one["run"] for one in recorded if isinstance(one.get("run"), int)]
+    if numbers in ([], [job]):
+        return ""
+    return f" (run{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))})"
 
 
 def took(job: Job, now: float | None = None) -> str:

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from factories.commands import Run
@@ -26,6 +27,7 @@ from icl_curate.engine.jobs.lock import alive, hold, wait_for
 from icl_curate.engine.progress import Event
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.workspace import Workspace
+from icl_curate.render import jobs as shown_jobs
 
 
 @pytest.fixture
@@ -309,3 +311,22 @@ def test_time_remaining_is_by_the_pace_since_the_task_began() -> None:
     assert [note for _, note in live.notes] == ["slow", "a remark changes no progress"]
     live.add(RecordedEvent(140.0, Event("ask", 1, 50)))  # asking began anew with the next batch
     assert live.tasks["ask"].event.done == 1
+
+
+@pytest.mark.parametrize(
+    ("result", "shown"),
+    [
+        ({"sources": {"run": 3}, "ranker": {"run": 5}, "topics": {"run": 6}}, "trained (runs 3, 5, 6)"),
+        ({"run": 4}, "trained (run 4)"),
+        ({"points": [{"report": {"run": 3}}, {"report": {"run": 7}}, {}, 5]}, "trained (runs 3, 7)"),
+        ({"run": 3}, "trained"),
+        ({"points": 5, "run": "4"}, "trained"),
+    ],
+)
+def test_a_job_names_its_runs_where_they_have_other_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, result: dict[str, Any], shown: str
+) -> None:
+    monkeypatch.setitem(shown_jobs.KINDS, ("train", "all"), shown_jobs.Kind(dict, print, lambda done: "trained"))
+    (tmp_path / "result.json").write_text(json.dumps(result))
+    job = Job(3, tmp_path, ("train", "all"), str(tmp_path), "done", 0.0)
+    assert shown_jobs.outcome(job, JobProgress()) == shown

@@ -207,6 +207,7 @@ def test_skipped_records_are_listed_by_reason_and_read_from_their_file(made: Wor
         await pilot.press("b")
         await settled(pilot)
         shown = text_of(app)
+        assert size[0] < 80 or "⏎ Open" in lines_of(app)[-1], "the footer says how to come to the records"
         assert "5 skipped records" in shown and "missing field: output" in shown and "not JSON" in shown
         await pilot.press("enter", "j")
         await settled(pilot)

@@ -32,7 +32,7 @@ def _json_fault(error: Exception, text: str) -> str:
     if "\0" in text:
         return "contains NUL bytes"
     if isinstance(error, json.JSONDecodeError):
-        return f"not JSON: {error.msg} at column {error.colno}"
+        return f"not JSON: {error.msg.removesuffix(' at')} at column {error.colno}"
     return "not JSON: nested too deeply" if isinstance(error, RecursionError) else f"not JSON: {error}"
 
 

@@ -26,12 +26,12 @@ CUT = 300
 GROUPS = [
     Column("rows", "rows", 4, right=True, sortable=False),
     Column("prune", "to prune", 8, right=True, sortable=False),
-    Column("source", "sources", 10, rank=2, grow=1, most=30, sortable=False, cut="middle"),
+    Column("source", "sources", 13, rank=2, grow=1, most=30, sortable=False, cut="middle"),
     Column("input", "input", 20, grow=6, sortable=False),
     Column("output", "output", 10, grow=2, most=40, rank=1, sortable=False),
 ]
 MEMBERS = [
-    Column("what", "", 16, grow=5, most=48, sortable=False),
+    Column("what", "", 36, grow=5, most=48, sortable=False),
     Column("id", "id", 8, grow=1, most=24, cut="start", sortable=False),
     Column("source", "source", 8, rank=2, grow=1, most=24, cut="middle", sortable=False),
     Column("output", "output", 10, grow=2, most=40, rank=1, sortable=False),
@@ -61,7 +61,8 @@ def groups_line(model: GroupsModel, name: str) -> Text:
 
 
 def group_line(group: RowGroup) -> Line:
-    sources = ", ".join(dict.fromkeys(row.source for row in group.rows if row.split == "pool"))
+    named = [*dict.fromkeys(row.source for row in group.rows if row.split == "pool")]
+    sources = f"{named[0]} +{len(named) - 1}" if len(named) > 1 else "".join(named)
     outputs = ", ".join(dict.fromkeys(row.output[:CUT] for row in group.rows))
     count = len(group.prunes)
     several = len({row.output for row in group.rows}) > 1

@@ -23,17 +23,25 @@ from .aside import Aside
 from .group_rows import REASONS, RECORDS, reason_line, record_line, skipped_line
 
 
+class SkippedTable(LineTable, inherit_bindings=False):
+    """A table of the list, whose footer says what enter opens."""
+
+    TITLE = "Skipped"
+    ACTIONS = (
+        Action(
+            "skipped.open", "enter", "Open", "Go to the records with this reason, then to the record", call="choose"
+        ),
+        *(action for action in LineTable.ACTIONS if action.name != "table.choose"),
+    )
+    BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
+
+
 class SkippedList(Aside):
     """Reasons above their records above one record. Nothing can be decided here: the file has to be corrected."""
 
     TITLE = "Skipped"
-    ABOUT = "Records that index could not use, by reason."
-    ACTIONS = (
-        Action("skipped.back", "escape", "Back", "Back to the reasons, then to all demonstrations"),
-        Action(
-            "skipped.records", "enter", "Records", "Go to the records with this reason", "icl-curate check --skipped"
-        ),
-    )
+    ABOUT = "Records that index could not use, by reason, as icl-curate check --skipped lists them."
+    ACTIONS = (Action("skipped.back", "escape", "Back", "Back to the reasons, then to all demonstrations"),)
     BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
 
     def __init__(self, id: str) -> None:
@@ -42,8 +50,8 @@ class SkippedList(Aside):
 
     def compose(self) -> ComposeResult:
         yield Static(classes="told")
-        yield LineTable(REASONS, id="skip-reasons")
-        yield LineTable(RECORDS, id="skip-records")
+        yield SkippedTable(REASONS, id="skip-reasons")
+        yield SkippedTable(RECORDS, id="skip-records")
         yield Reader()
 
     def on_mount(self) -> None:
@@ -133,9 +141,6 @@ class SkippedList(Aside):
         event.stop()
         self.add_class("-reading")
         self.call_after_refresh((self.records if event.table is self.table else self.query_one(Reader)).focus)
-
-    def action_records(self) -> None:
-        self._chosen(LineTable.Chosen(self.table, self.table.cursor))
 
     def action_back(self) -> None:
         """From the record to the list, to the reasons, to all demonstrations."""
