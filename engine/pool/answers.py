@@ -13,6 +13,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ..errors import UsageError
 from .prompts import letter_of
@@ -153,7 +154,7 @@ def choice_of(answer: str, options: Sequence[str]) -> int | None:
     Text takes precedence over the letter (an option may be the word "a"). An answer that names two options as whole
     phrases names none, unless one contains the other. Returns the option's index or None.
     """
-    folded = [_fold(option) for option in options]
+    folded = _folded(tuple(options))
     lines = answer.strip().splitlines()
     first = _LEAD.sub("", lines[0]) if lines else ""
     given = _fold(first)
@@ -174,6 +175,12 @@ def meaning(answer: str, options: Sequence[str] = ()) -> str:
     """A key that equivalent answers share: the option named, else the normalised text."""
     chosen = choice_of(answer, options) if options else None
     return options[chosen] if chosen is not None else normalise(answer)
+
+
+@lru_cache(maxsize=64)
+def _folded(options: tuple[str, ...]) -> tuple[str, ...]:
+    """The options as `_fold` has them, kept: the answers to many queries are read against the same labels."""
+    return tuple(map(_fold, options))
 
 
 def _fold(text: str) -> str:
