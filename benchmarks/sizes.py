@@ -79,25 +79,30 @@ CASES: dict[str, Callable[[float], Iterator[Row]]] = {
 
 @dataclass
 class Cost:
-    """What one command took. ``said``: its error line, where there is one."""
+    """What one command took: seconds, CPU seconds, and KiB of peak memory with mapped files (``peak``) and without
+    (``own``, seen as it ran). ``said``: its error line, where there is one."""
 
     wall: float
     cpu: float
     peak: int
     code: int
     said: str
+    own: int
 
 
-def run(words: list[str], folder: Path, limit: float) -> Cost:
+def run(words: list[str], folder: Path, limit: float, program: list[str] | None = None) -> Cost:
+    """Run icl-curate with these words, or another ``program``."""
     begun = time.monotonic()
     with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
-        program = [sys.executable, "-c", "from icl_curate.cli import main; main()", *words]
+        program = program or [sys.executable, "-c", "from icl_curate.cli import main; main()", *words]
+        peak = own = 0
         child = subprocess.Popen(program, stdout=out, stderr=err, stdin=subprocess.DEVNULL, start_new_session=True)
         late = False
         while True:
             pid, status, used = os.wait4(child.pid, os.WNOHANG)
             if pid:
                 break
+            peak, own = max(peak, memory(child.pid, "VmHWM")), max(own, memory(child.pid, "RssAnon"))
             if not late and time.monotonic() - begun > limit:
                 late = True
                 with suppress(ProcessLookupError):
@@ -109,7 +114,17 @@ def run(words: list[str], folder: Path, limit: float) -> Cost:
     if late:
         said = f"not done after {limit:.0f} s"
     wall = time.monotonic() - begun
-    return Cost(wall, used.ru_utime + used.ru_stime, used.ru_maxrss, child.returncode, said)
+    return Cost(wall, used.ru_utime + used.ru_stime, peak or used.ru_maxrss, child.returncode, said, own)
+
+
+def memory(pid: int, which: str) -> int:
+    """KiB of a process by a field of /proc: RssAnon, without mapped files, now; VmHWM, with them, at most so far, where
+    ru_maxrss begins with that of the process that started it. 0 where the system does not tell."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith(which):
+                return int(line.split()[1])
+    return 0
 
 
 def show(name: str, cost: Cost) -> None:

@@ -86,12 +86,12 @@ def encode(
         if unfit:
             report(Event("encode", note=f"{unfit:,} stored vectors were damaged or outdated: encoded again"))
         lacking = ~stored.holds(rows, keys)
-        texts = searched_texts(workspace, rows[lacking], passages)
         if isinstance(loaded, ServedEncoder):
-            report(Event("encode", note=_announced(loaded, texts)))
+            report(Event("encode", note=_announced(loaded, searched_texts(workspace, rows[lacking], passages))))
         try:
             done = stored.fill(
-                bound_for(loaded, elsewhere), rows[lacking], texts, keys[lacking], report, cancel,
+                bound_for(loaded, elsewhere), rows[lacking],
+                lambda wanted: searched_texts(workspace, wanted, passages), keys[lacking], report, cancel,
                 engine=engine, need=need_of(elsewhere),
             )  # fmt: skip
         finally:

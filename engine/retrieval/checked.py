@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,7 @@ from ..errors import WorkspaceError
 from ..files import replace_file
 from ..store import runs
 from ..store.workspace import Workspace
-from .tensors import map_safetensors
+from .tensors import header, in_order, map_safetensors
 
 SMALL = 4 << 20
 """Files with fewer bytes are read each time."""
@@ -103,17 +103,21 @@ def _digest(data: bytes = b"") -> Any:
 
 
 def save_sealed(path: Path, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> None:
-    """Write arrays as one safetensors file, atomically, with the digest of all its bytes in its header."""
-    from safetensors.numpy import save
+    """Write arrays as one safetensors file, atomically, with the digest of all its bytes in its header. None is copied
+    if all are contiguous."""
+    kept = [np.ascontiguousarray(array) for _, array in in_order(arrays)]
+    head = header(arrays, {**metadata, "seal": _BLANK})
+    digest = _digest(head)
+    for array in kept:
+        digest.update(array.reshape(-1).view(np.uint8).data)
+    sealed = head.replace(f'"seal":"{_BLANK}"'.encode(), f'"seal":"{digest.hexdigest()}"'.encode(), 1)
 
-    kept = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    content = memoryview(save(kept, {**metadata, "seal": _BLANK}))
-    digest = _digest()
-    digest.update(content)
-    found = _SEAL.search(content)
-    assert found is not None
-    parts = content[: found.start(1)], digest.hexdigest().encode(), content[found.end(1) :]
-    replace_file(path, lambda file: file.writelines(parts))
+    def write(file: BinaryIO) -> None:
+        file.write(sealed)
+        for array in kept:
+            file.write(array.reshape(-1).view(np.uint8).data)
+
+    replace_file(path, write)
     cached_check([path], lambda: "whole", reread=True)  # just written, so it need not be checked
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
 from ..arrays import Float32s, Float64s, Int64s
-from ..progress import CancelToken, Event, Report, silent
+from ..progress import CancelToken, Event, Report, silent, within
 from .ranking import positions_of, top_k
 
 SCORE_BYTES = 64 << 20
-"""Maximum memory for the scores of one block of queries."""
+"""Maximum memory for the scores of one block of queries and rows."""
+TOGETHER = 256
+"""Queries for which the vectors are read once: those of a large pool come from the disk."""
 
 SPARSE = 8
 """If fewer than one in this many rows is wanted, their vectors are gathered instead of multiplying the whole matrix."""
@@ -54,7 +56,7 @@ class DenseIndex:
 
         Rows in ``exclude`` are never returned; fewer than ``k`` are returned if there are no more.
         """
-        return self._best(self.scores(query), query, k, exclude)
+        return self._searched(query[None], k, [exclude])[0]
 
     def top_many(
         self,
@@ -66,30 +68,72 @@ class DenseIndex:
     ) -> list[tuple[Int64s, Float64s]]:
         """`top` for each of the queries (q, d), in blocks; ``exclude`` is empty or has one collection for each."""
         found = []
-        for block in self._blocks(len(queries)):
-            if cancel:
-                cancel.check()
-            report(Event("nearest", block.start, len(queries)))
-            products = queries[block] @ self._vectors.T
-            for i, scores in enumerate(products, block.start):
-                picked = scores if self._columns is None else scores[self._columns]
-                found.append(self._best(picked, queries[i], k, exclude[i] if exclude else ()))
+        for start in range(0, len(queries), TOGETHER):
+            block = queries[start : start + TOGETHER]
+            told = within(report, start, len(queries))
+            found += self._searched(block, k, exclude[start : start + TOGETHER] or [()] * len(block), told, cancel)
         report(Event("nearest", len(queries), len(queries)))
         return found
 
-    def _best(self, scores: Float32s, query: Float32s, k: int, exclude: Collection[int]) -> tuple[Int64s, Float64s]:
-        left_out = positions_of(self.rows, exclude)
-        scores[left_out] = -np.inf
-        k = min(k, len(scores) - len(left_out))
-        if k <= 0:
-            return np.empty(0, np.int64), np.empty(0)
-        worst = scores[top_k(scores, k)[-1]]
-        near = np.flatnonzero(scores >= worst - ROUNDING)
+    def _searched(
+        self,
+        queries: Float32s,
+        k: int,
+        exclude: Sequence[Collection[int]],
+        report: Report = silent,
+        cancel: CancelToken | None = None,
+    ) -> list[tuple[Int64s, Float64s]]:
+        """`top` for each of the queries (q, d), reading the vectors once."""
+        searches = [_Search(k, positions_of(self.rows, rows)) for rows in exclude]
+        size = max(SCORE_BYTES // (4 * max(len(queries), 1)), 1)
+        for start in range(0, len(self._vectors), size):
+            if cancel:
+                cancel.check()
+            report(Event("nearest", start * len(queries) // len(self._vectors), len(queries)))
+            products = queries @ self._vectors[start : start + size].T
+            begin, columns = start, None
+            if self._columns is not None:
+                begin, end = np.searchsorted(self._columns, [start, start + size]).tolist()
+                columns = self._columns[begin:end] - start
+            for search, scores in zip(searches, products, strict=True):
+                search.look(begin, scores if columns is None else scores[columns])
+        return [self._best(search.near(), query, k) for search, query in zip(searches, queries, strict=True)]
+
+    def _best(self, near: Int64s, query: Float32s, k: int) -> tuple[Int64s, Float64s]:
+        """The ``k`` nearest of some positions, ascending, by their exact cosines."""
         vectors = self._vectors[near if self._columns is None else self._columns[near]]
         exact = (vectors.astype(np.float64) * query).sum(axis=1)
         best = top_k(exact, k)
         return self.rows[near[best]], exact[best]
 
-    def _blocks(self, queries: int) -> Iterator[slice]:
-        size = max(SCORE_BYTES // (4 * max(len(self._vectors), 1)), 1)
-        return (slice(i, min(i + size, queries)) for i in range(0, queries, size))
+
+class _Search:
+    """Positions whose scores may be among the ``k`` best of a query, from scores that are given block by block."""
+
+    def __init__(self, k: int, left_out: Int64s) -> None:
+        self._k, self._left_out = k, left_out
+        self._worst = -np.inf
+        """At most the k-th best score."""
+        self._places: list[Int64s] = []
+        self._scores: list[Float32s] = []
+
+    def look(self, begin: int, scores: Float32s) -> None:
+        """The scores (n,) of the positions from ``begin`` on; they are overwritten."""
+        if self._k <= 0:
+            return
+        first, last = np.searchsorted(self._left_out, [begin, begin + len(scores)]).tolist()
+        scores[self._left_out[first:last] - begin] = -np.inf
+        if len(scores) - (last - first) >= self._k:
+            self._worst = max(self._worst, float(scores[top_k(scores, self._k)[-1]]))
+        near = np.flatnonzero((scores >= self._worst - ROUNDING) & (scores > -np.inf))
+        self._places.append(near + begin)
+        self._scores.append(scores[near])
+
+    def near(self) -> Int64s:
+        """The positions, ascending: all whose scores are at most `ROUNDING` below the k-th best."""
+        if not self._places:
+            return np.empty(0, np.int64)
+        places, scores = np.concatenate(self._places), np.concatenate(self._scores)
+        if len(scores) > self._k:
+            places = places[scores >= scores[top_k(scores, self._k)[-1]] - ROUNDING]
+        return places

@@ -342,7 +342,7 @@ def update(
         np.asarray(found["length"], np.int64),
         np.asarray(found["output"], np.uint64),
         np.asarray(found["aside"], np.uint64),
-        MinHashes(np.ascontiguousarray(hashes.keys[:, numbers].T), hashes.low[numbers]),
+        hashes.of_rows(numbers),
         lambda places: inputs(workspace, numbers[places]),
     )
     repeats = find_repeats(rows, threshold, report, cancel)
@@ -359,6 +359,12 @@ class StoredHashes(NamedTuple):
 
     keys: _U64
     low: NDArray[np.uint8]
+
+    def of_rows(self, numbers: Int64s) -> MinHashes:
+        """Those of ascending rows (n,); nothing is copied if they are all rows."""
+        if len(numbers) == len(self.low):
+            return MinHashes(self.keys.T, self.low)
+        return MinHashes(self.keys[:, numbers].T, self.low[numbers])
 
 
 def stored_hashes(
@@ -409,8 +415,11 @@ def stored_hashes(
     try:
         save_sealed(path, {"keys": grown.keys, "low": grown.low, "content": content}, {})
         (workspace.path / OLD_FILE).unlink(missing_ok=True)
-    except OSError as error:
-        report(Event(TASK, note=f"{path} cannot be written ({error.strerror}): recomputed when needed"))
+        found, _ = map_sealed(path)
+        return StoredHashes(found["keys"], found["low"])  # the file, whose memory the system can take back
+    except (OSError, ValueError) as error:
+        told = getattr(error, "strerror", None) or error
+        report(Event(TASK, note=f"{path} cannot be written ({told}): recomputed when needed"))
     return grown
 
 

@@ -1,10 +1,11 @@
-"""Reading safetensors files as memory maps, safely for any content."""
+"""Reading safetensors files as memory maps, safely for any content, and the header for writing one in parts."""
 
 from __future__ import annotations
 
 import json
 import math
 import operator
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,28 @@ KINDS = {
         ("F32", np.float32),
     )
 }
+
+
+_NAMES = {kind: name for name, kind in KINDS.items()}
+
+
+def in_order(arrays: Mapping[str, NDArray[Any]]) -> list[tuple[str, NDArray[Any]]]:
+    """The arrays as they follow each other in a file: those of larger elements first, so that all are aligned."""
+    return sorted(arrays.items(), key=lambda item: (-item[1].itemsize, item[0]))
+
+
+def header(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> bytes:
+    """What precedes the bytes of the arrays, `in_order`, in a safetensors file. `KeyError` for a type that is not among
+    `KINDS`."""
+    entries: dict[str, Any] = {"__metadata__": dict(metadata)}
+    begin = 0
+    for name, array in in_order(arrays):
+        end = begin + array.nbytes
+        entries[name] = {"dtype": _NAMES[array.dtype], "shape": array.shape, "data_offsets": [begin, end]}
+        begin = end
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
 
 
 def map_safetensors(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from functools import partial
 from pathlib import Path
@@ -33,6 +33,8 @@ from .served import ServedEncoder
 
 BLOCK = 2048
 """Texts encoded between two commits to disk."""
+WINDOW = 1 << 17
+"""Rows whose texts are held in memory while they are encoded."""
 
 HEAD, MATRIX, ROWS = "vectors.json", "vectors.f32", "rows.u64"
 MARKS = "encoded.u8"
@@ -43,6 +45,7 @@ OLD_TOKEN_INDEX = "tokens.npy", "tokens.json"
 LOCK = "lock"
 
 MOST_DIMENSIONS = 1 << 16
+_NOTHING = np.empty(0, np.int64), np.empty(0, np.uint64)
 
 
 def folder_of(workspace: Path, encoder: str) -> Path:
@@ -199,7 +202,7 @@ class Vectors:
         self,
         encoder: Encoder,
         rows: Int64s,
-        texts: Sequence[str],
+        texts: Sequence[str] | Callable[[Int64s], Sequence[str]],
         keys: NDArray[np.uint64],
         report: Report = silent,
         cancel: CancelToken | None = None,
@@ -208,7 +211,7 @@ class Vectors:
         need: Need = ONE_CPU,
     ) -> int:
         """Encode those of ``rows`` (n,) that have no vector, ``texts[i]`` being the text of ``rows[i]`` and ``keys[i]``
-        its content key.
+        its content key. Given a function, it is asked for the texts of at most `WINDOW` ascending rows at a time.
 
         Each `BLOCK` of them is a shard of ``engine``, and on disk before the next is asked for; after `Cancelled` or a
         kill the same call continues there, with the same blocks. Returns how many were encoded. Reports ``encode``
@@ -217,40 +220,54 @@ class Vectors:
         """
         if self.encoder not in (encoder.name, with_passages(encoder.name)):
             raise ValueError(f"these are vectors of {self.encoder}, not of {encoder.name}")
-        known = dict(zip(rows.tolist(), zip(texts, keys.tolist(), strict=True), strict=True))
-        lacking = np.unique(self.missing(rows, keys)).tolist()
-        todo = sorted(lacking, key=lambda row: (-len(known[row][0]), row))
-        blocks = [todo[start : start + BLOCK] for start in range(0, len(todo), BLOCK)]
+        order = np.flatnonzero(~self.holds(rows, keys))
+        order = order[np.unique(rows[order], return_index=True)[1]]
+        given = texts if callable(texts) else None
+        waiting: dict[int, tuple[Int64s, NDArray[np.uint64]]] = {}
 
-        def keep(block: Sequence[int], vectors: Float32s) -> None:
-            self._written(block, vectors, [known[row][1] for row in block])
+        def blocks() -> Iterator[list[str]]:
+            """The texts of each block; its rows and their keys are put into ``waiting`` under its number."""
+            # windows by row number, whatever is missing: after a kill, blocks are the same
+            for window in np.split(order, np.flatnonzero(np.diff(rows[order] // WINDOW)) + 1):
+                found = given(rows[window]) if given else [texts[i] for i in window.tolist()]  # type: ignore[index]
+                by_length = np.argsort([-len(text) for text in found], kind="stable")
+                for start in range(0, len(window), BLOCK):
+                    block = by_length[start : start + BLOCK]
+                    waiting[len(waiting)] = rows[window[block]], keys[window[block]]
+                    yield [found[i] for i in block.tolist()]
 
+        def keep(number: int, vectors: Float32s) -> None:
+            self._written(waiting[number][0], vectors, waiting[number][1])
+            waiting[number] = _NOTHING  # the place stays taken
+
+        total, done = len(order), 0
         if isinstance(encoder, ServedEncoder):
-            for i, block in enumerate(blocks):
+            for number, block in enumerate(blocks()):
 
-                def paid(places: Int64s, vectors: Float32s, block: Sequence[int] = block) -> None:
-                    keep([block[place] for place in places.tolist()], vectors)
+                def paid(places: Int64s, vectors: Float32s, number: int = number) -> None:
+                    block_rows, block_keys = waiting[number]
+                    self._written(block_rows[places], vectors, block_keys[places])
 
-                told = within(report, i * BLOCK, len(todo))
-                encoder.encode_each([known[row][0] for row in block], paid, told, cancel)  # each request was paid for
-            return len(todo)
-        shards = ((len(block), packed([known[row][0] for row in block])) for block in blocks)
+                encoder.encode_each(block, paid, within(report, done, total), cancel)  # each request was paid for
+                done += len(block)
+            return total
+        shards = ((len(block), packed(block)) for block in blocks())
         found = over_shards(
-            partial(encode_shard, encoder), shards, stage="encode", total=len(todo), beside=self.folder / SHARDS,
+            partial(encode_shard, encoder), shards, stage="encode", total=total, beside=self.folder / SHARDS,
             engine=engine, need=need, report=report, cancel=cancel,
         )  # fmt: skip
-        for i, arrays in found:
-            keep(blocks[i], arrays["vectors"])
-        return len(todo)
+        for number, arrays in found:
+            keep(number, arrays["vectors"])
+        return total
 
-    def _written(self, rows: Sequence[int], vectors: Float32s, keys: Sequence[int]) -> None:
+    def _written(self, rows: Int64s, vectors: Float32s, keys: NDArray[np.uint64]) -> None:
         """Write vectors that an encoder returned."""
         if not np.isfinite(vectors).all():
             raise UsageError(
                 f"the encoder {self.encoder} returns vectors that are not finite",
                 "choose another: icl-curate index --encoder NAME",
             )
-        self.write(np.array(rows, np.int64), vectors, np.array(keys, np.uint64))
+        self.write(rows, vectors, keys)
 
     @property
     def marked_only(self) -> bool:
@@ -282,10 +299,12 @@ class Vectors:
         return np.memmap(self.folder / ROWS, np.uint64, "r", shape=(rows, 2))
 
     def _disagreeing(self) -> Int64s:
-        kept = self._rows()
-        rows = np.flatnonzero(kept[:, 0])
-        disagree: Bools = _checksums(self.matrix, rows.tolist()) != kept[rows, 1]
-        return rows[disagree]
+        kept, matrix = self._rows(), self.matrix
+        found = [np.empty(0, np.int64)]
+        for start in range(0, len(kept), WINDOW):
+            rows = np.flatnonzero(kept[start : start + WINDOW, 0]) + start
+            found.append(rows[_checksums(matrix, rows.tolist()) != kept[rows, 1]])
+        return np.concatenate(found)
 
     def _salted(self, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
         return keys ^ self._salt

@@ -311,9 +311,15 @@ def input_blocks(
     """Rows (n,) and their texts, as `inputs`, or as `searched_texts` if ``searched``, in blocks: each has about at most
     ``characters`` characters, but at least one text. `KeyError` for an unknown number."""
     more = " + coalesce(length(history), 0)" + " + length(context)" * passages if searched else ""
-    with workspace.read() as con:
-        lengths = dict(_rows(con, rows, f"row, length(input){more}"))
-    blocks = np.cumsum([lengths[row] for row in rows.tolist()], dtype=np.int64) // characters
+    with workspace.read() as con, given(con, "wanted", {"row": rows}):
+        found = con.execute(
+            f"SELECT row, length(input){more} AS length FROM demonstrations SEMI JOIN wanted USING (row) ORDER BY row"
+        ).fetchnumpy()
+    known, lengths = np.asarray(found["row"], np.int64), np.asarray(found["length"], np.int64)
+    places = np.searchsorted(known, rows)
+    if rows.size and (places.max() == len(known) or (known[places] != rows).any()):
+        raise KeyError("unknown row")
+    blocks = np.cumsum(lengths[places]) // characters
     for block in np.split(rows, np.flatnonzero(np.diff(blocks)) + 1) if len(rows) else []:
         yield block, searched_texts(workspace, block, passages) if searched else inputs(workspace, block)
 
@@ -466,7 +472,11 @@ def _rows(con: duckdb.DuckDBPyConnection, rows: Int64s, fields: str) -> list[tup
         numbers = ",".join(map(str, np.unique(rows).tolist()))
         return con.execute(f"SELECT {fields} FROM demonstrations WHERE row IN ({numbers})").fetchall()
     with given(con, "wanted", {"row": np.unique(rows)}):
-        return con.execute(f"SELECT {fields} FROM demonstrations SEMI JOIN wanted USING (row)").fetchall()
+        return con.execute(
+            # the span lets DuckDB skip blocks outside: a block of rows of a large pool is read without the others
+            f"SELECT {fields} FROM demonstrations SEMI JOIN wanted USING (row) WHERE row BETWEEN ? AND ?",
+            [int(rows.min()), int(rows.max())],
+        ).fetchall()
 
 
 def _demonstration(row: tuple[Any, ...]) -> Demonstration:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from icl_curate.engine.errors import Cancelled, WorkspaceError
 from icl_curate.engine.progress import CancelToken, Event
 from icl_curate.engine.retrieval import bm25
-from icl_curate.engine.retrieval.checked import map_sealed
+from icl_curate.engine.retrieval.checked import map_sealed, save_sealed
 from icl_curate.engine.retrieval.tensors import map_safetensors
 from rank_bm25 import BM25Okapi
 
@@ -223,3 +223,27 @@ def test_parts_of_any_size_give_the_same_index(tmp_path: Path, monkeypatch: pyte
     bm25.build(rows, texts).save(tmp_path / "parts")
     kept, parts = (map_sealed(tmp_path / name / bm25.FILE)[0] for name in ("whole", "parts"))
     assert {name: array.tobytes() for name, array in kept.items()} == {n: array.tobytes() for n, array in parts.items()}
+
+
+def test_a_file_written_in_parts_is_one_of_the_format(tmp_path: Path) -> None:
+    from safetensors.numpy import load_file
+
+    arrays = {
+        "bytes": np.arange(7, dtype=np.uint8),
+        "wide": np.arange(6, dtype=np.int64).reshape(2, 3)[:, ::2],  # not contiguous
+        "empty": np.empty((0, 3), np.float32),
+        "half": np.ones((3, 1), np.float16),
+    }
+    save_sealed(tmp_path / "x", arrays, {"name": "grün"})
+    found, metadata = map_sealed(tmp_path / "x", reread=True)
+    known = load_file(tmp_path / "x")
+    assert metadata["name"] == "grün" and found.keys() == known.keys() == arrays.keys()
+    for name, array in arrays.items():
+        for read in (found[name], known[name]):
+            assert read.dtype == array.dtype and read.tolist() == array.tolist()
+        assert found[name].ctypes.data % array.itemsize == 0
+    damaged = bytearray((tmp_path / "x").read_bytes())
+    damaged[-1] ^= 1
+    (tmp_path / "x").write_bytes(damaged)
+    with pytest.raises(ValueError, match="checksum"):
+        map_sealed(tmp_path / "x", reread=True)

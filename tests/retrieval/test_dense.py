@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -53,6 +55,23 @@ def test_top_agrees_with_brute_force_alone_and_in_batches(
         assert many[i][0].tolist() == found.tolist()
         assert many[i][1].tolist() == cosines.tolist()
         assert np.allclose(index.scores(query), matrix[np.sort(rows)] @ query, atol=1e-5)
+
+
+def test_the_matrix_is_read_once_for_many_queries_block_by_block(matrix: np.ndarray, monkeypatch: Any) -> None:
+    monkeypatch.setattr(dense, "SCORE_BYTES", 4 * 7 * 64)  # 64 rows for 7 queries
+    index, reads = DenseIndex(matrix, np.arange(0, 900)), []
+
+    class Counted(np.ndarray):
+        def __getitem__(self, at: Any) -> Any:
+            if isinstance(at, slice):
+                reads.append((at.start, at.stop))
+            return np.asarray(self)[at]
+
+    index._vectors = matrix.view(Counted)
+    found = index.top_many(matrix[:7], 100)  # more than a block has
+    assert reads == [(start, start + 64) for start in range(0, 900, 64)]
+    for query, (rows, _) in zip(matrix, found, strict=False):
+        assert rows.tolist() == brute_force(matrix, np.arange(900), query, 100, set())
 
 
 def test_equal_vectors_score_equal_and_rank_by_row(matrix: np.ndarray) -> None:

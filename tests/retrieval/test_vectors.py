@@ -96,6 +96,51 @@ def test_a_cancelled_fill_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: 
     assert store.matrix[:, 0].tolist() == list(range(1, 11))
 
 
+def test_texts_are_asked_for_window_by_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BLOCK", 3)
+    monkeypatch.setattr(module, "WINDOW", 8)
+    rows = np.array([21, 1, 30, 7, 4, 2, 23, 0, 9, 22, 3])
+    texts = {row: "x" * (1 + row * 7 % 5) + str(row) for row in rows.tolist()}
+    keys = keys_for([texts[row] for row in rows.tolist()])
+    asked: list[list[int]] = []
+
+    def of(wanted: np.ndarray) -> list[str]:
+        asked.append(wanted.tolist())
+        return [texts[row] for row in wanted.tolist()]
+
+    store, encoder = create(tmp_path / "all"), Lengths()
+    assert store.fill(encoder, rows, of, keys) == 11
+    assert asked == [[0, 1, 2, 3, 4, 7], [9], [21, 22, 23], [30]]  # eight row numbers each, none without a row
+    blocks = encoder.calls
+    assert [len(block) for block in blocks] == [3, 3, 1, 3, 1]
+    for window in asked:
+        longest_first = sorted((texts[row] for row in window), key=lambda text: -len(text))
+        assert [text for block in blocks for text in block if text in longest_first] == longest_first
+    held = {row: store.matrix[row, 0] for row in texts}
+    assert held == {row: len(text) for row, text in texts.items()}
+    # what a run that died has left out is encoded in the blocks in which it would have been
+    other, again = create(tmp_path / "some"), Lengths()
+    done = [row for row, text in texts.items() if text in blocks[0] or text in blocks[3]]
+    places = np.flatnonzero(np.isin(rows, done))
+    other.write(
+        rows[places], np.array([[len(texts[row])] * 3 for row in rows[places].tolist()], np.float32), keys[places]
+    )
+    assert other.fill(again, rows, of, keys) == 11 - len(done)
+    assert again.calls == [blocks[1], blocks[2], blocks[4]]
+    assert other.matrix.tolist() == store.matrix.tolist()
+
+
+def test_damage_is_found_in_every_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WINDOW", 4)
+    store, texts = create(tmp_path), ["x" * (i + 1) for i in range(11)]
+    fill(store, Lengths(), range(11), texts)
+    with (tmp_path / module.MATRIX).open("r+b") as file:
+        for row in (0, 5, 10):
+            file.seek(row * 12)
+            file.write(b"\1")
+    assert Vectors.open(tmp_path).damaged(reread=True).tolist() == [0, 5, 10]
+
+
 def test_vectors_of_another_encoder_do_not_count(tmp_path: Path) -> None:
     rows, keys = np.array([0, 1]), keys_for(["a", "bb"])
     assert fill(create(tmp_path), Lengths(), [0, 1], ["a", "bb"]) == 2

@@ -22,6 +22,7 @@ from icl_curate.engine.store.demonstrations import (
     fetch,
     find,
     groups,
+    input_blocks,
     inputs,
     page,
     queries,
@@ -181,6 +182,23 @@ def test_rows_come_in_the_order_they_are_asked_for(store: Workspace, count: int)
     assert [d.row for d in fetch(store, unknown)] == asked
     with pytest.raises(KeyError):
         inputs(store, unknown)
+
+
+@pytest.mark.parametrize("characters", [1, 90, 1 << 24])
+def test_blocks_of_inputs_are_the_inputs_in_turn(store: Workspace, characters: int) -> None:
+    rows = np.array([row.row for row in ROWS if row.row % 3], np.int64)
+    blocks = [*input_blocks(store, rows, characters)]
+    assert np.concatenate([found for found, _ in blocks]).tolist() == rows.tolist()
+    assert [text for _, texts in blocks for text in texts] == [ROWS[row].input for row in rows.tolist()]
+    most = max(map(len, (row.input for row in ROWS)))
+    assert all(sum(map(len, texts)) <= characters + most for _, texts in blocks)
+    assert (len(blocks) == 1) == (characters == 1 << 24)
+    shuffled = rows[::-1].copy()
+    assert [text for _, texts in input_blocks(store, shuffled, 90) for text in texts] == inputs(store, shuffled)
+    for unknown in (COUNT, -1):
+        with pytest.raises(KeyError):
+            next(input_blocks(store, np.array([0, unknown])))
+    assert [*input_blocks(store, rows[:0])] == []
 
 
 def test_an_input_leads_to_the_first_row_that_has_it(store: Workspace) -> None:
