@@ -37,3 +37,23 @@ def stdout() -> SafeConsole:
 def stderr() -> SafeConsole:
     """For messages."""
     return SafeConsole(sys.stderr, soft_wrap=True)
+
+
+GIVEN_BACK = b"".join(
+    b"\x1b[" + code
+    for code in (
+        b"?2048l", b"?2004l", b"?1000l", b"?1003l", b"?1015l", b"?1006l", b"<u", b"?1004l", b"?25h", b"?1049l",
+    )
+)  # fmt: skip
+"""Ends what Textual switches on in a terminal: reports of size, paste, mouse, keys and focus; the cursor and the first
+screen are shown again."""
+
+
+def give_back_screen() -> None:
+    """End what an app did to the terminal, as far as that accepts output; Textual writes to this stream, too."""
+    output = sys.__stderr__.fileno() if sys.__stderr__ else 2
+    os.set_blocking(output, False)
+    try:
+        os.write(output, GIVEN_BACK)
+    finally:
+        os.set_blocking(output, True)  # the shell goes on with the same open terminal

@@ -6,7 +6,10 @@ import asyncio
 import os
 import signal
 import threading
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from ..render.console import give_back_screen
 
 if TYPE_CHECKING:
     from .app import ReviewApp
@@ -19,8 +22,8 @@ PATIENCE = 5.0
 
 
 class TidyEnd:
-    """SIGTERM and SIGHUP end the app normally, so that the terminal is restored; if the terminal is gone or does not
-    accept output, it ends at once.
+    """SIGTERM and SIGHUP end the app normally, so that the terminal is restored. An app that does not end in time, as
+    on a busy machine, is ended after the terminal was given back; if that is gone or accepts no output, without.
 
     Uses Python's own signal handlers: they run even while the app waits for a terminal that accepts no output. A served
     session has no terminal and ends with its server.
@@ -30,6 +33,7 @@ class TidyEnd:
         self._app = app
         self._late: threading.Timer | None = None
         """Ends the process if the app does not end after a signal."""
+        self._before = _terminal_mode()
 
     def watch(self) -> None:
         """Start handling signals; must be called in the app's event loop."""
@@ -45,7 +49,7 @@ class TidyEnd:
         def ended(number: int, frame: object) -> None:
             if not os.isatty(0):
                 self._exit_at_once(number)
-            self._late = threading.Timer(PATIENCE, os._exit, (128 + number,))
+            self._late = threading.Timer(PATIENCE, self._give_up, (number,))
             self._late.daemon = True
             self._late.start()
             loop.call_soon_threadsafe(self._end, number)
@@ -60,6 +64,16 @@ class TidyEnd:
             self._late.cancel()
             self._late.join()
 
+    def _give_up(self, number: int) -> None:
+        """End the process, and what it did to the terminal as far as that accepts output. Called in a thread."""
+        with suppress(Exception):  # nobody is left to tell it to
+            give_back_screen()
+            if self._before is not None:
+                import termios
+
+                termios.tcsetattr(0, termios.TCSANOW, self._before)
+        os._exit(128 + number)
+
     def _exit_at_once(self, number: int) -> None:
         """Exit without drawing: drawing would block on a terminal that is gone."""
         self._app.save()
@@ -68,3 +82,13 @@ class TidyEnd:
     def _end(self, number: int) -> None:
         self._app.save()
         self._app.exit(return_code=128 + number)
+
+
+def _terminal_mode() -> list[Any] | None:
+    """How the terminal treats input; None without one."""
+    try:
+        import termios
+
+        return termios.tcgetattr(0)
+    except Exception:  # not on this system, or standard input is no terminal: `termios.error` is no `OSError`
+        return None

@@ -455,10 +455,20 @@ class Terminal:
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
-@pytest.mark.parametrize("how", ["q", "SIGTERM", "SIGHUP"])
-def test_the_terminal_is_given_back_clean(taught: Path, how: str) -> None:
-    # DuckDB lists what it finds in use while the interpreter is taken apart; now and then there is something
-    terminal = Terminal(taught, "import ctypes, duckdb; ctypes.pythonapi.Py_IncRef(ctypes.py_object(duckdb.connect()))")
+# DuckDB lists what it finds in use while the interpreter is taken apart; now and then there is something
+IN_USE = "import ctypes, duckdb; ctypes.pythonapi.Py_IncRef(ctypes.py_object(duckdb.connect()))"
+NEVER_ENDS = (
+    "import icl_curate.tui.signals as s; s.PATIENCE = 0.01; s.TidyEnd._end = lambda self, number: self._app.save()"
+)
+
+
+@pytest.mark.parametrize(
+    ("how", "first"), [("q", IN_USE), ("SIGTERM", IN_USE), ("SIGHUP", IN_USE), ("SIGTERM", NEVER_ENDS)]
+)
+def test_the_terminal_is_given_back_clean(taught: Path, how: str, first: str) -> None:
+    import termios
+
+    terminal = Terminal(taught, first)
     terminal.wait_for(b"icl-curate")  # the next step: the workspace was read
     if how == "q":
         os.write(terminal.fd, b"q")
@@ -468,6 +478,7 @@ def test_the_terminal_is_given_back_clean(taught: Path, how: str) -> None:
     leaves = terminal.seen.rindex(b"\x1b[?1049l")
     assert leaves > terminal.seen.rindex(b"\x1b[?1049h")
     assert b"\x1b[?25h" in terminal.seen[leaves - 200 :] and b"\x1b[?1000l" in terminal.seen
+    assert termios.tcgetattr(terminal.fd)[3] & termios.ECHO
     said_after = re.sub(rb"\x1b\[[0-9;?<>=]*[A-Za-z]", b"", terminal.seen[leaves:])
     assert not said_after.strip(), said_after
     assert json.loads((taught / "review.json").read_text())["tab"] == "overview"
