@@ -6,7 +6,7 @@ Beside the predictor are its predictions for every row of the pool: the stronges
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -78,19 +78,20 @@ class TopicModel:
 def strongest(
     predictor: Predictor,
     rows: Int64s,
-    vectors: Float32s,
+    vectors: Float32s | Callable[[Int64s], Float32s],
     report: Report = silent,
     cancel: CancelToken | None = None,
     *,
     engine: Engine = INLINE,
     beside: Path | None = None,
 ) -> RowTopics:
-    """The `STRONGEST` topics of rows with the embeddings ``vectors`` (n, d), block by block: each is a shard of
-    ``engine``, with its files in the folder ``beside``."""
+    """The `STRONGEST` topics of rows with the embeddings ``vectors`` (n, d), which a function returns for some rows of
+    a large pool, block by block: each is a shard of ``engine``, with its files in the folder ``beside``."""
     width, size = min(STRONGEST, predictor.topics), predictor.block
     topics = np.empty((len(rows), width), np.int32)
     weights = np.empty((len(rows), width), np.float16)
-    parts = (np.asarray(vectors[start : start + size]) for start in range(0, len(rows), size))
+    spans = [slice(start, start + size) for start in range(0, len(rows), size)]
+    parts = (vectors(rows[span]) if callable(vectors) else np.asarray(vectors[span]) for span in spans)
     found = over_shards(
         partial(cover_shard, predictor), ((len(part), {"vectors": part}) for part in parts), stage=TASK,
         total=len(rows), beside=beside or Path(), engine=engine if beside else INLINE, kept=True, report=report,

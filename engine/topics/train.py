@@ -46,6 +46,8 @@ from .targets import distinctiveness, neighbours
 from .words import fold
 
 TASK = "topics"
+MOST_MINED = 250_000
+"""Demonstrations from which topics are mined: a million held 6.5 GB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,14 +140,18 @@ class TopicTraining:
     # preparation
 
     def _notes(self) -> tuple[str, ...]:
+        notes = []
         if self.plan.llm_topics and not self.labeller.capabilities.instructs:
-            return (f"{self.labeller.name} does not follow instructions: core topics are chosen by word overlap",)
-        return ()
+            notes.append(f"{self.labeller.name} does not follow instructions: core topics are chosen by word overlap")
+        if len(self.view.rows) > MOST_MINED:
+            notes.append(f"topics are mined from {MOST_MINED:,} of {len(self.view.rows):,} demonstrations, at random")
+        return tuple(notes)
 
     def _read(self) -> None:
-        """Texts of the active pool and of the validation queries, which of them are for training, and the questions to
-        ask."""
-        rows, seed = self.view.rows, self.settings.seed
+        """Texts of the active pool, or of `MOST_MINED` of its rows, and of the validation queries; which of them are
+        for training, and the questions to ask."""
+        seed = self.settings.seed
+        rows = self.mined = some_of(self.view.rows, seed)
         self.shots = fetch(self.workspace, rows)
         validation = queries(self.workspace, "validation")
         self.apart, self.asked = halves(validation, seed) if self.plan.lambdas else ([], validation)
@@ -237,7 +243,7 @@ class TopicTraining:
             strongest(
                 predictor,
                 rows,
-                self.pool_vectors,
+                self.view.vectors,
                 self.report,
                 self.cancel,
                 engine=self.view.engine,
@@ -293,7 +299,7 @@ class TopicTraining:
         asked = len(self.questions) - len(self.asked)
         given = [(i, answer) for i, answer in enumerate(answers[:asked]) if isinstance(answer, Answer)]
         places = np.array([i for i, _ in given], np.int64)
-        rows = self.view.rows[self.question_places[places]]
+        rows = self.mined[self.question_places[places]]
         texts = [answer.text for _, answer in given]
         answered = RowAnswers(rows, texts, right[places], np.full(len(given), np.nan), [()] * len(given))
         row_answers.save(self.workspace, run, answered)
@@ -349,7 +355,7 @@ class TopicTraining:
         """Row, topic and weight of every core topic of a demonstration."""
         places = self.places[core.texts()]
         pool = places < len(self.shots)
-        return self.view.rows[places[pool]], core.topics[pool], self.targets.weights[pool]
+        return self.mined[places[pool]], core.topics[pool], self.targets.weights[pool]
 
 
 def halves(asked: Sequence[Query], seed: int) -> tuple[list[Query], list[Query]]:
@@ -366,6 +372,13 @@ def text_of(input: str, options: Sequence[str], output: str = "") -> str:
     """The text in which a demonstration's topics are searched: its input, its options and its output, separated."""
     given = [*options, *([output] if output and output not in options else [])]
     return ". ".join([input, *given])
+
+
+def some_of(rows: Int64s, seed: int) -> Int64s:
+    """The rows, or a random `MOST_MINED` of them, ascending."""
+    if len(rows) <= MOST_MINED:
+        return rows
+    return np.sort(np.random.default_rng([seed, 6]).choice(rows, MOST_MINED, replace=False))
 
 
 def picked(links: Links, texts: Int64s) -> Links:

@@ -39,6 +39,7 @@ from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.demonstrations import active_rows, content_keys, fetch, queries
 from icl_curate.engine.topics import mining, selection
 from icl_curate.engine.topics import model_file as kept
+from icl_curate.engine.topics import train as training
 from icl_curate.engine.topics.coverage import coverage_curves, required_topics
 from icl_curate.engine.topics.match import core_request, topics_in
 from icl_curate.engine.topics.report import FLOOR, TOP, Survey, gaps, topics
@@ -115,6 +116,34 @@ def test_training_learns_topics_and_what_the_llm_knows(tmp_path: Path, monkeypat
     assert again.usage.cached_calls == again.usage.calls and len(backend.asked) == 260
     assert again.metrics.fit.quality == metrics.fit.quality
     assert TopicRun.from_json(runs.runs(workspace, "train-topics")[0].summary) == again
+
+
+def test_topics_of_a_large_pool_are_mined_from_some_rows_and_predicted_for_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "MOST_MINED", 100)
+    workspace, read = make_world(tmp_path / "w", monkeypatch), []
+    monkeypatch.setattr(training, "fetch", lambda store, rows: read.append(rows) or fetch(store, rows))
+    backend = Scripted()
+    metrics = train(workspace, backend).metrics
+    assert "from 100 of 240 demonstrations" in metrics.notes[1]
+    assert (metrics.examples, metrics.demonstrations, len(backend.asked)) == (160, 240, 160)
+    (mined,) = read
+    view = PoolView(workspace, SETTINGS)
+    assert len(np.unique(mined)) == 100 and np.isin(mined, view.rows).all() and mined.max() > 150
+    model = selection.open_for(view).model
+    assert model.covered.rows.tolist() == view.rows.tolist()
+    whole = kept.strongest(model.predictor, view.rows, view.vectors(view.rows))
+    assert model.covered.topics.tolist() == whole.topics.tolist()
+    with workspace.read() as con:
+        answered = con.execute(
+            "SELECT row, correct, output FROM row_answers JOIN demonstrations USING (row)"
+        ).fetchall()
+    assert sorted(row for row, _, _ in answered) == mined.tolist()
+    assert all(correct == (output not in (*LOST, "kitchen")) for _, correct, output in answered)
+    asked = queries(workspace, "test")
+    for query, chosen in zip(asked, METHODS["topick"].choose(view, asked, 3, 0), strict=True):
+        assert [shot.output for shot in fetch(workspace, [p.row for p in chosen])].count(query.answers[0]) >= 2
 
 
 def test_a_dry_run_asks_nothing_and_counts_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
