@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from factories.drawing import draw_widgets_only
 from factories.styles import keep_rules
 from factories.waiting import use_own_waits
 
 
 @pytest.fixture(autouse=True)
-def _own_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_waits_and_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     use_own_waits(monkeypatch.setattr)
+    draw_widgets_only(monkeypatch.setattr)
 
 
 @pytest.fixture(autouse=True, scope="session")
