@@ -166,10 +166,11 @@ class Curation:
         """Carry out the steps that are left, or one of them, up to a pruning that waits for the curator."""
         if state.pending:
             self._finish(state, decided(self.workspace, state), budget)
-        while (step := state.following(self._left(budget))) is not None:
+        while (step := state.following(self._left(state))) is not None:
             self.llm.cancel.check()
             self.llm.report(Event(TASK, len(state.steps), None, f"step {len(state.steps) + 1}: {_ABOUT[step]}"))
-            with budget.limited(self._share(step, state, budget)):
+            made = budget.calls - state.calls  # by this step, before the run was stopped
+            with budget.limited(max(0, self._share(step, state) - made)):
                 done = self._do[step](state, budget)
             if done is None:
                 return
@@ -189,14 +190,15 @@ class Curation:
         keep(self.workspace, state)
         return None if self.plan.hold else decided(self.workspace, state)
 
-    def _share(self, step: Name, state: Progress, budget: Budget) -> int:
-        """The calls that a step may make."""
+    def _share(self, step: Name, state: Progress) -> int:
+        """The calls that a step may make, those of it that were made before the run was stopped included."""
         return share_of(
-            step, self._left(budget), kept_back(self.calls), state.rounds == 0 and state.free, self.calls >= ENOUGH
+            step, self._left(state), kept_back(self.calls), state.rounds == 0 and state.free, self.calls >= ENOUGH
         )
 
-    def _left(self, budget: Budget) -> int:
-        return max(0, self.calls - budget.calls)
+    def _left(self, state: Progress) -> int:
+        """Calls left when the latest step had ended: what follows must not depend on where the run was stopped."""
+        return max(0, self.calls - state.calls)
 
     def _check(self, state: Progress, budget: Budget) -> StepDone | None:
         """Rows that repeat a query would make every later figure too good."""
@@ -211,7 +213,7 @@ class Curation:
     def _ask(self, state: Progress, budget: Budget) -> StepDone:
         """Evidence on rows: single demonstrations, or where answers are free text, each row's own input."""
         try:
-            return self._asked(budget)
+            return self._asked(self._share("ask", state), budget)
         except BudgetError as error:  # calls without an answer were charged, too: what was answered is cached
             return _done("ask", f"not all was answered: {error.what}")
 
@@ -219,23 +221,24 @@ class Curation:
         """Whether single demonstrations are asked: answers are labels or options, and there are sources to compare."""
         return self.scored and len(set(active_sources(self.workspace)[1])) > 1
 
-    def _asked(self, budget: Budget) -> StepDone:
+    def _asked(self, share: int, budget: Budget) -> StepDone:
         if self._by_source():
-            queries, depth = trials_of(budget.calls_left, len(self.queries))
+            queries, depth = trials_of(share, len(self.queries))
             work = SourceTraining(self.llm, SourcePlan(depth=depth, limit=queries))
             answered = work.run(budget)
             weights = {name: scores["reliability"] for name, scores in answered.metrics.sources.items()}
             worst = min(weights, key=lambda name: weights[name])
             found = f"{depth} rows alone for each of {queries} queries; least reliable: {worst} ({weights[worst]:.2f})"
             return _done("ask", found)
-        rows = RowTraining(self.llm, RowPlan(limit=budget.calls_left, suspects_first=True)).run(budget)
+        rows = RowTraining(self.llm, RowPlan(limit=share, suspects_first=True)).run(budget)
         found = f"{rows.metrics.rows:,} rows asked; likely to hurt: {rows.metrics.suspects:,}"
         return _done("ask", f"{found}, before {rows.metrics.suspects_before:,}")
 
     def _confirm(self, state: Progress, budget: Budget) -> StepDone | None:
         """The race of prunings with served prompts, without those that the curator has rejected."""
         rejected = tuple((each.sources, each.rows) for each in state.rejected)
-        plan = TuningPlan(self.plan.noise, most=most_candidates(budget.calls_left), rejected=rejected)
+        most = most_candidates(self._share("confirm", state))
+        plan = TuningPlan(self.plan.noise, most=most, rejected=rejected)
         raced = Tuning(self.llm, plan).run(budget)
         if state.before is None:
             state.before = raced.validation_before

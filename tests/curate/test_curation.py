@@ -87,9 +87,12 @@ def test_a_pool_without_faults_is_left_as_it_is(world: Workspace) -> None:
     assert done.before == done.after == 1.0
 
 
-@pytest.mark.parametrize("stop_after", [5, 150, 290])
-def test_a_run_that_was_stopped_goes_on_and_pays_nothing_twice(world: Workspace, stop_after: int) -> None:
+@pytest.mark.parametrize(("stop_after", "at_once"), [(5, 16), (150, 64), (290, 16)])
+def test_a_run_that_was_stopped_goes_on_and_pays_nothing_twice(
+    world: Workspace, tmp_path: Path, stop_after: int, at_once: int
+) -> None:
     first = Gullible(CancelToken(), stop_after)
+    first.max_in_flight = at_once
     with pytest.raises(Cancelled):
         _curation(world, 600, first).run(Budget(600))
     second = Gullible()
@@ -98,6 +101,9 @@ def test_a_run_that_was_stopped_goes_on_and_pays_nothing_twice(world: Workspace,
     assert max(asked.values()) == 1 and done.calls == asked.total() <= 600
     assert Counter(step.step for step in done.steps)["check"] == 1
     assert done.pruned == ("bad",) and len([e for e in history(world) if e.action == "prune"]) == 1
+    whole = _curation(make_gullible_world(tmp_path / "whole"), 600).run(Budget(600))
+    steps = [[(each.step, each.calls, each.gain) for each in run.steps] for run in (done, whole)]
+    assert steps[0] == steps[1], "where it was stopped decides nothing"
 
 
 @pytest.mark.parametrize("decided", [False, True])
