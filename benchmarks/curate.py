@@ -171,13 +171,15 @@ class Bench:
     def run(self) -> None:
         dirty = self.test(self.fresh("dirty"), "dense")
         clean_pool = self.fresh("clean")
-        decide(clean_pool.workspace, "prune", "demonstration", sorted(self.wrong))
+        if self.wrong:
+            decide(clean_pool.workspace, "prune", "demonstration", sorted(self.wrong))
         clean = self.test(clean_pool, "dense")
         self.say("as it came, dense", dirty, dirty, clean, 0, 0.0)
         self.say("only true rows, dense", clean, dirty, clean, 0, 0.0)
         checked = self.fresh("checked")
         found = check_pool(ActivePool(checked.workspace, self.settings), ("label",)).accepted(("label",))
-        decide(checked.workspace, "prune", "demonstration", list(found), list(found.values()))
+        if found:
+            decide(checked.workspace, "prune", "demonstration", list(found), list(found.values()))
         self.say("check alone (confident learning)", self.test(checked, "dense"), dirty, clean, 0, 0.0)
         for calls in self.chosen.budgets:
             self.curated(calls, "", dirty, clean)

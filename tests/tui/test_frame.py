@@ -457,9 +457,7 @@ class Terminal:
 
 # DuckDB lists what it finds in use while the interpreter is taken apart; now and then there is something
 IN_USE = "import ctypes, duckdb; ctypes.pythonapi.Py_IncRef(ctypes.py_object(duckdb.connect()))"
-NEVER_ENDS = (
-    "import icl_curate.tui.signals as s; s.PATIENCE = 0.01; s.TidyEnd._end = lambda self, number: self._app.save()"
-)
+NEVER_ENDS = "import icl_curate.tui.signals as s; s.PATIENCE = 0.01; s.TidyEnd._end = lambda self, number: None"
 
 
 @pytest.mark.parametrize(
@@ -481,7 +479,8 @@ def test_the_terminal_is_given_back_clean(taught: Path, how: str, first: str) ->
     assert termios.tcgetattr(terminal.fd)[3] & termios.ECHO
     said_after = re.sub(rb"\x1b\[[0-9;?<>=]*[A-Za-z]", b"", terminal.seen[leaves:])
     assert not said_after.strip(), said_after
-    assert json.loads((taught / "review.json").read_text())["tab"] == "overview"
+    if first == IN_USE:  # an app that does not end in time has not saved where it was
+        assert json.loads((taught / "review.json").read_text())["tab"] == "overview"
 
 
 def test_the_end_may_come_while_the_tabs_are_made(taught: Path) -> None:
