@@ -60,8 +60,9 @@ class ActivePool:
     @cached_property
     def contradicted(self) -> str:
         """What contradicts the suspected labels, empty if nothing does."""
-        found = trials.latest(self.workspace) if self._judged is not None else None
-        return "" if found is None or self._judged is None else contradiction(found, self.view.rows, self._judged)
+        if self._judged is None or (found := trials.latest(self.workspace)) is None:
+            return ""
+        return contradiction(found, self.view.rows, self._judged)
 
     @cached_property
     def _judged(self) -> LabelPredictions | None:

@@ -14,7 +14,8 @@ from ..store.trials import Trials
 from .labels import LabelPredictions
 
 CHANCE = 0.01
-"""Suspected labels are contradicted at this p, one-sided: where they are random, that happens in one pool of 100."""
+"""Suspected labels are contradicted at this p, one-sided: where they say nothing, that happens in at most one pool of
+100."""
 
 
 def contradiction(found: Trials, rows: Int64s, judged: LabelPredictions) -> str:

@@ -97,7 +97,7 @@ def unsuspected_shares(rows: Int64s, sources: Sequence[str], suspected: Int64s) 
 
 def _by_source(evidence: PruningEvidence) -> Iterator[Candidate]:
     worst = evidence.worst_first
-    for count in sorted({*_prefixes(len(worst) - 1), *([len(evidence.bad)] if evidence.bad else [])}):
+    for count in sorted({*_prefixes(len(worst) - 1), len(evidence.bad)} - {0}):
         name = f"worst source: {worst[0]}" if count == 1 else f"worst {count} sources"
         yield _pruned(evidence, name, worst[:count], (), f"lowest {evidence.ranked_by}")
     yield _pruned(evidence, "sources voted out", evidence.voted_out, (), "the vote of single answers")

@@ -11,8 +11,9 @@ from textual.geometry import Region
 
 
 def draw_widgets_only(patch: Callable[[object, str, object], None]) -> None:
-    """Let each part that has changed draw its lines, and do not put them together into a frame, which took a tenth of a
-    session; ``patch`` is ``monkeypatch.setattr``. Whoever looks at the screen has it put together: `lines_of`."""
+    """Let each part that has changed draw its lines, and do not put them together into a frame, which took a seventh of
+    a session of keys; ``patch`` is ``monkeypatch.setattr``. Whoever looks at the screen has it put together:
+    `lines_of`."""
 
     def render_update(
         self: Compositor, full: bool = False, screen_stack: list[Any] | None = None, simplify: bool = False
