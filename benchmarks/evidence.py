@@ -89,8 +89,7 @@ def untrained(workspace: Workspace) -> dict[str, str]:
     asked = workspace.ask("train", "sources", "--depth", 10, "-n", 40)
     listed = workspace.run("sources")
     found = with_worst_and_without(workspace, METHODS)
-    rows = [json.loads(line) for line in (SAMPLE / "support" / "truth_rows.jsonl").read_text().splitlines()]
-    ways = curated(workspace, [row["id"] for row in rows if not row["correct"]], ("bm25", "dense"), 60, 5, (60, 200))
+    ways = curated(workspace, wrong_rows(), ("bm25", "dense"), 60, 5, (60, 200))
     truth = json.loads((SAMPLE / "support" / "truth.json").read_text())["sources"]
     sources = [
         [
@@ -107,6 +106,12 @@ def untrained(workspace: Workspace) -> dict[str, str]:
         "curation": ways,
         "sources": table(["source", "wrong labels", "reliability", "weight", "answers"], sources),
     }
+
+
+def wrong_rows() -> list[str]:
+    """Ids of the rows of the sample pool whose output is wrong."""
+    rows = [json.loads(line) for line in (SAMPLE / "support" / "truth_rows.jsonl").read_text().splitlines()]
+    return [row["id"] for row in rows if not row["correct"]]
 
 
 def trained(workspace: Workspace) -> dict[str, str]:
@@ -202,10 +207,8 @@ def curated(
     limits: Sequence[int],
     kind: str = "label",
 ) -> str:
-    """What each way of curating gains on the first test queries, and how much of the gap to the pool's right rows it
-    closes. ``wrong``: ids of the rows with a wrong output, which no user knows; ``limits``: how many validation queries
-    to tune on; ``kind``: the one of `check` that finds wrong outputs. Sources have been trained before."""
-    shown = ("-m", ",".join(methods), "-n", queries, "--seeds", 1, "-k", k)
+    """`gains` of each way of curating. ``wrong``: ids of the rows with a wrong output, which no user knows; ``limits``:
+    how many validation queries to tune on; ``kind``: the one of `check` that finds wrong outputs."""
     tune = ("prune", "--tune", "-m", "dense", "-k", k, "--llm", workspace.spec)
     ways: dict[str, tuple[object, ...]] = {
         "as it came": (),
@@ -214,8 +217,22 @@ def curated(
         "`prune --tune --by vote`": ("prune", "--tune", "--by", "vote", "-k", k),
         "`prune --suspects`": ("prune", "--suspects"),
         **{f"`prune --tune -n {limit}`": (*tune, "-n", limit) for limit in limits},
-        "only true rows": ("prune", *(f"--demo={name}" for name in wrong)),
+        "only true rows": only(wrong),
     }
+    return gains(workspace, ways, methods, queries, k)
+
+
+def only(wrong: Sequence[str]) -> tuple[object, ...]:
+    """The command that prunes these rows."""
+    return ("prune", *(f"--demo={name}" for name in wrong))
+
+
+def gains(
+    workspace: Workspace, ways: Mapping[str, tuple[object, ...]], methods: Sequence[str], queries: int, k: int
+) -> str:
+    """What each way, a command, gains on the first test queries, and how much of the gap to the pool's right rows it
+    closes. Sources have been trained before."""
+    shown = ("-m", ",".join(methods), "-n", queries, "--seeds", 1, "-k", k)
     restore(workspace)
     figures, calls, rows = {}, {}, {}
     for name, words in ways.items():

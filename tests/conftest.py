@@ -85,7 +85,6 @@ def _indexed_support() -> Path:
         validation=(str(support / "validation.jsonl"),),
         test=(str(support / "test.jsonl"),),
         encoder="all-MiniLM-L6-v2",
-        full_precision=True,  # as the recorded evidence needs it
     )
     with pytest.MonkeyPatch.context() as patch:
         compute_vectors(patch.setattr)  # all texts together, as the command does
