@@ -53,7 +53,8 @@ _STORAGE = (*_DAMAGED, duckdb.TransactionException, duckdb.OutOfMemoryException)
 class _Gate:
     """The open connection of this process to one file. Readers share it, writers take turns, readers do not starve a
     writer. ``file`` tells whether the file on the disk is still the one that was attached at ``since``; the last reader
-    left at ``left`` (seconds, monotonic)."""
+    left at ``left`` (seconds, monotonic). ``version`` is that of the attached file's schema where it is known, and
+    ``known`` is the file of which it was known when it was closed: asking takes a quarter of a small write."""
 
     database: Path
     condition: threading.Condition = field(default_factory=threading.Condition)
@@ -66,6 +67,8 @@ class _Gate:
     file: tuple[int, ...] = ()
     since: float = 0.0
     left: float = 0.0
+    version: int | None = None
+    known: tuple[int, ...] = ()
 
     def connect(self, read_only: bool) -> duckdb.DuckDBPyConnection:
         """The connection, opened if there is none, or if the file has been replaced since the last read."""
@@ -74,6 +77,8 @@ class _Gate:
         if self.connection is None:
             self.connection, self.read_only = _connect(self.database, read_only), read_only
             self.file, self.since = _state_of(self.database), time.monotonic()
+            if not self.file or self.file != self.known:
+                self.version = None
         return self.connection
 
     def close(self) -> None:
@@ -81,6 +86,7 @@ class _Gate:
         connection, self.connection = self.connection, None
         if connection is not None:
             _detach(self.database, connection)
+            self.known = _state_of(self.database) if self.version is not None else ()
             self.condition.notify_all()
 
     def leave(self) -> None:
@@ -147,7 +153,9 @@ class Workspace:
         if not exists:
             raise NoWorkspaceError(f"no workspace at {path}", "icl-curate index POOL.jsonl")
         with workspace.read() as con:
-            version = schema.version_of(con)
+            version = workspace._gate.version
+            if version is None:
+                version = workspace._gate.version = schema.version_of(con)
             schema.check_version(version)
         if version < schema.VERSION:
             with workspace.write():
@@ -164,7 +172,9 @@ class Workspace:
     def write(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """A cursor inside one transaction: committed when the block ends, rolled back when it raises."""
         with self._gate.writing, _explained(self.database), self._use(read_only=False) as con:
-            schema.migrate(con)
+            if self._gate.version != schema.VERSION:
+                schema.migrate(con)
+                self._gate.version = schema.VERSION
             con.execute("BEGIN")
             try:
                 yield con

@@ -35,8 +35,13 @@ def test_a_missing_workspace_is_named_with_the_mend(tmp_path: Path) -> None:
 
 def test_a_newer_workspace_is_refused_and_left_alone(tmp_path: Path) -> None:
     store = Workspace.create(tmp_path)
-    with store.write() as con:
+    with store.write():
+        pass
+    workspace._lingering.close()
+    with duckdb.connect(store.database) as con:  # as another process would write it
         con.execute("UPDATE meta SET value = '999' WHERE key = 'schema_version'")
+    with pytest.raises(WorkspaceError, match="999"), store.write():
+        pass
     with pytest.raises(WorkspaceError, match="999"):
         Workspace.open(tmp_path)
     with pytest.raises(WorkspaceError, match="999"):
@@ -53,6 +58,23 @@ def test_an_older_workspace_is_migrated_with_its_rows(tmp_path: Path, monkeypatc
     with reopened.read() as con:
         assert schema.version_of(con) == schema.VERSION
         assert con.execute("SELECT value, note FROM metrics").fetchall() == [(0.5, None)]
+
+
+def test_an_older_file_put_in_its_place_is_migrated_by_who_has_it_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:-1])
+        patch.setattr(schema, "VERSION", schema.VERSION - 1)
+        older = Workspace.create(tmp_path / "older")
+    for replace in (shutil.copyfile, os.replace):
+        store = Workspace.create(tmp_path / replace.__name__)
+        with store.write() as con:
+            assert schema.version_of(con) == schema.VERSION
+        workspace._lingering.close()
+        replace(older.database, store.database)
+        with store.write() as con:
+            assert schema.version_of(con) == schema.VERSION
 
 
 def test_a_failed_migration_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
