@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from factories.commands import Run
-from factories.gullible_world import PRICED, SETTINGS, Gullible, make_gullible_world
+from factories.gullible_world import PRICED, SETTINGS, Gullible, make_gullible_world, make_held_world, whole_curation
 from hypothesis import given
 from hypothesis import strategies as st
 from icl_curate.engine.curate import state
@@ -34,6 +34,11 @@ from icl_curate.engine.store.workspace import Workspace
 @pytest.fixture
 def world(tmp_path: Path) -> Workspace:
     return make_gullible_world(tmp_path / "w")
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Workspace:
+    return make_held_world(tmp_path / "w")
 
 
 def _curation(
@@ -88,9 +93,7 @@ def test_a_pool_without_faults_is_left_as_it_is(world: Workspace) -> None:
 
 
 @pytest.mark.parametrize(("stop_after", "at_once"), [(5, 16), (150, 64), (290, 16)])
-def test_a_run_that_was_stopped_goes_on_and_pays_nothing_twice(
-    world: Workspace, tmp_path: Path, stop_after: int, at_once: int
-) -> None:
+def test_a_run_that_was_stopped_goes_on_and_pays_nothing_twice(world: Workspace, stop_after: int, at_once: int) -> None:
     first = Gullible(CancelToken(), stop_after)
     first.max_in_flight = at_once
     with pytest.raises(Cancelled):
@@ -101,8 +104,7 @@ def test_a_run_that_was_stopped_goes_on_and_pays_nothing_twice(
     assert max(asked.values()) == 1 and done.calls == asked.total() <= 600
     assert Counter(step.step for step in done.steps)["check"] == 1
     assert done.pruned == ("bad",) and len([e for e in history(world) if e.action == "prune"]) == 1
-    whole = _curation(make_gullible_world(tmp_path / "whole"), 600).run(Budget(600))
-    steps = [[(each.step, each.calls, each.gain) for each in run.steps] for run in (done, whole)]
+    steps = [[(each.step, each.calls, each.gain) for each in run.steps] for run in (done, whole_curation())]
     assert steps[0] == steps[1], "where it was stopped decides nothing"
 
 
@@ -133,10 +135,8 @@ def test_a_kill_beside_the_decision_makes_it_once(
     assert confirmed.calls > 0 and confirmed.batch == 1 and sum(step.calls for step in done.steps) == done.calls
 
 
-def test_step_by_step_it_does_what_it_does_at_once(world: Workspace, tmp_path: Path) -> None:
-    other = make_gullible_world(tmp_path / "other")
-    whole = _curation(other, 600).run(Budget(600))
-    seen = 0
+def test_step_by_step_it_does_what_it_does_at_once(world: Workspace) -> None:
+    whole, seen = whole_curation(), 0
     while True:
         done = _curation(world, 600, one_step=True).run(Budget(600))
         seen += 1
@@ -184,9 +184,8 @@ def _held(world: Workspace) -> CurationReport:
     return done
 
 
-def test_a_pruning_waits_for_its_answer_and_accepted_it_is_as_if_it_had_not(world: Workspace, tmp_path: Path) -> None:
-    whole = _curation(make_gullible_world(tmp_path / "other"), 600).run(Budget(600))
-    done = _held(world)
+def test_a_pruning_waits_for_its_answer_and_accepted_it_is_as_if_it_had_not(world: Workspace) -> None:
+    whole, done = whole_curation(), _held(world)
     assert done.held is not None and (done.held.sources, done.following) == (("bad",), "confirm")
     assert done.held.step.gain is not None and done.held.step.calls > 0 and history(world) == []
     with pytest.raises(UsageError, match="waits for your answer"):
@@ -203,17 +202,19 @@ def test_a_pruning_waits_for_its_answer_and_accepted_it_is_as_if_it_had_not(worl
     assert [CurationReport.from_json(run.summary).held is None for run in runs.runs(world, KIND)][:2] == [True, True]
 
 
-def test_a_rejected_pruning_is_not_made_and_not_proposed_again(world: Workspace) -> None:
-    held, steps = _held(world), 0
-    done = answer(world, SETTINGS, accept=False)
+def test_a_rejected_pruning_is_not_made_and_not_proposed_again(held: Workspace) -> None:
+    (kept,), steps = runs.runs(held, KIND), 0
+    proposed = CurationReport.from_json(kept.summary).held
+    assert proposed is not None and proposed.sources == ("bad",)
+    done = answer(held, SETTINGS, accept=False)
     assert done.steps[-1].found.endswith("; rejected") and done.steps[-1].batch is None
     assert done.steps[-1].gain is not None and done.after == done.before
     while done.following is not None:
-        done = _curation(world, 600, one_step=True, hold=True).run(Budget(600))
-        assert done.held is None or (done.held.sources, done.held.rows) != (held.held and held.held.sources, ())
-        done, steps = (answer(world, SETTINGS, accept=False) if done.held else done), steps + 1
-    assert 1 < steps < 10 and history(world) == [] and done.calls <= 600
-    assert not (world.path / STATE).exists()
+        done = _curation(held, 600, one_step=True, hold=True).run(Budget(600))
+        assert done.held is None or (done.held.sources, done.held.rows) != (proposed.sources, ())
+        done, steps = (answer(held, SETTINGS, accept=False) if done.held else done), steps + 1
+    assert 1 < steps < 10 and history(held) == [] and done.calls <= 600
+    assert not (held.path / STATE).exists()
 
 
 def test_rows_that_repeat_queries_wait_too(world: Workspace) -> None:
@@ -227,12 +228,11 @@ def test_rows_that_repeat_queries_wait_too(world: Workspace) -> None:
 
 @pytest.mark.parametrize("decided", [False, True])
 def test_a_kill_beside_the_answer_makes_it_once(
-    world: Workspace, decided: bool, monkeypatch: pytest.MonkeyPatch
+    held: Workspace, decided: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Killed(BaseException):
         pass
 
-    _held(world)
     decide = state.prune_together
 
     def dies(*what: Any, dry_run: bool = False) -> Any:
@@ -244,32 +244,31 @@ def test_a_kill_beside_the_answer_makes_it_once(
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(state, "prune_together", dies)
-        answer(world, SETTINGS, accept=True)
-    done = _curation(world, 600, hold=True).run(Budget(600))
-    assert [entry.action for entry in history(world)] == ["prune"] and done.pruned == ("bad",)
+        answer(held, SETTINGS, accept=True)
+    done = _curation(held, 600, hold=True).run(Budget(600))
+    assert [entry.action for entry in history(held)] == ["prune"] and done.pruned == ("bad",)
     assert done.following is None and sum(step.calls for step in done.steps) == done.calls
 
 
-def test_the_command_answers_and_a_job_is_not_asked(world: Workspace, run: Run) -> None:
+def test_the_command_answers_and_a_job_is_not_asked(world: Workspace, tmp_path: Path, run: Run) -> None:
     assert run("curate", "-w", world.path, "--accept", "--reject").code == 2
     assert run("curate", "-w", world.path, "--reject").code == 2
-    _held(world)
-    refused = run("curate", "-w", world.path, "--max-calls", "600", "--yes")
+    held = make_held_world(tmp_path / "held")
+    refused = run("curate", "-w", held.path, "--max-calls", "600", "--yes")
     assert refused.code == 2 and "waits for your answer" in refused.err
-    done = run("curate", "-w", world.path, "--accept")
-    assert done.code == 0 and "pruned sources: bad" in done.out and len(history(world)) == 1
+    done = run("curate", "-w", held.path, "--accept")
+    assert done.code == 0 and "pruned sources: bad" in done.out and len(history(held)) == 1
     with pytest.raises(UsageError, match="cannot ask"):
         checked(["curate", "--max-calls", "9"])
     assert checked(["curate", "--max-calls", "9", "--yes"])
 
 
-def test_what_is_no_longer_there_is_not_accepted_and_can_be_rejected(world: Workspace) -> None:
-    _held(world)
-    with world.write() as con:
+def test_what_is_no_longer_there_is_not_accepted_and_can_be_rejected(held: Workspace) -> None:
+    with held.write() as con:
         con.execute("UPDATE demonstrations SET retired_at = now() WHERE source = 'bad'")
     with pytest.raises(UsageError):
-        answer(world, SETTINGS, accept=True)
-    assert answer(world, SETTINGS, accept=False).held is None and history(world) == []
+        answer(held, SETTINGS, accept=True)
+    assert answer(held, SETTINGS, accept=False).held is None and history(held) == []
 
 
 def test_few_calls_go_into_the_race_alone_and_none_are_asked_where_none_are_allowed(world: Workspace) -> None:

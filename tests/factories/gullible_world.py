@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from icl_curate.engine.curate.curation import Curation, CurationPlan
+from icl_curate.engine.curate.plan import CurationReport
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Answer, Capabilities, Request, Result
@@ -17,7 +19,7 @@ from icl_curate.engine.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 
 from factories.asked_world import ENCODER, make_world, texts
-from factories.copies import copied
+from factories.copies import copied, made_once
 
 SETTINGS = Settings(encoder=ENCODER, llm="scripted", device="cpu", k=3, method="bm25")
 PRICED = replace(SETTINGS, price_in=1.0, price_out=1.0)
@@ -66,6 +68,18 @@ def make_held_world(path: Path) -> Workspace:
     """The same, with a run of `curate` of 600 calls whose confirmed pruning waits for an answer; its settings are those
     of the workspace."""
     return Workspace.open(copied(path, "held", _hold))
+
+
+def whole_curation() -> CurationReport:
+    """What `curate` of 600 calls comes to at once, for those who come to it another way."""
+    made = made_once("whole curation", lambda folder: _curate(folder / "w"))
+    return CurationReport.from_json(json.loads((made / "report.json").read_text(encoding="utf-8")))
+
+
+def _curate(path: Path) -> None:
+    client = LLMClient(make_gullible_world(path), Gullible(), SETTINGS)
+    done = Curation(client, CurationPlan(600)).run(Budget(600))
+    (path.parent / "report.json").write_text(json.dumps(done.as_json()), encoding="utf-8")
 
 
 def _hold(path: Path) -> None:
