@@ -15,7 +15,7 @@ ROOT = Path(icl_curate.__file__).parent
 FLOORS = [  # from the ground up; parts on one floor do not import each other
     {"errors", "version", "arrays", "contract"},
     {"progress", "disk", "packages", "endpoint"},
-    {"files"},
+    {"files", "compiled"},
     {"pool"},
     {"settings"},
     {"store", "shards"},

@@ -13,7 +13,7 @@ from pathlib import Path
 import icl_curate
 import numpy as np
 import pytest
-from icl_curate.engine import packages
+from icl_curate.engine import compiled, packages
 from icl_curate.engine.errors import Cancelled, UsageError
 from icl_curate.engine.evaluate.statistics import _half_binomial
 from icl_curate.engine.progress import CancelToken
@@ -21,7 +21,7 @@ from icl_curate.engine.retrieval import encoder
 from icl_curate.engine.retrieval.duplicates import _joined
 from icl_curate.engine.retrieval.encoder import load_encoder
 from icl_curate.engine.retrieval.erf import erf
-from icl_curate.engine.sources import compiled, gradient, votes
+from icl_curate.engine.sources import gradient, votes
 from icl_curate.engine.sources.gradient import multilinear
 from icl_curate.engine.sources.lists import RankedLists
 from icl_curate.engine.sources.votes import vote_curve, vote_marginals

@@ -26,6 +26,7 @@ from ..store.demonstrations import content_keys, input_blocks, keys_of, live_key
 from ..store.workspace import Workspace
 from . import bm25
 from .bm25 import BM25Index
+from .codes import CODED_FROM, Codes, codes_of
 from .encoder import DEFAULT_ENCODER, Encoder, bound_for, load_encoder
 from .served import DEFAULTS, Access, ServedEncoder, estimate, is_served
 from .vectors import Vectors, folder_of, with_passages
@@ -98,9 +99,23 @@ def encode(
             if isinstance(loaded, ServedEncoder):
                 report(Event("encode", note=loaded.described()))
         stored.damaged(reread=True)  # remembered for the next process that opens them
+    search_codes(vectors_of(workspace, encoder, passages), len(rows), report, cancel, reread=True)
     with workspace.write() as con:
         con.execute("INSERT OR REPLACE INTO meta VALUES ('encoder', ?)", [encoder])
     return done
+
+
+def search_codes(
+    stored: Vectors, rows: int, report: Report = silent, cancel: CancelToken | None = None, *, reread: bool = False
+) -> Codes | None:
+    """The codes by which so many rows are searched; None if the vectors themselves are. ``reread`` as in `codes_of`."""
+    if rows < CODED_FROM:
+        return None
+    try:
+        return codes_of(stored, report, cancel, reread=reread)
+    except (OSError, WorkspaceError) as error:
+        report(Event("codes", note=f"the int8 copy of the vectors cannot be stored, so all of them are read: {error}"))
+        return None
 
 
 def there(engine: Engine, device: str) -> str:

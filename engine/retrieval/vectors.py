@@ -130,13 +130,13 @@ class Vectors:
     @property
     def encoded(self) -> Bools:
         """Which rows have any vector, (rows,)."""
-        known = np.array(self._rows()[:, 0] != 0)
+        known = np.array(self.marks[:, 0] != 0)
         known[self.damaged()] = False
         return known
 
     def holds(self, rows: Int64s, keys: NDArray[np.uint64]) -> Bools:
         """Mask of the ``rows`` (n,) whose vector matches their content keys ``keys`` (n,)."""
-        kept = self._rows()[:, 0]
+        kept = self.marks[:, 0]
         inside = (rows >= 0) & (rows < len(kept))
         known = np.zeros(len(rows), np.bool_)
         known[inside] = kept[rows[inside]] == self._salted(keys[inside])
@@ -149,7 +149,7 @@ class Vectors:
 
     def unfit(self, rows: Int64s, keys: NDArray[np.uint64]) -> int:
         """How many of ``rows`` have a vector that is damaged or of other content."""
-        kept = self._rows()[:, 0]
+        kept = self.marks[:, 0]
         lacking = self.missing(rows, keys)
         return int(np.count_nonzero(kept[lacking[lacking < len(kept)]]))
 
@@ -183,12 +183,12 @@ class Vectors:
         damaged = self.damaged()
         with exclusive(self.folder / LOCK):
             needed = int(rows.max()) + 1
-            _grow(self.folder / ROWS, needed * 16)
+            grow(self.folder / ROWS, needed * 16)
             kept = np.memmap(self.folder / ROWS, np.uint64, "r+", shape=(needed, 2))
             if kept[rows, 0].any():
                 kept[rows, 0] = 0  # otherwise the new vector would for a moment count as that of the old content
                 kept.flush()
-            _grow(self.folder / MATRIX, needed * 4 * self.dimension)
+            grow(self.folder / MATRIX, needed * 4 * self.dimension)
             matrix = np.memmap(self.folder / MATRIX, np.float32, "r+", shape=(needed, self.dimension))
             matrix[rows] = vectors
             matrix.flush()
@@ -291,15 +291,16 @@ class Vectors:
             replace_file(self.folder / ROWS, lambda file: file.write(kept.tobytes()))
             (self.folder / MARKS).unlink(missing_ok=True)
 
-    def _rows(self) -> NDArray[np.uint64]:
-        """Key and checksum of each row, (rows, 2)."""
+    @property
+    def marks(self) -> NDArray[np.uint64]:
+        """Key and checksum of each row, (rows, 2), a read-only memory map."""
         rows = len(self)
         if not rows:
             return np.empty((0, 2), np.uint64)
         return np.memmap(self.folder / ROWS, np.uint64, "r", shape=(rows, 2))
 
     def _disagreeing(self) -> Int64s:
-        kept, matrix = self._rows(), self.matrix
+        kept, matrix = self.marks, self.matrix
         found = [np.empty(0, np.int64)]
         for start in range(0, len(kept), WINDOW):
             rows = np.flatnonzero(kept[start : start + WINDOW, 0]) + start
@@ -488,7 +489,7 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _grow(path: Path, size: int) -> None:
+def grow(path: Path, size: int) -> None:
     """Make the file at least ``size`` bytes, the new ones zero and actually allocated: on a full disk, writing through
     a memory map into a hole would end the process."""
     with open(path, "ab", opener=private) as file:

@@ -21,7 +21,7 @@ from ..shards.over import SHARDS
 from ..shards.shard import Engine
 from ..store.demonstrations import Texts, active_rows, content_keys, groups, searched_texts, task_of
 from ..store.workspace import Workspace
-from .artefacts import lexical_index, need_of, opened, there, vectors_of
+from .artefacts import lexical_index, need_of, opened, search_codes, there, vectors_of
 from .bm25 import BM25Index
 from .bm25_plus import BM25PlusIndex
 from .dense import DenseIndex
@@ -147,7 +147,8 @@ class PoolView:
 
     @cached_property
     def nearest(self) -> DenseIndex:
-        return DenseIndex(self.stored.matrix, self.rows)
+        codes = search_codes(self.stored, self.rows.size, self.report, self.cancel)
+        return DenseIndex(self.stored.matrix, self.rows, codes)
 
     def vectors(self, rows: Int64s) -> Float32s:
         """Embeddings of rows, (n, d)."""

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arrays import Float64s
-from .compiled import compiled
+from ..compiled import compiled
 from .lists import RankedLists
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Bools, Float64s, Int64s
-from .compiled import compiled
+from ..compiled import compiled
 from .lists import RankedLists
 
 Kept = Bools

@@ -14,7 +14,7 @@ from icl_curate import Selector
 from icl_curate.engine.errors import UsageError
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.pool.records import Query
-from icl_curate.engine.retrieval import bm25_plus
+from icl_curate.engine.retrieval import artefacts, bm25_plus
 from icl_curate.engine.retrieval.bm25 import tokenise
 from icl_curate.engine.select.methods import METHODS
 from icl_curate.engine.store.decisions import decide
@@ -166,6 +166,25 @@ def test_an_empty_pool_and_missing_vectors_say_what_to_run(tmp_path: Path) -> No
     decide(workspace, "prune", "source", ["s"])
     with pytest.raises(UsageError, match="empty"):
         Selector(workspace, "bm25").select("x")
+
+
+@pytest.mark.parametrize("pruned", [(), ("crowd_batch", "helpdesk_team")])
+def test_large_pools_are_searched_by_codes_with_the_same_result(
+    support: Path, monkeypatch: pytest.MonkeyPatch, pruned: Sequence[str]
+) -> None:
+    workspace = Workspace.open(support)
+    if pruned:
+        decide(workspace, "prune", "source", pruned)
+    asked = [*queries(workspace, "test", 20), *(Query(text) for text in TEXTS)]
+
+    def chosen() -> list[list[tuple[int, float]]]:
+        found = (Selector(workspace, method, 6) for method in ("dense", "dpp", "set-bsr"))
+        return [[(s.demonstration.row, s.score) for s in shots] for each in found for shots in each.select_many(asked)]
+
+    expected = chosen()
+    monkeypatch.setattr(artefacts, "CODED_FROM", 1)
+    assert chosen() == expected
+    assert [*support.glob("vectors/*/codes.i8")]
 
 
 def test_diverse_methods_choose_from_the_nearest_and_differ_from_them(support: Path) -> None:

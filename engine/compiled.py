@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..packages import installed
+from .packages import installed
 
 
 def compiled(run: Callable[..., Any]) -> Callable[..., Any]:
