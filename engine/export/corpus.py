@@ -15,14 +15,16 @@ import json
 import os
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 
 from .. import contract
@@ -35,8 +37,8 @@ from ..index.formulas import escaped
 from ..pool.prompts import Template
 from ..pool.records import Demonstration, Split, Task
 from ..progress import CancelToken, Event, Report, silent
-from ..store import decisions
-from ..store.demonstrations import check_sources, fetch, task_of
+from ..store import columns, decisions
+from ..store.demonstrations import active_rows, check_sources, fetch, task_of
 from ..store.versions import PoolState, state_of
 from ..store.workspace import Workspace
 from ..version import VERSION
@@ -52,6 +54,8 @@ SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "p
 PART, ASIDE = ".part", ".old"
 """Suffixes of hidden names beside the target: a partial file, and a folder set aside for its successor."""
 BATCH = 10_000
+PART_ROWS = 100_000
+"""Rows whose content is hashed at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +86,58 @@ def format_of(out: Path) -> str:
     raise UsageError(f"cannot tell the format from the name '{out.name}'", f"--format {'|'.join(FORMATS)}")
 
 
-_CONTENT = """
-    SELECT sha256(string_agg(hex(d.hash) || CASE WHEN r.output <> c.output THEN c.output ELSE '' END, '' ORDER BY row))
-      FROM demonstrations d JOIN {} c USING (row) LEFT JOIN outputs_as_read r USING (row)
-"""
-"""The hash of rows with their outputs, from a table of both."""
-
-
 def content_hash(workspace: Workspace) -> str | None:
     """The ``content_hash`` that an export of the active pool has in its manifest; None if no row is active."""
-    with workspace.read() as con:
-        found = con.execute(_CONTENT.format("active")).fetchone()
-    return found[0] if found else None
+    rows = active_rows(workspace)
+    with workspace.read() as con, _relabelled(con, None):
+        return _Content.of(con, rows).digest if rows.size else None
+
+
+@contextmanager
+def _relabelled(con: duckdb.DuckDBPyConnection, saved: PoolState | None) -> Iterator[None]:
+    """The outputs that a version gave to rows, as the table ``relabelled``."""
+    outputs = saved.outputs if saved else {}
+    given = np.array([*outputs], np.int64), np.array([*outputs.values()], object)
+    with columns.given(con, "relabelled", dict(zip(("row", "output"), given, strict=True))):
+        yield
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """What is exported: the SHA-256 over the rows' hashes and their corrected outputs, and by source the rows of the
+    pool. Read part by part, because a large pool's hashes would fill the memory."""
+
+    digest: str
+    sources: Mapping[str, int]
+
+    @classmethod
+    def of(cls, con: duckdb.DuckDBPyConnection, rows: Int64s) -> _Content:
+        """Of rows (n,), ascending within each split."""
+        rows = np.sort(rows)
+        digest, sources = hashlib.sha256(), Counter[str]()
+        for start in range(0, len(rows), PART_ROWS):
+            part = rows[start : start + PART_ROWS]
+            span = [int(part[0]), int(part[-1])]
+            with columns.given(con, "part", {"row": part}):
+                ((text,),) = con.execute(_CONTENT, span).fetchall()
+                counted = con.execute(
+                    """
+                    SELECT source, count(*) FROM demonstrations SEMI JOIN part USING (row)
+                     WHERE row BETWEEN ? AND ? AND split = 'pool' GROUP BY source
+                    """,
+                    span,
+                ).fetchall()
+            digest.update((text or "").encode())
+            sources.update(dict(counted))
+        return cls(digest.hexdigest(), sources)
+
+
+_CONTENT = """
+    SELECT string_agg(hex(d.hash) || CASE WHEN r.output <> coalesce(c.output, d.output)
+                                          THEN coalesce(c.output, d.output) ELSE '' END, '' ORDER BY row)
+      FROM demonstrations d SEMI JOIN part USING (row)
+      LEFT JOIN outputs_as_read r USING (row) LEFT JOIN relabelled c USING (row) WHERE row BETWEEN ? AND ?
+"""
 
 
 def export(
@@ -128,8 +172,8 @@ def export(
             return manifest
         writer = FILE_WRITERS[plan.format]
         if writer is write_csv:
-            columns = _filled(workspace, chosen)
-            writer = partial(write_csv, columns=columns, write=escaped if plan.escape_formulas else str)
+            filled = _filled(workspace, chosen)
+            writer = partial(write_csv, columns=filled, write=escaped if plan.escape_formulas else str)
         digests = {plan.out.name: _write_file(workspace, plan, chosen, plan.split, writer, temporary, report, token)}
         return _manifest(workspace, plan, chosen, digests, exported)
 
@@ -311,36 +355,20 @@ def _manifest(
             "retired": one("SELECT count(*) FROM demonstrations WHERE retired_at IS NOT NULL"),
             "exported": exported,
         }
-        con.execute(
-            "CREATE TEMP TABLE chosen AS SELECT row, output FROM demonstrations WHERE row IN (SELECT unnest(?))",
-            [chosen.all],
-        )
-        if saved := chosen.saved:
-            con.execute(
+        of_pool = dict(con.execute("SELECT source, count(*) FROM pool GROUP BY source").fetchall())
+        of_active = dict(con.execute("SELECT source, count(*) FROM active GROUP BY source").fetchall())
+        with _relabelled(con, chosen.saved):
+            content = _Content.of(con, chosen.all)
+            changed = con.execute(
                 """
-                UPDATE chosen SET output = o.output
-                  FROM (SELECT unnest($1) AS row, unnest(CAST($2 AS VARCHAR[])) AS output) o WHERE o.row = chosen.row
-                """,
-                [np.array([*saved.outputs], np.int64), [*saved.outputs.values()]],
-            )
-        sources = con.execute(
-            """
-            SELECT p.source, count(*), count(*) FILTER (p.row IN (FROM active SELECT row)),
-                   count(*) FILTER (p.row IN (FROM chosen SELECT row))
-              FROM demonstrations p WHERE p.row IN (FROM pool SELECT row) OR p.row IN (FROM chosen SELECT row)
-               AND p.split = 'pool' GROUP BY p.source ORDER BY p.source
-            """
-        ).fetchall()
-        content = one(_CONTENT.format("chosen"))
+                SELECT row, d.id, r.output, coalesce(c.output, d.output) AS now
+                  FROM outputs_as_read r JOIN demonstrations d USING (row) LEFT JOIN relabelled c USING (row)
+                 WHERE now <> r.output AND d.split = 'pool' ORDER BY row
+                """
+            ).fetchall()
         files = con.execute("SELECT path, digest, rows FROM files ORDER BY path").fetchall()
         meta = dict(con.execute("SELECT key, value FROM meta").fetchall())
-        relabelled = con.execute(
-            """
-            SELECT d.id, r.output, c.output
-              FROM chosen c JOIN demonstrations d USING (row) JOIN outputs_as_read r USING (row)
-             WHERE c.output <> r.output AND d.split = 'pool' ORDER BY row
-            """
-        ).fetchall()
+    exported_rows = set(np.intersect1d(chosen.all, np.array([row for row, *_ in changed], np.int64)).tolist())
     filters = {"split": plan.split, "sources": list(plan.sources), "deduplicate": plan.deduplicate}
     return {
         "schema_version": MANIFEST_VERSION,
@@ -354,19 +382,24 @@ def _manifest(
         "input_keys": list(INPUT_KEYS),
         "counts": counts,
         "sources": [
-            {"source": name, "demonstrations": total, "active": active, "exported": exported}
-            for name, total, active, exported in sources
+            {
+                "source": name,
+                "demonstrations": of_pool.get(name, 0),
+                "active": of_active.get(name, 0),
+                "exported": content.sources.get(name, 0),
+            }
+            for name in sorted({*of_pool, *content.sources})
         ],
         "filters": filters,
-        **({"pool_version": contract.to_json(saved.version)} if saved else {}),
+        **({"pool_version": contract.to_json(chosen.saved.version)} if chosen.saved else {}),
         "template": asdict(plan.template),
-        "content_hash": content,
+        "content_hash": content.digest,
         "decisions": [
             asdict(entry)
             | {"targets": list(entry.targets), "decided_at": entry.decided_at.isoformat(timespec="seconds")}
             for entry in reversed(decisions.history(workspace))
         ],
-        "relabelled": [{"id": name, "from": was, "to": now} for name, was, now in relabelled],
+        "relabelled": [{"id": name, "from": was, "to": now} for row, name, was, now in changed if row in exported_rows],
         "indexed_files": [{"path": path, "digest": digest, "rows": rows} for path, digest, rows in files],
         "workspace": {key: meta[key] for key in sorted(meta) if key in {"schema_version", "encoder", "task"}},
     }
@@ -375,23 +408,22 @@ def _manifest(
 def _filled(workspace: Workspace, chosen: _Chosen) -> tuple[str, ...]:
     """The columns of a table in which some row has something, and those that are always there: a reader cannot tell the
     type of a column that is empty throughout."""
-    with workspace.read() as con:
+    with workspace.read() as con, columns.given(con, "wanted", {"row": chosen.all}):
         found = con.execute(
             """
             SELECT bool_or(len(options) > 0), bool_or(len(answers) > 0), bool_or(context <> ''),
                    bool_or(history IS NOT NULL), bool_or(metadata <> '{}')
-              FROM demonstrations WHERE row IN (SELECT unnest(?))
-            """,
-            [chosen.all],
-        ).fetchone()
+              FROM demonstrations SEMI JOIN wanted USING (row)
+            """
+        ).fetchall()
     rest = COLUMNS[len(ALWAYS) :]
-    return (*ALWAYS, *(name for name, filled in zip(rest, found or (), strict=True) if filled))
+    return (*ALWAYS, *(name for name, filled in zip(rest, *found, strict=True) if filled))
 
 
 def _of_csv(workspace: Workspace, plan: ExportPlan, chosen: _Chosen) -> dict[str, Any]:
     """What the manifest says of a CSV file: how to read its cells."""
-    columns = {name: KINDS.get(name, exported_as.TEXT) for name in _filled(workspace, chosen)}
-    return {exported_as.FORMULAS: plan.escape_formulas, exported_as.COLUMNS: columns}
+    kinds = {name: KINDS.get(name, exported_as.TEXT) for name in _filled(workspace, chosen)}
+    return {exported_as.FORMULAS: plan.escape_formulas, exported_as.COLUMNS: kinds}
 
 
 def _publish(plan: ExportPlan, temporary: Path, manifest: dict[str, Any]) -> None:
