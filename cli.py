@@ -175,7 +175,10 @@ def _run() -> NoReturn:
 
 def main() -> None:
     """Entry point of the ``icl-curate`` command; ends the process."""
+    from .engine.packages import spare_aiohttp
+
     ended: list[int] = []
+    spare_aiohttp()
     atexit.register(_leave, ended)  # registered first, so called last: after threads and libraries
     try:
         run()

@@ -89,6 +89,18 @@ def _spare_pandas(pyarrow: Any) -> None:
             sys.meta_path.remove(finder)
 
 
+class _NoAiohttp(MetaPathFinder):
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name == "openai._vendor.httpx_aiohttp":
+            raise ModuleNotFoundError(name)
+
+
+def spare_aiohttp() -> None:
+    """Let openai be imported without its client over aiohttp, which takes a third of that time where aiohttp is
+    installed, and which we do not use. Only for a process of our own: others may use it."""
+    sys.meta_path.insert(0, _NoAiohttp())
+
+
 def lacking(error: ImportError) -> UsageError | None:
     """The error for an import that failed because a package of `HOW` is not installed; None for any other."""
     module = (error.name or "").partition(".")[0]

@@ -13,7 +13,7 @@ import pytest
 from factories.commands import SAMPLE, Run, run_command
 from factories.copies import VARIABLE, made_once
 from factories.labels import keep_judgements
-from factories.vectors import compute_vectors, keep_vectors
+from factories.vectors import keep_vectors, keep_whole
 
 MEMORY = Path("/dev/shm")
 ROOM = 6 << 30
@@ -60,12 +60,13 @@ def _work_kept() -> Iterator[None]:
 @pytest.fixture(autouse=True, scope="session")
 def _collected_seldom() -> Iterator[None]:
     """Screens and parsers make objects by the million, and few in cycles: collecting took a tenth of their tests. What
-    the modules hold is not looked through again."""
+    the modules hold is not looked through again, nor what is left at the end, where pytest collects five times."""
     gc.set_threshold(50_000, 20, 50)
     gc.collect()
     gc.freeze()
     yield
-    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
@@ -87,7 +88,7 @@ def _indexed_support() -> Path:
         encoder="all-MiniLM-L6-v2",
     )
     with pytest.MonkeyPatch.context() as patch:
-        compute_vectors(patch.setattr)  # all texts together, as the command does
+        keep_whole(patch.setattr)
         return made_once("support", lambda folder: index_pool(Workspace.create(folder / "w"), plan)) / "w"
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import json
 import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 
 import icl_curate
 import numpy as np
@@ -265,3 +269,26 @@ def test_the_default_encoder_without_torch(monkeypatch: pytest.MonkeyPatch) -> N
     token.cancel()
     with pytest.raises(Cancelled):
         light.encode(texts, cancel=token)
+
+
+@pytest.fixture
+def no_openai() -> Iterator[None]:
+    """As if openai had not been imported yet."""
+
+    def taken() -> dict[str, ModuleType]:
+        return {name: sys.modules.pop(name) for name in [*sys.modules] if name.partition(".")[0] == "openai"}
+
+    before = taken()
+    yield
+    taken()
+    sys.modules.update(before)
+
+
+def test_openai_is_imported_without_aiohttp_which_others_still_find(
+    no_openai: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    packages.spare_aiohttp()
+    with pytest.raises(RuntimeError, match="aiohttp"):
+        importlib.import_module("openai").DefaultAioHttpClient()
+    assert importlib.util.find_spec("aiohttp")

@@ -69,6 +69,20 @@ def compute_vectors(patch: Patch) -> None:
         patch(SentenceEncoder, name, method)
 
 
+def keep_whole(patch: Patch) -> None:
+    """Let `SentenceEncoder` compute all texts together, as without `keep_vectors`, and keep their vectors for those who
+    encode some of them."""
+
+    def encode(
+        self: SentenceEncoder, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None
+    ) -> Float32s:
+        found: Float32s = COMPUTED["encode"](self, texts, report, cancel)
+        _keep(dict(zip(_keys("sentence", self, texts), found, strict=True)))
+        return found
+
+    patch(SentenceEncoder, "encode", encode)
+
+
 def _kept(
     what: str,
     encoder: SentenceEncoder,
@@ -78,8 +92,7 @@ def _kept(
     cancel: CancelToken | None,
 ) -> list[Any]:
     many = len(texts) >= FEW
-    way = repr((what, encoder.name, encoder._reduce_from, many))
-    keys = [sha256(f"{way} {text}".encode(errors="surrogatepass")).hexdigest() for text in texts]
+    keys = _keys(what, encoder, texts)
     _recall(sorted({key for key in keys if key not in _KEPT}))
     missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in _KEPT}
     if missing:
@@ -92,6 +105,12 @@ def _kept(
             cancel.check()
         report(Event("encode", len(texts), len(texts)))
     return [_KEPT[key] for key in keys]
+
+
+def _keys(what: str, encoder: SentenceEncoder, texts: Sequence[str]) -> list[str]:
+    """A digest of each text and of how its vector is computed."""
+    way = repr((what, encoder.name, encoder._reduce_from, len(texts) >= FEW))
+    return [sha256(f"{way} {text}".encode(errors="surrogatepass")).hexdigest() for text in texts]
 
 
 def _shared() -> sqlite3.Connection:
