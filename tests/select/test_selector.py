@@ -91,7 +91,7 @@ def test_dense_is_the_cosine_of_the_stored_vectors(support: Path) -> None:
 
 @pytest.mark.parametrize("method", UNTRAINED)
 def test_every_method_gives_k_distinct_active_rows_with_reasons(support: Path, method: str) -> None:
-    selector = Selector(support, method, 6)
+    selector = Selector(support, method, 6, preselect=30)
     decide(selector.workspace, "prune", "source", ["community_forum"])
     active = set(active_rows(selector.workspace).tolist())
     asked = queries(selector.workspace, "validation", 15)
@@ -107,20 +107,20 @@ def test_every_method_gives_k_distinct_active_rows_with_reasons(support: Path, m
 
 @pytest.mark.parametrize("method", UNTRAINED)
 def test_a_batch_a_limit_and_an_order_change_no_selection(support: Path, method: str) -> None:
-    selector = Selector(support, method, 4)
+    selector = Selector(support, method, 4, preselect=30)
     asked = queries(selector.workspace, "test", 12)
     together = [[s.demonstration.row for s in chosen] for chosen in selector.select_many(asked)]
     shuffled = random.Random(1).sample(range(12), 12)
     apart = selector.select_many([asked[i] for i in shuffled])
     for place, i in enumerate(shuffled):
         assert [s.demonstration.row for s in apart[place]] == together[i]
-    fresh = Selector(support, method, 4)
+    fresh = Selector(support, method, 4, preselect=30)
     assert _rows(fresh, asked[3]) == together[3]
 
 
 @pytest.mark.parametrize("method", [name for name in UNTRAINED if name != "zero"])
 def test_a_query_never_gets_itself_or_its_near_duplicate(support: Path, method: str) -> None:
-    selector = Selector(support, method, 8)
+    selector = Selector(support, method, 8, preselect=30)
     group = groups(selector.workspace)
     rows, texts = _pool(selector.workspace)
     repeated = [i for i, row in enumerate(rows) if (group == group[row]).sum() > 1][:5]
