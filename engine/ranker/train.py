@@ -159,9 +159,11 @@ class RankerTraining:
         if not self.plan.epochs:
             return self.llm.plan([])
         policy = self._start()
-        steps = range(0, len(self.train), self.plan.batch)
         first = [
-            r for at in steps for _, asked in self._planned_requests(policy, self._batch(0, at), 0, 0.0) for r in asked
+            request
+            for which in (self._batch(0, at) for at in range(0, len(self.train), self.plan.batch))
+            for _, asked in self._planned_requests(which, 0, 0.0, *self._scored(policy, which))
+            for request in asked
         ]
         measuring = self._held_out_requests(policy)
         zero_shot = len(self.train) * (self.plan.method == "ranker") + len(self.held_out)
@@ -236,6 +238,11 @@ class RankerTraining:
         """The candidates of these queries with their embeddings."""
         return self.features.candidates(self.vectors[which], [self.candidates[i] for i in which])
 
+    def _scored(self, policy: Policy, which: Int64s) -> tuple[Candidates, Float64s]:
+        """The candidates of these queries, and the policy's scores of them (q, c)."""
+        candidates = self._candidates_of(which)
+        return candidates, policy.scores(candidates)
+
     # one training run
 
     def _learn(self, run: int, budget: Budget) -> _TrainingState:
@@ -272,10 +279,9 @@ class RankerTraining:
         return learnt
 
     def _learn_batch(self, run: int, state: _TrainingState, epoch: int, which: Int64s, budget: Budget) -> None:
-        candidates = self._candidates_of(which)
+        candidates, scores = self._scored(state.policy, which)
         threshold = state.threshold
-        scores = state.policy.scores(candidates)
-        plans = list(self._planned_requests(state.policy, which, epoch, threshold, scores))
+        plans = list(self._planned_requests(which, epoch, threshold, candidates, scores))
         results = self._ask([request for _, asked in plans for request in asked], budget)
         spent = usage_of(results)
         lengths = [len(asked) for _, asked in plans]
@@ -318,16 +324,9 @@ class RankerTraining:
             self.llm.report(Event(TASK, len(state.batches), note=note))
 
     def _planned_requests(
-        self,
-        policy: Policy,
-        which: Int64s,
-        epoch: int,
-        threshold: float,
-        scores: Float64s | None = None,
+        self, which: Int64s, epoch: int, threshold: float, candidates: Candidates, scores: Float64s
     ) -> Iterator[tuple[Positions, list[Request]]]:
         """For each query of a batch, the candidates shown, best first, and the prompts to ask."""
-        candidates = self._candidates_of(which)
-        scores = policy.scores(candidates) if scores is None else scores
         if self.plan.method == "promptpg":
             keys = [_key(self.queries[i]) for i in which]
             for i, chosen in zip(which, sampled(scores, self.settings.k, keys, self.seed, epoch), strict=True):

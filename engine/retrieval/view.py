@@ -40,6 +40,9 @@ EXAMPLES = "examples"
 class PoolView:
     """The active pool of a workspace at one point in time; later decisions need a new view."""
 
+    _examined: Int64s = np.zeros(0, np.int64)
+    """Rows whose vectors as examples were seen to be those of their texts."""
+
     def __init__(
         self, workspace: Workspace, settings: Settings, report: Report = silent, cancel: CancelToken | None = None
     ) -> None:
@@ -156,12 +159,14 @@ class PoolView:
 
     def example_vectors(self, rows: Int64s) -> Float32s:
         """Embeddings of rows as examples, input and output as one text, (n, d): encoded on first use, then stored."""
-        kept, wanted = self._examples, np.unique(rows)
-        (shots,) = self.demonstrations([wanted.tolist()])
-        texts = [f"{self.searched(shot.as_query())}\n{shot.output}" for shot in shots]
-        keys = np.array([text_key(text) for text in texts], np.uint64)
-        if kept.missing(wanted, keys).size:
-            kept.fill(self.encoder, wanted, texts, keys, self.report, self.cancel)
+        kept, wanted = self._examples, np.setdiff1d(rows, self._examined)
+        if wanted.size:  # a training asks for the same ones again and again
+            (shots,) = self.demonstrations([wanted.tolist()])
+            texts = [f"{self.searched(shot.as_query())}\n{shot.output}" for shot in shots]
+            keys = np.array([text_key(text) for text in texts], np.uint64)
+            if kept.missing(wanted, keys).size:
+                kept.fill(self.encoder, wanted, texts, keys, self.report, self.cancel)
+            self._examined = np.union1d(self._examined, wanted)
         return np.asarray(kept.matrix[rows])
 
     @cached_property

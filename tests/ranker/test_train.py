@@ -231,10 +231,10 @@ def test_without_the_threshold_every_query_is_asked_with_all_shots(world: Worksp
 
 def test_nothing_is_asked_for_a_query_without_a_shot(world: Workspace) -> None:
     training = RankerTraining(LLMClient(world, Scripted(), with_k(5)), SHORT)
-    policy, which = training.features.start(), training.train[:20]
-    best = policy.scores(training._candidates_of(which)).max(axis=1)
-    sigma = float(np.sort(best)[10])  # 11 queries have nothing above it
-    planned = list(training._planned_requests(policy, which, 0, sigma))
+    which = training.train[:20]
+    candidates, scores = training._scored(training.features.start(), which)
+    sigma = float(np.sort(scores.max(axis=1))[10])  # 11 queries have nothing above it
+    planned = list(training._planned_requests(which, 0, sigma, candidates, scores))
     assert [len(asked) for chosen, asked in planned if not len(chosen)] == [0] * 11
     assert all(len(asked) == len(chosen) + 1 for chosen, asked in planned if len(chosen))
 
