@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import importlib
 import math
-import os
 import random
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +12,8 @@ from typing import Any
 
 import pytest
 from factories.calibrate_world import workspace_of
+from factories.commands import run_command
+from factories.killing import begun, kill
 from factories.servers import Call, Reply, Server, ok
 from icl_curate.engine import endpoint
 from icl_curate.engine.calibrate.calibration import Calibration
@@ -141,7 +139,6 @@ def test_a_server_without_log_probabilities_is_refused_before_the_first_question
     assert [t.uncertainty for t in done.queries[0].rounds] == [0.0, 0.0]  # this server repeats itself
 
 
-CHILD = "import sys; from icl_curate.cli import main; sys.argv = ['icl-curate', *sys.argv[1:]]; main()"
 CONCURRENCY = 4
 
 
@@ -149,28 +146,26 @@ def test_after_kill_9_only_calls_in_flight_are_asked_again(tmp_path: Path) -> No
     names, rounds, kills = [f"n{i}" for i in range(6)], 2, 2
     workspace_of(tmp_path / "w", [query(name) for name in names])
     total = len(names) * (1 + 2 + rounds)
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("OPENAI_")}
+    importlib.import_module("openai")  # once, and not in each child
     chance = random.Random(2)
     with Server(delay=0.02) as server:
-        command = [
-            sys.executable, "-c", CHILD, "calibrate", "--validation", "--rounds", str(rounds), "--llm", "openai:stub",
-            "--base-url", server.url, "-j", str(CONCURRENCY), "-w", str(tmp_path / "w"), "--json",
-        ]  # fmt: skip
-        for kill in range(kills):
-            child = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        command = (
+            "calibrate", "--validation", "--rounds", rounds, "--llm", "openai:stub", "--base-url", server.url,
+            "-j", CONCURRENCY, "-w", tmp_path / "w", "--json",
+        )  # fmt: skip
+        for _ in range(kills):
+            child = begun(lambda: run_command(*command))
             goal = len(server.asked(MARK)) + chance.randint(6, 10)
             deadline = time.monotonic() + 60
             while len(server.asked(MARK)) < goal:
                 assert time.monotonic() < deadline
-                assert child.poll() is None, (kill, child.communicate())
                 time.sleep(0.005)
-            child.send_signal(signal.SIGKILL)
-            child.communicate()
+            kill(child)
             time.sleep(0.1)
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
-        assert done.returncode == 0, done.stderr
+        done = run_command(*command)
+        assert done.code == 0, done.err
         asked = [call.text for call in server.asked(MARK)]
-    told = json.loads(done.stdout)
+    told = done.json
     assert (told["calls"], len(set(asked))) == (total, total)
     assert 0 < told["cached_calls"] < total
     assert len(asked) - total <= kills * CONCURRENCY  # nothing that was safe is paid again

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
-import subprocess
-import sys
-import textwrap
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from factories.killing import begun, kill
 from icl_curate.engine.errors import Cancelled, UsageError
 from icl_curate.engine.index.build import IndexPlan, dry_run_index, index_pool
 from icl_curate.engine.index.results import IndexReport
@@ -358,25 +354,11 @@ def test_a_kill_at_any_moment_leaves_all_or_nothing(tmp_path: Path) -> None:
     a, b = put(tmp_path / "a.jsonl", made(500)), put(tmp_path / "b.jsonl", made(30_000, 1))
     store = Workspace.create(tmp_path / "w")
     run(store, a)
-    script = textwrap.dedent(
-        f"""
-        from pathlib import Path
-        from icl_curate.engine.index.build import IndexPlan, index_pool
-        from icl_curate.engine.store.workspace import Workspace
-        store = Workspace.open(Path({str(store.path)!r}))
-        print("go", flush=True)
-        index_pool(store, IndexPlan(paths=({b!r},)))
-        """
-    )
     seen = set()
     for delay in (0.05, 0.3, 0.6, 0.9, 1.3):
-        child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
-        assert child.stdout is not None
-        child.stdout.readline()
+        child = begun(lambda: index_pool(Workspace.open(store.path), IndexPlan(paths=(b,))))
         time.sleep(delay)
-        os.kill(child.pid, signal.SIGKILL)
-        child.wait()
-        child.stdout.close()
+        kill(child, over=True)
         seen.add(len(active_rows(store)))
     assert seen <= {500, 30_500}
     report = run(store, b)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import random
 import signal
@@ -11,11 +12,13 @@ import time
 from pathlib import Path
 
 import pytest
+from factories.killing import begun, kill
 from factories.servers import Server
+from icl_curate.engine.llm import runner
 from icl_curate.engine.llm.cache import call_key
 from icl_curate.engine.llm.openai_server import OpenAIServer
 from icl_curate.engine.llm.settings import LLMSettings
-from icl_curate.engine.llm.types import Request, Sampling
+from icl_curate.engine.llm.types import Answer, Request, Sampling
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Message, Query
 from icl_curate.engine.store import calls
@@ -56,13 +59,21 @@ def _start(server: Server, path: Path, count: int) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+def _ask(server: Server, path: Path, count: int) -> int:
+    """What `CHILD` does; how many answers came."""
+    settings = LLMSettings(base_url=server.url, concurrency=CONCURRENCY)
+    requests = [_request(f"item {i}") for i in range(count)]
+    found = runner.ask(Workspace.open(path), OpenAIServer("stub", settings), requests, settings)
+    return sum(isinstance(result, Answer) and result.text.startswith("word ") for result in found)
+
+
+def _request(text: str) -> Request:
+    return Request(Prompt((Message("user", text),), Query(text)), sampling=Sampling(max_tokens=8))
+
+
 def _keys(server: Server, count: int) -> dict[bytes, str]:
     identity = OpenAIServer("stub", LLMSettings(base_url=server.url)).identity()
-    texts = [f"item {i}" for i in range(count)]
-    return {
-        call_key(identity, Request(Prompt((Message("user", t),), Query(t)), sampling=Sampling(max_tokens=8))): t
-        for t in texts
-    }
+    return {call_key(identity, _request(text)): text for text in (f"item {i}" for i in range(count))}
 
 
 def _wait_for(server: Server, marker: str, more: int) -> None:
@@ -77,17 +88,17 @@ def test_after_kill_9_only_calls_in_flight_are_asked_again(tmp_path: Path) -> No
     count, kills = 160, 4
     path = tmp_path / "w"
     Workspace.create(path)
+    importlib.import_module("openai")  # once, and not in each child
     chance = random.Random(5)
     with Server(delay=0.03) as server:
         keys = _keys(server, count)
         committed: set[str] = set()
         for _ in range(kills):
-            child = _start(server, path, count)
             before = len(server.asked("item"))
+            child = begun(lambda: _ask(server, path, count))
             _wait_for(server, "item", chance.randint(10, 30))
             time.sleep(chance.uniform(0, 0.1))
-            child.send_signal(signal.SIGKILL)
-            child.communicate()
+            kill(child)
             time.sleep(0.1)  # replies still on their way are sent to nobody
             asked = [call.text for call in server.asked("item")[before:]]
             assert not committed & set(asked)  # nothing that was safe is asked again
@@ -95,9 +106,7 @@ def test_after_kill_9_only_calls_in_flight_are_asked_again(tmp_path: Path) -> No
             committed |= {keys[key] for key in found}
             assert len(set(asked) - committed) <= CONCURRENCY  # what is lost was in flight
         before = len(server.asked("item"))
-        last = _start(server, path, count)
-        out, err = last.communicate(timeout=120)
-        assert out.strip() == str(count), err
+        assert _ask(server, path, count) == count
         assert not committed & {call.text for call in server.asked("item")[before:]}
         assert {call.text for call in server.asked("item")} == set(keys.values())
         assert len(server.asked("item")) <= count + kills * CONCURRENCY
