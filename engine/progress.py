@@ -28,6 +28,9 @@ class Event:
     fields: Mapping[str, float] = field(default_factory=dict)
 
 
+MEMORY = "memory"
+"""The task of notes on a lack of memory."""
+
 STEPS = frozenset({"train"})
 """Tasks of which every event is a point of a curve; of other tasks only the latest event matters."""
 

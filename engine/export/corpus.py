@@ -27,7 +27,7 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from .. import contract
+from .. import contract, memory
 from ..arrays import Int64s
 from ..calibrate.finetune import llama_factory
 from ..errors import CurateError, UsageError
@@ -36,7 +36,7 @@ from ..index.exported import MANIFEST
 from ..index.formulas import escaped
 from ..pool.prompts import Template
 from ..pool.records import Demonstration, Split, Task
-from ..progress import CancelToken, Event, Report, silent
+from ..progress import MEMORY, CancelToken, Event, Report, silent
 from ..store import columns, decisions
 from ..store.demonstrations import active_rows, check_sources, fetch, task_of
 from ..store.versions import PoolState, state_of
@@ -56,6 +56,8 @@ PART, ASIDE = ".part", ".old"
 BATCH = 10_000
 PART_ROWS = 100_000
 """Rows whose content is hashed at once."""
+ROW_BYTES = 110
+"""Memory for each row, measured on ten million short ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +165,9 @@ def export(
     if plan.dry_run:
         return foreseen(plan, exported)
     token = cancel or CancelToken()
+    needed = ROW_BYTES * sum(exported.values())
+    if short := memory.shortage("this export takes", needed, "export a part: icl-curate export --source NAME"):
+        report(Event(MEMORY, note=short))
 
     def write(temporary: Path) -> dict[str, Any]:
         if plan.format == "hf":

@@ -14,12 +14,13 @@ from pathlib import Path
 
 import duckdb
 
+from .. import memory
 from ..errors import NoWorkspaceError, UsageError
-from ..progress import CancelToken, Report, silent
+from ..progress import MEMORY, CancelToken, Event, Report, silent
 from ..retrieval import artefacts, duplicates
 from ..retrieval.served import Access
 from ..shards.shard import INLINE, Engine
-from ..store.demonstrations import LEAKS, REPEATS, live_keys
+from ..store.demonstrations import LEAKS, REPEATS, live_keys, next_row
 from ..store.workspace import Workspace
 from .files import IndexedFile, Reading, changed_files, indexed_file, known_files
 from .hub import download, split_of
@@ -29,6 +30,9 @@ from .results import IndexReport, Skipped
 from .rows import check_mapping
 from .staging import stage, staging_folder
 from .understood import Understood, name_them
+
+ROW_BYTES = 400
+"""Memory for each row while hashes and lexical index are made, measured on a million short ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,7 @@ def index_pool(
             with workspace.write() as con:
                 counts = merge(con, workspace, changed, staging, skipped, plan.strict)
     if changed or not _repeats_current(workspace, plan.near_duplicate):
+        _tell_memory(workspace, report)
         duplicates.update(workspace, plan.near_duplicate, report, cancel, plan.engine)
     artefacts.lexical_index(workspace, report, cancel, reread=True, passages=plan.passages, engine=plan.engine)
     encoded = 0
@@ -105,6 +110,15 @@ def index_pool(
         encoder=plan.encoder,
         readings=tuple(readings),
     )
+
+
+def _tell_memory(workspace: Workspace, report: Report) -> None:
+    """Say so if hashes and lexical index are likely not to fit into memory."""
+    with workspace.read() as con:
+        needed = ROW_BYTES * next_row(con)
+    fix = "stop with Ctrl+C and index on a machine with more, or a part of the rows in each workspace"
+    if short := memory.shortage("near duplicates and lexical index take", needed, fix):
+        report(Event(MEMORY, note=short))
 
 
 def dry_run_index(

@@ -56,6 +56,12 @@ class DenseIndex:
     def __len__(self) -> int:
         return len(self.rows)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes that a search reads."""
+        parts = [self._vectors] if self._codes is None else self._codes
+        return sum(part.nbytes for part in parts)
+
     def scores(self, query: Float32s) -> Float32s:
         """Cosine of every row to the query (d,): float32 (n,), aligned with `rows`, to float32 rounding."""
         scores = self._vectors @ query

@@ -12,10 +12,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import memory
 from ..arrays import Bools, Float32s, Float64s, Int64s
 from ..errors import UsageError, WorkspaceError
 from ..pool.records import Demonstration, Query, Task
-from ..progress import CancelToken, Report, silent
+from ..progress import MEMORY, CancelToken, Event, Report, silent
 from ..settings import Settings
 from ..shards.over import SHARDS
 from ..shards.shard import Engine
@@ -151,7 +152,11 @@ class PoolView:
     @cached_property
     def nearest(self) -> DenseIndex:
         codes = search_codes(self.stored, self.rows.size, self.report, self.cancel)
-        return DenseIndex(self.stored.matrix, self.rows, codes)
+        index = DenseIndex(self.stored.matrix, self.rows, codes)
+        fix = "each search reads them from the disk; -m bm25 reads less, or search on a machine with more memory"
+        if short := memory.shortage("the vectors take", index.nbytes, fix):
+            self.report(Event(MEMORY, note=short))
+        return index
 
     def vectors(self, rows: Int64s) -> Float32s:
         """Embeddings of rows, (n, d)."""

@@ -23,12 +23,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
-from .. import disk
+from .. import disk, memory
 from ..errors import CurateError, DiskError, LockedError, NoWorkspaceError, WorkspaceError
 from . import locks, schema
 
@@ -516,8 +517,6 @@ def _damaged(database: Path, error: duckdb.Error) -> WorkspaceError:
     )
 
 
+@cache
 def _memory_mib() -> int:
-    try:
-        return max(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20, 1024)
-    except (ValueError, OSError, AttributeError):  # not available on every platform
-        return 4096
+    return max((memory.total() or 4 * memory.GIB) >> 20, 1024)
