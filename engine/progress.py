@@ -41,7 +41,7 @@ def silent(event: Event) -> None:
     """A `Report` that drops every event."""
 
 
-def within(report: Report, start: int, total: int) -> Report:
+def within(report: Report, start: int, total: int | None) -> Report:
     """A `Report` for a part of the work that begins after ``start`` of ``total`` units: converts its events to those of
     the whole."""
     return lambda event: report(Event(event.task, start + event.done, total, event.note, event.fields))

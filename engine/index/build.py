@@ -82,7 +82,7 @@ def index_pool(
     readings: list[Understood] = []
     with staging_folder(workspace) as staging:
         if changed:
-            skipped, readings = stage(workspace, changed, staging, plan.strict, report, cancel)
+            skipped, readings = stage(workspace, changed, staging, plan.strict, report, cancel, plan.engine)
             with workspace.write() as con:
                 counts = merge(con, workspace, changed, staging, skipped, plan.strict)
     if changed or not _repeats_current(workspace, plan.near_duplicate):
@@ -140,7 +140,7 @@ def dry_run_index(
         files, passed = _files(workspace, plan)
         changed = changed_files(workspace, files)
         with staging_folder(workspace) as staging:
-            skipped, readings = stage(workspace, changed, staging, plan.strict, report, cancel)
+            skipped, readings = stage(workspace, changed, staging, plan.strict, report, cancel, plan.engine)
             try:
                 with workspace.write() as con:
                     counts = merge(con, workspace, changed, staging, skipped, plan.strict)

@@ -6,15 +6,18 @@ import hashlib
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from itertools import count, repeat
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise, repeat
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..disk import private_folder
-from ..errors import UsageError
-from ..progress import CancelToken, Event, Report
+from ..errors import CurateError, UsageError
+from ..progress import CancelToken, Event, Report, within
 from ..retrieval import duplicates
+from ..shards.run import map_shards
+from ..shards.shard import INLINE, Engine, Shard, cores
 from ..store import columns
 from ..store.locks import exclusive
 from ..store.workspace import Workspace, quoted
@@ -27,6 +30,11 @@ from .rows import Mapper, Row
 from .understood import Understood, understand
 
 BATCH = 20_000
+TASK = "read"
+APART = 1 << 25
+"""Bytes of files from which several processes read them: to start one takes as long as to read ten megabytes."""
+SPANS = 4
+"""Shares of the files for each core, so that none waits long for the last."""
 
 COLUMNS = "columns"
 """The task of events that say how a file was understood."""
@@ -65,24 +73,39 @@ def staging_folder(workspace: Workspace) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-@contextmanager
-def _writing(workspace: Workspace, folder: Path) -> Iterator[Callable[[Sequence[tuple[Any, ...]]], None]]:
-    """A function that writes rows into the next file."""
-    typed = ", ".join(f"CAST({name} AS {kind}) AS {name}" for name, kind in STAGED.items())
-    numbers = count()
-    with workspace.scratch(folder) as con:
+Write = Callable[[str, Sequence[tuple[Any, ...]]], None]
+"""Writes rows into a new file of this name in the staging folder."""
 
-        def write(rows: Sequence[tuple[Any, ...]]) -> None:
+
+@contextmanager
+def _writing(workspace: Workspace, folder: Path, scratch: Path, threads: int = 0) -> Iterator[Write]:
+    """A function that writes into the staging ``folder``. What does not fit into memory is put into ``scratch``, by
+    ``threads`` (0: as many as there are cores)."""
+    typed = ", ".join(f"CAST({name} AS {kind}) AS {name}" for name, kind in STAGED.items())
+    with workspace.scratch(scratch) as con:
+        if threads:
+            con.execute(f"SET threads = {threads}")
+
+        def write(file: str, rows: Sequence[tuple[Any, ...]]) -> None:
             values = zip(*rows, strict=True) if rows else repeat(())
             with columns.given(con, "staged", dict(zip(STAGED, values, strict=False))) as chosen:
                 con.execute(
                     f"""
                     COPY (SELECT {typed} FROM (SELECT {", ".join(chosen)} FROM staged))
-                      TO {quoted(folder / f"{next(numbers):08}.parquet")} (FORMAT parquet, COMPRESSION lz4)
+                      TO {quoted(folder / f"{file}.parquet")} (FORMAT parquet, COMPRESSION lz4)
                     """
                 )
 
         yield write
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A file whose valid rows are written."""
+
+    rows: int
+    skipped: list[Skipped]
+    understood: list[Understood]
 
 
 def stage(
@@ -92,27 +115,27 @@ def stage(
     strict: bool,
     report: Report,
     cancel: CancelToken,
+    engine: Engine = INLINE,
 ) -> tuple[list[Skipped], list[Understood]]:
     """Write the valid rows. Returns the bad ones, which are an error with ``strict``, and how the files were
-    understood, one of each kind."""
+    understood, one of each kind. Large files are read by several processes if that is the ``engine``."""
     skipped: list[Skipped] = []
     readings = _Readings(report)
     done = 0
-    with _writing(workspace, staging) as write:
-        write([])  # so that there is a file to read, even if there is none to index
-        for file in files:
-            with open_input(file.path) as stream:
-                for batch in _row_batches(file, stream, skipped, readings):
-                    cancel.check()
-                    write([(done + i, *row) for i, row in enumerate(batch)])
-                    done += len(batch)
-                    report(Event("read", done))
-                if file.stamp and stamp_of(stream) != file.stamp:
-                    raise UsageError(
-                        f"{file.path} changed while being read", "run the same command again when it is complete"
-                    )
+    with _writing(workspace, staging, staging) as write:
+        write("none", [])  # so that there is a file to read, even if there is none to index
+        spans = _spans(files) if engine.kind == "process" else []
+        if len(spans) > 1:
+            found = _read_apart(workspace, files, spans, staging, engine, report, cancel)
+        else:
+            found = _read_here(write, files, readings, report, cancel)
+        for read in found:
+            skipped += read.skipped
+            done += read.rows
+            for told in read.understood:
+                readings.add(told)
     if done:
-        report(Event("read", done, done))
+        report(Event(TASK, done, done))
     if strict and skipped:
         first = skipped[0]
         raise UsageError(
@@ -120,6 +143,103 @@ def stage(
             "fix the rows, or omit --strict to skip them",
         )
     return skipped, readings.kinds
+
+
+def _read_here(
+    write: Write, files: Sequence[IndexedFile], readings: _Readings, report: Report, cancel: CancelToken
+) -> Iterator[_Read]:
+    done = 0
+    for number, file in enumerate(files):
+        read = _read(write, number, file, readings.add, within(report, done, None), cancel)
+        done += read.rows
+        yield read
+
+
+def _read(
+    write: Write,
+    number: int,
+    file: IndexedFile,
+    understood: Callable[[Understood], None],
+    report: Report,
+    cancel: CancelToken,
+) -> _Read:
+    """Write the valid rows of a file, the ``number``-th; their ordinals tell the order of files and rows."""
+    skipped: list[Skipped] = []
+    done = 0
+    with open_input(file.path) as stream:
+        for part, batch in enumerate(_row_batches(file, stream, skipped, understood)):
+            cancel.check()
+            write(f"{number:08}-{part:08}", [((number << 40) + done + i, *row) for i, row in enumerate(batch)])
+            done += len(batch)
+            report(Event(TASK, done))
+        if file.stamp and stamp_of(stream) != file.stamp:
+            raise UsageError(f"{file.path} changed while being read", "run the same command again when it is complete")
+    return _Read(done, skipped, [])
+
+
+def _spans(files: Sequence[IndexedFile]) -> list[tuple[int, int]]:
+    """Files that one process reads, as spans of their numbers: some for each core, of about the same size. One span if
+    they are small, or from standard input, which other processes do not have."""
+    sizes = [file.stamp[2] if file.stamp else 0 for file in files]
+    if sum(sizes) < APART or not all(file.stamp for file in files):
+        return [(0, len(files))]
+    ends, size = [0], 0
+    for number, more in enumerate(sizes, 1):
+        size += more
+        if size * SPANS * cores() >= sum(sizes) or number == len(files):
+            ends.append(number)
+            size = 0
+    return [*pairwise(ends)]
+
+
+def _read_apart(
+    workspace: Workspace,
+    files: Sequence[IndexedFile],
+    spans: Sequence[tuple[int, int]],
+    staging: Path,
+    engine: Engine,
+    report: Report,
+    cancel: CancelToken,
+) -> Iterator[_Read]:
+    """Read the files by the ``engine``. They come back in their order, and so does the first error among them."""
+    shards = [
+        Shard(TASK, "", i, tuple(file.path for file in files[begin:end]), str(staging / f"scratch-{i}"), 0)
+        for i, (begin, end) in enumerate(spans)
+    ]
+    step = partial(read_shard, workspace.path, staging, tuple(files), tuple(spans))
+    found: dict[int, list[_Read | CurateError]] = {}
+    for shard, reads in map_shards(step, shards, engine, cancel=cancel):
+        found[shard.index] = reads
+        report(Event(TASK, sum(read.rows for some in found.values() for read in some if isinstance(read, _Read))))
+    for i in range(len(spans)):
+        for read in found[i]:
+            if isinstance(read, CurateError):
+                raise read
+            yield read
+
+
+def read_shard(
+    workspace: Path,
+    staging: Path,
+    files: Sequence[IndexedFile],
+    spans: Sequence[tuple[int, int]],
+    shard: Shard,
+    report: Report,
+    cancel: CancelToken,
+) -> list[_Read | CurateError]:
+    """Write the valid rows of a span of files, up to the first that cannot be read."""
+    found: list[_Read | CurateError] = []
+    scratch = Path(shard.output)
+    private_folder(scratch)  # its own: DuckDB's names for temporary files are the same in every process
+    with _writing(Workspace(workspace), staging, scratch, threads=1) as write:
+        for number in range(*spans[shard.index]):
+            told: list[Understood] = []
+            try:
+                read = _read(write, number, files[number], told.append, report, cancel)
+            except CurateError as error:
+                return [*found, error]
+            found.append(replace(read, understood=told))
+    return found
 
 
 class _Readings:
@@ -139,7 +259,7 @@ class _Readings:
 
 
 def _row_batches(
-    file: IndexedFile, stream: BinaryIO, skipped: list[Skipped], readings: _Readings
+    file: IndexedFile, stream: BinaryIO, skipped: list[Skipped], understood: Callable[[Understood], None]
 ) -> Iterator[list[tuple[Any, ...]]]:
     mapper = Mapper(file.reading.columns, file.reading.labels)
     stem = default_source(file.path)
@@ -147,7 +267,7 @@ def _row_batches(
     good = 0
     first_bad = len(skipped)
     told, rows = understand(Records(file.path, stream), mapper)
-    readings.add(told)
+    understood(told)
     for line, row in rows:
         if isinstance(row, BadRecord):
             skipped.append(Skipped(file.name, line, row.reason))
