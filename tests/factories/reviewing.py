@@ -134,14 +134,15 @@ def session(folder: Path, script: Script, size: tuple[int, int] = (120, 40), lim
 
 async def until(pilot: Pilot[Any], condition: Callable[[], object], what: str = "what was waited for") -> None:
     """Wait until the condition holds; fails after a minute."""
-    deadline = time.monotonic() + 60
+    deadline, pause = time.monotonic() + 60, 0.01
     while True:
         await pilot.pause()
         if condition():
             return
         if time.monotonic() > deadline:
             raise AssertionError(f"{what} did not come about; the screen shows:\n{text_of(pilot.app)}")
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(pause)
+        pause = min(1.2 * pause, 0.1)  # looking takes time from what is waited for, such as a job
 
 
 class RecordedNotifications(Notifications):
