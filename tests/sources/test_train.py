@@ -45,7 +45,7 @@ from icl_curate.engine.store.workspace import Workspace
 
 TRUTH = json.loads((SAMPLE / "support" / "truth.json").read_text(encoding="utf-8"))["sources"]
 SETTINGS = Settings()
-DEPTH = 50
+DEPTH = 25
 
 
 @dataclass(frozen=True)
