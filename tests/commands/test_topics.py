@@ -2,29 +2,51 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
-from factories.commands import Run
+from factories.commands import Run, run_command
+from factories.copies import made_once
+
+SMALL = ("--questions", 100, "--epochs", 6)
 
 
-def test_from_training_to_gaps_and_selection(run: Run, support: Path) -> None:
+@pytest.fixture(scope="module")
+def _trained(_indexed_support: Path) -> Path:
+    """The sample pool after ``train topics``, and what that said."""
+
+    def train(folder: Path) -> None:
+        workspace = shutil.copytree(_indexed_support, folder / "w")
+        done = run_command("train", "topics", *SMALL, "-w", workspace, "--json")
+        assert done.code == 0, done.err
+        (folder / "said.json").write_text(done.out, encoding="utf-8")
+
+    return made_once("topics", train)
+
+
+@pytest.fixture
+def trained(_trained: Path, tmp_path: Path) -> Path:
+    """A workspace of one's own with topics; what was said of them is beside it."""
+    return Path(shutil.copytree(_trained, tmp_path / "trained")) / "w"
+
+
+def test_from_training_to_gaps_and_selection(run: Run, support: Path, trained: Path) -> None:
     where = ("-w", support)
     early = run("topics", *where)
     assert early.code == 2 and "train topics" in early.err
     refused = run("preview", "where is my parcel", "-m", "topick", *where)
     assert refused.code == 2 and "train topics" in refused.err
 
-    small = ("--questions", 100, "--epochs", 6, *where, "--json")
+    small = (*SMALL, *where, "--json")
     dry = run("train", "topics", *small, "--dry-run").json
     assert dry["requests"] == 100 + 200 and dry["cached"] == 0
     both = run("train", "topics", *small, "--labelling-llm", "offline", "--choose-lambda", "-k", 2, "--dry-run").json
     assert both["requests"] == 100 + 100 + 4 * 100
     priced = run("train", "topics", *small, "--labelling-llm", "openai:other", "--max-cost", 1)
     assert priced.code == 2 and "price" in priced.err
-    trained = run("train", "topics", *small)
-    assert trained.code == 0, trained.err
-    told = trained.json
+    where, told = ("-w", trained), json.loads((trained.parent / "said.json").read_text(encoding="utf-8"))
     assert {"schema_version", "run", "llm", "calls", "cached_calls", "tokens_in", "tokens_out", "metrics"} <= set(told)
     assert (told["calls"], told["failures"]) == (300, 0)
     metrics = told["metrics"]
@@ -76,10 +98,9 @@ def test_a_list_of_ones_own(run: Run, support: Path, tmp_path: Path) -> None:
     assert missing.code == 2 and "none.txt" in missing.err
 
 
-def test_pruning_leaves_gaps(run: Run, support: Path) -> None:
+def test_pruning_leaves_gaps(run: Run, trained: Path) -> None:
     """What was covered and is pruned away is a gap, without training again."""
-    where = ("-w", support)
-    assert run("train", "topics", "--questions", 100, "--epochs", 6, *where).code == 0
+    where = ("-w", trained)
     before = {gap["topic"]: gap for gap in run("topics", "--gaps", "-n", 500, *where, "--json").json["gaps"]}
     sources = [s["source"] for s in run("sources", *where, "--json").json["sources"]]
     for source in sources[1:]:
