@@ -3,9 +3,12 @@
     python benchmarks/curate.py WORK [--pools POOLS] [--pool support] [--llm smollm2] [--budgets 300,1000,3000]
         [--seeds 0,1,2] [--without ask,confirm,choose] [--random 300,1000] [--queries 100]
 
+The pools: ``support`` (the sample pool), ``banking77`` (wrong at random), ``conventions`` (two of three sources swap
+labels), ``migration`` (two of three sources use the names of an older scheme), and ``clean``.
+
 Each run starts from the pool as it came; its accuracy is that of the served method on test queries that no decision has
 seen. *Gap closed*: the share of the difference between the pool as it came and its true rows, both with `dense`.
-POOLS holds the data sets that do not come with the project; the pool ``banking77`` needs them.
+POOLS holds the data sets that do not come with the project; all but ``support`` and ``migration`` need them.
 
 Answers are kept in WORK across runs and counted anew in each: a run pays for its own calls, though the LLM computes an
 answer once.
@@ -129,6 +132,24 @@ def clean(pools: Path, files: Path, seed: int) -> tuple[IndexPlan, set[str], int
     return _of_sources(pools, files / f"clean-{seed}-files", seed, (False, False, False))
 
 
+def migration(pools: Path, files: Path, seed: int) -> tuple[IndexPlan, set[str], int]:
+    """The right rows of the sample pool from three sources, two of which still use the names of the old scheme."""
+    files = files / f"migration-{seed}-files"
+    old = json.loads((SAMPLE / "truth.json").read_text())["old_scheme"]
+    right = {row["id"] for row in read(SAMPLE / "truth_rows.jsonl") if row["correct"]}
+    sources = [path for path in sorted((SAMPLE / "pool").glob("*.jsonl")) if path.stem != "crm_export"]  # it repeats
+    rows = [row for path in sources for row in read(path) if row["id"] in right]
+    random.Random(seed).shuffle(rows)
+    pool, third = [], len(rows) // 3
+    for i, row in enumerate(rows[: 3 * third]):
+        label = row["output"] if i < third else old[row["output"]]
+        pool.append(planted(row, f"team {i // third}", label))
+    write(files / "pool.jsonl", pool)
+    wrong = {row["id"] for row in pool if row["output"] != row["truth"]}
+    parts = {name: (str(SAMPLE / f"{name}.jsonl"),) for name in ("validation", "test")}
+    return IndexPlan((str(files / "pool.jsonl"),), **parts, encoder=Settings().encoder), wrong, 5
+
+
 def _of_sources(pools: Path, files: Path, seed: int, swapped: Sequence[bool]) -> tuple[IndexPlan, set[str], int]:
     draw = random.Random(seed)
     rows = {name: read(pools / "banking77" / f"{name}.jsonl") for name in ("train", "validation", "test")}
@@ -151,7 +172,7 @@ def _of_sources(pools: Path, files: Path, seed: int, swapped: Sequence[bool]) ->
     return IndexPlan((str(files / "pool.jsonl"),), **parts, encoder=Settings().encoder), wrong, 4
 
 
-POOLS = {"support": support, "banking77": banking77, "conventions": conventions, "clean": clean}
+POOLS = {"support": support, "banking77": banking77, "conventions": conventions, "migration": migration, "clean": clean}
 
 
 class Bench:

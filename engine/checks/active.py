@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
+
+import numpy as np
 
 from ..arrays import Float32s, Int64s
 from ..errors import UsageError
@@ -12,11 +15,28 @@ from ..progress import CancelToken, Report, silent
 from ..retrieval.view import PoolView
 from ..settings import Settings
 from ..store import trials
+from ..store.browse import pruned_rows
 from ..store.demonstrations import fetch, groups
 from ..store.workspace import Workspace
 from .contradiction import contradiction
 from .labels import LabelPredictions, judge_labels
 from .mismatch import Mismatches, mismatches
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedRows:
+    """The active rows and the pruned ones, which are no longer selected but still tell of their sources: where most
+    rows of a source were pruned for wrong labels, the others deserve a second look.
+
+    ``numbers`` (m,), ascending, and ``rows`` (m,). ``label_predictions`` (m,) by classifiers that learn from the active
+    rows, None as in `ActivePool.label_predictions`; ``contradicted`` says what contradicts them. ``mismatches`` (m,) as
+    in `ActivePool.mismatches`."""
+
+    numbers: Int64s
+    rows: list[Demonstration]
+    label_predictions: LabelPredictions | None
+    contradicted: str
+    mismatches: Mismatches | None
 
 
 class ActivePool:
@@ -60,16 +80,44 @@ class ActivePool:
     @cached_property
     def contradicted(self) -> str:
         """What contradicts the suspected labels, empty if nothing does."""
-        if self._judged is None or (found := trials.latest(self.workspace)) is None:
-            return ""
-        return contradiction(found, self.view.rows, self._judged)
+        return self._contradiction(self.view.rows, self._judged)
+
+    @cached_property
+    def indexed(self) -> IndexedRows:
+        """The active rows and the pruned ones."""
+        if not (pruned := self._pruned).size:
+            return IndexedRows(self.view.rows, self.rows, self.label_predictions, self.contradicted, self.mismatches)
+        numbers = np.union1d(self.view.rows, pruned)
+        rows, judged = fetch(self.workspace, numbers), None
+        if self._judgeable:
+            outputs, repeated = [row.output for row in rows], groups(self.workspace)[numbers]
+            left_out = np.isin(numbers, pruned)
+            judged = judge_labels(self.view.vectors(numbers), outputs, repeated, self.report, self.cancel, left_out)
+        contradicted = self._contradiction(numbers, judged)
+        compared = mismatches(rows, self.cancel) if self.view.task.kind == "open" else None
+        return IndexedRows(numbers, rows, None if contradicted else judged, contradicted, compared)
+
+    @cached_property
+    def _pruned(self) -> Int64s:
+        """The pruned rows, (p,); where labels are judged, those that have vectors."""
+        found = pruned_rows(self.workspace)
+        return found[self.view.stored.holds(found, self.view.keys[found])] if self._judgeable else found
+
+    @cached_property
+    def _judgeable(self) -> bool:
+        return self.view.task.kind == "labels" and self.vectors is not None
 
     @cached_property
     def _judged(self) -> LabelPredictions | None:
-        if self.view.task.kind != "labels" or self.vectors is None:
+        if self.vectors is None or not self._judgeable:
             return None
         outputs = [row.output for row in self.rows]
         return judge_labels(self.vectors, outputs, self.repeated, self.report, self.cancel)
+
+    def _contradiction(self, rows: Int64s, judged: LabelPredictions | None) -> str:
+        if judged is None or (found := trials.latest(self.workspace)) is None:
+            return ""
+        return contradiction(found, rows, judged)
 
     @cached_property
     def mismatches(self) -> Mismatches | None:

@@ -18,12 +18,11 @@ import numpy as np
 from .. import contract
 from ..arrays import Bools, Float64s, Int64s
 from ..errors import UsageError
-from ..pool.records import Demonstration
-from ..retrieval.view import PoolView
+from ..pool.records import Task
 from ..store import answers, ledger, prompt_trials, trials
 from ..store.answers import RowAnswers
 from ..store.prompt_trials import PromptTrials
-from .active import ActivePool
+from .active import ActivePool, IndexedRows
 from .datamodel import row_effects
 from .labels import LabelPredictions
 from .posterior import LogRatio, Posterior, fit, label_ratio, score_ratio, trial_ratio
@@ -92,41 +91,41 @@ class KindOfEvidence:
 
 
 def row_evidence(pool: ActivePool) -> PoolEvidence:
-    """The evidence of all rows of the active pool; no LLM is called and nothing is encoded. Raises `UsageError` if the
-    pool is empty, `Cancelled` between steps."""
-    workspace = pool.workspace
-    view, rows = pool.view, pool.rows
-    sources = np.unique(np.array([row.source for row in rows], object), return_inverse=True)[1]
+    """The evidence of all rows of the active pool; no LLM is called and nothing is encoded. Pruned rows have a part in
+    the fit, as what is known of them tells of their sources. Raises `UsageError` if the pool is empty, `Cancelled`
+    between steps."""
+    workspace, view, indexed = pool.workspace, pool.view, pool.indexed
+    rows, label_predictions = indexed.numbers, indexed.label_predictions
+    sources = np.unique(np.array([row.source for row in indexed.rows], object), return_inverse=True)[1]
     notes: list[str] = []
-    label_predictions = pool.label_predictions
     if pool.fault is not None:
         notes.append(f"labels not judged: {pool.fault.what}; {pool.fault.fix}")
-    if pool.contradicted:
-        notes.append(f"suspected labels left out: {pool.contradicted}")
+    if indexed.contradicted:
+        notes.append(f"suspected labels left out: {indexed.contradicted}")
     known: dict[str, KindOfEvidence] = {}
     if label_predictions is not None:
         known["label"] = KindOfEvidence(
             label_ratio(label_predictions.probabilities, label_predictions.labels, sources), {}
         )
     quality = None if label_predictions is None else own_odds(label_predictions)
-    if pool.mismatches is not None and pool.mismatches.usable:
-        ratios = pool.mismatches.log_ratios
+    if indexed.mismatches is not None and indexed.mismatches.usable:
+        ratios = indexed.mismatches.log_ratios
         known["match"] = KindOfEvidence(lambda _: ratios, {})
     found = trials.latest(workspace)
     if found is not None:
-        known["trials"] = _trials(found, view.rows, quality)
+        known["trials"] = _trials(found, rows, quality)
     effects = ledger.effects(workspace)
     if effects:
-        known["flips"] = _flips(effects, view.rows, quality)
+        known["flips"] = _flips(effects, rows, quality)
     subsets = prompt_trials.latest(workspace)
     if subsets is not None:
-        known["prompts"] = _prompts(subsets, view.rows)
+        known["prompts"] = _prompts(subsets, rows)
     for name, zero_shot in (("zero-shot", True), ("own", False)):
         row_answers = answers.latest(workspace, zero_shot)
-        if np.isin(row_answers.rows, view.rows).any():
-            known[name] = _answers(row_answers, view, quality, name)
+        if np.isin(row_answers.rows, rows).any():
+            known[name] = _answers(row_answers, rows, view.task, quality, name)
     fitted = fit(np.asarray(sources, np.int64), {name: each.kind for name, each in known.items()})
-    return _pool_evidence(rows, fitted, known, label_predictions, notes)
+    return _pool_evidence(np.isin(rows, view.rows), indexed, fitted, known, notes)
 
 
 def own_odds(label_predictions: LabelPredictions) -> Float64s:
@@ -187,17 +186,16 @@ def _prompts(found: PromptTrials, rows: Int64s) -> KindOfEvidence:
     return KindOfEvidence(score_ratio(row_effects(found, rows)), {"prompts": shown})
 
 
-def _answers(row_answers: RowAnswers, view: PoolView, quality: Float64s | None, name: str) -> KindOfEvidence:
+def _answers(row_answers: RowAnswers, rows: Int64s, task: Task, quality: Float64s | None, name: str) -> KindOfEvidence:
     """Answers to the row's own input. With a closed set of answers they are right or wrong; open ones are hardly ever
     the same, and are compared by the score of the row's own output."""
-    rows = view.rows
     places, there = _places(row_answers.rows, rows)
     right = np.bincount(places, row_answers.right[there], len(rows)).astype(np.int64)
     key = name.replace("-", "_")
     counts = {f"{key}_asked": np.bincount(places, minlength=len(rows)), f"{key}_right": right}
     scores = np.full(len(rows), np.nan)
     scores[places] = row_answers.scores[there]
-    if view.task.kind == "open" and not np.isnan(scores).all():
+    if task.kind == "open" and not np.isnan(scores).all():
         return KindOfEvidence(score_ratio(scores), counts)
     return KindOfEvidence(
         _trial_ratio(len(rows), places, row_answers.right[there], np.empty((len(places), 0)), quality), counts
@@ -224,20 +222,20 @@ def _trial_ratio(
 
 
 def _pool_evidence(
-    rows: Sequence[Demonstration],
+    active: Bools,
+    indexed: IndexedRows,
     fitted: Posterior,
     known: Mapping[str, KindOfEvidence],
-    label_predictions: LabelPredictions | None,
     notes: Sequence[str],
 ) -> PoolEvidence:
     parts = {"source": fitted.prior, **fitted.parts}
     columns = {name: np.round(values, 4).tolist() for name, values in parts.items()}
     counts = {name: values.tolist() for each in known.values() for name, values in each.counts.items()}
-    suggested = [""] * len(rows)
-    if label_predictions is not None:
-        for place, other in enumerate(label_predictions.suggested().tolist()):
-            if label_predictions.labels[place] >= 0 and fitted.bad[place] >= 0.5:
-                suggested[place] = label_predictions.names[other]
+    suggested = [""] * len(active)
+    if (judged := indexed.label_predictions) is not None:
+        for place, other in enumerate(judged.suggested().tolist()):
+            if judged.labels[place] >= 0 and fitted.bad[place] >= 0.5:
+                suggested[place] = judged.names[other]
     evidence = tuple(
         RowEvidence(
             row.row, row.id, row.source, row.output, round(float(fitted.bad[i]), 6),
@@ -245,6 +243,6 @@ def _pool_evidence(
             {name: column[i] for name, column in counts.items()},
             suggested[i],
         )
-        for i, row in enumerate(rows)
+        for i, row in enumerate(indexed.rows) if active[i]
     )  # fmt: skip
     return PoolEvidence(evidence, tuple(parts), tuple(notes))

@@ -54,10 +54,12 @@ def judge_labels(
     groups: Int64s,
     report: Report = silent,
     cancel: CancelToken | None = None,
+    pruned: Bools | None = None,
 ) -> LabelPredictions | None:
     """Find suspected errors among the labels ``outputs`` (n,) of rows with vectors (n, d); rows with equal ``groups``
-    (n,) are duplicates. None if fewer than two classes have `FOLDS` groups, too few for cross-validation. Raises
-    `Cancelled` between folds."""
+    (n,) are duplicates. Rows that are ``pruned`` (n,) are judged, but teach the classifiers only where their class has
+    fewer than `FOLDS` groups of others. None if fewer than two classes have `FOLDS` groups, too few for
+    cross-validation. Raises `Cancelled` between folds."""
     from cleanlab.filter import find_label_issues
     from cleanlab.rank import get_label_quality_scores
 
@@ -67,16 +69,18 @@ def judge_labels(
         return None
     x, y = vectors[rows], labels[rows]
     folds = fold_of(y, groups[rows])
-    bad = np.zeros(len(rows), np.bool_)
+    untaught = _untaught(y, groups[rows], pruned[rows]) if pruned is not None else np.zeros(len(rows), np.bool_)
+    bad = untaught
     with one_blas_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # from cleanlab, for classes without suspects
         for done in range(2):
             p = _predicted(x, y, folds, bad, len(names), done, report, cancel)
-            bad = np.asarray(find_label_issues(y, p, n_jobs=1), np.bool_)
+            suspects = np.asarray(find_label_issues(y, p, n_jobs=1), np.bool_)
+            bad = suspects | untaught
         scores = get_label_quality_scores(y, p, method="normalized_margin")
     quality, suspect = np.ones(len(labels)), np.zeros(len(labels), np.bool_)
     probabilities = np.zeros((len(labels), len(names)))
-    quality[rows], suspect[rows], probabilities[rows] = np.clip(scores, 0.0, 1.0), bad, p
+    quality[rows], suspect[rows], probabilities[rows] = np.clip(scores, 0.0, 1.0), suspects, p
     suspect[rows] &= p.argmax(axis=1) != y
     return LabelPredictions(names, labels, probabilities, quality, suspect)
 
@@ -84,10 +88,21 @@ def judge_labels(
 def _classes(outputs: list[str], groups: Int64s) -> tuple[tuple[str, ...], Int64s]:
     """Classes with at least `FOLDS` groups, and the index of each row's class, -1 for other classes, (n,)."""
     found, labels = np.unique(np.array(outputs, object), return_inverse=True)
-    pairs = np.unique(np.stack([labels, groups], axis=1), axis=0)
-    enough = np.bincount(pairs[:, 0], minlength=len(found)) >= FOLDS
+    enough = _groups_of(np.asarray(labels), groups, len(found)) >= FOLDS
     places = np.where(enough, np.cumsum(enough) - 1, -1)
     return tuple(found[enough].tolist()), np.asarray(places[labels], np.int64)
+
+
+def _groups_of(labels: Int64s, groups: Int64s, classes: int) -> Int64s:
+    """The number of groups in each class, (classes,)."""
+    pairs = np.unique(np.stack([labels, groups], axis=1), axis=0)
+    return np.bincount(pairs[:, 0], minlength=classes)
+
+
+def _untaught(labels: Int64s, groups: Int64s, pruned: Bools) -> Bools:
+    """The pruned rows of classes that can be learnt without them, (n,)."""
+    classes = int(labels.max()) + 1
+    return pruned & (_groups_of(labels[~pruned], groups[~pruned], classes) >= FOLDS)[labels]
 
 
 def fold_of(labels: Int64s, groups: Int64s, seed: int = 0) -> Int64s:

@@ -18,6 +18,7 @@ from icl_curate.engine.curate.evidence import gather
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.store import runs, trials
+from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.demonstrations import queries
 from icl_curate.engine.store.trials import Trials
 from icl_curate.engine.store.workspace import Workspace
@@ -145,3 +146,11 @@ def test_the_majority_is_believed_until_answers_contradict_it(swapped: Workspace
     assert {row.source for row in known.suspects(0.9)} == {"vendor 1", "vendor 2"}
     raced = propose(gather(swapped, SETTINGS), 3, most=2)
     assert [set(each.sources) for each in raced] == [set(), {"vendor 1", "vendor 2"}]
+
+
+def test_rows_of_the_right_source_are_not_suspected_by_those_that_were_pruned(swapped: Workspace) -> None:
+    decide(swapped, "prune", "source", ["vendor 1", "vendor 2"])
+    pool = ActivePool(swapped, SETTINGS)
+    assert len(pool.indexed.rows) == 3 * len(pool.rows)
+    found = row_evidence(pool)
+    assert "label" in found.kinds and not found.suspects(0.3)

@@ -191,6 +191,52 @@ def test_suspects_of_the_sample_pool_are_found_better_than_by_labels_alone(suppo
     assert worst[0].posterior >= worst[-1].posterior >= 0.9 and worst[0].suggested and "label +" in worst[0].reason
 
 
+def test_what_was_pruned_still_tells_of_its_source(support: Path) -> None:
+    from icl_curate.engine.checks.check import check_pool
+    from icl_curate.engine.store.decisions import decide
+
+    workspace = Workspace.open(support)
+    decide(
+        workspace,
+        "prune",
+        "demonstration",
+        [*check_pool(ActivePool(workspace, Settings()), ("label",)).accepted(["label"])],
+    )
+    pool = ActivePool(workspace, Settings())
+    left = [is_wrong()[row.id] for row in pool.rows]
+    assert 0.12 < np.mean(left) < 0.15, "the pool that is left looks clean enough to trust"
+    judged = pool.label_predictions
+    assert judged
+    sources = np.unique([row.source for row in pool.rows], return_inverse=True)[1]
+    forgetful = fit(sources, {"label": label_ratio(judged.probabilities, judged.labels, sources)}).bad
+    assert np.count_nonzero(forgetful >= 0.5) <= 2, "by the rows that are left alone hardly one is suspected"
+
+    found = row_evidence(pool)
+
+    assert [row.id for row in found.rows] == [row.id for row in pool.rows], "of the active pool only"
+    suspects = found.suspects()
+    assert len(suspects) >= 30 and np.mean([is_wrong()[row.id] for row in suspects]) >= 0.85
+    assert {row.source for row in suspects} >= {"archive_2019", "community_forum"}, "of which most was pruned"
+    assert average_precision_score(left, [row.posterior for row in found.rows]) > 0.1 + average_precision_score(
+        left, forgetful
+    )
+
+
+def test_to_make_a_pool_smaller_accuses_nobody(support: Path) -> None:
+    from icl_curate.engine.store.decisions import decide
+
+    workspace = Workspace.open(support)
+    everything = row_evidence(ActivePool(workspace, Settings()))
+    draw = np.random.default_rng(0).permutation(len(everything.rows))
+    pruned = [everything.rows[i].id for i in draw[:600].tolist()]
+    decide(workspace, "prune", "demonstration", pruned, "fewer rows")
+    found = row_evidence(ActivePool(workspace, Settings()))
+    precision, likely, sure = _figures(found)
+    assert precision >= 0.93 and likely >= 0.93 and sure >= 0.97
+    expected = sum(row.posterior for row in found.rows)
+    assert expected == pytest.approx(sum(is_wrong()[row.id] for row in found.rows), rel=0.2), "as many as are wrong"
+
+
 def test_in_a_clean_pool_nothing_worth_naming_is_suspected(support: Path) -> None:
     from icl_curate.engine.store.decisions import decide
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Hashable
 
-from icl_curate.engine.arrays import Float32s, Int64s
+from icl_curate.engine.arrays import Bools, Float32s, Int64s
 from icl_curate.engine.checks import active
 from icl_curate.engine.checks.labels import FOLDS, LabelPredictions, judge_labels
 from icl_curate.engine.progress import CancelToken, Event, Report, silent
@@ -22,10 +22,11 @@ def keep_judgements(patch: Callable[[object, str, object], None]) -> None:
         groups: Int64s,
         report: Report = silent,
         cancel: CancelToken | None = None,
+        pruned: Bools | None = None,
     ) -> LabelPredictions | None:
-        key = (vectors.tobytes(), tuple(outputs), groups.tobytes())
+        key = (vectors.tobytes(), tuple(outputs), groups.tobytes(), None if pruned is None else pruned.tobytes())
         if key not in _KEPT:
-            _KEPT[key] = judge_labels(vectors, outputs, groups, report, cancel)
+            _KEPT[key] = judge_labels(vectors, outputs, groups, report, cancel, pruned)
         elif cancel:
             cancel.check()
         report(Event("labels", 2 * FOLDS, 2 * FOLDS))
