@@ -27,7 +27,7 @@ from ..store import runs
 from ..store.topics import KIND
 from ..store.workspace import Workspace
 from .knowledge import Knowledge
-from .predictor import FIELDS, Predictor
+from .predictor import FIELDS, Predictor, sigmoid
 
 WEIGHTS, ROWS, HEAD = "topics.safetensors", "rows.safetensors", "topics.json"
 FILES = WEIGHTS, ROWS, HEAD
@@ -105,12 +105,12 @@ def strongest(
 
 def cover_shard(predictor: Predictor, arrays: Arrays, report: Report, cancel: CancelToken) -> Arrays:
     """The strongest topics of ``vectors`` (n, d) and their t̂, as in `RowTopics`."""
-    predicted = predictor.predict(arrays["vectors"])
+    logits = predictor.logits(arrays["vectors"])
     width = min(STRONGEST, predictor.topics)
-    best = np.argpartition(-predicted, width - 1, axis=1)[:, :width]
-    values = np.take_along_axis(predicted, best, axis=1)
+    best = np.argpartition(-logits, width - 1, axis=1)[:, :width]
+    values = sigmoid(np.take_along_axis(logits, best, axis=1))  # it grows with the logit: of the others none is needed
     order = np.lexsort((best, -values), axis=1)
-    report(Event(TASK, len(predicted), len(predicted)))
+    report(Event(TASK, len(logits), len(logits)))
     return {
         "topics": np.take_along_axis(best, order, axis=1).astype(np.int32),
         "weights": np.take_along_axis(values, order, axis=1).astype(np.float16),
