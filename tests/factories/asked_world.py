@@ -6,6 +6,7 @@ import json
 import random
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from icl_curate.engine.settings import Settings
 from icl_curate.engine.store.demonstrations import content_keys
 from icl_curate.engine.store.workspace import Workspace
 
+from factories.copies import copied, lines
+
 ENCODER, WIDTH = "world", 16
 SETTINGS = Settings(encoder=ENCODER, llm="scripted", device="cpu", k=3)
 WORDS = [a + b for a in ("ar", "be", "cor", "du", "fel", "gim") for b in ("mon", "tas", "vi", "lok", "rup", "sen")]
@@ -32,12 +35,17 @@ def make_world(
     path: Path, pool: Sequence[Mapping[str, Any]], test: Sequence[Mapping[str, Any]], seed: int = 0
 ) -> Workspace:
     """Index rows, each with a random unit vector as its embedding."""
-    files = []
-    for name, rows in (("pool", pool), ("test", test)):
-        files.append(path.parent / f"{path.name}-{name}.jsonl")
-        files[-1].write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    texts = {f"{path.name}-{name}.jsonl": lines(rows) for name, rows in (("pool", pool), ("test", test))}
+    digest = sha256(json.dumps([texts, seed]).encode()).hexdigest()
+    return Workspace.open(copied(path, f"asked {digest[:16]}", lambda made: _make(made, texts, seed)))
+
+
+def _make(path: Path, texts: Mapping[str, str], seed: int) -> Workspace:
+    for name, text in texts.items():
+        (path.parent / name).write_text(text, encoding="utf-8")
     workspace = Workspace.create(path)
-    index_pool(workspace, IndexPlan((str(files[0]),), test=(str(files[1]),)))
+    pool, test = (str(path.parent / name) for name in texts)
+    index_pool(workspace, IndexPlan((pool,), test=(test,)))
     keys = content_keys(workspace)
     vectors = np.random.default_rng(seed).normal(size=(len(keys), WIDTH))
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
+from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.store.locks import exclusive
+from icl_curate.engine.store.workspace import Workspace
 
 VARIABLE = "ICL_CURATE_TESTS_MADE"
 """In the environment of all workers: the folder that holds what was made; ``conftest.py`` makes and removes it."""
@@ -25,6 +30,29 @@ def made_once(name: str, make: Callable[[Path], object]) -> Path:
             make(unfinished)
             unfinished.rename(made)
     return made
+
+
+def indexed(path: Path, near_duplicate: float | None = None, **texts: str) -> Workspace:
+    """The workspace ``path`` with the rows of the files ``pool.jsonl``, ``validation.jsonl`` and ``test.jsonl``, as far
+    as their ``texts`` are given, which stand beside it; without vectors. Indexed once for the same texts."""
+
+    def index(folder: Path) -> None:
+        files = {name: folder.parent / f"{name}.jsonl" for name in texts}
+        for name, file in files.items():
+            file.write_text(texts[name], encoding="utf-8")
+        found: Mapping[str, tuple[str, ...]] = {name: (str(file),) for name, file in files.items()}
+        plan = IndexPlan(found["pool"], validation=found.get("validation", ()), test=found.get("test", ()))
+        if near_duplicate is not None:
+            plan = replace(plan, near_duplicate=near_duplicate)
+        index_pool(Workspace.create(folder), plan)
+
+    digest = sha256(json.dumps([near_duplicate, texts]).encode()).hexdigest()
+    return Workspace.open(copied(path, f"indexed {digest[:16]}", index))
+
+
+def lines(rows: Iterable[Mapping[str, object]]) -> str:
+    """Rows as JSON Lines."""
+    return "".join(json.dumps(row) + "\n" for row in rows)
 
 
 def copied(path: Path, name: str, make: Callable[[Path], object]) -> Path:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.store import ledger, runs, trials
 from icl_curate.engine.store.trials import Trials
 from icl_curate.engine.store.workspace import Workspace
@@ -18,6 +16,7 @@ from icl_curate.tui.app import ReviewApp
 from textual.notifications import Notification, Notifications
 from textual.pilot import Pilot
 
+from factories.copies import indexed, lines
 from factories.waiting import settled
 
 HOSTILE = [
@@ -49,13 +48,8 @@ def make_pool(folder: Path) -> Workspace:
         {"id": f"odd-{i}", "input": text, "output": text[:60], "source": ODD, "note": text[:100]}
         for i, text in enumerate(HOSTILE)
     ]
-    pool, queries = folder.parent / "pool.jsonl", folder.parent / "queries.jsonl"
-    pool.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     asked = [{"id": f"q-{i}", "input": f"query {i}", "output": f"answer {i % 4}"} for i in range(QUERIES)]
-    queries.write_text("".join(json.dumps(row) + "\n" for row in asked), encoding="utf-8")
-    workspace = Workspace.create(folder)
-    index_pool(workspace, IndexPlan((str(pool),), validation=(str(queries),), near_duplicate=1.0))
-    return workspace
+    return indexed(folder, 1.0, pool=lines(rows), validation=lines(asked))
 
 
 def numbers(workspace: Workspace) -> dict[str, int]:

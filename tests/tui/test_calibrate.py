@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from factories.copies import indexed, lines
 from factories.reviewing import HOSTILE as TEXTS
 from factories.reviewing import is_safe, notified, session, text_of, until
 from factories.servers import Server, answer_to
@@ -36,8 +37,7 @@ def server() -> Iterator[Server]:
 
 
 def index(folder: Path, server: Server | None = None, queries: int = QUERIES) -> Workspace:
-    pool, validation = folder / "pool.jsonl", folder / "validation.jsonl"
-    pool.write_text("".join(json.dumps({"input": f"shot {i}", "output": f"o{i}"}) + "\n" for i in range(6)))
+    pool = lines({"input": f"shot {i}", "output": f"o{i}"} for i in range(6))
     rows = [
         {
             "id": f"q{i}",
@@ -48,9 +48,7 @@ def index(folder: Path, server: Server | None = None, queries: int = QUERIES) ->
         }
         for i in range(queries)
     ]
-    validation.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    workspace = Workspace.create(folder / "w")
-    index_pool(workspace, IndexPlan((str(pool),), validation=(str(validation),) if queries else (), encoder=None))
+    workspace = indexed(folder / "w", pool=pool, **({"validation": lines(rows)} if rows else {}))
     config = ["price_in = 1000.0", "price_out = 1000.0", 'method = "bm25"']
     if server:
         config += [f'llm = "{LLM}"', f'base_url = "{server.url}"']

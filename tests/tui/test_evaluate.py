@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factories.copies import indexed, lines
 from factories.reviewing import HOSTILE as TEXTS
 from factories.reviewing import is_safe, lines_of, notified, session, settled, text_of, until
 from icl_curate.engine.evaluate.confusion import Confusion, confusion
 from icl_curate.engine.evaluate.results import EvaluationReport, MethodFigures, Setup, Versus
-from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.usage import Usage
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.decisions import history, undo
@@ -37,14 +37,10 @@ METHODS = {"zero": 1, "dense": 1, "ranker": 3}
 
 
 def index(folder: Path, count: int = QUERIES) -> Workspace:
-    pool, test = folder / "pool.jsonl", folder / "test.jsonl"
-    pool.write_text("".join(json.dumps({"input": f"shot {i} {HOSTILE}", "output": "o"}) + "\n" for i in range(6)))
+    pool = lines({"input": f"shot {i} {HOSTILE}", "output": "o"} for i in range(6))
     texts = [f"query{i} {HOSTILE} " + ("x" * 999_000 if i == 3 else "") for i in range(count)]
     rows = [{"id": f"q{i}", "input": text, "output": f"o{i % 3}"} for i, text in enumerate(texts)]
-    test.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    workspace = Workspace.create(folder / "w")
-    index_pool(workspace, IndexPlan(paths=(str(pool),), test=(str(test),) if count else (), encoder=None))
-    return workspace
+    return indexed(folder / "w", pool=pool, **({"test": lines(rows)} if rows else {}))
 
 
 def record(workspace: Workspace, seed: int) -> dict[tuple[str, int, str], bool | None]:

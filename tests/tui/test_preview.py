@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from factories.copies import indexed, lines
 from factories.reviewing import is_safe, lines_of, notified, session, text_of, until
 from factories.servers import Server, answer_to
 from factories.waiting import settled as at_rest
 from icl_curate.engine import trust
-from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.pool.records import Query
 from icl_curate.engine.select.selector import Selector
 from icl_curate.engine.store.demonstrations import queries
@@ -41,17 +41,13 @@ def server() -> Iterator[Server]:
 
 
 def index(folder: Path, server: Server | None = None) -> Workspace:
-    pool, validation = folder / "pool.jsonl", folder / "validation.jsonl"
     rows = [
         {"id": f"d{i} {HOSTILE}", "input": f"word{i} word{i + 1} card {HOSTILE}", "output": f"o{i}", "source": HOSTILE}
         for i in range(30)
     ]
-    pool.write_text("".join(json.dumps(row) + "\n" for row in rows))
     asked = [{"id": f"q{i}", "input": f"word{i} word{i + 2} {HOSTILE}", "output": f"o{i}"} for i in range(8)]
     asked[3]["input"] += " x" * 490_000
-    validation.write_text("".join(json.dumps(row) + "\n" for row in asked))
-    workspace = Workspace.create(folder / "w")
-    index_pool(workspace, IndexPlan((str(pool),), validation=(str(validation),), encoder=None))
+    workspace = indexed(folder / "w", pool=lines(rows), validation=lines(asked))
     config = [f"k = {SHOTS}", 'method = "bm25"', "price_in = 1000.0", "price_out = 1000.0"]
     if server:
         config += ['llm = "openai:stub"', f'base_url = "{server.url}"']

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factories.copies import indexed, lines
 from factories.reviewing import go, lines_of, notified, session, settled, text_of, until
 from factories.suspects_world import make_pool as make_suspects
 from icl_curate.engine.errors import UsageError
@@ -26,7 +27,6 @@ LABELS = ["red", "green", "blue"]
 
 def make(folder: Path, labels: bool = True, tab: str = "preview") -> Workspace:
     """A pool and queries that share words, without vectors; ``tab`` is opened first."""
-    pool, asked = folder / "pool.jsonl", folder / "asked.jsonl"
     output = (
         (lambda i: LABELS[i % 3]) if labels else (lambda i: f"a long answer of its own about the word{i} [/b] here")
     )
@@ -35,10 +35,7 @@ def make(folder: Path, labels: bool = True, tab: str = "preview") -> Workspace:
         for i in range(24)
     ]
     queries = [{"id": f"q{i}", "input": f"word{i} word{i + 2} asked{i}", "output": output(i)} for i in range(4)]
-    pool.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    asked.write_text("".join(json.dumps(row) + "\n" for row in queries))
-    workspace = Workspace.create(folder / "w")
-    index_pool(workspace, IndexPlan((str(pool),), validation=(str(asked),)))
+    workspace = indexed(folder / "w", pool=lines(rows), validation=lines(queries))
     (workspace.path / "config.toml").write_text('k = 3\nmethod = "bm25"\n')
     kept = {"tab": tab, "tabs": {"preview": {"methods": ["bm25", "random"]}}}
     (workspace.path / "review.json").write_text(json.dumps(kept))
@@ -190,7 +187,7 @@ def test_documents_of_the_pool_are_mended_in_calibrate(tmp_path: Path) -> None:
 
 def test_passages_of_a_query_are_not_rows_of_the_pool(tmp_path: Path) -> None:
     made = make(tmp_path, tab="calibrate")
-    asked = tmp_path / "asked.jsonl"
+    asked = tmp_path / "validation.jsonl"
     asked.write_text(json.dumps({"id": "q", "input": "word1", "output": "red", "context": "One.\n\nTwo."}) + "\n")
     index_pool(made, IndexPlan(validation=(str(asked),)))
 
