@@ -63,7 +63,7 @@ class Remembered:
         self.llm = llm
         self.spec, self.local = llm.spec, llm.local
         self.max_in_flight, self.batch_size = llm.max_in_flight, llm.batch_size
-        self.kept = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        self.kept = sqlite3.connect(path, timeout=600, check_same_thread=False, isolation_level=None)
         self.kept.execute("CREATE TABLE IF NOT EXISTS answers (key BLOB PRIMARY KEY, answer BLOB)")
         self.lock = asyncio.Lock()
 
