@@ -140,8 +140,9 @@ def trials_of(calls: int, queries: int, candidates: int = 30) -> tuple[int, int]
 
 
 def most_candidates(calls: int) -> int:
-    """Candidates that a race can afford, the baseline included."""
-    return max(2, calls // PER_CANDIDATE)
+    """Candidates that a race can afford, the baseline included; at least two besides it, because the first may join
+    what answers say of sources with suspected labels that they contradict."""
+    return max(3, calls // PER_CANDIDATE)
 
 
 def planned(

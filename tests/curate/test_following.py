@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from icl_curate.engine.curate.plan import Name, StepDone
+from icl_curate.engine.curate.plan import Name, StepDone, most_candidates
 from icl_curate.engine.curate.state import Progress
 
 
@@ -27,3 +27,8 @@ def test_a_race_is_not_followed_by_questions_that_no_race_could_use() -> None:
     assert asked.following(800) == "rank", "asked already, and nothing was pruned"
     pruned = Progress({}, "", (_done("check"), _done("confirm", 120)), 1, True, limit=300)
     assert pruned.following(180) == "confirm", "what is left is raced at once"
+
+
+@pytest.mark.parametrize(("calls", "candidates"), [(10, 3), (84, 3), (125, 3), (413, 10)])
+def test_a_race_has_two_prunings_at_least(calls: int, candidates: int) -> None:
+    assert most_candidates(calls) == candidates
