@@ -140,8 +140,8 @@ def trials_of(calls: int, queries: int, candidates: int = 30) -> tuple[int, int]
 
 
 def most_candidates(calls: int) -> int:
-    """Candidates that a race can afford, the baseline included; at least two besides it, because the first may join
-    what answers say of sources with suspected labels that they contradict."""
+    """Candidates that a race can afford, the baseline included. There are at least two prunings: the first joins bad
+    sources and suspected rows, and where the suspected labels are the right ones, only the sources alone help."""
     return max(3, calls // PER_CANDIDATE)
 
 

@@ -26,8 +26,8 @@ from ..store.versions import save_version
 from ..store.workspace import Workspace
 from .plan import ENOUGH, KIND, PER_CANDIDATE, ROUNDS, CurationReport, Name, Pending, PlannedStep, StepDone, kept_back
 
-NEXT_BEST = 3 * PER_CANDIDATE
-"""Calls for evidence on rows, a third of them, and a race of the best that it suggests against the pool as it is."""
+ASK_AND_RACE = 3 * PER_CANDIDATE
+"""The fewest calls that pay for evidence on rows (a third of them) and a race of what it suggests."""
 
 STATE = "curate.json"
 """The file of a workspace with what an unfinished run has done."""
@@ -84,7 +84,7 @@ class Progress:
             asked, free = any(step.step == "ask" for step in self.steps), left - kept_back(self.limit)
             if self.rounds < ROUNDS and self.pruned_last and free >= ENOUGH:
                 return "ask"
-            if not asked and not self.pruned_last and free >= NEXT_BEST:
+            if not asked and not self.pruned_last and free >= ASK_AND_RACE:
                 return "ask"  # checks suggested nothing that helps: only answers can
             if self.rounds < ROUNDS and self.pruned_last and free >= 2 * PER_CANDIDATE:
                 return "confirm"  # what was pruned makes other candidates the next best
