@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ..arrays import Float32s, Int64s
+from ..arrays import Bools, Float32s, Int64s
 from ..errors import UsageError
 from ..packages import require
 from ..pool.records import Demonstration
@@ -19,7 +19,7 @@ from ..store.browse import pruned_rows
 from ..store.demonstrations import fetch, groups
 from ..store.workspace import Workspace
 from .contradiction import contradiction
-from .labels import LabelPredictions, judge_labels
+from .labels import LabelPredictions, against_other_sources, judge_labels
 from .mismatch import Mismatches, mismatches
 
 
@@ -29,7 +29,8 @@ class IndexedRows:
     rows of a source were pruned for wrong labels, the others deserve a second look.
 
     ``numbers`` (m,), ascending, and ``rows`` (m,). ``label_predictions`` (m,) by classifiers that learn from the active
-    rows, None as in `ActivePool.label_predictions`; ``contradicted`` says what contradicts them. ``mismatches`` (m,) as
+    rows, those of other sources counting more, None as in `ActivePool.label_predictions`; ``contradicted`` says what
+    contradicts them. ``mismatches`` (m,) as
     in `ActivePool.mismatches`."""
 
     numbers: Int64s
@@ -86,16 +87,33 @@ class ActivePool:
     def indexed(self) -> IndexedRows:
         """The active rows and the pruned ones."""
         if not (pruned := self._pruned).size:
-            return IndexedRows(self.view.rows, self.rows, self.label_predictions, self.contradicted, self.mismatches)
+            judged = self.label_predictions
+            if judged is not None and self.vectors is not None:
+                judged = self._compared(judged, self.vectors, self.rows, self.repeated, None)
+            return IndexedRows(self.view.rows, self.rows, judged, self.contradicted, self.mismatches)
         numbers = np.union1d(self.view.rows, pruned)
-        rows, judged = fetch(self.workspace, numbers), None
+        rows, judged, contradicted = fetch(self.workspace, numbers), None, ""
         if self._judgeable:
-            outputs, repeated = [row.output for row in rows], groups(self.workspace)[numbers]
-            left_out = np.isin(numbers, pruned)
-            judged = judge_labels(self.view.vectors(numbers), outputs, repeated, self.report, self.cancel, left_out)
-        contradicted = self._contradiction(numbers, judged)
+            vectors, repeated = self.view.vectors(numbers), groups(self.workspace)[numbers]
+            outputs, left_out = [row.output for row in rows], np.isin(numbers, pruned)
+            judged = judge_labels(vectors, outputs, repeated, self.report, self.cancel, left_out)
+            contradicted = self._contradiction(numbers, judged)
+            judged = self._compared(judged, vectors, rows, repeated, left_out) if judged and not contradicted else None
         compared = mismatches(rows, self.cancel) if self.view.task.kind == "open" else None
-        return IndexedRows(numbers, rows, None if contradicted else judged, contradicted, compared)
+        return IndexedRows(numbers, rows, judged, contradicted, compared)
+
+    def _compared(
+        self,
+        judged: LabelPredictions,
+        vectors: Float32s,
+        rows: list[Demonstration],
+        repeated: Int64s,
+        left_out: Bools | None,
+    ) -> LabelPredictions:
+        sources = np.unique(np.array([row.source for row in rows], object), return_inverse=True)[1]
+        return against_other_sources(
+            judged, vectors, repeated, np.asarray(sources, np.int64), self.report, self.cancel, left_out
+        )
 
     @cached_property
     def _pruned(self) -> Int64s:

@@ -124,8 +124,14 @@ def row_evidence(pool: ActivePool) -> PoolEvidence:
         row_answers = answers.latest(workspace, zero_shot)
         if np.isin(row_answers.rows, rows).any():
             known[name] = _answers(row_answers, rows, view.task, quality, name)
-    fitted = fit(np.asarray(sources, np.int64), {name: each.kind for name, each in known.items()})
+    within = None if label_predictions is None else _parts(sources, label_predictions.labels)
+    fitted = fit(np.asarray(sources, np.int64), {name: each.kind for name, each in known.items()}, within)
     return _pool_evidence(np.isin(rows, view.rows), indexed, fitted, known, notes)
+
+
+def _parts(sources: Int64s, labels: Int64s) -> Int64s:
+    """Numbers (n,) from 0 of the rows of one source and one label: who mislabels by a rule does so with some labels."""
+    return np.asarray(np.unique(np.stack([sources, labels]), axis=1, return_inverse=True)[1].ravel(), np.int64)
 
 
 def own_odds(label_predictions: LabelPredictions) -> Float64s:

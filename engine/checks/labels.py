@@ -3,12 +3,15 @@
 Each row's probabilities come from classifiers trained without the row and its near duplicates, because copies of a
 wrong label would confirm each other. There are two passes: the second fit leaves out the rows suspected by the first,
 so that many wrong labels in a class do not teach the classifier that they are right.
+
+A source that mislabels by rule, such as two labels swapped in all its rows, teaches the classifiers that rule. So
+`against_other_sources` joins the predictions with those of classifiers that learnt from other sources alone.
 """
 
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -85,6 +88,60 @@ def judge_labels(
     return LabelPredictions(names, labels, probabilities, quality, suspect)
 
 
+def against_other_sources(
+    judged: LabelPredictions,
+    vectors: Float32s,
+    groups: Int64s,
+    sources: Int64s,
+    report: Report = silent,
+    cancel: CancelToken | None = None,
+    pruned: Bools | None = None,
+) -> LabelPredictions:
+    """``judged`` with other ``probabilities``: the mean of its own and those of classifiers that learnt from rows of
+    other sources alone, without near duplicates of the rows they judge, each weighted by the rows that taught it.
+
+    ``sources`` (n,) are numbers; the other arguments are those of `judge_labels`. Rows whose class has fewer than
+    `FOLDS` rows in the other sources keep their probabilities. Raises `Cancelled` between folds.
+    """
+    rows = np.flatnonzero(judged.labels >= 0)
+    folds = _folds_of_sources(sources[rows])
+    count = int(folds.max()) + 1
+    if count < 2:
+        return judged
+    x, y, kin = vectors[rows], judged.labels[rows], groups[rows]
+    untaught = _untaught(y, kin, pruned[rows]) if pruned is not None else np.zeros(len(rows), np.bool_)
+    taught = np.count_nonzero(~untaught) * (1 - 1 / FOLDS)
+    found = judged.probabilities.copy()
+    with one_blas_thread():
+        for fold in range(count):
+            if cancel:
+                cancel.check()
+            report(Event("labels", fold, count))
+            tested = folds == fold
+            outside = ~(tested | untaught | np.isin(kin, kin[tested]))
+            train = _training(y, outside, ~outside)
+            counts = np.bincount(y[train], minlength=len(judged.names))
+            places = np.flatnonzero(tested & (counts >= FOLDS)[y])
+            if not places.size or np.count_nonzero(counts) < 2:
+                continue
+            share = len(train) / (len(train) + min(taught, MOST_FITTED))
+            p = _fitted(x[train], y[train], x[places], len(judged.names))
+            found[rows[places]] = share * p + (1 - share) * found[rows[places]]
+    report(Event("labels", count, count))
+    return replace(judged, probabilities=found)
+
+
+def _folds_of_sources(sources: Int64s) -> Int64s:
+    """The fold of each row, (n,): sources stay whole, at most `FOLDS` folds of about the same size."""
+    sizes = np.unique(sources, return_counts=True)[1]
+    of = np.unique(sources, return_inverse=True)[1]
+    folds, load = np.empty(len(sizes), np.int64), np.zeros(min(len(sizes), FOLDS))
+    for source in np.argsort(-sizes, kind="stable").tolist():
+        folds[source] = load.argmin()
+        load[folds[source]] += sizes[source]
+    return folds[of]
+
+
 def _classes(outputs: list[str], groups: Int64s) -> tuple[tuple[str, ...], Int64s]:
     """Classes with at least `FOLDS` groups, and the index of each row's class, -1 for other classes, (n,)."""
     found, labels = np.unique(np.array(outputs, object), return_inverse=True)
@@ -126,18 +183,25 @@ def _predicted(
     cancel: CancelToken | None,
 ) -> Float64s:
     """Probabilities (n, classes) of each row by a classifier fitted on the other folds, some rows left out."""
-    from sklearn.linear_model import LogisticRegression
-
     found = np.zeros((len(y), classes))
     for fold in range(FOLDS):
         if cancel:
             cancel.check()
         report(Event("labels", done * FOLDS + fold, 2 * FOLDS))
         train = _training(y, folds != fold, left_out)
-        model = LogisticRegression(C=STRENGTH, max_iter=200, tol=1e-3).fit(x[train], y[train])
         tested = np.flatnonzero(folds == fold)
-        found[np.ix_(tested, model.classes_)] = model.predict_proba(x[tested])
+        found[tested] = _fitted(x[train], y[train], x[tested], classes)
     report(Event("labels", (done + 1) * FOLDS, 2 * FOLDS))
+    return found
+
+
+def _fitted(x: Float32s, y: Int64s, asked: Float32s, classes: int) -> Float64s:
+    """Probabilities (m, classes) of the ``asked`` (m, d) by a classifier fitted on ``x`` (n, d) and ``y`` (n,)."""
+    from sklearn.linear_model import LogisticRegression
+
+    model = LogisticRegression(C=STRENGTH, max_iter=200, tol=1e-3).fit(x, y)
+    found = np.zeros((len(asked), classes))
+    found[:, model.classes_] = model.predict_proba(asked)
     return found
 
 

@@ -1,7 +1,8 @@
 """The probability that each row is bad, from several kinds of evidence: a mixture of two classes, fitted by EM.
 
 A row is good or bad. The share of bad rows of a source has a Beta prior, whose mean and precision are learnt from all
-sources; given the class, the kinds of evidence are independent. Each kind is a function from the current
+sources; so has that of a part of a source, its rows of one label, with the share of the source as its mean. Given the
+class, the kinds of evidence are independent. Each kind is a function from the current
 probabilities of being bad (n,) to its log-likelihood ratio of bad against good (n,), fitted anew in every round; None
 asks for a first guess. The direction of each kind is fixed (a higher quality or more right answers never speak for
 bad), so the classes cannot change places.
@@ -25,7 +26,8 @@ PRECISIONS = np.geomspace(1.0, 300.0, 15)
 """Candidate precisions of the shares of sources, in rows; they are weighted by their likelihood."""
 
 MOST_COUNTED = 20.0
-"""Other rows of a source that count for a row's prior: a source may be good in one part and bad in another."""
+"""Other rows of a source, or of its rows of one label, that count for a row's prior: a source may be good in one place
+and bad in another."""
 
 ROUNDS, CHANGE = 200, 1e-4
 """Maximum rounds of EM; it stops when no probability changes by more than this."""
@@ -69,39 +71,56 @@ class Posterior:
     parts: Mapping[str, Float64s]
 
 
-def fit(sources: Int64s, kinds: Mapping[str, LogRatio]) -> Posterior:
-    """The posterior of rows with ``sources`` (n,), indices from 0."""
+def fit(sources: Int64s, kinds: Mapping[str, LogRatio], within: Int64s | None = None) -> Posterior:
+    """The posterior of rows with ``sources`` (n,) and the parts ``within`` them (n,), both indices from 0."""
     from scipy.special import expit
 
+    def prior_of(bad: Float64s) -> Float64s:
+        of_source = source_prior(bad, sources)
+        return of_source if within is None else part_prior(bad, within, of_source)
+
     bad = np.full(len(sources), SHARE)
-    prior = source_prior(bad, sources)
+    prior = prior_of(bad)
     parts = {name: kind(None) for name, kind in kinds.items()}
     for _ in range(ROUNDS if kinds else 0):
         before, bad = bad, expit(prior + sum(parts.values()))
         if np.abs(bad - before).max(initial=0.0) < CHANGE:
             break
-        prior = source_prior(bad, sources)
+        prior = prior_of(bad)
         parts = {name: kind(bad) for name, kind in kinds.items()}
     return Posterior(expit(prior + sum(parts.values())), prior, parts)
 
 
 def source_prior(bad: Float64s, sources: Int64s) -> Float64s:
     """Log odds (n,) of a row being bad by the other rows of its source."""
+    mean = (bad.sum() + SHARE * SHARE_WEIGHT) / (len(bad) + SHARE_WEIGHT)
+    return _by_others(bad, sources, np.full(len(bad), mean))
+
+
+def part_prior(bad: Float64s, parts: Int64s, of_source: Float64s) -> Float64s:
+    """Log odds (n,) of a row being bad by the other rows of its part of the source; where there are none, these are the
+    log odds by its source (n,)."""
+    from scipy.special import expit
+
+    return _by_others(bad, parts, expit(of_source))
+
+
+def _by_others(bad: Float64s, of: Int64s, mean: Float64s) -> Float64s:
+    """Log odds (n,) of a row being bad by the others of its group, numbered ``of`` (n,) from 0: the share of each
+    group has a Beta prior with the ``mean`` (n,) of its rows, and a precision that all groups share."""
     from scipy.special import betaln, logit
 
     if not len(bad):
         return np.empty(0)
-    n = np.bincount(sources).astype(np.float64)
-    x = np.bincount(sources, bad)
-    mean = (x.sum() + SHARE * SHARE_WEIGHT) / (n.sum() + SHARE_WEIGHT)
-    a, b = PRECISIONS * mean, PRECISIONS * (1 - mean)
-    seen = n > 0
-    likelihood = (betaln(a + x[seen, None], b + (n - x)[seen, None]) - betaln(a, b)).sum(axis=0)
+    n, x, total = (np.bincount(of, weights).astype(np.float64) for weights in (np.ones(len(bad)), bad, mean))
+    means = np.clip(total / np.maximum(n, 1.0), LEAST, 1 - LEAST)[:, None]
+    a, b = PRECISIONS * means, PRECISIONS * (1 - means)
+    likelihood = (betaln(a + x[:, None], b + (n - x)[:, None]) - betaln(a, b)).sum(axis=0)
     weights = np.exp(likelihood - likelihood.max())
     weights /= weights.sum()
-    others, count = (x[sources] - bad)[:, None], (n[sources] - 1)[:, None]
+    others, count = (x[of] - bad)[:, None], (n[of] - 1)[:, None]
     counted = np.minimum(count, MOST_COUNTED) / np.maximum(count, 1.0)
-    shares = (a + others * counted) / (PRECISIONS + count * counted)
+    shares = (PRECISIONS * mean[:, None] + others * counted) / (PRECISIONS + count * counted)
     return np.asarray(logit(np.clip(shares @ weights, LEAST, 1 - LEAST)))
 
 

@@ -14,7 +14,7 @@ from factories.suspects_world import SOUND
 from factories.truth import is_wrong
 from icl_curate.engine.checks.active import ActivePool
 from icl_curate.engine.checks.check import check_pool, class_findings, outlier_findings
-from icl_curate.engine.checks.labels import fold_of, judge_labels
+from icl_curate.engine.checks.labels import STRENGTH, against_other_sources, fold_of, judge_labels
 from icl_curate.engine.checks.results import CheckReport, Finding
 from icl_curate.engine.checks.texts import mojibake, refuses, text_findings
 from icl_curate.engine.index.build import IndexPlan, index_pool
@@ -153,6 +153,43 @@ def test_copies_of_a_wrong_label_do_not_vouch_for_each_other() -> None:
     assert judged and judged.suspect[[0, *range(90, 98)]].all()
     folds = fold_of(np.arange(98) % 3, groups)
     assert len(set(folds[groups == 0].tolist())) == 1 and np.bincount(folds).min() > 15
+
+
+def test_other_sources_judge_a_source_without_its_own_rows() -> None:
+    """Against scikit-learn's predictions with one group left out; the last of four sources swaps two labels."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import LeaveOneGroupOut, cross_val_predict
+
+    x, true = _clusters(np.random.default_rng(5), 3, 80)
+    sources = np.arange(len(x)) % 4
+    swap = {"c0": "c1", "c1": "c0", "c2": "c2"}
+    said = [swap[label] if source == 3 else label for label, source in zip(true, sources, strict=True)]
+    groups = np.arange(len(x))
+    judged = judge_labels(x, said, groups)
+    assert judged
+    found = against_other_sources(judged, x, groups, sources)
+    model = LogisticRegression(C=STRENGTH, max_iter=200, tol=1e-3)
+    apart = cross_val_predict(model, x, said, groups=sources, cv=LeaveOneGroupOut(), method="predict_proba")
+    share = (3 / 4) / (3 / 4 + 4 / 5)  # three of four sources taught, and four of five folds
+    assert found.probabilities == pytest.approx(share * apart + (1 - share) * judged.probabilities, abs=1e-6)
+    assert (found.suspect == judged.suspect).all() and (found.quality == judged.quality).all()
+    alone = against_other_sources(judged, x, groups, np.zeros(len(x), np.int64))
+    assert (alone.probabilities == judged.probabilities).all(), "there is no other source"
+
+
+def test_copies_in_another_source_do_not_vouch_for_a_row_and_a_class_of_one_source_keeps_its_predictions() -> None:
+    x, y = _clusters(np.random.default_rng(6), 3, 40)
+    sources = np.where(np.arange(120) >= 80, 0, np.arange(120) % 2)  # only the first has rows of the third class
+    judged = judge_labels(x, y, np.arange(120))
+    assert judged
+    found = against_other_sources(judged, x, np.arange(120), sources)
+    assert (found.probabilities[80:] == judged.probabilities[80:]).all()
+    assert (found.probabilities[:80] != judged.probabilities[:80]).any(axis=1).all()
+
+    copied = np.arange(120)
+    copied[sources == 1] = copied[np.flatnonzero(sources == 0)][: np.count_nonzero(sources == 1)]
+    twins = against_other_sources(judged, x, copied, sources)
+    assert (twins.probabilities[sources == 1] == judged.probabilities[sources == 1]).all(), "nothing else is left"
 
 
 def test_suspects_of_the_sample_pool_against_its_truth_and_cleanlab_alone(support: Path) -> None:
