@@ -56,6 +56,13 @@ class PruningEvidence:
         """The active rows of sources."""
         return self.rows[np.isin(np.array(self.sources, object), np.array(names, object))]
 
+    def agreement(self, pruned: Int64s) -> float:
+        """How far the evidence on rows agrees with pruning ``pruned`` (m,): the expected number of them that hurt, less
+        that of those that do not."""
+        if self.posterior is None:
+            return 2.0 * np.count_nonzero(np.isin(pruned, self.suspected)) - pruned.size
+        return float(sum(2 * self.posterior.get(row, 0.0) - 1 for row in pruned.tolist()))
+
     @property
     def worst_first(self) -> list[str]:
         """The sources that can be pruned, the least reliable first."""

@@ -67,7 +67,7 @@ class ServingRace:
     def run(self, budget: Budget) -> ServingReport:
         """Race the methods; the result of what the budget was enough for."""
         answers = CellAnswers(self.llm, self.queries, self.cells, budget)
-        order = np.arange(len(self.methods), dtype=np.int64)
+        order = -np.arange(len(self.methods), dtype=np.float64)
         outcome = race(answers, order, len(self.queries), seed=self.llm.settings.seed)
         nothing = np.empty(0, np.int64)
         tried = results_of([Candidate(name, nothing, (), METHODS[name].about) for name in self.methods], outcome)

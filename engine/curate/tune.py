@@ -35,7 +35,7 @@ from ..version import VERSION
 from .candidates import Candidate, propose
 from .cells import CellAnswers, cells_of
 from .evidence import gather
-from .race import FIRST, Gain, RaceResult, race
+from .race import FIRST, NEAR, Gain, RaceResult, race
 from .results import KIND, CandidateResult, Confirmation, Difference, ServingSettings, TuneReport
 
 TASK = "tune"
@@ -117,8 +117,8 @@ class Tuning:
 
     def _race(self, budget: Budget) -> tuple[RaceResult, CellAnswers]:
         answers = CellAnswers(self.llm, self.queries, self.cells, budget)
-        sizes = np.array([len(each.rows) for each in self.candidates], np.int64)
-        return race(answers, sizes, len(self.queries), seed=self.settings.seed), answers
+        agreed = np.array([self.evidence.agreement(each.rows) for each in self.candidates])
+        return race(answers, agreed, len(self.queries), near=NEAR, seed=self.settings.seed), answers
 
     def _report(self, run: int | None, outcome: RaceResult, answers: CellAnswers) -> TuneReport:
         winner = self.candidates[outcome.winner]

@@ -54,6 +54,16 @@ def test_rows_above_each_strength_of_the_posterior() -> None:
     assert found["s3 and rows above 0.9"].sources == ("s3",)
 
 
+def test_the_evidence_agrees_with_pruning_rows_that_hurt_and_not_with_pruning_others() -> None:
+    known = _evidence(posterior={102: 0.95, 110: 0.75, 147: 0.25})
+    assert known.agreement(np.array([102, 110])) == pytest.approx(0.9 + 0.5)
+    assert known.agreement(np.array([102, 147, 158])) == pytest.approx(0.9 - 0.5 - 1.0)
+    assert known.agreement(np.empty(0, np.int64)) == 0.0
+    assert _evidence().agreement(np.array([102, 131, 158])) == 1.0, (
+        "without a posterior, two are suspected and one is not"
+    )
+
+
 def test_suspects_without_a_posterior_come_at_two_strengths() -> None:
     found = _by_name(propose(_evidence(), 5))
     assert found["half of the suspects"].rows.tolist() == [102, 131]  # the first two

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from icl_curate.engine.arrays import Bools, Float64s
-from icl_curate.engine.curate.race import FIRST, Ask, RaceResult, gain_of, race
+from icl_curate.engine.curate.race import FIRST, NEAR, Ask, RaceResult, gain_of, race
 
 CANDIDATES, QUERIES, NOISE = 12, 60, 1.645
-SIZES = np.arange(CANDIDATES) * 50
+FEWER_ROWS = -50.0 * np.arange(CANDIDATES)
+"""The preference for candidates that prune fewer rows."""
 PLANTED = 7
 
 
@@ -44,18 +45,22 @@ class _Answers:
         return np.where(asked, self.utilities, 0.5)  # a cell that was not asked must not be used
 
 
-def _run(utilities: Float64s, seed: int, most: int | None = None) -> tuple[RaceResult, _Answers]:
+def _run(
+    utilities: Float64s, seed: int, most: int | None = None, preference: Float64s = FEWER_ROWS, near: float = 0.0
+) -> tuple[RaceResult, _Answers]:
     answers = _Answers(utilities, most)
     ask: Ask = answers
-    return race(ask, SIZES, utilities.shape[1], seed=seed), answers
+    return race(ask, preference, utilities.shape[1], near=near, seed=seed), answers
 
 
-@pytest.mark.parametrize("shared", [0.0, 0.5, 0.9])
-def test_equal_candidates_are_pruned_at_most_at_the_nominal_rate_and_gain_nothing(shared: float) -> None:
+@pytest.mark.parametrize(("shared", "near"), [(0.0, 0.0), (0.5, 0.0), (0.9, 0.0), (0.5, NEAR)])
+def test_equal_candidates_are_pruned_at_most_at_the_nominal_rate_and_gain_nothing(shared: float, near: float) -> None:
+    """However much other evidence prefers some of them."""
     draw, runs = np.random.default_rng(11), 400
     false, gains = 0, []
     for seed in range(runs):
-        found, _ = _run(_null(draw, draw.choice([0.5, 0.6, 0.7]), shared), seed)
+        utilities = _null(draw, draw.choice([0.5, 0.6, 0.7]), shared)
+        found, _ = _run(utilities, seed, preference=-FEWER_ROWS if near else FEWER_ROWS, near=near)
         false += found.confirmed(NOISE)
         gains.append(found.gain.mean)
     assert false / runs <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / runs)
@@ -95,6 +100,34 @@ def test_ties_go_to_the_candidate_that_prunes_fewer_rows() -> None:
     better = np.ones((CANDIDATES, QUERIES))
     better[0, ::2] = 0.0
     assert _run(better, 3)[0].winner == 1
+
+
+def _three(behind: int) -> Float64s:
+    """The baseline is never right, the first candidate always, and the second on all but ``behind`` of the queries."""
+    utilities = np.ones((3, QUERIES))
+    utilities[0] = 0.0
+    utilities[2, np.random.default_rng(0).permutation(QUERIES)[:behind]] = 0.0
+    return utilities
+
+
+def test_what_the_answers_do_not_tell_apart_other_evidence_decides() -> None:
+    preference = np.array([0.0, -100.0, 100.0])
+    assert _run(_three(2), 1, preference=preference)[0].winner == 1
+    assert _run(_three(2), 1, preference=preference, near=NEAR)[0].winner == 2
+    assert _run(_three(2), 1, preference=-preference, near=NEAR)[0].winner == 1
+    far, _ = _run(_three(20), 1, preference=preference, near=NEAR)
+    assert far.winner == 1 and far.dropped[2], "answers that do tell them apart count for more"
+
+
+def test_what_other_evidence_prefers_is_not_dropped_for_some_bad_luck() -> None:
+    unlucky = np.ones((3, QUERIES))
+    unlucky[0] = 0.0
+    order = np.random.default_rng(7).permutation(QUERIES)
+    unlucky[2, order[:3]] = 0.0
+    preference = np.array([0.0, -100.0, 100.0])
+    assert _run(unlucky, 7, preference=preference)[0].dropped[2] == FIRST
+    kept, _ = _run(unlucky, 7, preference=preference, near=NEAR)
+    assert (kept.winner, kept.dropped[2]) == (2, 0)
 
 
 def test_a_hopeless_pruning_is_dropped_at_the_first_batch_and_the_race_ends_when_only_the_baseline_is_left() -> None:
