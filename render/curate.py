@@ -65,9 +65,22 @@ def verdict(found: TuneReport) -> list[str]:
             lines.append(f"{gain} {on}, from {confirmed.before:.3f} to {confirmed.after:.3f}: prunes {what}")
         else:
             lines.append(f"best: {best.name}, {gain} {on}: not beyond noise, nothing is pruned")
+    if best is not None and (other := found.more_accurate) is not None:
+        lines.append(f"{_undecided(best, other)}")
     lines += [f"known: {one}" for one in found.known]
     lines += [f"to prune anyway: {command}" for command in found.instead]
     return lines
+
+
+def _undecided(best: CandidateResult, other: CandidateResult) -> str:
+    """Why the most accurate candidate is not the best."""
+    told = f"{other.name} has {other.accuracy or 0.0:.3f}, which these queries do not tell apart from {best.name}"
+    if best.agreement is None:
+        return f"{told}; the evidence on rows speaks against it ({other.agreement or 0.0:+,.0f} rows that hurt)"
+    return (
+        f"{told}; the evidence on rows agrees more with the latter "
+        f"({best.agreement:+,.0f} against {other.agreement or 0.0:+,.0f}: rows that hurt, less those that do not)"
+    )
 
 
 def brief_tuning(found: TuneReport) -> str:

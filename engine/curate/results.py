@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .. import contract
-from ..contract import SPREAD
+from ..contract import OPTIONAL, SPREAD
 from ..evaluate.statistics import wilson
 from ..llm.usage import Usage
 from ..sources.results import CurvePoint
@@ -30,7 +30,8 @@ class CandidateResult:
     ``pruned_rows``: the number of rows it prunes, those of ``sources`` included. ``accuracy`` on the ``queries`` that
     were asked with it, None if there are none, and the paired difference to keeping everything on the same queries:
     for the best of many, this looks better than it is. ``dropped_after`` so many queries, None if it was
-    not, or for the baseline, which is asked every query.
+    not, or for the baseline, which is asked every query. ``agreement`` of the evidence on rows: the expected number of
+    pruned rows that hurt, less that of the others; None for what prunes none.
     """
 
     name: str
@@ -42,6 +43,7 @@ class CandidateResult:
     versus: Difference | None
     dropped_after: int | None
     chosen: bool
+    agreement: float | None = field(default=None, metadata=OPTIONAL)
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -121,6 +123,14 @@ class TuneReport:
     def chosen(self) -> CandidateResult | None:
         """The candidate that leads the race; None if nothing was asked."""
         return next((each for each in self.candidates if each.chosen), None)
+
+    @property
+    def more_accurate(self) -> CandidateResult | None:
+        """The most accurate candidate, if that is not the chosen one: the answers do not tell the two apart, and the
+        evidence on rows agrees more with the chosen one."""
+        raced = [each for each in self.candidates if each.accuracy is not None and each.dropped_after is None]
+        best = max(raced, key=lambda each: (each.accuracy, each.chosen), default=None)
+        return None if best is None or best.chosen or not self.chosen else best
 
     def as_json(self) -> dict[str, Any]:
         """The ``prune --tune --json`` contract, without what was decided on it."""

@@ -8,7 +8,7 @@ only distinct prompts are asked.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from shlex import quote
 
 import numpy as np
@@ -74,6 +74,7 @@ class Tuning:
             for candidate in propose(self.evidence, self.settings.k, plan.most)
             if not any(np.array_equal(candidate.rows, rows) for rows in unwanted)
         ]
+        self.agreement = np.array([self.evidence.agreement(each.rows) for each in self.candidates])
         self.cells = cells_of(self._asked())
 
     def cost(self) -> Plan:
@@ -117,13 +118,15 @@ class Tuning:
 
     def _race(self, budget: Budget) -> tuple[RaceResult, CellAnswers]:
         answers = CellAnswers(self.llm, self.queries, self.cells, budget)
-        agreed = np.array([self.evidence.agreement(each.rows) for each in self.candidates])
-        return race(answers, agreed, len(self.queries), near=NEAR, seed=self.settings.seed), answers
+        return race(answers, self.agreement, len(self.queries), near=NEAR, seed=self.settings.seed), answers
 
     def _report(self, run: int | None, outcome: RaceResult, answers: CellAnswers) -> TuneReport:
         winner = self.candidates[outcome.winner]
         confirmed = outcome.confirmed(self.plan.noise)
-        tried = results_of(self.candidates, outcome)
+        tried = [
+            replace(each, agreement=round(float(agreement), 3)) if each.pruned_rows else each
+            for each, agreement in zip(results_of(self.candidates, outcome), self.agreement, strict=True)
+        ]
         before = tried[0].accuracy
         pruned = winner.sources if confirmed else ()
         known, instead = _other_evidence(self) if not confirmed else ((), ())

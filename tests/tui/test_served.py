@@ -26,6 +26,7 @@ from icl_curate.engine.store import runs
 from icl_curate.engine.store.browse import pruned_rows
 from icl_curate.engine.store.decisions import decide, history
 from icl_curate.engine.store.workspace import Workspace
+from icl_curate.render.curate import verdict as verdict_lines
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.confirm import Confirm
 from icl_curate.tui.dialogs.start import Start
@@ -76,6 +77,12 @@ def store(workspace: Workspace, report: TuneReport) -> int:
     return run
 
 
+def not_told_apart() -> TuneReport:
+    """The race in which another candidate has more right answers than the chosen one."""
+    more = replace(CANDIDATES[1], queries=20, accuracy=0.75, dropped_after=None, agreement=-21.6)
+    return replace(REPORT, candidates=(CANDIDATES[0], more, replace(CANDIDATES[2], agreement=11.5), CANDIDATES[3]))
+
+
 @pytest.fixture
 def made(taught: Path) -> Iterator[Workspace]:
     workspace = Workspace.open(taught)
@@ -110,6 +117,24 @@ def test_the_latest_race_with_answers_counts_and_what_it_prunes_is_left_until_it
     run = store(made, replace(REPORT, worth_it=False, pruned=(), pruned_rows=()))
     with pytest.raises(UsageError, match=f"run {run} confirmed no pruning"):
         prune_proposed(made)
+
+
+def test_why_the_most_accurate_candidate_is_not_the_best_is_said(made: Workspace) -> None:
+    assert REPORT.more_accurate is None, "the one with .4 was dropped, and the chosen one has .7"
+    report = not_told_apart()
+    assert (
+        "worst 2 sources has 0.750, which these queries do not tell apart from noisy and suspects; the evidence on "
+        "rows agrees more with the latter (+12 against -22: rows that hurt, less those that do not)"
+    ) in verdict_lines(report)
+    nothing = replace(report, candidates=(replace(CANDIDATES[0], chosen=True), report.candidates[1]))
+    assert "the evidence on rows speaks against it (-22 rows that hurt)" in "\n".join(verdict_lines(nothing))
+    store(made, report)
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await go(app, pilot, "sources")
+        assert "not told apart from worst 2 sources (0.750); evidence on rows decided" in verdict(app)
+
+    session(made.path, script)
 
 
 @pytest.mark.parametrize("size", [(120, 40), (80, 24)])

@@ -149,6 +149,9 @@ def served_verdict(model: SourcesModel) -> Text:
         title.append_text(Text.assemble((": ", "muted"), ("a", "accent"), (" prunes it", "muted")))
     else:
         title.append(": pruned", "good")
+    if (other := report.more_accurate) is not None:
+        told = f"\nnot told apart from {display_line(other.name, 60)} ({other.accuracy:.3f}); evidence on rows decided"
+        title.append(told, "muted")
     return title.append_text(_age(model))
 
 
