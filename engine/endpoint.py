@@ -4,13 +4,17 @@ again. For LLMs and encoders alike.
 
 from __future__ import annotations
 
+import os
 import random
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit, urlunsplit
 
 from .errors import UsageError
 
 if TYPE_CHECKING:
+    import ssl
+
     import httpx2
 
 VENDOR = "https://api.openai.com/v1"
@@ -43,6 +47,28 @@ def pause(attempt: int, retry_after: float | None) -> float:
     if retry_after is None:
         return min(FIRST * 2.0 ** (attempt - 1), LONGEST) * random.uniform(0.5, 1.0)
     return retry_after + random.uniform(0.0, min(0.1 * retry_after + 0.05, 1.0))
+
+
+CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+"""Environment variables that name the certificates to trust instead of the system's."""
+
+
+def certificates(trust_env: bool) -> ssl.SSLContext:
+    """The certificates that servers are checked against, those of the environment if it is to be trusted. Loaded once:
+    this takes 20 to 40 ms, and each client would do it again. Raises `UsageError` if they cannot be read."""
+    named = {name: os.environ[name] for name in CERTIFICATES if trust_env and os.environ.get(name)}
+    try:
+        return _certificates(trust_env, tuple(named.items()))
+    except OSError as error:
+        fix = next((f"correct {name}={value}" for name, value in named.items()), "export SSL_CERT_FILE=FILE.pem")
+        raise UsageError(f"cannot read the certificates to trust: {error.strerror or error}", fix) from error
+
+
+@lru_cache(maxsize=4)
+def _certificates(trust_env: bool, named: tuple[tuple[str, str], ...]) -> ssl.SSLContext:
+    import httpx2
+
+    return httpx2.create_ssl_context(trust_env=trust_env)
 
 
 def checked_url(url: str) -> str:

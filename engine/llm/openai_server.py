@@ -15,7 +15,17 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..endpoint import LONGEST, NO_KEY, VENDOR, Refused, checked_url, is_loopback, pause, without_secrets
+from ..endpoint import (
+    LONGEST,
+    NO_KEY,
+    VENDOR,
+    Refused,
+    certificates,
+    checked_url,
+    is_loopback,
+    pause,
+    without_secrets,
+)
 from ..errors import LLMError
 from ..pool.prompts import Prompt
 from ..pool.records import Message, Query
@@ -206,11 +216,13 @@ class OpenAIServer:
         key = _key() or (NO_KEY if self._own_server else "")
         if not key:
             raise LLMError("OPENAI_API_KEY is not set", NO_KEY_FIX)
+        trusting = not is_loopback(self.base_url)
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=self.settings.concurrency)
         http = wire.Client(
             timeout=httpx2.Timeout(self.settings.timeout, connect=min(10.0, self.settings.timeout)),
             limits=limits,
-            trust_env=not is_loopback(self.base_url),  # proxy variables would also apply to 127.0.0.1
+            trust_env=trusting,  # proxy variables would also apply to 127.0.0.1
+            verify=certificates(trusting),
         )
         self._client = openai.AsyncOpenAI(
             api_key=key, base_url=self.base_url, max_retries=0, timeout=self.settings.timeout, http_client=http

@@ -30,6 +30,7 @@ from ..endpoint import (
     NO_KEY,
     VENDOR,
     Refused,
+    certificates,
     checked_url,
     is_loopback,
     pause,
@@ -357,9 +358,11 @@ class ServedEncoder:
             raise LLMError(
                 "OPENAI_API_KEY is not set", "export OPENAI_API_KEY=…, or give your server: --encoder-url URL"
             )
+        trusting = not is_loopback(self.base_url)
         http = Client(
             timeout=httpx2.Timeout(self.access.timeout, connect=min(10.0, self.access.timeout)),
-            trust_env=not is_loopback(self.base_url),  # proxy variables would also apply to 127.0.0.1
+            trust_env=trusting,  # proxy variables would also apply to 127.0.0.1
+            verify=certificates(trusting),
         )
         return openai.OpenAI(
             api_key=key, base_url=self.base_url, max_retries=0, timeout=self.access.timeout, http_client=http
