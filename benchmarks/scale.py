@@ -1,7 +1,7 @@
 """What each command costs on pools of 100,000 to 10 million short rows.
 
     python benchmarks/scale.py [--rows 100000] [--encoder static|none] [--dimension 384] [--folder DIR] [--limit 3600]
-        [--only NAME,NAME] [--keep]
+        [--topics 5000] [--only NAME,NAME] [--keep]
 
 Rows of some 60 characters, words by Zipf's law, two in a hundred an edited copy of another; 64 test queries. The
 encoder is made here: one random vector for each word (``static``), as large as a real one's but computed at once.
@@ -82,9 +82,10 @@ def make_encoder(folder: Path, dimension: int) -> None:
     SentenceTransformer(modules=[module], device="cpu").save(str(folder))
 
 
-def commands(folder: Path, encodes: bool) -> dict[str, list[str]]:
-    """Each command by its name in the table, in the order in which they run."""
+def commands(folder: Path, encodes: bool, topics: int) -> dict[str, list[str]]:
+    """Each command by its name in the table, in the order in which they run; ``topics`` are trained."""
     asked = next(texts(1, 2))
+    few = ["--sample", "2000", "--questions", "100", "--epochs", "3", "--size", str(topics)]
     pool, workspace = ["index", str(folder / "pool.jsonl"), "--test", str(folder / "test.jsonl")], folder / "w"
     dense = {
         "index, vectors": [*pool],
@@ -92,7 +93,7 @@ def commands(folder: Path, encodes: bool) -> dict[str, list[str]]:
         "preview dpp": ["preview", asked, "-m", "dpp"],
         f"evaluate dense, {QUERIES} queries": ["evaluate", "-m", "dense"],
         f"evaluate dpp, {QUERIES} queries": ["evaluate", "-m", "dpp"],
-        "train topics": ["train", "topics", "--sample", "2000", "--questions", "100", "--epochs", "3"],
+        "train topics": ["train", "topics", *few],
         "preview topick": ["preview", asked, "-m", "topick"],
         f"evaluate topick, {QUERIES} queries": ["evaluate", "-m", "topick"],
     }
@@ -148,6 +149,7 @@ def main() -> None:
     arguments.add_argument("--rows", type=int, default=100_000)
     arguments.add_argument("--encoder", choices=("static", "none"), default="static")
     arguments.add_argument("--dimension", type=int, default=384)
+    arguments.add_argument("--topics", type=int, default=5000, help="Topics that are trained.")
     arguments.add_argument("--folder", type=Path, help="Where the files go; gone afterwards.")
     arguments.add_argument("--limit", type=float, default=3600.0, help="Seconds a command may take.")
     arguments.add_argument("--only", default="", help="Beginnings of names of commands, separated by commas.")
@@ -168,7 +170,8 @@ def main() -> None:
             write(folder / "test.jsonl", QUERIES, 1, "q")
         if not (folder / "encoder").exists():  # the offline LLM needs one, too
             make_encoder(folder / "encoder", given.dimension)
-        table(folder, commands(folder, given.encoder == "static"), [*filter(None, given.only.split(","))], given.limit)
+        wanted = commands(folder, given.encoder == "static", given.topics)
+        table(folder, wanted, [*filter(None, given.only.split(","))], given.limit)
     finally:
         if not given.keep:
             shutil.rmtree(folder, ignore_errors=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise, repeat
+from itertools import repeat
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -17,25 +17,21 @@ from ..errors import CurateError, UsageError
 from ..progress import CancelToken, Event, Report, within
 from ..retrieval import duplicates
 from ..shards.run import map_shards
-from ..shards.shard import INLINE, Engine, Shard, cores
+from ..shards.shard import INLINE, Engine, Shard
 from ..store import columns
 from ..store.locks import exclusive
 from ..store.workspace import Workspace, quoted
 from .files import IndexedFile, Reading, default_source, stamp_of
+from .parts import Part, divided, whole
 from .readers.files import open_input
 from .readers.formats import Records
 from .readers.records import BadRecord
 from .results import Skipped
 from .rows import Mapper, Row
-from .understood import Understood, understand
+from .understood import Understood, rows_of, understand
 
 BATCH = 20_000
 TASK = "read"
-APART = 1 << 25
-"""Bytes of files from which several processes read them: to start one takes as long as to read ten megabytes."""
-SPANS = 4
-"""Shares of the files for each core, so that none waits long for the last."""
-
 COLUMNS = "columns"
 """The task of events that say how a file was understood."""
 MOST_TOLD = 5
@@ -101,11 +97,13 @@ def _writing(workspace: Workspace, folder: Path, scratch: Path, threads: int = 0
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A file whose valid rows are written."""
+    """A part whose valid rows are written; ``last`` of its file."""
 
     rows: int
     skipped: list[Skipped]
     understood: list[Understood]
+    path: str
+    last: bool
 
 
 def stage(
@@ -124,12 +122,12 @@ def stage(
     done = 0
     with _writing(workspace, staging, staging) as write:
         write("none", [])  # so that there is a file to read, even if there is none to index
-        spans = _spans(files) if engine.kind == "process" else []
-        if len(spans) > 1:
-            found = _read_apart(workspace, files, spans, staging, engine, report, cancel)
+        parts, ranges = divided(files) if engine.kind == "process" else (whole(files), [])
+        if len(ranges) > 1:
+            found = _read_apart(workspace, files, parts, ranges, staging, engine, report, cancel)
         else:
-            found = _read_here(write, files, readings, report, cancel)
-        for read in found:
+            found = _read_here(write, files, parts, readings, report, cancel)
+        for read in _usable(found):
             skipped += read.skipped
             done += read.rows
             for told in read.understood:
@@ -146,11 +144,16 @@ def stage(
 
 
 def _read_here(
-    write: Write, files: Sequence[IndexedFile], readings: _Readings, report: Report, cancel: CancelToken
+    write: Write,
+    files: Sequence[IndexedFile],
+    parts: Sequence[Part],
+    readings: _Readings,
+    report: Report,
+    cancel: CancelToken,
 ) -> Iterator[_Read]:
     done = 0
-    for number, file in enumerate(files):
-        read = _read(write, number, file, readings.add, within(report, done, None), cancel)
+    for number, part in enumerate(parts):
+        read = _read(write, number, part, files[part.file], readings.add, within(report, done, None), cancel)
         done += read.rows
         yield read
 
@@ -158,60 +161,63 @@ def _read_here(
 def _read(
     write: Write,
     number: int,
+    part: Part,
     file: IndexedFile,
     understood: Callable[[Understood], None],
     report: Report,
     cancel: CancelToken,
 ) -> _Read:
-    """Write the valid rows of a file, the ``number``-th; their ordinals tell the order of files and rows."""
+    """Write the valid rows of a part, the ``number``-th; their ordinals tell the order of parts and rows."""
     skipped: list[Skipped] = []
     done = 0
     with open_input(file.path) as stream:
-        for part, batch in enumerate(_row_batches(file, stream, skipped, understood)):
+        for several, batch in enumerate(_row_batches(file, part, stream, skipped, understood)):
             cancel.check()
-            write(f"{number:08}-{part:08}", [((number << 40) + done + i, *row) for i, row in enumerate(batch)])
+            write(f"{number:08}-{several:08}", [((number << 40) + done + i, *row) for i, row in enumerate(batch)])
             done += len(batch)
             report(Event(TASK, done))
         if file.stamp and stamp_of(stream) != file.stamp:
             raise UsageError(f"{file.path} changed while being read", "run the same command again when it is complete")
-    return _Read(done, skipped, [])
+    return _Read(done, skipped, [], file.path, part.last)
 
 
-def _spans(files: Sequence[IndexedFile]) -> list[tuple[int, int]]:
-    """Files that one process reads, as spans of their numbers: some for each core, of about the same size. One span if
-    they are small, or from standard input, which other processes do not have."""
-    sizes = [file.stamp[2] if file.stamp else 0 for file in files]
-    if sum(sizes) < APART or not all(file.stamp for file in files):
-        return [(0, len(files))]
-    ends, size = [0], 0
-    for number, more in enumerate(sizes, 1):
-        size += more
-        if size * SPANS * cores() >= sum(sizes) or number == len(files):
-            ends.append(number)
-            size = 0
-    return [*pairwise(ends)]
+def _usable(found: Iterable[_Read]) -> Iterator[_Read]:
+    """The parts in their order. Raises `UsageError` behind the last of a file that has no valid row."""
+    rows, first_bad = 0, None
+    for read in found:
+        rows += read.rows
+        first_bad = first_bad or next(iter(read.skipped), None)
+        yield read
+        if not read.last:
+            continue
+        if not rows:
+            why = f": line {first_bad.line}: {first_bad.reason}" if first_bad else ""
+            lacking = not why or "missing field" in why
+            raise UsageError(
+                f"{read.path} has no usable row{why}",
+                "map its columns: --map input=COLUMN --map output=COLUMN" if lacking else f"index {read.path} --peek",
+            )
+        rows, first_bad = 0, None
 
 
 def _read_apart(
     workspace: Workspace,
     files: Sequence[IndexedFile],
-    spans: Sequence[tuple[int, int]],
+    parts: Sequence[Part],
+    ranges: Sequence[tuple[int, int]],
     staging: Path,
     engine: Engine,
     report: Report,
     cancel: CancelToken,
 ) -> Iterator[_Read]:
-    """Read the files by the ``engine``. They come back in their order, and so does the first error among them."""
-    shards = [
-        Shard(TASK, "", i, tuple(file.path for file in files[begin:end]), str(staging / f"scratch-{i}"), 0)
-        for i, (begin, end) in enumerate(spans)
-    ]
-    step = partial(read_shard, workspace.path, staging, tuple(files), tuple(spans))
+    """Read the parts by the ``engine``. They come back in their order, and so does the first error among them."""
+    shards = [Shard(TASK, "", i, (), str(staging / f"scratch-{i}"), 0) for i in range(len(ranges))]
+    step = partial(read_shard, workspace.path, staging, tuple(files), tuple(parts), tuple(ranges))
     found: dict[int, list[_Read | CurateError]] = {}
     for shard, reads in map_shards(step, shards, engine, cancel=cancel):
         found[shard.index] = reads
         report(Event(TASK, sum(read.rows for some in found.values() for read in some if isinstance(read, _Read))))
-    for i in range(len(spans)):
+    for i in range(len(ranges)):
         for read in found[i]:
             if isinstance(read, CurateError):
                 raise read
@@ -222,20 +228,22 @@ def read_shard(
     workspace: Path,
     staging: Path,
     files: Sequence[IndexedFile],
-    spans: Sequence[tuple[int, int]],
+    parts: Sequence[Part],
+    ranges: Sequence[tuple[int, int]],
     shard: Shard,
     report: Report,
     cancel: CancelToken,
 ) -> list[_Read | CurateError]:
-    """Write the valid rows of a span of files, up to the first that cannot be read."""
+    """Write the valid rows of a range of parts, up to the first that cannot be read."""
     found: list[_Read | CurateError] = []
     scratch = Path(shard.output)
     private_folder(scratch)  # its own: DuckDB's names for temporary files are the same in every process
     with _writing(Workspace(workspace), staging, scratch, threads=1) as write:
-        for number in range(*spans[shard.index]):
+        for number in range(*ranges[shard.index]):
             told: list[Understood] = []
+            part = parts[number]
             try:
-                read = _read(write, number, files[number], told.append, report, cancel)
+                read = _read(write, number, part, files[part.file], told.append, report, cancel)
             except CurateError as error:
                 return [*found, error]
             found.append(replace(read, understood=told))
@@ -259,33 +267,35 @@ class _Readings:
 
 
 def _row_batches(
-    file: IndexedFile, stream: BinaryIO, skipped: list[Skipped], understood: Callable[[Understood], None]
+    file: IndexedFile,
+    part: Part,
+    stream: BinaryIO,
+    skipped: list[Skipped],
+    understood: Callable[[Understood], None],
 ) -> Iterator[list[tuple[Any, ...]]]:
-    mapper = Mapper(file.reading.columns, file.reading.labels)
     stem = default_source(file.path)
     batch: list[tuple[Any, ...]] = []
-    good = 0
-    first_bad = len(skipped)
-    told, rows = understand(Records(file.path, stream), mapper)
+    told, rows = _understood(file, part, stream)
     understood(told)
     for line, row in rows:
         if isinstance(row, BadRecord):
             skipped.append(Skipped(file.name, line, row.reason))
             continue
         batch.append(_staged(row, file, stem, line))
-        good += 1
         if len(batch) >= BATCH:
             yield batch
             batch = []
     if batch:
         yield batch
-    if not good:
-        why = f": line {skipped[first_bad].line}: {skipped[first_bad].reason}" if len(skipped) > first_bad else ""
-        lacking = not why or "missing field" in why
-        raise UsageError(
-            f"{file.path} has no usable row{why}",
-            "map its columns: --map input=COLUMN --map output=COLUMN" if lacking else f"index {file.path} --peek",
-        )
+
+
+def _understood(
+    file: IndexedFile, part: Part, stream: BinaryIO
+) -> tuple[Understood, Iterator[tuple[int, Row | BadRecord]]]:
+    """How the file is understood, and the rows of a part of it."""
+    if part.understood is None or part.mapper is None:
+        return understand(Records(file.path, stream), Mapper(file.reading.columns, file.reading.labels))
+    return part.understood, rows_of(Records(file.path, stream, part.span), part.mapper)
 
 
 def _staged(row: Row, file: IndexedFile, stem: str, line: int) -> tuple[Any, ...]:

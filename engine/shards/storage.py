@@ -85,7 +85,8 @@ def remove(uris: Iterable[str]) -> None:
 def clear(root: str, prefix: str) -> None:
     """Remove the files in ``root`` whose names begin with ``prefix``."""
     if not _remote(root):
-        remove(str(path) for path in Path(root).glob(f"{prefix}*"))
+        # the second: what a worker was writing when it was killed
+        remove(str(path) for name in (f"{prefix}*", f".{prefix}*.tmp") for path in Path(root).glob(name))
         return
     with _told(root):
         system, path = _system(root)

@@ -19,7 +19,7 @@ from .files import STDIN
 from .json_formats import read_json, read_jsonl
 from .parquet_format import label_names, read_arrow, read_parquet, schema_metadata
 from .presets import recognised
-from .records import BadRecord, Record
+from .records import BadRecord, Record, Span
 from .text import decoded_lines
 from .yaml_format import read_yaml
 
@@ -40,6 +40,9 @@ SUFFIXES: Mapping[str, Format] = {
 COMPRESSED = (".gz", ".zst")
 
 T = TypeVar("T")
+
+GZIP, ZSTANDARD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+"""How compressed files begin."""
 
 _DAMAGE = (EOFError, OSError, zlib.error)
 
@@ -68,11 +71,12 @@ def format_of(path: str, stream: BinaryIO) -> Format:
 
 
 class Records:
-    """Every record of a file, in order, those of other tools as flat records. Iterating raises `UsageError` for an
-    error of the whole file. ``shape`` is the tool that wrote the records read so far, empty for plain ones."""
+    """Every record of a file or of a ``span`` of it, in order, those of other tools as flat records. Iterating raises
+    `UsageError` for an error of the whole file. ``shape`` is the tool that wrote the records read so far, empty for
+    plain ones."""
 
-    def __init__(self, path: str, stream: BinaryIO) -> None:
-        self.path, self._stream = path, stream
+    def __init__(self, path: str, stream: BinaryIO, span: Span | None = None) -> None:
+        self.path, self._stream, self._span = path, stream, span
         self.format: Format = format_of(path, stream)
         self.shape = ""
         self._found = self._flat()
@@ -102,7 +106,7 @@ class Records:
             self._stream.seek(place)
 
     def _flat(self) -> Iterator[Record]:
-        for line, record in _as_written(self.path, self._stream, self.format):
+        for line, record in _as_written(self.path, self._stream, self.format, self._span):
             known = None if isinstance(record, BadRecord) else recognised(record)
             if known is None:
                 yield line, record
@@ -116,10 +120,13 @@ def records(path: str, stream: BinaryIO) -> Iterator[Record]:
     return iter(Records(path, stream))
 
 
-def _as_written(path: str, stream: BinaryIO, kind: Format) -> Iterator[Record]:
+def _as_written(path: str, stream: BinaryIO, kind: Format, span: Span | None) -> Iterator[Record]:
     try:
         if kind == "parquet":
-            yield from read_parquet(path, stream)
+            yield from read_parquet(path, stream, span)
+            return
+        if span is not None:
+            yield from read_jsonl(decoded_lines(stream, span))
             return
         if kind == "arrow":
             yield from read_arrow(path, stream)
@@ -143,9 +150,9 @@ def _decompressed(path: str, stream: BinaryIO) -> BinaryIO:
     """The bytes of a file in gzip or Zstandard, recognised by how it begins; else the stream itself."""
     head = stream.read(4)
     stream.seek(0)
-    if head.startswith(b"\x1f\x8b"):
+    if head.startswith(GZIP):
         return gzip.GzipFile(fileobj=stream)  # type: ignore[return-value]
-    if head == b"\x28\xb5\x2f\xfd":
+    if head == ZSTANDARD:
         pyarrow = arrow(f"{path}: reading Zstandard")
         return io.BufferedReader(pyarrow.CompressedInputStream(_KeptOpen(stream), "zstd"))
     return stream

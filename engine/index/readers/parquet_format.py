@@ -8,18 +8,22 @@ from typing import Any, BinaryIO
 
 from ...errors import UsageError
 from ...packages import arrow
-from .records import BadRecord, Record
+from .records import BadRecord, Record, Span
+
+BATCH = 4096
+"""Rows of a Parquet file that are Python values at a time."""
 
 
-def read_parquet(path: str, stream: BinaryIO) -> Iterator[Record]:
+def read_parquet(path: str, stream: BinaryIO, span: Span | None = None) -> Iterator[Record]:
+    """The records of a file, or of a span of its rows."""
     pyarrow = arrow(f"{path}: reading Parquet files")
     from pyarrow import parquet
 
-    number = 0
+    number = span.begin if span else 0
     try:
         file = parquet.ParquetFile(stream)
         names = label_names(file.schema_arrow.metadata)
-        for batch in file.iter_batches(batch_size=4096):
+        for batch in _batches(file, span):
             for number, row in enumerate(plain_rows(batch), number + 1):  # noqa: B020 - goes on from the last batch
                 yield number, row if isinstance(row, BadRecord) else _named(row, names)
     except (pyarrow.ArrowException, UnicodeDecodeError) as error:  # the latter: a column name
@@ -27,6 +31,37 @@ def read_parquet(path: str, stream: BinaryIO) -> Iterator[Record]:
         raise UsageError(f"{path} is truncated or not a Parquet file: {message}", "write the file again") from error
     if not number:
         raise UsageError(f"{path} has no rows", "remove it, or add rows to it")
+
+
+def _batches(file: Any, span: Span | None) -> Iterator[Any]:
+    """The rows of a Parquet file, or of a span, which may begin and end within a row group."""
+    if span is None:
+        yield from file.iter_batches(batch_size=BATCH)
+        return
+    place = 0
+    for group in range(file.num_row_groups):
+        rows = file.metadata.row_group(group).num_rows
+        if place + rows <= span.begin:
+            place += rows
+            continue
+        for batch in file.iter_batches(batch_size=BATCH, row_groups=[group]):
+            begin, end = max(span.begin - place, 0), min(span.end - place, batch.num_rows)
+            if begin < end:
+                yield batch.slice(begin, end - begin)
+            place += batch.num_rows
+            if place >= span.end:
+                return
+
+
+def row_count(stream: BinaryIO) -> int:
+    """The rows of a Parquet file; 0 if it cannot be read."""
+    pyarrow = arrow("reading Parquet files")
+    from pyarrow import parquet
+
+    try:
+        return int(parquet.ParquetFile(stream).metadata.num_rows)
+    except (pyarrow.ArrowException, UnicodeDecodeError, OSError):
+        return 0
 
 
 def read_arrow(path: str, stream: BinaryIO) -> Iterator[Record]:

@@ -15,6 +15,16 @@ class BadRecord:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What lies between ``begin`` and ``end`` in a file. Of JSON Lines these are bytes, of whole lines, and ``line`` is
+    the number of the first; of Parquet they are rows, counted from 0."""
+
+    begin: int
+    end: int
+    line: int = 1
+
+
 Record = tuple[int, dict[str, Any] | BadRecord]
 """The line a record starts on, and the record. In Parquet, Arrow, Excel and JSON in one line: its number, from 1."""
 

@@ -8,7 +8,7 @@ import io
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
 
-from .records import BadRecord
+from .records import BadRecord, Span
 
 
 def encoding_of(head: bytes) -> str:
@@ -31,9 +31,20 @@ def text_lines(stream: Any) -> tuple[str, Iterable[bytes | str]]:
     return encoding, buffered
 
 
-def decoded_lines(stream: BinaryIO) -> Iterator[tuple[int, str | BadRecord]]:
-    encoding, lines = text_lines(stream)
-    for number, line in enumerate(lines, 1):
+def lines_within(stream: BinaryIO, span: Span) -> Iterator[bytes]:
+    """The lines of a span of a file in UTF-8."""
+    left = span.end - stream.seek(span.begin)
+    for line in stream:
+        yield line
+        left -= len(line)
+        if left <= 0:
+            return
+
+
+def decoded_lines(stream: BinaryIO, span: Span | None = None) -> Iterator[tuple[int, str | BadRecord]]:
+    """Numbers and texts of all lines, or of those of a span of a file in UTF-8."""
+    encoding, lines = text_lines(stream) if span is None else ("utf-8", lines_within(stream, span))
+    for number, line in enumerate(lines, span.line if span else 1):
         if isinstance(line, bytes):
             try:
                 yield number, line.decode()
