@@ -87,9 +87,8 @@ class _Place:
     def __init__(self, stage: str, beside: Path, engine: Engine, step: Step) -> None:
         self._stage, self._beside = stage, beside
         self._root = str(beside.absolute())
-        if engine.storage:  # several workspaces may share it
-            whose = hashlib.blake2b(str(beside.absolute()).encode(), digest_size=8).hexdigest()
-            self._root = storage.under(engine.storage, whose)
+        if engine.storage:
+            self._root = storage.own(engine.storage, beside)
         self._config = hashlib.blake2b(pickle.dumps(step) + VERSION.encode(), digest_size=16).hexdigest()
         self.manifest = Manifest(beside / f"{stage}.jsonl")
         self.known: dict[str, Shard] = {}

@@ -38,7 +38,7 @@ def write(uri: str, arrays: Arrays) -> None:
 
     content = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
     content = hashlib.blake2b(content, digest_size=_DIGEST).digest() + content
-    if not _remote(uri):
+    if not remote(uri):
         replace_file(Path(uri), lambda file: file.write(content))
         return
     with _told(uri):
@@ -51,7 +51,7 @@ def read(uri: str) -> Arrays:
     """The arrays at ``uri``. `FileNotFoundError` if they are absent, `ValueError` if they are damaged."""
     from safetensors.numpy import load
 
-    if _remote(uri):
+    if remote(uri):
         with _told(uri):
             system, path = _system(uri)
             with system.open_input_stream(path) as stream:
@@ -74,7 +74,7 @@ def present(uri: str) -> Arrays | None:
 def remove(uris: Iterable[str]) -> None:
     """Remove what is at the URIs; what is absent already does not matter."""
     for uri in uris:
-        if _remote(uri):
+        if remote(uri):
             with _told(uri), suppress(FileNotFoundError):
                 system, path = _system(uri)
                 system.delete_file(path)
@@ -83,10 +83,12 @@ def remove(uris: Iterable[str]) -> None:
 
 
 def clear(root: str, prefix: str) -> None:
-    """Remove the files in ``root`` whose names begin with ``prefix``."""
-    if not _remote(root):
+    """Remove the files in ``root`` whose names begin with ``prefix``, and a folder that is empty then."""
+    if not remote(root):
         # the second: what a worker was writing when it was killed
         remove(str(path) for name in (f"{prefix}*", f".{prefix}*.tmp") for path in Path(root).glob(name))
+        with suppress(OSError):  # it has other files, or was never made
+            Path(root).rmdir()
         return
     with _told(root):
         system, path = _system(root)
@@ -99,13 +101,19 @@ def clear(root: str, prefix: str) -> None:
 
 def under(root: str, name: str) -> str:
     """The URI of ``name`` in the folder or prefix ``root``, which may have options: ``s3://bucket?region=…``."""
-    if not _remote(root):
+    if not remote(root):
         return str(Path(root).expanduser().absolute() / name)
     place, mark, options = root.partition("?")
     return f"{place.rstrip('/')}/{name}{mark}{options}"
 
 
-def _remote(uri: str) -> bool:
+def own(root: str, beside: Path) -> str:
+    """The place in the storage ``root`` for what belongs to a folder ``beside``: several workspaces may share it."""
+    return under(root, hashlib.blake2b(str(beside.absolute()).encode(), digest_size=8).hexdigest())
+
+
+def remote(uri: str) -> bool:
+    """Whether it is no path of this machine."""
     return "://" in uri
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -17,12 +18,15 @@ import numpy as np
 import pytest
 from factories.shard_steps import Crumbs, blocks, computed, pids, sines
 from icl_curate.engine.errors import CurateError, UsageError
+from icl_curate.engine.index import parts
+from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.progress import Event
 from icl_curate.engine.retrieval import vectors
 from icl_curate.engine.retrieval.vectors import Vectors
 from icl_curate.engine.shards import ray_pool
 from icl_curate.engine.shards.over import over_shards
 from icl_curate.engine.shards.shard import Arrays, Engine, Need
+from icl_curate.engine.store.workspace import Workspace
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.ray
@@ -154,7 +158,7 @@ def test_vectors_by_a_cluster_are_those_of_this_process(
         assert stored.fill(Crumbs(), rows, texts, keys, engine=engine) == 500
         kept.append((stored.matrix.tobytes(), (tmp_path / engine.kind / "rows.u64").read_bytes()))
     assert kept[0] == kept[1]
-    assert not [path for path in (tmp_path / "shared").rglob("*") if path.is_file()]
+    assert not [*(tmp_path / "shared").iterdir()]
 
 
 def test_a_gpu_task_does_not_end_its_process(cluster: Any, notes: Path) -> None:
@@ -188,9 +192,60 @@ def test_what_a_cluster_lacks_is_said_in_one_line(cluster: Any, notes: Path, mon
         bits(over(notes, engine))
 
 
+def rows_of(workspace: Workspace) -> list[Any]:
+    with workspace.read() as con:
+        told = "row, id, input, output, source, split, hash, file, line"
+        return [
+            con.execute(f"SELECT {told} FROM demonstrations ORDER BY row").fetchall(),
+            con.execute("SELECT * FROM skipped ORDER BY ALL").fetchall(),
+        ]
+
+
+def indexed(folder: Path, pattern: str, engine: Engine) -> tuple[list[Any], list[str]]:
+    """What an index stores and tells."""
+    said: list[str] = []
+    workspace = Workspace.create(folder)
+    index_pool(workspace, IndexPlan(paths=(pattern,), engine=engine), lambda event: said.append(event.note))
+    return rows_of(workspace), [note for note in said if note]
+
+
+@pytest.fixture
+def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with files that count as large."""
+    monkeypatch.setattr(parts, "APART", 0)
+    monkeypatch.setattr(parts, "LEAST", 400)
+    (folder := tmp_path / "shared").mkdir()
+    for number in range(2):
+        lines = [json.dumps({"input": f"shot {number} {i}", "output": "o"}) for i in range(200)]
+        (folder / f"pool-{number}.jsonl").write_text("\n".join([*lines, "no record"]))
+    return folder
+
+
+def test_nodes_read_the_files_that_lie_in_the_storage(cluster: Any, pool: Path, tmp_path: Path) -> None:
+    pattern = str(pool / "pool-*.jsonl")
+    expected, told = indexed(tmp_path / "here", pattern, Engine())
+    found, said = indexed(tmp_path / "there", pattern, Engine("ray", cluster.address, str(pool)))
+    assert found == expected and [note for note in said if note in told] == told
+    assert any(note.startswith("read: ") and "parts on 3 nodes of Ray" in note for note in said), said
+    assert sorted(path.name for path in pool.rglob("*")) == ["pool-0.jsonl", "pool-1.jsonl"]
+    found, said = indexed(tmp_path / "w", pattern, Engine("ray", cluster.address, str(tmp_path / "other")))
+    assert found == expected and not any(note.startswith("read: ") for note in said)
+
+
 def test_an_address_that_does_not_answer_is_said_at_once(notes: Path) -> None:
     ray.shutdown()
     start = time.monotonic()
     with pytest.raises(UsageError, match=r"no Ray cluster answers at 127\.0\.0\.1:1: "):
         bits(over(notes, Engine("ray", "127.0.0.1:1")))
     assert time.monotonic() - start < 5
+
+
+def test_a_cluster_of_this_machine_reads_every_file(
+    pool: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By paths from this process's folder."""
+    ray.shutdown()
+    monkeypatch.chdir(pool)
+    expected, _ = indexed(tmp_path / "here", "pool-*.jsonl", Engine())
+    found, said = indexed(tmp_path / "there", "pool-*.jsonl", Engine("ray"))
+    assert found == expected and any("parts on 1 node of Ray" in note for note in said), said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from icl_curate.engine.errors import UsageError
-from icl_curate.engine.index import parts, staging, understood
+from icl_curate.engine.errors import CurateError, UsageError
+from icl_curate.engine.index import apart, part_read, parts, staging, understood
 from icl_curate.engine.index.build import IndexPlan, index_pool
-from icl_curate.engine.index.files import IndexedFile, Reading
+from icl_curate.engine.index.files import IndexedFile, Reading, indexed_file
 from icl_curate.engine.index.results import IndexReport
-from icl_curate.engine.progress import Event
-from icl_curate.engine.shards.shard import Engine
+from icl_curate.engine.progress import CancelToken, Event
+from icl_curate.engine.shards.shard import Engine, Failure, Shard, attempt
 from icl_curate.engine.store.workspace import Workspace
 
 PROCESS = Engine("process")
@@ -36,8 +37,8 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the files of a test were large."""
     monkeypatch.setattr(parts, "APART", 0)
     monkeypatch.setattr(parts, "LEAST", 300)
-    monkeypatch.setattr(parts, "cores", lambda: 6)
-    monkeypatch.setattr(staging, "BATCH", 7)
+    monkeypatch.setattr(apart, "cores", lambda: 6)
+    monkeypatch.setattr(part_read, "BATCH", 7)
     monkeypatch.setattr(understood, "SURVEYED", 20)
 
 
@@ -110,11 +111,11 @@ def test_spans_of_a_file_are_stored_as_the_whole(tmp_path: Path, monkeypatch: py
     (tmp_path / "pool-f.csv").write_text("input,output\n" + "".join(f'"of\n{i}",o\n' for i in range(300)))
     seen: list[list[parts.Part]] = []
     divided = parts.divided
-    monkeypatch.setattr(staging, "divided", lambda files: (seen.append(divided(files)[0]), divided(files))[1])
+    monkeypatch.setattr(staging, "divided", lambda *given: (seen.append(divided(*given)[0]), divided(*given))[1])
     here, there = (indexed(tmp_path, engine, validation_fraction=0.1) for engine in (Engine(), PROCESS))
     assert there == here
-    cut = [part.file for part in seen[0]]
-    assert [cut.count(number) > 1 for number in range(6)] == [True, True, True, True, False, False]
+    cut = [Path(part.file.path).name[5] for part in seen[0]]
+    assert [cut.count(name) > 1 for name in "abcdef"] == [True, True, True, True, False, False]
     assert {line for _, line, _ in here[2]["skipped"]} >= {43, 44, 45}
     assert any("counted from 1" in note for note in here[1]) and any(
         "labels of label: 0 no" in note for note in here[1]
@@ -161,10 +162,61 @@ def test_every_part_is_in_one_range(sizes: list[int], count: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parts, "APART", 0)
         patch.setattr(parts, "LEAST", 1)
-        patch.setattr(parts, "cores", lambda: count)
-        found, ranges = parts.divided(files)
-        stdin = parts.divided([IndexedFile("-", "-", reading, "", ()), *files])
-    assert [part.file for part in found] == [*range(len(files))]
+        found, ranges = parts.divided(files, count)
+        stdin = parts.divided([IndexedFile("-", "-", reading, "", ()), *files], count)
+    assert [part.file for part in found] == files
     assert [i for begin, end in ranges for i in range(begin, end)] == [*range(len(files))]
     assert all(begin < end for begin, end in ranges) and len(ranges) <= count * parts.SHARES * 2 + 1
     assert stdin[1] == [(0, len(files) + 1)]
+
+
+def test_a_cluster_reads_what_lies_in_a_storage_that_is_a_folder(tmp_path: Path) -> None:
+    workspace = Workspace.create(tmp_path / "w")
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (tmp_path / "also").symlink_to(shared)
+    (shared / "pool.jsonl").write_bytes(lines_of({"input": "a", "output": "b"}))
+    (tmp_path / "here.jsonl").write_bytes(lines_of({"input": "a", "output": "b"}))
+    (shared / "link.jsonl").symlink_to(tmp_path / "here.jsonl")
+    reading = Reading(None, {}, None, 0.0, 0.0)
+
+    def site(engine: Engine, *names: str) -> apart.Site | None:
+        return apart.Site.of(engine, workspace, [indexed_file(workspace, str(tmp_path / n), reading) for n in names])
+
+    address = "10.0.0.1:6379"
+    there = site(Engine("ray", address, str(tmp_path / "also")), "shared/pool.jsonl")
+    assert there and there.own and there.own.is_relative_to(tmp_path / "also")
+    seen = there.seen(indexed_file(workspace, str(shared / "pool.jsonl"), reading))
+    assert seen.path == str(tmp_path / "also" / "pool.jsonl")  # by the path that all nodes have
+    assert site(Engine("ray", address, str(shared)), "also/pool.jsonl")
+    assert not site(Engine("ray", address, str(shared)), "shared/pool.jsonl", "here.jsonl")
+    assert not site(Engine("ray", address, str(shared)), "shared/link.jsonl")
+    assert not site(Engine("ray", address, "s3://bucket"), "shared/pool.jsonl")
+    assert not site(Engine("ray", address), "shared/pool.jsonl")
+    assert not site(Engine(), "here.jsonl")
+    assert site(Engine("ray"), "here.jsonl") and site(Engine("process", address), "here.jsonl")
+
+
+def test_a_node_that_sees_other_files_is_named(tmp_path: Path) -> None:
+    workspace = Workspace.create(tmp_path / "w")
+    (path := tmp_path / "pool.jsonl").write_bytes(lines_of({"input": "a", "output": "b"}))
+    (part,) = parts.whole([indexed_file(workspace, str(path), Reading(None, {}, None, 0.0, 0.0))])
+    step = partial(apart.read_shard, workspace.path, (part,), ((0, 1),), str(tmp_path))
+    shard = Shard("read", "", 0, (), str(tmp_path / "node" / "read-0"), 0)
+
+    def read() -> apart.Written | Failure:
+        return attempt(lambda: step(shard, lambda event: None, CancelToken()), shard, "on node7")
+
+    written = read()
+    assert isinstance(written, apart.Written) and [*written.sizes] == ["00000000-00000000.parquet"]
+    staged = tmp_path / "staged"
+    staged.mkdir()
+    apart._collect(written, staged)
+    assert [path.name for path in staged.iterdir()] == [*written.sizes] and not written.folder.exists()
+    with pytest.raises(CurateError, match="is not what a worker wrote"):
+        apart._collect(written, staged)
+    path.write_bytes(lines_of({"input": "other", "output": "b"}))
+    fix = f"mount {tmp_path}, with the same files, on every node"
+    assert read() == Failure(f"on node7: {path} is not the file that the command sees", fix, 2)
+    path.unlink()
+    assert read() == Failure(f"on node7: no access to {path}", fix, 2)

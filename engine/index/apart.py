@@ -1,0 +1,169 @@
+"""Parts of the files, read by the workers of an engine that see them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from ..disk import private_folder
+from ..errors import CurateError, UsageError
+from ..progress import CancelToken, Event, Report
+from ..shards import storage
+from ..shards.run import map_shards, workers_of
+from ..shards.shard import ONE_CPU, Engine, Shard, cores, host
+from ..store.workspace import Workspace
+from .files import IndexedFile
+from .part_read import TASK, PartRead, check_unchanged, read_part, writing
+from .parts import Part
+from .readers.files import open_input
+
+CLUSTER = 256
+"""Workers for which files are cut where an engine's cluster is not connected yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Workers that see the files. ``mounted`` is the folder by which those of a cluster see them, and ``own`` the one
+    in it for what they write; None on this machine, where they write into the workspace."""
+
+    engine: Engine
+    workers: int
+    mounted: Path | None = None
+    own: Path | None = None
+
+    @classmethod
+    def of(cls, engine: Engine, workspace: Workspace, files: Sequence[IndexedFile]) -> Site | None:
+        """The site of an engine, None if its workers do not see the files: a cluster at an address sees those in the
+        storage, if that is a folder."""
+        if engine.here:
+            return None
+        if engine.kind == "process" or not engine.address:
+            return cls(engine, cores())
+        if not engine.storage or storage.remote(engine.storage):
+            return None
+        mounted = Path(storage.own(engine.storage, workspace.path))
+        root = mounted.parent
+        if not all(file.stamp and Path(file.path).resolve().is_relative_to(root.resolve()) for file in files):
+            return None
+        return cls(engine, CLUSTER, root, mounted / "staged")
+
+    def seen(self, file: IndexedFile) -> IndexedFile:
+        """The file at its path for the workers, who have other folders than this process."""
+        if self.mounted:
+            path = self.mounted / Path(file.path).resolve().relative_to(self.mounted.resolve())
+            return replace(file, path=str(path))
+        return replace(file, path=str(Path(file.path).absolute())) if self.engine.kind == "ray" else file
+
+    def clear(self) -> None:
+        """Remove what the workers of a cluster have written."""
+        if self.own:
+            shutil.rmtree(self.own, ignore_errors=True)
+            with suppress(OSError):  # it was never made
+                self.own.parent.rmdir()
+
+
+def read_apart(
+    site: Site,
+    workspace: Workspace,
+    parts: Sequence[Part],
+    ranges: Sequence[tuple[int, int]],
+    staging: Path,
+    report: Report,
+    cancel: CancelToken,
+) -> Iterator[PartRead]:
+    """Read the parts, a range by each worker, into the folder ``staging``. They come back in their order, and so does
+    the first error among them."""
+    report(Event(TASK, note=f"{TASK}: {len(ranges):,} parts on {workers_of(site.engine, ONE_CPU)}"))
+    files = {part.file.path: site.seen(part.file) for part in parts}
+    sent = tuple(replace(part, file=files[part.file.path]) for part in parts)
+    step = partial(read_shard, workspace.path, sent, tuple(ranges), str(site.mounted or ""))
+    place = site.own or staging
+    shards = [Shard(TASK, "", i, (), str(place / f"read-{i}"), 0) for i in range(len(ranges))]
+    found: dict[int, Sequence[PartRead | CurateError]] = {}
+    site.clear()  # of a driver that was killed
+    try:
+        for shard, written in map_shards(step, shards, site.engine, cancel=cancel):
+            _collect(written, staging)
+            found[shard.index] = written.reads
+            report(
+                Event(TASK, sum(read.rows for some in found.values() for read in some if isinstance(read, PartRead)))
+            )
+        for i, (begin, end) in enumerate(ranges):
+            for part, read in zip(parts[begin:end], found[i], strict=False):
+                if isinstance(read, CurateError):
+                    raise read
+                if site.mounted and part.last:
+                    with open_input(part.file.path) as stream:
+                        check_unchanged(part.file, stream)
+                yield replace(read, part=part, understood=replace(read.understood, path=part.file.path))
+    finally:
+        site.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a worker has read, up to the first part that cannot be: the sizes of its files in ``folder`` by name."""
+
+    reads: Sequence[PartRead | CurateError]
+    folder: Path
+    sizes: Mapping[str, int]
+
+
+def read_shard(
+    workspace: Path,
+    parts: Sequence[Part],
+    ranges: Sequence[tuple[int, int]],
+    mounted: str,
+    shard: Shard,
+    report: Report,
+    cancel: CancelToken,
+) -> Written:
+    """Write the valid rows of a range of parts. Raises `UsageError` if files below the folder ``mounted`` are not those
+    that the driver sees."""
+    mine = range(*ranges[shard.index])
+    for number in mine if mounted else ():
+        _check_seen(parts[number].file, mounted)
+    folder = Path(f"{shard.output}-{host()}-{os.getpid()}")  # its own: one that counts as lost may still write
+    shutil.rmtree(folder, ignore_errors=True)
+    private_folder(folder)
+    reads: list[PartRead | CurateError] = []
+    with writing(Workspace(workspace), folder, folder, threads=1) as write:
+        for number in mine:
+            part = parts[number]
+            if mounted:  # inodes and fractions of seconds may be others here: the driver compares them
+                part = replace(part, file=replace(part.file, stamp=()))
+            try:
+                reads.append(read_part(write, number, part, lambda told: None, report, cancel))
+            except CurateError as error:
+                reads.append(error)
+                break
+    return Written(reads, folder, {path.name: path.stat().st_size for path in folder.glob("*.parquet")})
+
+
+def _check_seen(file: IndexedFile, mounted: str) -> None:
+    fix = f"mount {mounted}, with the same files, on every node"
+    try:
+        seen = os.stat(file.path)  # noqa: PTH116
+    except OSError as error:
+        raise UsageError(f"no access to {file.path}", fix) from error
+    if (seen.st_size, seen.st_mtime_ns // 10**9) != (file.stamp[2], file.stamp[3] // 10**9):
+        raise UsageError(f"{file.path} is not the file that the command sees", fix)
+
+
+def _collect(written: Written, staging: Path) -> None:
+    """Move the files of a worker to the staging folder."""
+    for name, size in written.sizes.items():
+        source, target = written.folder / name, staging / name
+        try:
+            shutil.move(source, target)
+            complete = target.stat().st_size == size
+        except FileNotFoundError:
+            complete = False
+        if not complete:
+            raise CurateError(f"{source} is not what a worker wrote", "check that all nodes share the storage")
+    shutil.rmtree(written.folder, ignore_errors=True)
