@@ -14,8 +14,8 @@ import pytest
 ROOT = Path(icl_curate.__file__).parent
 FLOORS = [  # from the ground up; parts on one floor do not import each other
     {"errors", "version", "arrays", "contract"},
-    {"progress", "disk", "packages", "endpoint", "memory"},
-    {"files", "compiled"},
+    {"progress", "disk", "packages", "endpoint"},
+    {"files", "compiled", "memory"},
     {"pool"},
     {"settings"},
     {"store", "shards"},

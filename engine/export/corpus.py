@@ -36,7 +36,7 @@ from ..index.exported import MANIFEST
 from ..index.formulas import escaped
 from ..pool.prompts import Template
 from ..pool.records import Demonstration, Split, Task
-from ..progress import MEMORY, CancelToken, Event, Report, silent
+from ..progress import CancelToken, Event, Report, silent
 from ..store import columns, decisions
 from ..store.demonstrations import active_rows, check_sources, fetch, task_of
 from ..store.versions import PoolState, state_of
@@ -166,8 +166,7 @@ def export(
         return foreseen(plan, exported)
     token = cancel or CancelToken()
     needed = ROW_BYTES * sum(exported.values())
-    if short := memory.shortage("this export takes", needed, "export a part: icl-curate export --source NAME"):
-        report(Event(MEMORY, note=short))
+    memory.warn(report, "this export takes", needed, "export a part: icl-curate export --source NAME")
 
     def write(temporary: Path) -> dict[str, Any]:
         if plan.format == "hf":

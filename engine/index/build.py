@@ -16,7 +16,7 @@ import duckdb
 
 from .. import memory
 from ..errors import NoWorkspaceError, UsageError
-from ..progress import MEMORY, CancelToken, Event, Report, silent
+from ..progress import CancelToken, Report, silent
 from ..retrieval import artefacts, duplicates
 from ..retrieval.served import Access
 from ..shards.shard import INLINE, Engine
@@ -117,8 +117,7 @@ def _tell_memory(workspace: Workspace, report: Report) -> None:
     with workspace.read() as con:
         needed = ROW_BYTES * next_row(con)
     fix = "stop with Ctrl+C and index on a machine with more, or a part of the rows in each workspace"
-    if short := memory.shortage("near duplicates and lexical index take", needed, fix):
-        report(Event(MEMORY, note=short))
+    memory.warn(report, "near duplicates and lexical index take", needed, fix)
 
 
 def dry_run_index(

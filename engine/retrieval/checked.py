@@ -24,14 +24,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import WorkspaceError
 from ..files import replace_file
 from ..store import runs
 from ..store.workspace import Workspace
-from .tensors import header, in_order, map_safetensors
+from .tensors import header, map_safetensors, parts_of
 
 SMALL = 4 << 20
 """Files with fewer bytes are read each time."""
@@ -105,17 +104,17 @@ def _digest(data: bytes = b"") -> Any:
 def save_sealed(path: Path, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> None:
     """Write arrays as one safetensors file, atomically, with the digest of all its bytes in its header. None is copied
     if all are contiguous."""
-    kept = [np.ascontiguousarray(array) for _, array in in_order(arrays)]
+    kept = parts_of(arrays)
     head = header(arrays, {**metadata, "seal": _BLANK})
     digest = _digest(head)
-    for array in kept:
-        digest.update(array.reshape(-1).view(np.uint8).data)
+    for part in kept:
+        digest.update(part)
     sealed = head.replace(f'"seal":"{_BLANK}"'.encode(), f'"seal":"{digest.hexdigest()}"'.encode(), 1)
 
     def write(file: BinaryIO) -> None:
         file.write(sealed)
-        for array in kept:
-            file.write(array.reshape(-1).view(np.uint8).data)
+        for part in kept:
+            file.write(part)
 
     replace_file(path, write)
     cached_check([path], lambda: "whole", reread=True)  # just written, so it need not be checked

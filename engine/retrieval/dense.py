@@ -25,6 +25,9 @@ SPARSE = 8
 PART = 1 << 16
 """Maximum rows of codes that are looked at between two looks at the cancel token."""
 
+CACHED = 1 << 12
+"""Vectors that stay in the processor's cache for the next query."""
+
 ROUNDING = 1e-4
 """Upper bound for the error of a float32 dot product of two unit vectors, in any order of summation."""
 
@@ -62,10 +65,24 @@ class DenseIndex:
         parts = [self._vectors] if self._codes is None else self._codes
         return sum(part.nbytes for part in parts)
 
-    def scores(self, query: Float32s) -> Float32s:
-        """Cosine of every row to the query (d,): float32 (n,), aligned with `rows`, to float32 rounding."""
-        scores = self._vectors @ query
-        return scores if self._columns is None else scores[self._columns]
+    def scores(self, queries: Float32s) -> Float32s:
+        """Cosines of all rows to the queries (q, d): float32 (q, n), aligned with `rows`, to float32 rounding. The
+        vectors are read once, and a query has the same cosines alone as in a batch."""
+        found = np.empty((len(queries), len(self)), np.float32)
+        for start in range(0, len(self._vectors), CACHED):
+            part = self._vectors[start : start + CACHED]
+            columns, span = self._wanted(start, CACHED)
+            for scores, query in zip(found, queries, strict=True):
+                products = part @ query
+                scores[span] = products if columns is None else products[columns]
+        return found
+
+    def _wanted(self, start: int, size: int) -> tuple[Int64s | None, slice]:
+        """Which of the ``size`` vectors from ``start`` on are searched, None for all, and their places in `rows`."""
+        if self._columns is None:
+            return None, slice(start, start + size)
+        begin, end = np.searchsorted(self._columns, [start, start + size]).tolist()
+        return self._columns[begin:end] - start, slice(begin, end)
 
     def top(self, query: Float32s, k: int, exclude: Collection[int] = ()) -> tuple[Int64s, Float64s]:
         """The ``k`` rows nearest to the query (d,) of length 1 and their cosines, best first.
@@ -114,12 +131,9 @@ class DenseIndex:
         for start in range(0, len(self._vectors), size):
             yield start
             products = queries @ self._vectors[start : start + size].T
-            begin, columns = start, None
-            if self._columns is not None:
-                begin, end = np.searchsorted(self._columns, [start, start + size]).tolist()
-                columns = self._columns[begin:end] - start
+            columns, span = self._wanted(start, size)
             for search, scores in zip(searches, products, strict=True):
-                search.look(begin, scores if columns is None else scores[columns])
+                search.look(span.start, scores if columns is None else scores[columns])
 
     def _coded_looks(
         self, queries: Float32s, k: int, searches: Sequence[_Search], cancel: CancelToken | None

@@ -51,6 +51,11 @@ def header(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> b
     return len(text).to_bytes(8, "little") + text
 
 
+def parts_of(arrays: Mapping[str, NDArray[Any]]) -> list[memoryview]:
+    """The bytes of the arrays, `in_order`. None is copied if all are contiguous."""
+    return [np.ascontiguousarray(array).reshape(-1).view(np.uint8).data for _, array in in_order(arrays)]
+
+
 def map_safetensors(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
     """The tensors of a safetensors file as read-only views of one memory map, and its metadata.
 

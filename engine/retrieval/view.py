@@ -16,7 +16,7 @@ from .. import memory
 from ..arrays import Bools, Float32s, Float64s, Int64s
 from ..errors import UsageError, WorkspaceError
 from ..pool.records import Demonstration, Query, Task
-from ..progress import MEMORY, CancelToken, Event, Report, silent
+from ..progress import CancelToken, Report, silent
 from ..settings import Settings
 from ..shards.over import SHARDS
 from ..shards.shard import Engine
@@ -154,8 +154,7 @@ class PoolView:
         codes = search_codes(self.stored, self.rows.size, self.report, self.cancel)
         index = DenseIndex(self.stored.matrix, self.rows, codes)
         fix = "each search reads them from the disk; -m bm25 reads less, or search on a machine with more memory"
-        if short := memory.shortage("the vectors take", index.nbytes, fix):
-            self.report(Event(MEMORY, note=short))
+        memory.warn(self.report, "the vectors take", index.nbytes, fix)
         return index
 
     def vectors(self, rows: Int64s) -> Float32s:

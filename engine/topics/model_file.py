@@ -20,7 +20,7 @@ from ..errors import UsageError
 from ..files import replace_file
 from ..progress import CancelToken, Event, Report, silent
 from ..retrieval.checked import check_model, seal_model
-from ..retrieval.tensors import map_safetensors
+from ..retrieval.tensors import header, map_safetensors, parts_of
 from ..shards.over import over_shards
 from ..shards.shard import INLINE, Arrays, Engine
 from ..store import runs
@@ -129,10 +129,15 @@ def save(workspace: Workspace, model: TopicModel, settings: Mapping[str, Any]) -
     folder = folder_of(workspace, model.run)
     weights = {name: getattr(model.predictor, name) for name in FIELDS}
     weights |= {"knowledge": model.knowledge.share, "observations": model.knowledge.observations}
-    covered = {"rows": model.covered.rows, "topics": model.covered.topics, "weights": model.covered.weights}
-    for file_name, arrays in ((WEIGHTS, weights), (ROWS, covered)):
-        content = to_bytes({name: np.ascontiguousarray(array) for name, array in arrays.items()})
-        replace_file(folder / file_name, lambda file, content=content: file.write(content))  # type: ignore[misc]
+    content = to_bytes({name: np.ascontiguousarray(array) for name, array in weights.items()})
+    replace_file(folder / WEIGHTS, lambda file: file.write(content))
+    rows = model.covered
+    covered: dict[str, NDArray[Any]] = {"rows": rows.rows, "topics": rows.topics, "weights": rows.weights}
+    parts: list[bytes | memoryview] = [
+        header(covered, {}),
+        *parts_of(covered),
+    ]  # of a large pool: gigabytes, of which no copy is made
+    replace_file(folder / ROWS, lambda file: [file.write(part) for part in parts])
     head = {
         "format": FORMAT,
         "encoder": model.encoder,

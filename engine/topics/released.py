@@ -19,7 +19,7 @@ from ..retrieval.ranking import top_k
 from ..retrieval.threads import one_blas_thread
 from ..retrieval.view import PoolView
 from .predictor import Predictor
-from .selection import NAMED, LoadedTopicModel, TopicPick, open_for, shortlist, standardised
+from .selection import NAMED, LoadedTopicModel, TopicPick, cosines_of, open_for, shortlist, standardised
 
 CANDIDATES = 100
 POWER = 0.53
@@ -36,7 +36,8 @@ def topick_released(view: PoolView, queries: Sequence[Query], k: int) -> list[li
     vectors = view.embed(queries)
     required = opened.model.predictor.predict(vectors)
     with one_blas_thread():
-        return [_choose(view, opened, *each, k) for each in zip(queries, vectors, required, strict=True)]
+        cosines = cosines_of(view, vectors)
+        return [_choose(view, opened, *each, k) for each in zip(queries, vectors, required, cosines, strict=True)]
 
 
 def by_rank(values: Float32s) -> Float32s:
@@ -82,10 +83,16 @@ def greedy_by_rank(
 
 
 def _choose(
-    view: PoolView, opened: LoadedTopicModel, query: Query, vector: Float32s, required: Float32s, k: int
+    view: PoolView,
+    opened: LoadedTopicModel,
+    query: Query,
+    vector: Float32s,
+    required: Float32s,
+    near: Float32s,
+    k: int,
 ) -> list[TopicPick]:
     model = opened.model
-    short = shortlist(view, opened, query, vector, required / model.knowledge.share, max(k, CANDIDATES))
+    short = shortlist(view, opened, query, near, required / model.knowledge.share, max(k, CANDIDATES))
     if not short.size or k < 1:
         return []
     rows = view.rows[short]

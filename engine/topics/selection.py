@@ -14,13 +14,14 @@ the paper's figure 4, but a real LLM did not answer better with it.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import memory
 from ..arrays import Bools, Float32s, Float64s, Int64s
 from ..errors import UsageError
 from ..packages import installed
@@ -40,6 +41,11 @@ SHORTLIST = 300
 
 REQUIRED = 256
 """Topics of a query that are used to score the shortlist."""
+
+ROW_BYTES = 550
+"""Memory for each row beside its vector, measured on ten million."""
+COSINE_BYTES = 512 << 20
+"""Memory for the cosines of several queries: of ten million rows, those of 13."""
 
 NAMED = 5
 """Topics named for each pick."""
@@ -122,7 +128,18 @@ def chosen_by(
     required = opened.model.predictor.predict(vectors)
     weights = required / opened.model.knowledge.share if knowledge else required
     with one_blas_thread():
-        return [_choose(view, opened, *each, k, coverage) for each in zip(queries, vectors, weights, strict=True)]
+        cosines = cosines_of(view, vectors)
+        return [
+            _choose(view, opened, *each, k, coverage) for each in zip(queries, vectors, weights, cosines, strict=True)
+        ]
+
+
+def cosines_of(view: PoolView, vectors: Float32s) -> Iterator[Float32s]:
+    """The cosines (n,) of all active rows to each of the queries ``vectors`` (q, d). To read the vectors of a large
+    pool takes longer than to multiply them, so it is done for as many queries as `COSINE_BYTES` hold."""
+    together = max(1, COSINE_BYTES // (4 * max(len(view.rows), 1)))
+    for start in range(0, len(vectors), together):
+        yield from view.nearest.scores(vectors[start : start + together])
 
 
 def needs(view: PoolView, query: Query, count: int = 20, labels: Labels = "soft") -> list[Need]:
@@ -143,6 +160,11 @@ def open_for(view: PoolView, labels: Labels = "soft") -> LoadedTopicModel:
                 f"the topics were learned with {model.encoder}, but the workspace uses {stored.encoder}",
                 f"{how_to_get(model.encoder, stored.encoder)}, or train topics on {stored.encoder}",
             )
+        needed = len(view.rows) * (ROW_BYTES + 4 * stored.dimension)
+        fix = (
+            "each search reads vectors from the disk; -m dense reads a quarter, or search on a machine with more memory"
+        )
+        memory.warn(view.report, "topics and vectors of all rows take", needed, fix)
         opened[labels] = loaded(model, view)
     return opened[labels]
 
@@ -284,10 +306,11 @@ def _choose(
     query: Query,
     vector: Float32s,
     weights: Float32s,
+    near: Float32s,
     k: int,
     coverage: Coverage,
 ) -> list[TopicPick]:
-    short = shortlist(view, opened, query, vector, weights, max(k, SHORTLIST))
+    short = shortlist(view, opened, query, near, weights, max(k, SHORTLIST))
     if not short.size or k < 1:
         return []
     rows = view.rows[short]
@@ -307,10 +330,11 @@ def _choose(
 
 
 def shortlist(
-    view: PoolView, opened: LoadedTopicModel, query: Query, vector: Float32s, weights: Float32s, count: int
+    view: PoolView, opened: LoadedTopicModel, query: Query, near: Float32s, weights: Float32s, count: int
 ) -> Int64s:
-    """Positions in `PoolView.rows` of the ``count`` best by eq. 6 and cosine, without the query's own duplicates."""
-    cosines = view.nearest.scores(vector).astype(np.float64)
+    """Positions in `PoolView.rows` of the ``count`` best by eq. 6 and the cosines ``near`` (n,), without the query's
+    own duplicates."""
+    cosines = near.astype(np.float64)
     relevance = (opened.covered @ weights).astype(np.float64)
     free = np.ones(len(cosines), np.bool_)
     free[positions_of(view.rows, view.excluded(query))] = False

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import memory
 from ..arrays import Bools, Float32s, Int64s
 from ..errors import UsageError
 from ..llm.asking import prompt_budget, prompt_for, request_for
@@ -41,13 +42,15 @@ from .mining import label_topics, mine, read_list
 from .model_file import TopicModel, save, strongest
 from .predictor import FitOptions, Predictor, fit, quality, ranking_quality, started
 from .results import FitFigures, LambdaChoice, LambdaTrial, TopicMetrics, TopicRun
-from .selection import LoadedTopicModel, chosen_by, loaded
+from .selection import chosen_by, loaded
 from .targets import distinctiveness, neighbours
 from .words import fold
 
 TASK = "topics"
 MOST_MINED = 250_000
 """Demonstrations from which topics are mined: a million held 6.5 GB."""
+MINED_BYTES, ROW_BYTES = 9_000, 400
+"""Memory for each of those, and for each row whose topics are predicted, measured on short rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,7 @@ class TopicTraining:
         self.view = PoolView(self.workspace, self.settings, self.report, self.cancel)
         self.notes = self._notes()
         self.by_llm = plan.llm_topics and self.labeller.capabilities.instructs
+        self._tell_memory()
         self._read()
         self._mine()
         self.core_requests = self._core_requests() if self.by_llm else []
@@ -146,6 +150,14 @@ class TopicTraining:
         if len(self.view.rows) > MOST_MINED:
             notes.append(f"topics are mined from {MOST_MINED:,} of {len(self.view.rows):,} demonstrations, at random")
         return tuple(notes)
+
+    def _tell_memory(self) -> None:
+        rows = len(self.view.rows)
+        needed = min(rows, MOST_MINED) * MINED_BYTES + rows * ROW_BYTES
+        fix = (
+            "stop with Ctrl+C and train on a machine with more, or prune the pool first: icl-curate prune --source NAME"
+        )
+        memory.warn(self.report, "training takes", needed, fix)
 
     def _read(self) -> None:
         """Texts of the active pool, or of `MOST_MINED` of its rows, and of the validation queries; which of them are
@@ -250,7 +262,7 @@ class TopicTraining:
                 beside=self.workspace.path / SHARDS,
             ),
         )
-        chosen, tried = self._choose_cosine(loaded(model, self.view), budget)
+        chosen, tried = self._choose_cosine(model, budget)
         if chosen is not None:
             model = replace(model, cosine=chosen.cosine)
         save(self.workspace, model, described)
@@ -272,10 +284,11 @@ class TopicTraining:
         )
         return TopicRun(run, self.llm.name, usage_of([*replies, *answers, *tried]), metrics)
 
-    def _choose_cosine(self, opened: LoadedTopicModel, budget: Budget) -> tuple[LambdaChoice | None, list[Result]]:
+    def _choose_cosine(self, model: TopicModel, budget: Budget) -> tuple[LambdaChoice | None, list[Result]]:
         """The λ with which the LLM answers most of the queries apart, the largest of equals, and all its answers."""
         if not self.apart:
             return None, []
+        opened = loaded(model, self.view)
         trials, heard = [], []
         for cosine in self.plan.lambdas:
             picks = chosen_by(opened.with_cosine(cosine), self.view, self.apart, self.settings.k)

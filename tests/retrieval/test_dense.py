@@ -54,7 +54,10 @@ def test_top_agrees_with_brute_force_alone_and_in_batches(
         assert np.allclose(cosines, matrix[found] @ query, atol=1e-6)
         assert many[i][0].tolist() == found.tolist()
         assert many[i][1].tolist() == cosines.tolist()
-        assert np.allclose(index.scores(query), matrix[np.sort(rows)] @ query, atol=1e-5)
+        several = np.stack([query, -query, query])
+        found = index.scores(several)
+        assert np.allclose(found, several @ matrix[np.sort(rows)].T, atol=1e-5)
+        assert found[0].tobytes() == found[2].tobytes() == index.scores(query[None])[0].tobytes()
 
 
 def test_the_matrix_is_read_once_for_many_queries_block_by_block(matrix: np.ndarray, monkeypatch: Any) -> None:

@@ -23,12 +23,14 @@ from factories.topics_world import (
     subject_of,
     train,
 )
+from icl_curate.engine import memory
 from icl_curate.engine.errors import UsageError, WorkspaceError
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Answer, Request, Result
 from icl_curate.engine.pool.records import Query
+from icl_curate.engine.progress import MEMORY, Event
 from icl_curate.engine.retrieval.vectors import Vectors, folder_of
 from icl_curate.engine.retrieval.view import PoolView
 from icl_curate.engine.select.methods import METHODS
@@ -144,6 +146,24 @@ def test_topics_of_a_large_pool_are_mined_from_some_rows_and_predicted_for_all(
     asked = queries(workspace, "test")
     for query, chosen in zip(asked, METHODS["topick"].choose(view, asked, 3, 0), strict=True):
         assert [shot.output for shot in fetch(workspace, [p.row for p in chosen])].count(query.answers[0]) >= 2
+
+
+def test_training_and_selection_say_so_before_they_take_more_memory_than_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = make_world(tmp_path / "w", monkeypatch)
+    said: list[str] = []
+
+    def report(event: Event) -> None:
+        if event.task == MEMORY:
+            said.append(event.note)
+
+    train(workspace)
+    monkeypatch.setattr(memory, "free", lambda root: 1000)
+    TopicTraining(LLMClient(workspace, Scripted(), SETTINGS, dry_run=True, report=report), PLAN)
+    assert len(said) == 1 and said[0].startswith("training takes about 0.0 GiB of memory, and 0.0 GiB are free: ")
+    METHODS["topick"].choose(PoolView(workspace, SETTINGS, report), queries(workspace, "test"), 3, 0)
+    assert any(line.startswith("topics and vectors of all rows take about 0.0 GiB") for line in said), said
 
 
 def test_a_dry_run_asks_nothing_and_counts_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
