@@ -49,7 +49,7 @@ from .words import fold
 TASK = "topics"
 MOST_MINED = 250_000
 """Demonstrations from which topics are mined: a million held 6.5 GB."""
-MINED_BYTES, ROW_BYTES = 9_000, 400
+MINED_BYTES, ROW_BYTES = 6_000, 350
 """Memory for each of those, and for each row whose topics are predicted, measured on short rows."""
 
 
