@@ -11,7 +11,7 @@ from ..errors import UsageError
 from ..pool.records import Query
 from ..retrieval.ranking import top_k
 from ..retrieval.view import PoolView
-from .selection import open_for
+from .selection import model_for
 
 TOP = 20
 """Required topics of a query that count."""
@@ -20,7 +20,7 @@ TOP = 20
 def learnt(view: PoolView) -> bool:
     """Whether there are topics for evaluation, trained with the configured encoder."""
     try:
-        open_for(view)
+        model_for(view)
     except UsageError:
         return False
     return True
@@ -28,7 +28,7 @@ def learnt(view: PoolView) -> bool:
 
 def required_topics(view: PoolView, queries: Sequence[Query]) -> Float32s:
     """t̂ of each query, (q, t): how much it requires each topic. Raises as `topick` does."""
-    predictor = open_for(view).model.predictor
+    predictor = model_for(view).predictor
     return predictor.predict(view.embed(queries)) if len(queries) else np.empty((0, predictor.topics), np.float32)
 
 
@@ -40,7 +40,7 @@ def coverage_curves(
     ``required`` is the result of `required_topics`. Means over the queries that have that many picks; see
     `coverage_of`.
     """
-    predictor = open_for(view).model.predictor
+    predictor = model_for(view).predictor
     depth = max((len(rows) for rows in picks), default=0)
     sums, counts = np.zeros((2, depth)), np.zeros(depth)
     for wanted, rows in zip(required, picks, strict=True):

@@ -42,7 +42,7 @@ SHORTLIST = 300
 REQUIRED = 256
 """Topics of a query that are used to score the shortlist."""
 
-ROW_BYTES = 550
+ROW_BYTES = 600
 """Memory for each row beside its vector, measured on ten million."""
 COSINE_BYTES = 512 << 20
 """Memory for the cosines of several queries: of ten million rows, those of 13."""
@@ -53,6 +53,7 @@ NAMED = 5
 Coverage = Literal["union", "pooled", "alone"]
 """The joint coverage of demonstrations; ``alone``: each is scored by itself (the paper's ablation)."""
 
+_models: weakref.WeakKeyDictionary[PoolView, dict[Labels, TopicModel]] = weakref.WeakKeyDictionary()
 _opened: weakref.WeakKeyDictionary[PoolView, dict[Labels, LoadedTopicModel]] = weakref.WeakKeyDictionary()
 
 
@@ -144,15 +145,15 @@ def cosines_of(view: PoolView, vectors: Float32s) -> Iterator[Float32s]:
 
 def needs(view: PoolView, query: Query, count: int = 20, labels: Labels = "soft") -> list[Need]:
     """The ``count`` topics that the query requires most."""
-    model = open_for(view, labels).model
+    model = model_for(view, labels)
     (required,) = model.predictor.predict(view.embed([query]))
     return [Need(model.names[t], float(required[t]), float(model.knowledge.share[t])) for t in top_k(required, count)]
 
 
-def open_for(view: PoolView, labels: Labels = "soft") -> LoadedTopicModel:
-    """The topic model of the view's workspace and LLM, opened once; topics of rows indexed since are predicted now."""
-    opened = _opened.setdefault(view, {})
-    if labels not in opened:
+def model_for(view: PoolView, labels: Labels = "soft") -> TopicModel:
+    """The topic model of the view's workspace and LLM, loaded once. Raises as `topick`."""
+    known = _models.setdefault(view, {})
+    if labels not in known:
         model = load(view.workspace, latest(view.workspace, view.settings.llm, labels))
         stored = view.stored
         if (stored.encoder, stored.dimension) != (model.encoder, model.predictor.dimension):
@@ -160,7 +161,16 @@ def open_for(view: PoolView, labels: Labels = "soft") -> LoadedTopicModel:
                 f"the topics were learned with {model.encoder}, but the workspace uses {stored.encoder}",
                 f"{how_to_get(model.encoder, stored.encoder)}, or train topics on {stored.encoder}",
             )
-        needed = len(view.rows) * (ROW_BYTES + 4 * stored.dimension)
+        known[labels] = model
+    return known[labels]
+
+
+def open_for(view: PoolView, labels: Labels = "soft") -> LoadedTopicModel:
+    """The same with the topics of all rows, opened once; those of rows indexed since are predicted now."""
+    opened = _opened.setdefault(view, {})
+    if labels not in opened:
+        model = model_for(view, labels)
+        needed = len(view.rows) * (ROW_BYTES + 4 * view.stored.dimension)
         fix = (
             "each search reads vectors from the disk; -m dense reads a quarter, or search on a machine with more memory"
         )

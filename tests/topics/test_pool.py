@@ -162,7 +162,9 @@ def test_training_and_selection_say_so_before_they_take_more_memory_than_is_free
     monkeypatch.setattr(memory, "free", lambda root: 1000)
     TopicTraining(LLMClient(workspace, Scripted(), SETTINGS, dry_run=True, report=report), PLAN)
     assert len(said) == 1 and said[0].startswith("training takes about 0.0 GiB of memory, and 0.0 GiB are free: ")
-    METHODS["topick"].choose(PoolView(workspace, SETTINGS, report), queries(workspace, "test"), 3, 0)
+    view, asked = PoolView(workspace, SETTINGS, report), queries(workspace, "test")
+    assert len(required_topics(view, asked)) == 20 and len(said) == 1  # for that the topics of all rows are not needed
+    METHODS["topick"].choose(view, asked, 3, 0)
     assert any(line.startswith("topics and vectors of all rows take about 0.0 GiB") for line in said), said
 
 
