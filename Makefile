@@ -5,6 +5,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Tests wait a fifth of their time, for processes and pauses: one worker more than there are cores, eight at most.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() + 1, 8))')
 
 .PHONY: demo test lint types pytest docs ray evidence clean
 
@@ -24,7 +26,7 @@ types: $(VENV)/ready
 
 # Modules are compiled once, even where Python is told to write no such files: the tests start many processes.
 pytest: $(VENV)/ready
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 docs: $(VENV)/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[docs]"
