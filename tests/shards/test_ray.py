@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -226,7 +227,7 @@ def test_nodes_read_the_files_that_lie_in_the_storage(cluster: Any, pool: Path, 
     expected, told = indexed(tmp_path / "here", pattern, Engine())
     found, said = indexed(tmp_path / "there", pattern, Engine("ray", cluster.address, str(pool)))
     assert found == expected and [note for note in said if note in told] == told
-    assert any(note.startswith("read: ") and "parts on 3 nodes of Ray" in note for note in said), said
+    assert any(re.match(r"read: \d+ parts on \d nodes of Ray", note) for note in said), said
     assert sorted(path.name for path in pool.rglob("*")) == ["pool-0.jsonl", "pool-1.jsonl"]
     found, said = indexed(tmp_path / "w", pattern, Engine("ray", cluster.address, str(tmp_path / "other")))
     assert found == expected and not any(note.startswith("read: ") for note in said)
