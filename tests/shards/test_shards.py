@@ -65,9 +65,9 @@ def test_inline_computes_in_order_writes_nothing_and_tells_of_the_whole(notes: P
 
 
 def test_processes_give_the_same_bits_though_some_die_and_one_hangs(notes: Path, tmp_path: Path) -> None:
-    """Blocks 2 and 9 kill their process, which breaks a pool of Python's with all that it runs; 15 never ends."""
+    """Blocks 2 and 9 kill their process, which breaks a pool of Python's with all that it runs. The last never ends."""
     expected = over(notes, Engine())
-    for name in ("die-2", "die-9", "hang-15"):
+    for name in ("die-2", "die-9", f"hang-{COUNT - 1}"):
         (notes / name).touch()
     events: list[Event] = []
     found = over(notes, PROCESS, need=Need(patience=2.0), report=events.append)
