@@ -292,10 +292,10 @@ def _closing(
     keep: bool,
 ) -> str:
     was, now = (report.methods["dense"].accuracy for report in (before, after))
-    dropped = ", ".join(tuned.pruned) or "none"
-    rows = f" and {len(tuned.pruned_rows):,} rows" if tuned.pruned_rows else ""
+    rows = [f"{len(tuned.pruned_rows):,} rows"] if tuned.pruned_rows else []
+    pruned = ", ".join([*tuned.pruned, *rows]) or "nothing"
     lines = [
-        f"{done.exported['pool']:,} of {index.demonstrations:,} demonstrations kept; sources dropped: {dropped}{rows}.",
+        f"{done.exported['pool']:,} of {index.demonstrations:,} demonstrations kept; pruned: {pruned}.",
         f"Test accuracy with dense selection: {was:.3f} before, {now:.3f} after.",
         "Answers are from the embedded offline reader, not an LLM: use your own with --llm openai:MODEL or hf:PATH.",
     ]
