@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import random
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit, urlunsplit
 
 from .errors import UsageError
@@ -23,6 +23,8 @@ NO_KEY = "none"
 
 LARGEST = 64 << 20
 """Maximum bytes of a decompressed reply. Echoed prompts of 80 options with their log-probabilities have some 25 MB."""
+CONNECT = 10.0
+"""Maximum seconds until a connection is open."""
 HOPS = 5
 """Maximum redirects within one server."""
 
@@ -51,6 +53,18 @@ def pause(attempt: int, retry_after: float | None) -> float:
 
 CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 """Environment variables that name the certificates to trust instead of the system's."""
+
+
+def http_options(base_url: str, timeout: float) -> dict[str, Any]:
+    """How a client of httpx2 connects; ``timeout`` in seconds. Raises `UsageError` as `certificates`."""
+    import httpx2
+
+    trust_env = not is_loopback(base_url)  # proxy variables would also apply to 127.0.0.1
+    return {
+        "timeout": httpx2.Timeout(timeout, connect=min(CONNECT, timeout)),
+        "trust_env": trust_env,
+        "verify": certificates(trust_env),
+    }
 
 
 def certificates(trust_env: bool) -> ssl.SSLContext:

@@ -66,7 +66,7 @@ def verdict(found: TuneReport) -> list[str]:
         else:
             lines.append(f"best: {best.name}, {gain} {on}: not beyond noise, nothing is pruned")
     if best is not None and (other := found.more_accurate) is not None:
-        lines.append(f"{_undecided(best, other)}")
+        lines.append(_undecided(best, other))
     lines += [f"known: {one}" for one in found.known]
     lines += [f"to prune anyway: {command}" for command in found.instead]
     return lines

@@ -29,9 +29,8 @@ class IndexedRows:
     rows of a source were pruned for wrong labels, the others deserve a second look.
 
     ``numbers`` (m,), ascending, and ``rows`` (m,). ``label_predictions`` (m,) by classifiers that learn from the active
-    rows, those of other sources counting more, None as in `ActivePool.label_predictions`; ``contradicted`` says what
-    contradicts them. ``mismatches`` (m,) as
-    in `ActivePool.mismatches`."""
+    rows, joined with those of `against_other_sources`, None as in `ActivePool.label_predictions`; ``contradicted`` says
+    what contradicts them. ``mismatches`` (m,) as in `ActivePool.mismatches`."""
 
     numbers: Int64s
     rows: list[Demonstration]
@@ -110,6 +109,7 @@ class ActivePool:
         repeated: Int64s,
         left_out: Bools | None,
     ) -> LabelPredictions:
+        """Joined with the predictions by other sources; ``left_out`` (m,) are the pruned rows."""
         sources = np.unique(np.array([row.source for row in rows], object), return_inverse=True)[1]
         return against_other_sources(
             judged, vectors, repeated, np.asarray(sources, np.int64), self.report, self.cancel, left_out

@@ -133,8 +133,7 @@ def against_other_sources(
 
 def _folds_of_sources(sources: Int64s) -> Int64s:
     """The fold of each row, (n,): sources stay whole, at most `FOLDS` folds of about the same size."""
-    sizes = np.unique(sources, return_counts=True)[1]
-    of = np.unique(sources, return_inverse=True)[1]
+    _, of, sizes = np.unique(sources, return_inverse=True, return_counts=True)
     folds, load = np.empty(len(sizes), np.int64), np.zeros(min(len(sizes), FOLDS))
     for source in np.argsort(-sizes, kind="stable").tolist():
         folds[source] = load.argmin()

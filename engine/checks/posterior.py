@@ -2,10 +2,10 @@
 
 A row is good or bad. The share of bad rows of a source has a Beta prior, whose mean and precision are learnt from all
 sources; so has that of a part of a source, its rows of one label, with the share of the source as its mean. Given the
-class, the kinds of evidence are independent. Each kind is a function from the current
-probabilities of being bad (n,) to its log-likelihood ratio of bad against good (n,), fitted anew in every round; None
-asks for a first guess. The direction of each kind is fixed (a higher quality or more right answers never speak for
-bad), so the classes cannot change places.
+class, the kinds of evidence are independent. Each kind is a function from the current probabilities of being bad (n,)
+to its log-likelihood ratio of bad against good (n,), fitted anew in every round; None asks for a first guess. The
+direction of each kind is fixed (a higher quality or more right answers never speak for bad), so the classes cannot
+change places.
 """
 
 from __future__ import annotations

@@ -20,9 +20,8 @@ from ..endpoint import (
     NO_KEY,
     VENDOR,
     Refused,
-    certificates,
     checked_url,
-    is_loopback,
+    http_options,
     pause,
     without_secrets,
 )
@@ -216,14 +215,8 @@ class OpenAIServer:
         key = _key() or (NO_KEY if self._own_server else "")
         if not key:
             raise LLMError("OPENAI_API_KEY is not set", NO_KEY_FIX)
-        trusting = not is_loopback(self.base_url)
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=self.settings.concurrency)
-        http = wire.Client(
-            timeout=httpx2.Timeout(self.settings.timeout, connect=min(10.0, self.settings.timeout)),
-            limits=limits,
-            trust_env=trusting,  # proxy variables would also apply to 127.0.0.1
-            verify=certificates(trusting),
-        )
+        http = wire.Client(limits=limits, **http_options(self.base_url, self.settings.timeout))
         self._client = openai.AsyncOpenAI(
             api_key=key, base_url=self.base_url, max_retries=0, timeout=self.settings.timeout, http_client=http
         )

@@ -30,9 +30,8 @@ from ..endpoint import (
     NO_KEY,
     VENDOR,
     Refused,
-    certificates,
     checked_url,
-    is_loopback,
+    http_options,
     pause,
     without_secrets,
 )
@@ -348,7 +347,6 @@ class ServedEncoder:
             return self._client
 
     def _connect(self) -> openai.OpenAI:
-        import httpx2
         import openai
 
         from .wire import Client
@@ -358,12 +356,7 @@ class ServedEncoder:
             raise LLMError(
                 "OPENAI_API_KEY is not set", "export OPENAI_API_KEY=…, or give your server: --encoder-url URL"
             )
-        trusting = not is_loopback(self.base_url)
-        http = Client(
-            timeout=httpx2.Timeout(self.access.timeout, connect=min(10.0, self.access.timeout)),
-            trust_env=trusting,  # proxy variables would also apply to 127.0.0.1
-            verify=certificates(trusting),
-        )
+        http = Client(**http_options(self.base_url, self.access.timeout))
         return openai.OpenAI(
             api_key=key, base_url=self.base_url, max_retries=0, timeout=self.access.timeout, http_client=http
         )

@@ -133,10 +133,7 @@ def save(workspace: Workspace, model: TopicModel, settings: Mapping[str, Any]) -
     replace_file(folder / WEIGHTS, lambda file: file.write(content))
     rows = model.covered
     covered: dict[str, NDArray[Any]] = {"rows": rows.rows, "topics": rows.topics, "weights": rows.weights}
-    parts: list[bytes | memoryview] = [
-        header(covered, {}),
-        *parts_of(covered),
-    ]  # of a large pool: gigabytes, of which no copy is made
+    parts: list[bytes | memoryview] = [header(covered, {}), *parts_of(covered)]  # gigabytes: no copy is made
     replace_file(folder / ROWS, lambda file: [file.write(part) for part in parts])
     head = {
         "format": FORMAT,
