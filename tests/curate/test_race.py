@@ -130,6 +130,18 @@ def test_what_other_evidence_prefers_is_not_dropped_for_some_bad_luck() -> None:
     assert (kept.winner, kept.dropped[2]) == (2, 0)
 
 
+def test_looking_after_every_batch_drops_what_other_evidence_prefers_in_few_races() -> None:
+    """All candidates but the baseline are equally good, and agree on most queries."""
+    preference, runs, dropped = np.array([0.0, 10.0, 5.0, 0.0, 0.0, 0.0]), 300, 0
+    for seed in range(runs):
+        draw = np.random.default_rng(seed)
+        hardness = np.where(draw.random((6, 200)) < 0.8, draw.random(200), draw.random((6, 200)))
+        utilities = (hardness < np.array([0.5, *[0.76] * 5])[:, None]).astype(np.float64)
+        found, _ = _run(utilities, seed, preference=preference, near=NEAR)
+        dropped += found.dropped[1] > 0
+    assert dropped / runs <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / runs)
+
+
 def test_a_hopeless_pruning_is_dropped_at_the_first_batch_and_the_race_ends_when_only_the_baseline_is_left() -> None:
     utilities = np.zeros((CANDIDATES, QUERIES))
     utilities[0] = 1.0
