@@ -3,13 +3,14 @@
     python benchmarks/curate.py WORK [--pools POOLS] [--pool support] [--llm smollm2] [--budgets 300,1000,3000]
         [--seeds 0,1,2] [--without ask,confirm,choose] [--random 300,1000] [--queries 100]
 
-The pools: ``support`` (the sample pool), ``banking77`` (wrong at random), ``conventions`` (two of three sources swap
-labels), ``migration`` (two of three sources use the names of an older scheme), and ``clean``.
+The pools: ``support`` (the sample pool), ``further`` (the same with 1,000 other test queries), ``banking77`` (wrong at
+random), ``conventions`` (two of three sources swap labels), ``migration`` (two of three sources use the names of an
+older scheme), and ``clean``.
 
 Each run starts from the pool as it came; its accuracy is that of the served method on test queries that no decision has
 seen. *Gap closed*: the share of the difference between the pool as it came and its true rows, both with `dense`, and
 its 95 % interval, from test queries drawn again 10,000 times, the same for all three (paired bootstrap).
-POOLS holds the data sets that do not come with the project; all but ``support`` and ``migration`` need them.
+POOLS holds the data sets that do not come with the project; ``banking77``, ``conventions`` and ``clean`` need them.
 
 Answers are kept in WORK across runs and counted anew in each: a run pays for its own calls, though the LLM computes an
 answer once.
@@ -53,6 +54,7 @@ from icl_curate.engine.store.demonstrations import fetch
 from icl_curate.engine.store.demonstrations import queries as queries_of
 from icl_curate.engine.store.runs import outcomes
 from icl_curate.engine.store.workspace import Workspace
+from icl_curate.sample_data import make
 from numpy.typing import NDArray
 from real_llm import noisy_intents, planted, read, write
 
@@ -115,6 +117,21 @@ def support(pools: Path, files: Path, seed: int) -> tuple[IndexPlan, set[str], i
     return plan, wrong, 5
 
 
+def further(pools: Path, files: Path, seed: int) -> tuple[IndexPlan, set[str], int]:
+    """The sample pool with 1,000 further test queries of its generator, apart from all that come with the project."""
+    plan, wrong, k = support(pools, files, seed)
+    path = files / "further.jsonl"
+    if not path.exists():
+        apart = make.Apart()
+        rows: dict[str, list[make.Row]] = {}
+        for source in make.SOURCES:
+            rows[source.name] = make.source_rows(source, rows, apart, make.Dice(make.SEED, "support", source.name))
+        for split, n in (("validation", 200), ("test", 200), ("further", 1000)):
+            rows[split] = make.clean_rows(split, n, apart, make.Dice(make.SEED, "support", split))
+        write(path, rows["further"])
+    return replace(plan, test=(str(path),)), wrong, k
+
+
 def banking77(pools: Path, files: Path, seed: int) -> tuple[IndexPlan, set[str], int]:
     """15 intents with planted noise, other ones for each seed."""
     files = files / f"banking77-{seed}-files"
@@ -175,7 +192,10 @@ def _of_sources(pools: Path, files: Path, seed: int, swapped: Sequence[bool]) ->
     return IndexPlan((str(files / "pool.jsonl"),), **parts, encoder=Settings().encoder), wrong, 4
 
 
-POOLS = {"support": support, "banking77": banking77, "conventions": conventions, "migration": migration, "clean": clean}
+POOLS = {
+    "support": support, "further": further, "banking77": banking77, "conventions": conventions,
+    "migration": migration, "clean": clean,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
