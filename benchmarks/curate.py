@@ -3,14 +3,14 @@
     python benchmarks/curate.py WORK [--pools POOLS] [--pool support] [--llm smollm2] [--budgets 300,1000,3000]
         [--seeds 0,1,2] [--without ask,confirm,choose] [--random 300,1000] [--queries 100]
 
-The pools: ``support`` (the sample pool), ``further`` (the same with 1,000 other test queries), ``banking77`` (wrong at
-random), ``conventions`` (two of three sources swap labels), ``migration`` (two of three sources use the names of an
-older scheme), and ``clean``.
+The pools: ``support`` (the sample pool), ``further`` (the same with 1,000 other test queries), ``banking77`` (15
+intents, wrong at random), ``all-intents`` (the same with all 77), ``conventions`` (two of three sources swap labels),
+``migration`` (two of three sources use the names of an older scheme), and ``clean``.
 
 Each run starts from the pool as it came; its accuracy is that of the served method on test queries that no decision has
 seen. *Gap closed*: the share of the difference between the pool as it came and its true rows, both with `dense`, and
 its 95 % interval, from test queries drawn again 10,000 times, the same for all three (paired bootstrap).
-POOLS holds the data sets that do not come with the project; ``banking77``, ``conventions`` and ``clean`` need them.
+POOLS holds the data sets that do not come with the project; ``support``, ``further`` and ``migration`` need none.
 
 Answers are kept in WORK across runs and counted anew in each: a run pays for its own calls, though the LLM computes an
 answer once.
@@ -56,7 +56,7 @@ from icl_curate.engine.store.runs import outcomes
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.sample_data import make
 from numpy.typing import NDArray
-from real_llm import noisy_intents, planted, read, write
+from real_llm import INTENTS, ROWS, noisy_intents, planted, read, write
 
 SAMPLE = Path(__file__).resolve().parent.parent / "sample_data" / "support"
 
@@ -134,8 +134,16 @@ def further(pools: Path, files: Path, seed: int) -> tuple[IndexPlan, set[str], i
 
 def banking77(pools: Path, files: Path, seed: int) -> tuple[IndexPlan, set[str], int]:
     """15 intents with planted noise, other ones for each seed."""
-    files = files / f"banking77-{seed}-files"
-    noisy_intents(pools, files, seed)
+    return noisy(pools, files / f"banking77-{seed}-files", seed, INTENTS, ROWS)
+
+
+def all_intents(pools: Path, files: Path, seed: int) -> tuple[IndexPlan, set[str], int]:
+    """The same with all 77 intents and six times as many rows."""
+    return noisy(pools, files / f"all-intents-{seed}-files", seed, 77, 6 * ROWS)
+
+
+def noisy(pools: Path, files: Path, seed: int, intents: int, each: int) -> tuple[IndexPlan, set[str], int]:
+    noisy_intents(pools, files, seed, intents, each)
     wrong = {row["id"] for row in read(files / "pool.jsonl") if row["output"] != row["truth"]}
     parts = {name: (str(files / f"{name}.jsonl"),) for name in ("validation", "test")}
     return IndexPlan((str(files / "pool.jsonl"),), **parts, encoder=Settings().encoder), wrong, 4
@@ -193,8 +201,8 @@ def _of_sources(pools: Path, files: Path, seed: int, swapped: Sequence[bool]) ->
 
 
 POOLS = {
-    "support": support, "further": further, "banking77": banking77, "conventions": conventions,
-    "migration": migration, "clean": clean,
+    "support": support, "further": further, "banking77": banking77, "all-intents": all_intents,
+    "conventions": conventions, "migration": migration, "clean": clean,
 }  # fmt: skip
 
 
