@@ -33,9 +33,9 @@ def report(
 
     found = gather(open_workspace(workspace), settings_of(workspace), title)
     from ..engine.files import replace_file
-    from ..render.report import document
-    from ..render.report_html import html
-    from ..render.report_markdown import markdown
+    from ..render.report.html import html
+    from ..render.report.markdown import markdown
+    from ..render.report.page import document
 
     write = html if out.suffix.lower() in HTML else markdown
     page = write(document(found)).encode()

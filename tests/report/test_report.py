@@ -42,9 +42,9 @@ from icl_curate.engine.store.demonstrations import find
 from icl_curate.engine.store.overview import overview
 from icl_curate.engine.store.trials import source_summaries
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.render.report import document
-from icl_curate.render.report_html import POLICY, html
-from icl_curate.render.report_markdown import markdown
+from icl_curate.render.report.html import POLICY, html
+from icl_curate.render.report.markdown import markdown
+from icl_curate.render.report.page import document
 from markdown_it import MarkdownIt
 
 SETTINGS = replace(PRICED, llm="gullible")

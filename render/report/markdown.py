@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ..engine.pool.display import display_line
+from ...engine.pool.display import display_line
 from .document import Block, Code, Document, Line, Paragraph, Part, Picture, Points, Said, Section, Table
 
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "&#124;", "\\": "&#92;", "~": "&#126;", "$": "&#36;",

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from html import escape
 from itertools import count
 
-from ..engine.pool.display import display_line
+from ...engine.pool.display import display_line
 from .document import Block, Code, Column, Document, Line, Paragraph, Part, Picture, Points, Said, Section, Table
 from .svg import drawn
 

@@ -1,4 +1,4 @@
-"""A page as plain data, written as HTML by `report_html` and as Markdown by `report_markdown`.
+"""A page as plain data, written as HTML by `html` and as Markdown by `markdown`.
 
 Every text is escaped by both, whoever wrote it. `Said` marks texts of the pool, which may run from right to left.
 """

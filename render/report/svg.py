@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from ..engine.pool.display import display_line
+from ...engine.pool.display import display_line
 from .document import BarPair, Dot, Mark, Picture, StepBar
 
 WIDTH, ROW, BAR, EDGE = 400, 38, 12, 4
