@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from factories.commands import SAMPLE, Run, run_command
-from factories.copies import VARIABLE, made_once
+from factories.copies import VARIABLE, keep_empty, made_once
 from factories.labels import keep_judgements
 from factories.vectors import keep_vectors, keep_whole
 
@@ -55,6 +55,7 @@ def _work_kept() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         keep_vectors(patch.setattr)
         keep_judgements(patch.setattr)
+        keep_empty(patch.setattr)
         yield
 
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 from factories.commands import Run
+from factories.copies import indexed, lines
 from factories.servers import Server
 from icl_curate.engine import trust
 from icl_curate.engine.errors import CurateError, LLMError, UsageError
-from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.asking import backend_for, destination
 from icl_curate.engine.llm.hf.loading import load_description
 from icl_curate.engine.progress import Event
@@ -43,11 +43,9 @@ def server() -> Iterator[Server]:
 @pytest.fixture
 def foreign(tmp_path: Path, server: Server) -> Path:
     """A workspace whose own file names a server."""
-    pool = tmp_path / "pool.jsonl"
-    pool.write_text("".join(json.dumps({"input": f"word{i} x", "output": f"o{i}"}) + "\n" for i in range(6)))
-    (test := tmp_path / "test.jsonl").write_text('{"input": "what is x", "output": "o1"}\n')
-    workspace = Workspace.create(tmp_path / "w")
-    index_pool(workspace, IndexPlan((str(pool),), test=(str(test),), encoder=None))
+    pool = [{"input": f"word{i} x", "output": f"o{i}"} for i in range(6)]
+    asked = [{"input": "what is x", "output": "o1"}]
+    workspace = indexed(tmp_path / "w", pool=lines(pool), test=lines(asked))
     (workspace.path / "config.toml").write_text(
         f'llm = "openai:stub"\nbase_url = "{server.url}"\nmethod = "bm25"\nk = 1\n'
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
 from pathlib import Path
@@ -10,9 +9,9 @@ from typing import Any
 
 import pytest
 from factories.commands import Run
+from factories.copies import indexed, lines
 from icl_curate.engine.evaluate.confusion import Confusion, ConfusionCell, confusion
 from icl_curate.engine.evaluate.results import EvaluationReport, SweepReport
-from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.demonstrations import queries
 from icl_curate.engine.store.workspace import Workspace
@@ -24,14 +23,9 @@ ODD = ("", "no idea", "red or blue", None)
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Workspace:
-    pool, test = tmp_path / "pool.jsonl", tmp_path / "test.jsonl"
     rows = [{"id": f"p{i}", "input": f"shot {i} of a kind", "output": LABELS[i % 4]} for i in range(24)]
-    pool.write_text("".join(json.dumps(row) + "\n" for row in rows))
     asked = [{"id": f"q{i}", "input": f"query {i} of a sort", "output": LABELS[i % 3]} for i in range(30)]
-    test.write_text("".join(json.dumps(row) + "\n" for row in asked))
-    made = Workspace.create(tmp_path / "w")
-    index_pool(made, IndexPlan((str(pool),), test=(str(test),), encoder=None))
-    return made
+    return indexed(tmp_path / "w", pool=lines(rows), test=lines(asked))
 
 
 def record(workspace: Workspace, run: int) -> dict[tuple[str, str | None], Counter[str]]:

@@ -18,6 +18,7 @@ import pandas
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from factories.copies import indexed, lines
 from hypothesis import given
 from hypothesis import strategies as st
 from icl_curate.engine.errors import CurateError, UsageError
@@ -45,11 +46,7 @@ ROWS = [{"source": "s1"} | row for row in ROWS]
 
 @pytest.fixture
 def store(tmp_path: Path) -> Workspace:
-    pool = tmp_path / "pool.jsonl"
-    pool.write_text("\n".join(json.dumps(row) for row in ROWS), encoding="utf-8")
-    workspace = Workspace.create(tmp_path / "w")
-    index_pool(workspace, IndexPlan(paths=(str(pool),), encoder=None))
-    return workspace
+    return indexed(tmp_path / "w", pool=lines(ROWS))
 
 
 @pytest.mark.parametrize("format", ["jsonl", "csv", "parquet"])

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from factories.copies import copied
 from factories.ranker_world import SETTINGS, Scripted, make_world, with_k
 from icl_curate.engine.errors import BudgetError, Cancelled, UsageError
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
@@ -388,13 +389,16 @@ def test_a_source_that_misleads_is_learnt_from_its_indicator_alone(world: Worksp
 @pytest.fixture(scope="module")
 def learnt(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, dict[str, list[RankerMetrics]]]:
     """A bigger world, trained with three seeds by both methods."""
-    world = make_world(tmp_path_factory.mktemp("world") / "w", pool=360, validation=150, test=160, seed=1)
-    metrics: dict[str, list[RankerMetrics]] = {"ranker": [], "promptpg": []}
+    world = Workspace.open(copied(tmp_path_factory.mktemp("world") / "w", "learnt rankers", _learn))
+    trained = [RankerRun.from_json(run.summary).metrics for run in reversed(runs.runs(world))]
+    return world, {method: [each for each in trained if each.method == method] for method in ("ranker", "promptpg")}
+
+
+def _learn(path: Path) -> None:
+    world = make_world(path, pool=360, validation=150, test=160, seed=1)
     for seed in range(3):
-        for method in metrics:
-            plan = RankerPlan(method=method, epochs=5 if method == "ranker" else 1)  # type: ignore[arg-type]
-            metrics[method].append(train(world, plan, seed=seed).metrics)
-    return world, metrics
+        train(world, RankerPlan(epochs=5), seed=seed)
+        train(world, RankerPlan(method="promptpg", epochs=1), seed=seed)
 
 
 def test_the_ranker_beats_bm25_most_of_all_on_hard_queries(learnt: tuple[Workspace, Any]) -> None:

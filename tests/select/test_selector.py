@@ -94,7 +94,7 @@ def test_every_method_gives_k_distinct_active_rows_with_reasons(support: Path, m
     selector = Selector(support, method, 6, preselect=30)
     decide(selector.workspace, "prune", "source", ["community_forum"])
     active = set(active_rows(selector.workspace).tolist())
-    asked = queries(selector.workspace, "validation", 15)
+    asked = queries(selector.workspace, "test", 15)  # those of other tests: token vectors are kept
     for chosen in selector.select_many([*asked, *TEXTS]):
         rows = [shot.demonstration.row for shot in chosen]
         assert len(set(rows)) == len(rows) == (0 if method == "zero" else 6)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import json
 import pickle
 from pathlib import Path
 
 import pytest
+from factories.copies import indexed, lines
 from icl_curate import Selector
 from icl_curate.engine.errors import UsageError
 from icl_curate.engine.index import add
@@ -21,10 +21,7 @@ QUESTION = "question 3 about topic 3"
 @pytest.fixture
 def pool(tmp_path: Path) -> Workspace:
     rows = [{"input": f"question {n} about topic {n % 5}", "output": f"answer {n}"} for n in range(20)]
-    (tmp_path / "pool.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    workspace = Workspace.create(tmp_path / "w")
-    index_pool(workspace, IndexPlan((str(tmp_path / "pool.jsonl"),)))
-    return workspace
+    return indexed(tmp_path / "w", pool=lines(rows))
 
 
 def shown(selector: Selector, query: str = QUESTION) -> list[tuple[str, float]]:

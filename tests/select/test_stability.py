@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from factories.commands import run_command
+from factories.copies import indexed, lines
 from factories.servers import Server
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.budget import Budget
@@ -69,11 +70,7 @@ class Scripted:
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Workspace:
-    pool = tmp_path / "pool.jsonl"
-    pool.write_text(json.dumps({"input": "x", "output": "y"}) + "\n")
-    found = Workspace.create(tmp_path / "w")
-    index_pool(found, IndexPlan((str(pool),), encoder=None))
-    return found
+    return indexed(tmp_path / "w", pool=lines([{"input": "x", "output": "y"}]))
 
 
 OPEN = {  # best-last: the best shot is read last

@@ -36,7 +36,7 @@ def _picked(
 def _same_as_pruned(
     workspace: Workspace, settings: Settings, methods: Sequence[str], pruned: Int64s, texts: Sequence[str] = ()
 ) -> None:
-    asked: list[Query | str] = [*queries(workspace, "validation", 12), *texts]
+    asked: list[Query | str] = [*queries(workspace, "test", 12), *texts]
     whole = PoolView(workspace, settings)
     supposed = {name: _picked(workspace, settings, name, asked, whole.without(pruned)) for name in methods}
     before = {name: _picked(workspace, settings, name, asked, whole) for name in methods}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from factories import copies
 from factories.commands import Run
 from icl_curate.engine.errors import UsageError
 from icl_curate.engine.export.corpus import ExportPlan, export
@@ -39,7 +40,7 @@ def indexed(folder: Path, rows: list[dict[str, str]]) -> Workspace:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Workspace:
-    return indexed(tmp_path, ROWS)
+    return copies.indexed(tmp_path / "w", pool=copies.lines(ROWS))
 
 
 def pool(workspace: Workspace) -> dict[str, str]:
