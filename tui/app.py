@@ -5,6 +5,7 @@ The frame is painted before DuckDB, numpy or any tab is imported; a thread impor
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import importlib
 import os
@@ -151,6 +152,9 @@ class ReviewApp(App[None], DecisionQueue, JobWatch):
         self.error_console = stderr()  # a crash report shows values, which come from the pool
         self.folder, self.limited = folder.resolve(), limited
         self.command_spec = cache(commands or _no_commands)
+        self.tabs: list[Tab] = []
+        """All tabs, also those that were never visited; none right after the start."""
+        self._visiting = asyncio.Lock()
         self._workspace: Workspace | None = None
         self._session_cache: SessionCache | None = None
         self._memory = memory.load(self.folder)
@@ -210,17 +214,22 @@ class ReviewApp(App[None], DecisionQueue, JobWatch):
         if self.limited and (refused := limits.refused(words)):
             raise refused
 
-    def visit(self, name: str) -> Tab:
-        from .tab import Tab
+    async def visit(self, name: str) -> Tab:
+        async with self._visiting:  # another visit may still be mounting
+            tab = next(tab for tab in self.tabs if name == tab.NAME)
+            if not tab.is_attached:  # at its first visit: to mount all of them would double the time of the start
+                with self.batch_update():
+                    await self.query_one(ContentSwitcher).mount(tab)
+            self._open(tab)
+            return tab
 
-        tab = self.query_one(f"#{name}", Tab)
+    def _open(self, tab: Tab) -> None:
         if tab.stale:
             tab.hold()
             tab.reload()
-        self.query_one(ContentSwitcher).current = name
-        self.query_one(TabBar).current = name
+        self.query_one(ContentSwitcher).current = tab.NAME
+        self.query_one(TabBar).current = tab.NAME
         tab.take_focus()
-        return tab
 
     # The frame.
 
@@ -239,28 +248,23 @@ class ReviewApp(App[None], DecisionQueue, JobWatch):
         self.call_after_refresh(lambda: self.in_thread("tabs", import_tabs, self._furnish))
 
     async def _furnish(self, tabs: list[type[Tab]]) -> None:
-        """The tabs are imported: add them, and open the one of the last session."""
+        """The tabs are imported: make them, and open the one of the last session."""
         self._load_keymap(tabs)
-        made = [tab() for tab in tabs]
-        for tab in made:
+        self.tabs = [tab() for tab in tabs]
+        for tab in self.tabs:
             tab.model.recall(self._memory.tabs.get(tab.NAME, {}))
             tab.display = False
-        await self.query_one(ContentSwitcher).mount_all(made)
         self.theme_changed_signal.subscribe(self, lambda _: self._recoloured())
         self.set_interval(WATCH, self.look_again)
         self.set_interval(WATCH, self.save)
         self.look_at_jobs()
-        self.visit(self.query_one(TabBar).current)
-
-    @property
-    def tabs(self) -> list[Tab]:
-        """The tabs; none right after the start."""
-        return [tab for switcher in self.query(ContentSwitcher) for tab in switcher.children]  # type: ignore[misc]
+        await self.visit(self.query_one(TabBar).current)
 
     @property
     def tab(self) -> Tab | None:
         """The open tab."""
-        return next((tab for tab in self.tabs if tab.id == self.query_one(ContentSwitcher).current), None)
+        current = [switcher.current for switcher in self.query(ContentSwitcher)]  # none while the app is ending
+        return next((tab for tab in self.tabs if tab.NAME in current), None)
 
     def keys_of(self, action: Action) -> str:
         """The keys of an action, the user's own if there are any, as they are displayed."""
@@ -333,16 +337,16 @@ class ReviewApp(App[None], DecisionQueue, JobWatch):
 
     # Actions.
 
-    def action_go(self, name: str) -> None:
+    async def action_go(self, name: str) -> None:
         self.query_one(TabBar).current = name
         if self.tabs:
-            self.visit(name)
+            await self.visit(name)
 
-    def action_next(self) -> None:
-        self._step(1)
+    async def action_next(self) -> None:
+        await self._step(1)
 
-    def action_previous(self) -> None:
-        self._step(-1)
+    async def action_previous(self) -> None:
+        await self._step(-1)
 
     def action_undo(self) -> None:
         if self.tab is None or not self.tab.undo_here():
@@ -396,12 +400,12 @@ class ReviewApp(App[None], DecisionQueue, JobWatch):
         self.exit()
 
     @on(TabBar.Picked)
-    def _picked(self, event: TabBar.Picked) -> None:
-        self.action_go(event.name)
+    async def _picked(self, event: TabBar.Picked) -> None:
+        await self.action_go(event.name)
 
-    def _step(self, by: int) -> None:
+    async def _step(self, by: int) -> None:
         names = list(TABS)
-        self.action_go(names[(names.index(self.query_one(TabBar).current) + by) % len(names)])
+        await self.action_go(names[(names.index(self.query_one(TabBar).current) + by) % len(names)])
 
     def _outdated(self) -> None:
         for tab in self.tabs:
@@ -414,7 +418,7 @@ class ReviewApp(App[None], DecisionQueue, JobWatch):
 
         async def do() -> None:
             if tab is not None:
-                self.visit(tab.NAME)
+                await self.visit(tab.NAME)
             await self.run_action(action.run, default_namespace=owner or self)
 
         return do

@@ -20,7 +20,6 @@ class JobWatch(BackgroundWork):
     def look_at_jobs(self) -> None:
         """Read them in a thread and show them."""
         from .live_jobs import LiveJobs, badge  # after the first paint
-        from .tab import Tab
 
         watched = self._watched = self._watched or LiveJobs(self.app.folder)  # type: ignore[attr-defined]
 
@@ -29,7 +28,7 @@ class JobWatch(BackgroundWork):
             self.live_jobs = found
             for bar in self.app.query(TabBar):  # none while the app is ending
                 bar.badge = badge(found)
-            if ended and any(tab.stale for tab in self.app.query("#jobs").results(Tab)):
+            if ended and any(tab.stale for tab in self.app.tabs if tab.NAME == "jobs"):  # type: ignore[attr-defined]
                 self.app.notify(f"job {', '.join(map(str, sorted(ended)))} has ended: tab 8 shows the result")
 
         self.in_thread("live", watched.look, show)

@@ -4,7 +4,7 @@ To add a tab, write ``tabs/<name>/tab.py`` with a subclass of `Tab` and add it t
 
 - names: ``NAME`` (also its widget id), ``TITLE`` on the tab, ``ABOUT`` and ``TERMS`` (of the glossary) for help;
 - actions: ``ACTIONS``, methods ``action_<verb>``, and ``BINDINGS = bindings(ACTIONS)``;
-- widgets: `compose_body`;
+- widgets: `compose_body`. The frame mounts them when the tab is first opened, so `remember` must do without them;
 - content: `read` runs in a thread and returns plain data, `show` displays it. The frame calls `reload` when the tab is
   first opened and whenever the workspace has changed, also by another process: `show` keeps the cursor in place. `read`
   returns `Empty` while there is nothing to show; its errors are displayed in place and, if the workspace was locked,
@@ -111,8 +111,8 @@ class ReviewSession(Protocol):
         """Raises `UsageError` if this session may not run ``icl-curate WORDS`` (none: any command at all); must be
         called before every process that is started here."""
 
-    def visit(self, name: str) -> Tab:
-        """Switch to another tab and return it."""
+    async def visit(self, name: str) -> Tab:
+        """Switch to another tab and return it. Its first visit mounts it."""
 
 
 class Part(Vertical):

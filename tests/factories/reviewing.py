@@ -166,6 +166,11 @@ def is_safe(text: str) -> bool:
     return not any(c in text for c in "\x1b\x07\x9b\u202e\u2066")
 
 
+def named(app: ReviewApp, name: str) -> Any:
+    """The tab with this name, also if it was never visited."""
+    return next(tab for tab in app.tabs if name == tab.NAME)
+
+
 async def go(app: ReviewApp, pilot: Pilot[None], tab: str) -> Any:
     """Open a tab by its key and give it back."""
     await pilot.press(str([tab.NAME for tab in app.tabs].index(tab) + 1))

@@ -120,6 +120,17 @@ def test_a_running_job_is_seen_on_every_tab_and_on_leaving(taught: Path, tmp_pat
     assert on_leaving(taught, taught) == "" and badge(LiveJobs(taught).look()) == ()
 
 
+def test_the_end_of_a_job_is_told_if_its_tab_was_never_visited(taught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        path = running(taught, 3, "train", "ranker")
+        with hold(path):
+            await until(pilot, lambda: "⟳ training ranker (job 3)" in text_of(app))
+            assert not notified(app)
+        await until(pilot, lambda: "job 3 has ended: tab 8 shows the result" in notified(app))
+
+    session(taught, script, (130, 40))
+
+
 # Help and palette.
 
 

@@ -21,6 +21,7 @@ from factories.reviewing import (
     HOSTILE,
     go,
     lines_of,
+    named,
     notified,
     numbers,
     session,
@@ -74,6 +75,52 @@ def test_tabs_are_walked_by_keys_and_by_mouse(taught: Path) -> None:
         assert app.tab.NAME == "evaluate"
         await pilot.click("TabBar", offset=(lines_of(app)[0].index("Sources") + 1, 0))
         assert app.tab.NAME == "sources"
+
+    session(taught, script)
+
+
+def test_a_tab_is_mounted_once_at_its_first_visit(taught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        def mounted() -> list[str]:
+            return [tab.NAME for tab in app.tabs if tab.query("*")]
+
+        assert mounted() == ["overview"]
+        sources = await go(app, pilot, "sources")
+        assert mounted() == ["overview", "sources"]
+        table = sources.table
+        await go(app, pilot, "overview")
+        await go(app, pilot, "sources")
+        assert app.query_one(LineTable) is table and app.focused is table
+        demos, commands = named(app, "demos"), {one.title: one for one in app.get_system_commands(app.screen)}
+        assert not demos.model.asked.descending
+        await commands["Demos: Reverse"].callback()  # type: ignore[misc]
+        assert mounted() == ["overview", "sources", "demos"]
+        assert app.tab is demos and demos.model.asked.descending
+
+    session(taught, script)
+
+
+def test_a_key_right_after_that_of_a_tab_reaches_it_also_on_its_first_visit(taught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        sources, demos = named(app, "sources"), named(app, "demos")
+        assert sources.model.descending and not demos.model.asked.descending
+        for key in ("2", "S", "3", "S"):  # nobody waits for anything
+            app.simulate_key(key)
+        await settled(pilot)
+        assert app.tab is demos and demos.model.asked.descending and not sources.model.descending
+
+    session(taught, script)
+
+
+def test_of_visits_at_the_same_time_the_last_one_counts(taught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        names = "preview", "demos", "demos", "jobs"
+        visited = await asyncio.gather(*(app.visit(name) for name in names))
+        assert [tab.NAME for tab in visited] == list(names)
+        await settled(pilot)
+        shown = [tab.NAME for tab in app.tabs if tab.display]
+        assert app.tab is not None and [app.tab.NAME] == shown == ["jobs"]
+        assert app.focused is not None and app.tab in app.focused.ancestors
 
     session(taught, script)
 
@@ -169,6 +216,20 @@ def test_a_session_is_remembered(taught: Path) -> None:
 
     session(taught, first)
     session(taught, second)
+
+
+def test_the_state_of_a_tab_that_is_not_visited_is_kept(taught: Path) -> None:
+    states = {"calibrate": {"filter": "open", "row": 3}, "topics": {"sort": "topic"}, "demos": {"sort": "input"}}
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await go(app, pilot, "jobs")
+        await pilot.press("q")
+
+    (taught / "review.json").write_text(json.dumps({"tab": "overview", "tabs": states}))
+    session(taught, script)
+    kept = json.loads((taught / "review.json").read_text())
+    assert kept["tab"] == "jobs"
+    assert {name: {key: kept["tabs"][name][key] for key in state} for name, state in states.items()} == states
 
 
 def test_what_changed_is_remembered_before_the_end(taught: Path) -> None:

@@ -110,7 +110,8 @@ def test_every_kind_of_work_has_a_dry_run(workspace: Workspace, command: str, tm
     wanted = [value for _, value in dry_run_rows(read_dry_run(told))]
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        propose(app.query_one(JobsTab), [command])
+        assert app.tab is not None
+        propose(app.tab, [command])
         await until(pilot, lambda: isinstance(app.screen, Start) and app.screen.costed == command)
         shown = text_of(app)
         assert wanted

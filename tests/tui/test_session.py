@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from factories.commands import SAMPLE
-from factories.reviewing import go, notified, session, settled, text_of, until
+from factories.reviewing import go, named, notified, session, settled, text_of, until
 from icl_curate.engine.store.decisions import history
 from icl_curate.engine.store.overview import Overview, overview
 from icl_curate.engine.store.workspace import Workspace
@@ -17,7 +17,6 @@ from icl_curate.tui.dialogs.confirm import Confirm
 from icl_curate.tui.dialogs.index_form import IndexForm
 from icl_curate.tui.dialogs.start import Start
 from icl_curate.tui.dialogs.walk import CurateWalk
-from icl_curate.tui.tabs.jobs.tab import JobsTab
 from textual.pilot import Pilot
 from textual.widgets import Input
 
@@ -49,7 +48,7 @@ async def started(app: ReviewApp, pilot: Pilot[None], number: int) -> None:
         await pilot.press("enter")
         await until(pilot, lambda: dialog.costed == dialog.query_one(Input).value, "the cost")
     await pilot.press("enter")
-    jobs = app.query_one(JobsTab)
+    jobs = named(app, "jobs")
     states = {"queued", "running", ""}
     await until(
         pilot,

@@ -241,7 +241,7 @@ def test_rows_of_another_tab_end_the_list(faulty: Path) -> None:
         demos: Any = app.tab
         await pilot.press("y")
         assert f'"id": "{ids(part)[0]}"' in app.clipboard
-        app.visit("demos").show_row("f1")  # type: ignore[attr-defined]
+        (await app.visit("demos")).show_row("f1")  # type: ignore[attr-defined]
         await settled(pilot)
         assert not part.display and demos.model.rows.size == 1
 

@@ -17,6 +17,7 @@ from factories.reviewing import (
     SOURCES,
     go,
     lines_of,
+    named,
     notified,
     numbers,
     session,
@@ -411,7 +412,7 @@ def test_a_tab_paints_first_its_content_or_that_it_is_read(
     monkeypatch.setattr(tab_module, "HELD", held)
 
     async def script(app: ReviewApp, pilot: Any) -> None:
-        sources: Any = app.query_one("#sources")
+        sources: Any = named(app, "sources")
         go_on, read = threading.Event(), sources.read
 
         def slow(workspace: Workspace) -> Any:

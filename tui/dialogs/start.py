@@ -166,9 +166,9 @@ class Start(ModalScreen[list[str] | None]):
 def propose(tab: Tab, commands: Sequence[str], at: int = 0) -> None:
     """Let the user start one of these commands as a job; the tab Jobs then shows it."""
 
-    def begun(job: Job) -> None:
+    async def begun(job: Job) -> None:
         tab.notify(f"job {job.number} waits for job {job.behind}" if job.behind else f"job {job.number} started")
-        tab.review.visit("jobs").select(job.number)  # type: ignore[attr-defined]
+        (await tab.review.visit("jobs")).select(job.number)  # type: ignore[attr-defined]
 
     def answered(arguments: list[str] | None) -> None:
         if arguments:

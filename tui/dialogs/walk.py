@@ -283,9 +283,9 @@ class CurateWalk(ModalScreen[None], BackgroundWork):
         if held is None:
             return
 
-        def go(found: RowSet) -> None:
+        async def go(found: RowSet) -> None:
             self.dismiss()
-            demos: Any = self._review.visit("demos")
+            demos: Any = await self._review.visit("demos")
             demos.show_only(found)
 
         def read() -> RowSet:

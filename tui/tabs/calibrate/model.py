@@ -150,7 +150,7 @@ class CalibrateModel(TabModel):
         self.missing: UsageError | None = None
         """Why the query cannot be calibrated."""
         self.shows_prompt = False
-        self._wanted_row: int | None = None
+        self.wanted_row: int | None = None
         """The query at which the last session ended."""
         self._undo_stack: list[tuple[int, Review | None]] = []
         """The earlier review of a query before each review in this session, the latest last."""
@@ -166,7 +166,7 @@ class CalibrateModel(TabModel):
         """The stored state of the last session."""
         self.filter = stored["filter"] if stored.get("filter") in FILTERS else "all"
         self.unsure_first = stored.get("unsure_first") is True
-        self._wanted_row = stored["row"] if isinstance(stored.get("row"), int) else None
+        self.wanted_row = stored["row"] if isinstance(stored.get("row"), int) else None
 
     # The queue.
 
@@ -178,7 +178,7 @@ class CalibrateModel(TabModel):
         """Filter and sort the queue; returns the new line of the query that was at ``cursor``, or the old position."""
         found = self.found
         assert found is not None
-        here = self.row(cursor) if len(self.rows) else self._wanted_row
+        here = self.row(cursor) if len(self.rows) else self.wanted_row
         wanted: dict[str, Callable[[int], bool]] = {
             "all": lambda row: True,
             "open": lambda row: not found.is_accepted(row),

@@ -117,7 +117,7 @@ class CalibrateTab(LLMTab):
         return self.queue
 
     def remember(self) -> dict[str, Any]:
-        return super().remember() | {"row": self.current}
+        return super().remember() | {"row": self.current if len(self.model.rows) else self.model.wanted_row}
 
     def copied(self) -> str:
         return self.model.copied(self.rounds.cursor)

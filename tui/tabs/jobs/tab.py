@@ -132,9 +132,9 @@ class JobsTab(Tab):
             self._show_current()
 
     @on(LineTable.Chosen)
-    def _chosen(self) -> None:
+    async def _chosen(self) -> None:
         if tab := self.model.result_tab:
-            self.review.visit(tab)
+            await self.review.visit(tab)
         else:
             self.action_log()
 

@@ -154,10 +154,10 @@ class OverviewTab(Tab):
     def copied(self) -> str:
         return self.step
 
-    def action_follow(self) -> None:
-        self.action_open(self.at)
+    async def action_follow(self) -> None:
+        await self.action_open(self.at)
 
-    def action_open(self, way: str) -> None:
+    async def action_open(self, way: str) -> None:
         """Follow the next step, or go to the rows behind a count."""
         if self.nothing:
             self.action_index()
@@ -166,19 +166,19 @@ class OverviewTab(Tab):
         elif way != STEP:
             self.at = way
             self._draw_ways()
-            demos: Any = self.review.visit("demos")
+            demos: Any = await self.review.visit("demos")
             demos.show_only(pruned=way == "pruned") if way in ("active", "pruned") else demos.show_list(way)
-        elif self.job is not None:
-            self.review.visit("jobs").select(self.job.number)  # type: ignore[attr-defined]
+        elif job := self.job:
+            (await self.review.visit("jobs")).select(job.number)  # type: ignore[attr-defined]
         elif self.step.startswith("icl-curate prune"):
-            self.review.visit("sources")
+            await self.review.visit("sources")
         elif self.step.startswith("icl-curate curate"):
             self.action_curate()
         else:
             propose(self, [self.step.removeprefix("icl-curate ")])
 
-    def on_card_opened(self, message: Card.Opened) -> None:
-        self.action_open(message.way)
+    async def on_card_opened(self, message: Card.Opened) -> None:
+        await self.action_open(message.way)
 
     def action_index(self) -> None:
         if self.nothing and not self.review.limited:

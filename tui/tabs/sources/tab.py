@@ -210,13 +210,13 @@ class SourcesTab(Tab):
         else:
             self.notify("no active source is below the threshold")
 
-    def action_look(self) -> None:
-        if self.current:
-            self.review.visit("demos").show_only(source=self.current.source)  # type: ignore[attr-defined]
+    async def action_look(self) -> None:
+        if here := self.current:
+            (await self.review.visit("demos")).show_only(source=here.source)  # type: ignore[attr-defined]
 
     @on(LineTable.Chosen)
-    def _chosen(self) -> None:
-        self.action_look()
+    async def _chosen(self) -> None:
+        await self.action_look()
 
     # Served prompts.
 

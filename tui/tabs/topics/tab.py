@@ -207,11 +207,11 @@ class TopicsTab(Tab, RowKeys):
         self.action_to("needing" if self.model.query(0) else "shots")
 
     @on(LineTable.Chosen, "#needing")
-    def _query_chosen(self, event: LineTable.Chosen) -> None:
+    async def _query_chosen(self, event: LineTable.Chosen) -> None:
         if query := self.model.query(event.index):
-            self.review.visit("preview").show_query(query.row)  # type: ignore[attr-defined]
+            (await self.review.visit("preview")).show_query(query.row)  # type: ignore[attr-defined]
 
     @on(LineTable.Chosen, "#shots")
-    def _shot_chosen(self, event: LineTable.Chosen) -> None:
+    async def _shot_chosen(self, event: LineTable.Chosen) -> None:
         if row := self.model.demonstration(event.index):
-            self.review.visit("demos").show_row(row.id)  # type: ignore[attr-defined]
+            (await self.review.visit("demos")).show_row(row.id)  # type: ignore[attr-defined]
