@@ -91,6 +91,8 @@ class OverviewTab(Tab):
         self.at = STEP
         """The way under the cursor: to the next step, or to the rows behind a count."""
         self._found: OverviewData | None = None
+        self._drawn: Sequence[Fact] = ()
+        """The facts of the pool as they were last drawn."""
 
     def compose_body(self) -> ComposeResult:
         with VerticalScroll():
@@ -136,13 +138,14 @@ class OverviewTab(Tab):
 
     def on_show(self) -> None:
         """Suspects may have been looked for meanwhile."""
-        if self._found is not None:
+        if self._facts() != self._drawn:
             self._draw_ways()
 
     def _draw_ways(self) -> None:
         """Draw what the cursor goes through."""
+        self._drawn = self._facts()
         self.query_one("#next", Card).set_content("Next step", next_line(self.step, self.job, self.at == STEP))
-        self.query_one("#pool", Card).set_content("Pool", labelled(self._facts(), self.at))
+        self.query_one("#pool", Card).set_content("Pool", labelled(self._drawn, self.at))
 
     def _facts(self) -> Sequence[Fact]:
         suspects = [len(part.left) for part in self.app.query(SuspectsList) if part.left is not None]
