@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from icl_curate.engine.store.workspace import Workspace
 from icl_curate.render.glossary import TERMS, plain
 from icl_curate.tui import index_form
 from icl_curate.tui.app import ReviewApp, import_tabs
-from icl_curate.tui.completion import candidates, is_option, readable
+from icl_curate.tui.completion import Candidate, CommandSpec, candidates, is_option, readable
 from icl_curate.tui.dialogs.confirm import Confirm
 from icl_curate.tui.dialogs.index_form import IndexForm
 from icl_curate.tui.dialogs.start import Start
@@ -200,6 +201,22 @@ def test_dialogs_complete_and_say_what_an_option_means(taught: Path) -> None:
         await pilot.press("tab")
         assert line.value == "prune --tune --propose", "an option as it stands becomes no other one"
 
+    session(taught, script)
+
+
+def test_tab_completes_what_was_typed_before_the_suggestion_is_displayed(
+    taught: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slowly(spec: CommandSpec, line: str, files: bool) -> list[Candidate]:
+        time.sleep(0.2)
+        return candidates(spec, line, files)
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        app.command_spec = lambda: SPEC
+        await pilot.press("exclamation_mark", *"evaluate --see", "tab")
+        assert app.screen.query_one(Input).value == "evaluate --seeds"
+
+    monkeypatch.setattr("icl_curate.tui.widgets.typing.candidates", slowly)
     session(taught, script)
 
 

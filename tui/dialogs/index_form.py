@@ -71,15 +71,15 @@ class IndexForm(ModalScreen[str | None], BackgroundWork):
         here = next((i for i, name in enumerate(names) if self.query_one(f"#{name}", Input).has_focus), 0)
         self.query_one(f"#{names[(here + by) % len(names)]}", Input).focus()
 
-    def action_complete(self) -> None:
+    async def action_complete(self) -> None:
         field = self.focused
-        if not isinstance(field, Input):
+        if not isinstance(field, Field):
             return
         before = field.value
         if field.id == "pool" and not before:
             self._offer(field)
             return
-        field.action_cursor_right()
+        await field.complete()
         if field.value == before:
             self.action_step(1)
 

@@ -70,8 +70,8 @@ class CommandDialog(ModalScreen[None]):
         field.value = self.command
         field.cursor_position = len(self.command)
 
-    def action_complete(self) -> None:
-        self.query_one(Input).action_cursor_right()
+    async def action_complete(self) -> None:
+        await self.query_one(Field).complete()
 
     def action_output(self) -> None:
         self.query_one(LogView).focus()

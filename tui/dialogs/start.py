@@ -78,8 +78,8 @@ class Start(ModalScreen[list[str] | None]):
     def action_close(self) -> None:
         self.dismiss(None)
 
-    def action_complete(self) -> None:
-        self.query_one(Input).action_cursor_right()
+    async def action_complete(self) -> None:
+        await self.query_one(Field).complete()
 
     def action_other(self, by: int) -> None:
         field = self.query_one(Input)

@@ -17,3 +17,13 @@ class Field(Input):
         drawn = super().render_line(y)
         segments = [Segment(display_line(text), style, control) for text, style, control in drawn]
         return Strip(segments).adjust_cell_length(self.content_size.width, self.rich_style)
+
+    async def complete(self) -> None:
+        """Take the suggestion for what is typed. It is computed here, as the one that `Input` displays comes later."""
+        typed = self.value
+        if self.suggester is None or not typed or not self.cursor_at_end:
+            return
+        found = await self.suggester.get_suggestion(typed)
+        if found is not None and self.value == typed:
+            self.value = found
+            self.cursor_position = len(found)
