@@ -122,13 +122,8 @@ def further(pools: Path, files: Path, seed: int) -> tuple[IndexPlan, set[str], i
     plan, wrong, k = support(pools, files, seed)
     path = files / "further.jsonl"
     if not path.exists():
-        apart = make.Apart()
-        rows: dict[str, list[make.Row]] = {}
-        for source in make.SOURCES:
-            rows[source.name] = make.source_rows(source, rows, apart, make.Dice(make.SEED, "support", source.name))
-        for split, n in (("validation", 200), ("test", 200), ("further", 1000)):
-            rows[split] = make.clean_rows(split, n, apart, make.Dice(make.SEED, "support", split))
-        write(path, rows["further"])
+        make.support(make.SEED, apart := make.Apart())
+        write(path, make.clean_rows("further", 1000, apart, make.Dice(make.SEED, "support", "further")))
     return replace(plan, test=(str(path),)), wrong, k
 
 

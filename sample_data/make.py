@@ -887,9 +887,8 @@ def edited(text: str, dice: Dice) -> str:
     raise RuntimeError(f"no small edit of {text!r} was found")
 
 
-def support(seed: int) -> tuple[dict[str, list[Row]], list[Row]]:
-    """The rows of each file of ``support/`` and the truth about every pool row."""
-    apart = Apart()
+def support(seed: int, apart: Apart) -> tuple[dict[str, list[Row]], list[Row]]:
+    """The rows of each file of ``support/``, whose texts are ``apart``, and the truth about every pool row."""
     pool: dict[str, list[Row]] = {}
     for source in SOURCES:
         pool[source.name] = source_rows(source, pool, apart, Dice(seed, "support", source.name))
@@ -1678,7 +1677,7 @@ def readme(table: Mapping[str, Row], files: Mapping[str, list[Row]]) -> str:
 
 def make(out: Path, seed: int = SEED) -> None:
     """Write everything below the folder ``out``."""
-    support_files, truth = support(seed)
+    support_files, truth = support(seed, Apart())
     files = {f"support/{file}": rows for file, rows in support_files.items()}
     files |= {f"facts/{file}": rows for file, rows in facts(seed).items()}
     table = truth_table(truth)

@@ -83,7 +83,7 @@ def test_the_script_rewrites_the_committed_files_byte_for_byte(tmp_path: Path) -
 
 
 def test_another_seed_gives_other_rows_and_the_same_noise(script: ModuleType, truth: dict[str, Any]) -> None:
-    files, told = script.support(script.SEED + 1)
+    files, told = script.support(script.SEED + 1, script.Apart())
     committed = {row["input"] for row in rows(SUPPORT / "test.jsonl")}
     assert len(committed & {row["input"] for row in files["test"]}) < len(committed) / 10
     table = script.truth_table(told)

@@ -94,7 +94,7 @@ class MiniLM:
         return mixed
 
     def _linear(self, x: Float32s, name: str) -> Float32s:
-        # for the few rows of one text, BLAS takes the weights as they lie a fifth faster, here with the same bits
+        # for the few rows of one text, BLAS takes the weights as they lie a fifth faster
         product: Float32s = np.ascontiguousarray((self._weights[f"{name}.weight"] @ x.T).T)
         product += self._weights[f"{name}.bias"]
         return product
