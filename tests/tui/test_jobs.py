@@ -33,6 +33,7 @@ from icl_curate.tui.dialogs.start import Start, propose
 from icl_curate.tui.tabs.evaluate.tab import EvaluateTab
 from icl_curate.tui.tabs.jobs.tab import JobsTab
 from icl_curate.tui.widgets.logview import LogView
+from icl_curate.tui.widgets.table import LineTable
 from icl_curate.tui.widgets.trend import Trend
 from icl_curate.tui.widgets.typing import Completion
 from textual.pilot import Pilot
@@ -161,9 +162,26 @@ def test_cancel_and_resume_by_keys(workspace: Workspace, server: Server) -> None
         await pilot.press("escape")
         server.delay = 0.0
         await pilot.press("r")
-        await until(pilot, lambda: state(app, 2) == "done")
-        assert app.query_one(JobsTab).model.selected == 2
+        await until(pilot, lambda: state(app, 2) == "done" and app.query_one(JobsTab).model.selected == 2)
         assert Counter(asked(server)).most_common(1)[0][1] == 1
+
+    session(workspace.path, script)
+
+
+def test_a_job_just_started_is_shown_also_when_the_cursor_moves_before_it_is_read(
+    workspace: Workspace, server: Server
+) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        starting.start(workspace, evaluation(server))
+        await pilot.press("8")
+        tab = app.query_one(JobsTab)
+        await until(pilot, lambda: tab.model.selected == 1)
+        starting.start(workspace, evaluation(server, 2))
+        tab.select(2)
+        tab.table.post_message(LineTable.Moved(tab.table, 0))  # as of a list that was filled just before
+        await until(pilot, lambda: len(tab.model.seen) == 2 and tab.model.selected == 2)
+        await pilot.pause()
+        assert tab.model.seen[tab.table.cursor].job.number == 2
 
     session(workspace.path, script)
 

@@ -27,6 +27,11 @@ def test_the_job_shown_is_the_one_chosen_else_one_that_runs_else_the_latest() ->
     assert not model.point(4)
     model.selected = 9  # its folder is gone
     assert model.take([seen(5, "done"), seen(4, "failed")]) == 0
+    model.want(6)  # just started
+    assert model.point(1)
+    assert model.take([seen(6, "queued"), seen(5, "done"), seen(4, "failed")]) == 0
+    assert model.point(2)
+    assert model.take([seen(6, "running"), seen(5, "done"), seen(4, "failed")]) == 2
 
 
 def test_each_end_is_told_once_and_what_had_ended_before_is_not() -> None:

@@ -49,6 +49,8 @@ class JobsModel(TabModel):
         """In the order of the table."""
         self.selected: int | None = None
         """Number of the job shown below the table."""
+        self._wanted: int | None = None
+        """Number of the job to show once it has been read."""
         self._known: dict[int, JobView] = {}
         """By number; ended jobs are not read again."""
         self._states: dict[int, str] = {}
@@ -72,6 +74,8 @@ class JobsModel(TabModel):
         """Set the jobs; returns the line of the one shown: the same as before, else a running one, else the first."""
         self.seen = found
         numbers = [seen.job.number for seen in found]
+        if self._wanted in numbers:
+            self.selected, self._wanted = self._wanted, None
         if self.selected not in numbers:
             self.selected = next((seen.job.number for seen in found if seen.job.state == "running"), numbers[0])
         return numbers.index(self.selected)
@@ -109,6 +113,10 @@ class JobsModel(TabModel):
             return ""
         words = set(seen.job.arguments)
         return next((tab for command, tab in RESULT_TABS.items() if words.issuperset(command.split())), "")
+
+    def want(self, number: int) -> None:
+        """Show this job as soon as it has been read, wherever the cursor is meanwhile."""
+        self._wanted = number
 
     def point(self, at: int) -> bool:
         """Show the job in line ``at``; False if there is none."""

@@ -81,7 +81,7 @@ class JobsTab(Tab):
 
     def select(self, number: int) -> None:
         """Show this job, which may not have been read yet."""
-        self.model.selected = number
+        self.model.want(number)
         self.reload()
 
     def start(self) -> LineTable:
