@@ -1,7 +1,7 @@
 """`curate` at several budgets against its own parts and random search, on pools with planted faults.
 
     python benchmarks/curate.py WORK [--pools POOLS] [--pool support] [--llm smollm2] [--budgets 300,1000,3000]
-        [--seeds 0,1,2] [--without ask,confirm,choose] [--random 300,1000] [--queries 100]
+        [--seeds 0,1,2] [--without ask,confirm,choose,relabel] [--random 300,1000] [--queries 100]
 
 The pools: ``support`` (the sample pool), ``further`` (the same with 1,000 other test queries), ``banking77`` (15
 intents, wrong at random), ``all-intents`` (the same with all 77), ``conventions`` (two of three sources swap labels),
@@ -261,7 +261,8 @@ class Bench:
         plans.ASK, plans.CHOOSE = (0.0 if left_out == name else kept[i] for i, name in enumerate(("ask", "choose")))
         began = time.perf_counter()
         try:
-            done = Curation(client, CurationPlan(calls, propose=left_out == "confirm")).run(Budget(calls))
+            plan = CurationPlan(calls, propose=left_out == "confirm", relabel=left_out != "relabel")
+            done = Curation(client, plan).run(Budget(calls))
         finally:
             plans.ASK, plans.CHOOSE = kept
         minutes = (time.perf_counter() - began) / 60

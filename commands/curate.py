@@ -42,19 +42,22 @@ def curate(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before the plan is carried out.")] = False,
     one_step: Annotated[bool, typer.Option("--next", help="Carry out the next step only, then stop.")] = False,
     propose: Annotated[
-        bool, typer.Option("--propose", help="Decide nothing: only measure what pruning would gain.")
+        bool, typer.Option("--propose", help="Decide nothing: only measure what would be gained.")
     ] = False,
     hold: Annotated[
-        bool, typer.Option("--hold", help="Stop before a pruning and let it wait for --accept or --reject.")
+        bool, typer.Option("--hold", help="Stop before a decision and let it wait for --accept or --reject.")
     ] = False,
-    accept: Annotated[bool, typer.Option("--accept", help="Prune what waits; asks no LLM.")] = False,
-    reject: Annotated[bool, typer.Option("--reject", help="Do not prune what waits; asks no LLM.")] = False,
+    accept: Annotated[bool, typer.Option("--accept", help="Carry out what waits; asks no LLM.")] = False,
+    reject: Annotated[bool, typer.Option("--reject", help="Leave what waits as it is; asks no LLM.")] = False,
+    relabel: Annotated[
+        bool, typer.Option("--relabel/--no-relabel", help="Also try to correct labels instead of pruning rows.")
+    ] = True,
     anew: Annotated[bool, typer.Option("--restart", help="Do not continue a run that was stopped.")] = False,
     llm: LLMOptions = NO_LLM_OPTIONS,
     paid: PaidOptions = NO_PAID_OPTIONS,
 ) -> None:
-    """Curate the pool within a budget: plan, check, ask, prune what hurts, choose the method. Each decision can be
-    undone."""
+    """Curate the pool within a budget: plan, check, ask, prune or relabel what hurts, choose the method. Each decision
+    can be undone."""
     settings = settings_of(workspace, method=method, k=k, order=order, **asdict(llm))
     store = open_workspace(workspace)
     from ..engine.curate.state import check_answered
@@ -75,7 +78,7 @@ def curate(
     from ..engine.llm.client import client_for
     from ..engine.llm.cost import DryRun
 
-    plan = CurationPlan(paid.max_calls, paid.max_cost, noise, one_step, propose, anew, hold)
+    plan = CurationPlan(paid.max_calls, paid.max_cost, noise, one_step, propose, anew, hold, relabel)
     budget = Budget(paid.max_calls, paid.max_cost, price_of(settings))
     with (
         narrated() as (report, cancel),

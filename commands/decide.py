@@ -58,6 +58,10 @@ def prune(
         bool, typer.Option("--suspects", help="Prune demonstrations that are likely to hurt, by all evidence.")
     ] = False,
     sure: Annotated[float, typer.Option(help="Minimum probability for --suspects.", min=0.0, max=1.0)] = 0.9,
+    relabel: Annotated[
+        bool,
+        typer.Option("--relabel", help="Also try to correct labels instead of pruning rows.", rich_help_panel=TUNING),
+    ] = False,
     by: Annotated[
         Literal["served", "vote"],
         typer.Option(
@@ -87,8 +91,8 @@ def prune(
     """Remove sources or demonstrations from the active pool. Nothing is deleted; --undo reverts it."""
     if sum(map(bool, (source, demo, tune, proposed, below is not None, misleading, suspects, undo))) > 1:
         raise UsageError("choose one way of pruning at a time", "icl-curate prune --help")
-    if (propose or background) and not tune:
-        raise UsageError("--propose and --background are for --tune", "icl-curate prune --tune --propose")
+    if (propose or relabel or background) and not tune:
+        raise UsageError("--propose, --relabel and --background are for --tune", "icl-curate prune --tune --propose")
     if undo:
         from ..engine.store.decisions import undo as undo_latest
 
@@ -97,7 +101,7 @@ def prune(
         from .tune import TuneOptions, tune_by_vote, tune_served
 
         settings = settings_of(workspace, k=k, method=method, order=order, **asdict(llm))
-        options = TuneOptions(noise, limit, max_calls, max_cost, reason, propose, background, dry_run, as_json)
+        options = TuneOptions(noise, limit, max_calls, max_cost, reason, propose, relabel, background, dry_run, as_json)
         change = (tune_served if by == "served" else tune_by_vote)(workspace, settings, options)
         if change:
             _show_change(change, as_json)

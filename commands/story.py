@@ -33,7 +33,7 @@ from ..engine.select.preview import Preview, PreviewWithAnswer
 from ..engine.settings import Settings
 from ..engine.sources.results import SourceRun
 from ..engine.sources.train import SourceTraining
-from ..engine.store.decisions import prune_together
+from ..engine.store.decisions import revise
 from ..engine.store.trials import source_summaries
 from ..engine.store.workspace import Workspace
 from ..engine.topics.report import Gap, gaps
@@ -191,7 +191,7 @@ class _Session:
         with self._llm() as llm:
             tuned = Tuning(llm).run(Budget())
         if tuned.worth_it:
-            prune_together(self.store, tuned.pruned, tuned.pruned_rows, tuned.reason)
+            revise(self.store, tuned.revision, tuned.reason)
         if self._step("prune what hurts the prompts that are served", "prune --tune", verdict(tuned)[0]):
             show_tuning(tuned)
         return trained, tuned

@@ -29,6 +29,7 @@ class TuneOptions:
     max_cost: float | None
     reason: str
     propose: bool
+    relabel: bool
     background: bool
     dry_run: bool
     as_json: bool
@@ -46,7 +47,7 @@ def tune_served(workspace: Path, settings: Settings, options: TuneOptions) -> Ch
     from ..engine.llm.budget import Budget
     from ..engine.llm.client import client_for
     from ..engine.llm.cost import DryRun
-    from ..engine.store.decisions import prune_together
+    from ..engine.store.decisions import revise
 
     store = open_workspace(workspace)
     budget = Budget(options.max_calls, options.max_cost, price_of(settings))
@@ -55,7 +56,7 @@ def tune_served(workspace: Path, settings: Settings, options: TuneOptions) -> Ch
         narrated() as (report, cancel),
         client_for(store, settings, report, cancel, dry_run=options.dry_run or options.max_calls == 0) as llm,
     ):
-        work = Tuning(llm, TuningPlan(options.noise, options.limit))
+        work = Tuning(llm, TuningPlan(options.noise, options.limit, relabel=options.relabel))
         if options.dry_run:
             cost = DryRun(work.cost(), destination(settings))
             found = work.from_cache()
@@ -64,7 +65,7 @@ def tune_served(workspace: Path, settings: Settings, options: TuneOptions) -> Ch
     change = None
     if found.worth_it and not options.propose:
         why = options.reason or found.reason
-        change = prune_together(store, found.pruned, found.pruned_rows, why, dry_run=options.dry_run)
+        change = revise(store, found.revision, why, dry_run=options.dry_run)
     if options.as_json:
         _print_decided(found.as_json() | (cost.as_json() if cost else {}), change, options)
         return None
@@ -82,8 +83,10 @@ def tune_served(workspace: Path, settings: Settings, options: TuneOptions) -> Ch
 
 def tune_by_vote(workspace: Path, settings: Settings, options: TuneOptions) -> Change | None:
     """Prune the sources whose removal improves the vote of single answers, by the latest ``train sources``."""
-    if options.propose or options.background:
-        raise UsageError("--by vote calls no LLM: it needs neither --propose nor --background", "add --dry-run")
+    if options.propose or options.relabel or options.background:
+        raise UsageError(
+            "--by vote prunes sources and calls no LLM: leave out --propose, --relabel, --background", "add --dry-run"
+        )
     from ..engine.sources.train import tune
     from ..engine.store.decisions import decide
 

@@ -53,7 +53,7 @@ def verdict(found: TuneReport) -> list[str]:
     best, confirmed = found.chosen, found.confirmed
     if best is None or confirmed is None:
         lines.append("nothing was asked, nothing is pruned; give a higher --max-calls or --max-cost")
-    elif not best.pruned_rows:
+    elif not best.changes:
         lines.append(
             f"no candidate is better than keeping everything on {confirmed.queries:,} queries: nothing is pruned"
         )
@@ -62,7 +62,7 @@ def verdict(found: TuneReport) -> list[str]:
         on = f"on {confirmed.queries:,} queries that had no part in the choice"
         if found.worth_it:
             what = _pruned(best)
-            lines.append(f"{gain} {on}, from {confirmed.before:.3f} to {confirmed.after:.3f}: prunes {what}")
+            lines.append(f"{gain} {on}, from {confirmed.before:.3f} to {confirmed.after:.3f}: {what}")
         else:
             lines.append(f"best: {best.name}, {gain} {on}: not beyond noise, nothing is pruned")
     if best is not None and (other := found.more_accurate) is not None:
@@ -87,7 +87,7 @@ def brief_tuning(found: TuneReport) -> str:
     """The verdict in a few words."""
     if found.chosen is None:
         return "nothing was asked"
-    if not found.chosen.pruned_rows:
+    if not found.chosen.changes:
         return "no candidate is better than keeping everything"
     gain = f"{found.proposed}: expected gain {found.gain:+.3f}"
     return gain + ("" if found.worth_it else ", not beyond noise")
@@ -104,7 +104,10 @@ def show_candidates(found: TuneReport, cost: DryRun) -> None:
 def _pruned(best: CandidateResult) -> str:
     sources = ", ".join(best.sources)
     rows = f"{best.pruned_rows:,} rows"
-    return f"{sources} and suspected rows, {rows} in all" if sources and " and " in best.name else sources or rows
+    pruned = f"{sources} and suspected rows, {rows} in all" if sources and " and " in best.name else sources or rows
+    told = f"prunes {pruned}" if best.pruned_rows else ""
+    relabelled = f"relabels {best.relabelled:,}{'' if told else ' rows'}" if best.relabelled else ""
+    return ", ".join(filter(None, (told, relabelled)))
 
 
 def _gained(versus: Difference | None) -> str:

@@ -47,7 +47,8 @@ def brief(done: CurationReport) -> str:
     if done.held:
         return f"waits for your answer: {done.held.step.found}"
     if done.following is None and done.before is not None and done.after is not None:
-        return f"accuracy {done.before:.3f} → {done.after:.3f}, {done.pruned_rows:,} rows pruned"
+        corrected = f", {done.relabelled:,} relabelled" if done.relabelled else ""
+        return f"accuracy {done.before:.3f} → {done.after:.3f}, {done.pruned_rows:,} rows pruned{corrected}"
     return f"{done.steps[-1].what}: {done.steps[-1].found}" if done.steps else ""
 
 
@@ -56,7 +57,11 @@ def held_lines(held: Pending) -> list[str]:
     parts = [f"sources: {names_of(held.sources, MOST_NAMES)}"] if held.sources else []
     if held.rows:
         parts.append(f"{len(held.rows):,} {'single ' if held.sources else ''}rows: {names_of(held.rows, MOST_NAMES)}")
-    lines = [f"would prune: {held.step.found}", *parts]
+    if held.outputs:
+        new = [f"{name} → {output}" for name, output in held.outputs.items()]
+        parts.append(f"relabelled: {len(new):,} rows: {names_of(new, MOST_NAMES)}")
+    change = "change" if held.outputs else "prune"
+    lines = [f"would {change}: {held.step.found}", *parts]
     if gain := gained(held.step):
         lines.append(f"gain {gain}, on held-out queries")
     return lines
@@ -73,13 +78,14 @@ def verdict(done: CurationReport) -> list[str]:
     else:
         change = "stays" if done.after == done.before else f"rises to {done.after:.3f} (expected), from"
         lines.append(f"accuracy on validation {change} {done.before:.3f}")
-    what = f"{done.pruned_rows:,} rows are pruned, {done.rows:,} active"
+    corrected = f", {done.relabelled:,} relabelled" if done.relabelled else ""
+    what = f"{done.pruned_rows:,} rows are pruned{corrected}, {done.rows:,} active"
     lines.append(f"{what}; pruned sources: {', '.join(done.pruned)}" if done.pruned else what)
     lines.append(f"serve with: --method {done.served}")
     if done.version:
         lines.append(f"saved as version {done.version} and locked: icl-curate serve --locked, Selector.locked(PATH)")
     if done.held:
-        lines += [*held_lines(done.held), "prune it: icl-curate curate --accept; leave it: icl-curate curate --reject"]
+        lines += [*held_lines(done.held), "accept it: icl-curate curate --accept; leave it: icl-curate curate --reject"]
     elif done.following:
         lines.append(f"next step: {done.following}; the same command goes on with it")
     else:

@@ -16,7 +16,9 @@ MOST_NAMES, MOST_LOSSES = 12, 3
 def show_change(change: Change) -> None:
     """A decision that was made, or would be, and how to undo it."""
     names = names_of(change.targets, 5)
-    what = {"undo": "undo of decision", "relabel": "relabel"}.get(change.action, f"{change.action} {change.scope}")
+    what = "undo of decision" if change.action == "undo" else change.action
+    if "relabel" not in what and what != "undo of decision":
+        what += f" {change.scope}"
     say(f"{what} {names}: {left(change)}")
     for line in effect_lines(change):
         say(line)

@@ -13,7 +13,7 @@ from .workers import BackgroundWork
 
 if TYPE_CHECKING:
     from ..engine.store.decisions import Action as Verb
-    from ..engine.store.decisions import Change, Scope
+    from ..engine.store.decisions import Change, Revision, Scope
     from ..engine.store.workspace import Workspace
 
 SMALL_CHANGE = 20
@@ -82,19 +82,13 @@ class DecisionQueue(BackgroundWork):
 
         self._confirmed(carry_out, then)
 
-    def prune_together(
-        self,
-        sources: Sequence[str],
-        demonstrations: Sequence[str],
-        reason: str = "",
-        then: Callable[[], None] | None = None,
-    ) -> None:
-        """See `tab.ReviewSession.prune_together`."""
+    def revise(self, revision: Revision, reason: str = "", then: Callable[[], None] | None = None) -> None:
+        """See `tab.ReviewSession.revise`."""
 
         def carry_out(workspace: Workspace, dry_run: bool) -> Change:
-            from ..engine.store.decisions import prune_together
+            from ..engine.store.decisions import revise
 
-            return prune_together(workspace, sources, demonstrations, reason, dry_run=dry_run)
+            return revise(workspace, revision, reason, dry_run=dry_run)
 
         self._confirmed(carry_out, then, always=True)
 

@@ -35,7 +35,7 @@ from ..engine.errors import CurateError, NoWorkspaceError, WorkspaceError
 from ..engine.pool.display import display_line, display_text
 from ..engine.settings import Settings
 from ..engine.store.decisions import Action as Verb
-from ..engine.store.decisions import Scope
+from ..engine.store.decisions import Revision, Scope
 from ..engine.store.workspace import Workspace
 from .actions import Action
 from .completion import CommandSpec
@@ -92,14 +92,8 @@ class ReviewSession(Protocol):
     def relabel(self, outputs: Outputs, reason: Sequence[str], then: Callable[[], None] | None = None) -> None:
         """Correct outputs, by id of the demonstration, like `decide`; ``reason`` has one for each."""
 
-    def prune_together(
-        self,
-        sources: Sequence[str],
-        demonstrations: Sequence[str],
-        reason: str = "",
-        then: Callable[[], None] | None = None,
-    ) -> None:
-        """Prune sources (by name) and demonstrations (by id) as one decision, which the user always confirms."""
+    def revise(self, revision: Revision, reason: str = "", then: Callable[[], None] | None = None) -> None:
+        """Prune sources and demonstrations, and correct outputs, as one decision, which the user always confirms."""
 
     def undo(self, then: Callable[[], None] | None = None) -> None:
         """Undo the latest decision of any user."""

@@ -212,6 +212,8 @@ class WalkModel:
             words += ["--order", str(order)]
         if isinstance(noise, float):
             words += ["--noise", f"{noise:g}"]
+        if key.get("relabel") is False:
+            words.append("--no-relabel")
         return words
 
     # The table.

@@ -25,7 +25,7 @@ from ..store.prompt_trials import PromptTrials
 from .active import ActivePool, IndexedRows
 from .datamodel import row_effects
 from .labels import LabelPredictions
-from .posterior import LogRatio, Posterior, fit, label_ratio, score_ratio, trial_ratio
+from .posterior import LabelRatio, LogRatio, Posterior, fit, score_ratio, trial_ratio
 
 SURE = 0.9
 """Probability from which on `prune --suspects` prunes."""
@@ -35,7 +35,9 @@ SURE = 0.9
 class RowEvidence:
     """A row of the active pool. ``posterior``: the probability that it hurts. ``parts``: log odds, which add up to
     those of the posterior; ``source`` is that of the row's source, the others are positive if they speak against the
-    row. ``counts``: the trials, steps and answers behind them. ``suggested``: a more probable label, or empty."""
+    row. ``counts``: the trials, steps and answers behind them. ``suggested``: the most probable other label of a row
+    that is as likely to hurt as not, or empty; ``chance``: the probability that it is right if the row's own is wrong.
+    """
 
     row: int
     id: str
@@ -45,6 +47,7 @@ class RowEvidence:
     parts: Mapping[str, float]
     counts: Mapping[str, int]
     suggested: str = ""
+    chance: float = 0.0
 
     @property
     def summary(self) -> str:
@@ -104,9 +107,8 @@ def row_evidence(pool: ActivePool) -> PoolEvidence:
         notes.append(f"suspected labels left out: {indexed.contradicted}")
     known: dict[str, KindOfEvidence] = {}
     if label_predictions is not None:
-        known["label"] = KindOfEvidence(
-            label_ratio(label_predictions.probabilities, label_predictions.labels, sources), {}
-        )
+        ratio = LabelRatio(label_predictions.probabilities, label_predictions.labels, np.asarray(sources, np.int64))
+        known["label"] = KindOfEvidence(ratio, {})
     quality = None if label_predictions is None else own_odds(label_predictions)
     if indexed.mismatches is not None and indexed.mismatches.usable:
         ratios = indexed.mismatches.log_ratios
@@ -237,18 +239,25 @@ def _pool_evidence(
     parts = {"source": fitted.prior, **fitted.parts}
     columns = {name: np.round(values, 4).tolist() for name, values in parts.items()}
     counts = {name: values.tolist() for each in known.values() for name, values in each.counts.items()}
-    suggested = [""] * len(active)
-    if (judged := indexed.label_predictions) is not None:
-        for place, other in enumerate(judged.suggested().tolist()):
-            if judged.labels[place] >= 0 and fitted.bad[place] >= 0.5:
-                suggested[place] = judged.names[other]
+    suggested = _suggested(indexed, fitted, known)
     evidence = tuple(
         RowEvidence(
             row.row, row.id, row.source, row.output, round(float(fitted.bad[i]), 6),
             {name: column[i] for name, column in columns.items()},
             {name: column[i] for name, column in counts.items()},
-            suggested[i],
+            *suggested[i],
         )
         for i, row in enumerate(indexed.rows) if active[i]
     )  # fmt: skip
     return PoolEvidence(evidence, tuple(parts), tuple(notes))
+
+
+def _suggested(indexed: IndexedRows, fitted: Posterior, known: Mapping[str, KindOfEvidence]) -> list[tuple[str, float]]:
+    """The label to give each row that is likely to hurt, and its chance; an empty one for the others."""
+    found = [("", 0.0)] * len(indexed.rows)
+    judged, label = indexed.label_predictions, known.get("label")
+    if judged is not None and label is not None and isinstance(label.kind, LabelRatio):
+        labels, chances = label.kind.corrections()
+        for place in np.flatnonzero((labels >= 0) & (fitted.bad >= 0.5)).tolist():
+            found[place] = judged.names[labels[place]], round(float(chances[place]), 4)
+    return found

@@ -124,38 +124,55 @@ def _by_others(bad: Float64s, of: Int64s, mean: Float64s) -> Float64s:
     return np.asarray(logit(np.clip(shares @ weights, LEAST, 1 - LEAST)))
 
 
-def label_ratio(probabilities: Float64s, labels: Int64s, sources: Int64s) -> LogRatio:
+class LabelRatio:
     """Labels against a classifier's probabilities p (n, classes); rows with label -1 have no evidence.
 
     A good row has its true label; a bad one of true label t has y ≠ t with probability N[t, y], the confusions of its
     source. So the ratio is Σ p[t] N[t, y] / p[y] over t ≠ y. N is learnt: shrunk to that of all sources, and that to
     classes that look alike.
     """
-    judged = np.flatnonzero(labels >= 0)
-    given, classes = labels[judged], probabilities.shape[1]
-    p = sharpened(probabilities[judged], given)
-    own = p[np.arange(len(judged)), given]
-    even = _expected(p)
-    p[np.arange(len(judged)), given] = 0.0
-    top = np.argpartition(-p, min(TOP, classes) - 1, axis=1)[:, :TOP]
-    others = np.take_along_axis(p, top, axis=1)
-    rest = (1 - own - others.sum(axis=1)) / max(classes - 1, 1)
-    slots = _slots(sources[judged], max(MOST_CELLS // classes**2, 1) - 1)
-    cells = (slots.max(initial=0) + 1, classes, classes)
-    at = (slots[:, None] * classes + top) * classes + given[:, None]
-    confused = np.broadcast_to(even, cells)
 
-    def ratio(bad: Float64s | None) -> Float64s:
-        nonlocal confused
+    def __init__(self, probabilities: Float64s, labels: Int64s, sources: Int64s) -> None:
+        self._count, self._judged = len(labels), np.flatnonzero(labels >= 0)
+        given, classes = labels[self._judged], probabilities.shape[1]
+        p = sharpened(probabilities[self._judged], given)
+        self._own = p[np.arange(len(given)), given]
+        self._even = _expected(p)
+        p[np.arange(len(given)), given] = 0.0
+        self._top = np.argpartition(-p, min(TOP, classes) - 1, axis=1)[:, :TOP]
+        self._others = np.take_along_axis(p, self._top, axis=1)
+        self._rest = (1 - self._own - self._others.sum(axis=1)) / max(classes - 1, 1)
+        slots = _slots(sources[self._judged], max(MOST_CELLS // classes**2, 1) - 1)
+        cells = (slots.max(initial=0) + 1, classes, classes)
+        self._at = (slots[:, None] * classes + self._top) * classes + given[:, None]
+        self._confused = np.broadcast_to(self._even, cells)
+
+    def __call__(self, bad: Float64s | None) -> Float64s:
+        """See `LogRatio`."""
         if bad is not None:
-            values = others * confused.ravel()[at]
-            share = values * (bad[judged] / np.maximum(values.sum(axis=1) + rest, LEAST))[:, None]
-            confused = _confusions(np.bincount(at.ravel(), share.ravel(), int(np.prod(cells))).reshape(cells), even)
-        found = np.zeros(len(labels))
-        found[judged] = np.log((others * confused.ravel()[at]).sum(axis=1) + rest) - np.log(own)
+            values = self._values
+            share = values * (bad[self._judged] / np.maximum(values.sum(axis=1) + self._rest, LEAST))[:, None]
+            counts = np.bincount(self._at.ravel(), share.ravel(), self._confused.size).astype(np.float64)
+            self._confused = _confusions(counts.reshape(self._confused.shape), self._even)
+        found = np.zeros(self._count)
+        found[self._judged] = np.log(self._values.sum(axis=1) + self._rest) - np.log(self._own)
         return found
 
-    return ratio
+    def corrections(self) -> tuple[Int64s, Float64s]:
+        """The most probable true label of each row if its own is wrong, (n,), and its probability then, (n,):
+        p[t] N[t, y], with the confusions last learnt, over their sum. -1 and 0 for rows without evidence. A row to
+        which no label applies has one, too: most often an improbable one."""
+        values, rows = self._values, np.arange(len(self._judged))
+        best = values.argmax(axis=1)
+        labels, chances = np.full(self._count, -1, np.int64), np.zeros(self._count)
+        labels[self._judged] = self._top[rows, best]
+        chances[self._judged] = values[rows, best] / np.maximum(values.sum(axis=1) + self._rest, LEAST)
+        return labels, chances
+
+    @property
+    def _values(self) -> Float64s:
+        """p[t] N[t, y] of the `TOP` other labels t of each row judged, (judged, TOP)."""
+        return np.asarray(self._others * self._confused.ravel()[self._at])
 
 
 def sharpened(probabilities: Float64s, labels: Int64s) -> Float64s:

@@ -42,8 +42,8 @@ class Suspect:
 
     @property
     def suggested(self) -> str:
-        """The label to give it, if one is suggested: by the check, or by all evidence."""
-        return next((one.suggested for one in self.findings if one.suggested), self.evidence.suggested)
+        """The label to give it, if one is suggested: by all evidence, or by the check."""
+        return self.evidence.suggested or next((one.suggested for one in self.findings if one.suggested), "")
 
     @property
     def weight(self) -> float:

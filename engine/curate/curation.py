@@ -58,7 +58,8 @@ RANKER = RankerPlan(epochs=0, trials=40, inputs=Inputs(30, "dense", "row", (), 0
 class CurationPlan:
     """``max_calls`` or ``max_cost`` (US dollars) limit the run; ``noise``: the least gain of a decision, in standard
     errors. ``one_step``: carry out the next step only. ``propose``: decide nothing. ``anew``: do not go on with a run
-    that was stopped. ``hold``: stop before a pruning, for the curator to decide with `state.answer`."""
+    that was stopped. ``hold``: stop before a pruning, for the curator to decide with `state.answer`. ``relabel``: also
+    try to correct labels instead of pruning rows."""
 
     max_calls: int | None = None
     max_cost: float | None = None
@@ -67,6 +68,7 @@ class CurationPlan:
     propose: bool = False
     anew: bool = False
     hold: bool = False
+    relabel: bool = True
 
     def __post_init__(self) -> None:
         if self.hold and self.propose:
@@ -89,7 +91,7 @@ class Curation:
         self.queries = validation(llm, None)
         self.requests, shown = served_prompts(llm, self.queries, self.settings.method)
         self.calls = self._limit()
-        known = gather(self.workspace, self.settings, silent, llm.cancel)
+        known = gather(self.workspace, self.settings, silent, llm.cancel, plan.relabel)
         suspected = set(known.suspected.tolist())
         self.suspected = float(np.mean([bool(suspected & set(rows)) for rows in shown]))
         self.scored = any(request.prompt.choices for request in self.requests)
@@ -152,10 +154,11 @@ class Curation:
         inputs = RANKER.inputs
         ranker = f"--candidates {inputs.ranking} --preselect {inputs.candidates} --temperature {inputs.temperature}"
         ask = "train sources" if self._by_source() else "train rows --suspects-first"
+        relabel = " --relabel" if self.plan.relabel else ""
         return {
             "check": "icl-curate check --accept leak",
             "ask": f"icl-curate {ask} --llm {llm}",
-            "confirm": f"icl-curate prune --tune -m {self.settings.method} -k {k} --llm {llm}",
+            "confirm": f"icl-curate prune --tune{relabel} -m {self.settings.method} -k {k} --llm {llm}",
             "rank": f"icl-curate train ranker {ranker} --trials {RANKER.trials} --epochs {RANKER.epochs} --llm {llm}",
             "choose": f"icl-curate evaluate -m {','.join(RIVALS)} -k {k} --llm {llm}",
         }
@@ -236,9 +239,9 @@ class Curation:
 
     def _confirm(self, state: Progress, budget: Budget) -> StepDone | None:
         """The race of prunings with served prompts, without those that the curator has rejected."""
-        rejected = tuple((each.sources, each.rows) for each in state.rejected)
         most = most_candidates(self._share("confirm", state))
-        plan = TuningPlan(self.plan.noise, most=most, rejected=rejected)
+        rejected = tuple(each.revision for each in state.rejected)
+        plan = TuningPlan(self.plan.noise, most=most, relabel=self.plan.relabel, rejected=rejected)
         raced = Tuning(self.llm, plan).run(budget)
         if state.before is None:
             state.before = raced.validation_before
@@ -246,7 +249,8 @@ class Curation:
         state.pruned_last = raced.worth_it and not self.plan.propose
         if not state.pruned_last:
             return done
-        return self._prune(state, budget, Pending(done, raced.pruned, raced.pruned_rows, raced.reason, raced.gain))
+        pending = Pending(done, raced.pruned, raced.pruned_rows, raced.reason, raced.gain, outputs=raced.relabelled)
+        return self._prune(state, budget, pending)
 
     def _rank(self, state: Progress, budget: Budget) -> StepDone:
         """A ranker from answers that are known already."""
@@ -286,6 +290,7 @@ class Curation:
             "max_calls": self.plan.max_calls,
             "max_cost": self.plan.max_cost,
             "noise": self.plan.noise,
+            "relabel": self.plan.relabel,
             "queries": len(self.queries),
         }
         state = None
@@ -329,10 +334,10 @@ def _said(raced: TuneReport) -> str:
     """The race in a sentence."""
     if raced.confirmed is None:
         return f"nothing was asked: {raced.stopped}"
-    if raced.chosen is None or not raced.chosen.pruned_rows:
+    if raced.chosen is None or not raced.chosen.changes:
         return "no pruning is better than keeping everything"
-    what = f"{raced.proposed}: {raced.chosen.pruned_rows:,} rows"
-    return what if raced.worth_it else f"{what}; not beyond noise, nothing is pruned"
+    what = f"{raced.proposed}: {raced.chosen.rows_told}"
+    return what if raced.worth_it else f"{what}; not beyond noise, nothing is changed"
 
 
 def _chosen(raced: ServingReport) -> str:

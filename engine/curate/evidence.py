@@ -29,10 +29,11 @@ def gather(
     settings: Settings,
     report: Report = silent,
     cancel: CancelToken | None = None,
+    relabel: bool = False,
 ) -> PruningEvidence:
-    """The evidence on the active pool; calls no LLM. Sources are ranked by the reliability of the latest
-    ``train sources``, or by the share of rows that `check` does not suspect before the first. Raises `UsageError` if
-    the pool is empty."""
+    """The evidence on the active pool, to ``relabel`` rows with the corrections of suspected labels; calls no LLM.
+    Sources are ranked by the reliability of the latest ``train sources``, or by the share of rows that `check` does not
+    suspect before the first. Raises `UsageError` if the pool is empty."""
     rows, sources = active_sources(workspace)
     pool = ActivePool(workspace, settings, report, cancel)
     found = check_pool(pool, SUSPICIOUS)
@@ -42,8 +43,10 @@ def gather(
         reliability, ranked_by = unsuspected_shares(rows, sources, suspected), "share of rows that are not suspected"
     known = row_evidence(pool)
     settled = set(settled_rows(workspace).tolist())
-    posterior = {row.row: row.posterior for row in known.rows if row.row not in settled} if known.kinds else None
+    judged = [row for row in known.rows if row.row not in settled] if known.kinds else None
+    posterior = None if judged is None else {row.row: row.posterior for row in judged}
+    corrections = {row.row: (row.suggested, row.chance) for row in judged or () if relabel and row.suggested}
     voted_out: tuple[str, ...] = ()
     with suppress(UsageError):  # no trials, or those of fewer queries than folds
         voted_out = sources_voted_out(workspace, settings, report, cancel)
-    return PruningEvidence(rows, sources, reliability, ranked_by, voted_out, suspected, posterior)
+    return PruningEvidence(rows, sources, reliability, ranked_by, voted_out, suspected, posterior, corrections)

@@ -10,10 +10,12 @@ limits below are choices; none was tuned.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from .. import contract
+from ..contract import OPTIONAL
+from ..store.decisions import Revision
 
 KIND = "curate"
 
@@ -67,8 +69,9 @@ class StepDone:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A pruning that is about to be decided: ``sources`` (by name) as a whole and ``rows`` (by id) beside them.
-    ``gain`` in accuracy, 0 if it was not measured; ``held``: it waits for the curator's answer."""
+    """A revision that is about to be decided: ``sources`` (by name) are pruned as a whole and ``rows`` (by id) beside
+    them, ``outputs`` (by id) corrected. ``gain`` in accuracy, 0 if it was not measured; ``held``: it waits for the
+    curator's answer."""
 
     step: StepDone
     sources: tuple[str, ...]
@@ -76,6 +79,12 @@ class Pending:
     reason: str
     gain: float
     held: bool = False
+    outputs: Mapping[str, str] = field(default_factory=dict, metadata=OPTIONAL)
+
+    @property
+    def revision(self) -> Revision:
+        """What it changes in the pool."""
+        return Revision(self.sources, self.rows, self.outputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +93,9 @@ class CurationReport:
 
     ``before`` and ``after``: accuracy on the validation queries, the latter by the confirmed gains; None if no race was
     begun. ``served``: the method to select with. ``pruned`` sources and the number of ``pruned_rows``, those of the
-    sources included. ``left``: calls not used, None without a limit of calls. ``following``: the step that comes next,
-    None at the end. ``held``: the pruning that waits for the curator's answer, None if none does."""
+    sources included; ``relabelled`` rows have another output than in their file. ``left``: calls not used, None without
+    a limit of calls. ``following``: the step that comes next, None at the end. ``held``: the revision that waits for
+    the curator's answer, None if none does."""
 
     run: int
     llm: str
@@ -103,6 +113,7 @@ class CurationReport:
     following: Name | None
     version: str = ""
     held: Pending | None = None
+    relabelled: int = field(default=0, metadata=OPTIONAL)
 
     def as_json(self) -> dict[str, Any]:
         """The ``curate --json`` contract."""
@@ -160,10 +171,10 @@ def planned(
         steps.append(PlannedStep(step, what, share, expected, commands[step]))
 
     if free or not several:
-        add("confirm", "race what checks suggest, prune the best", round(PER_CHANGE * suspected, 3), first=True)
+        add("confirm", "race what checks suggest, carry out the best", round(PER_CHANGE * suspected, 3), first=True)
     if several:
         add("ask", "ask about single rows of what is left")
-        add("confirm", "race what that suggests, prune the best")
+        add("confirm", "race what that suggests, carry out the best")
         add("rank", "train the ranker from these answers")
         add("choose", f"race methods: {', '.join(methods)}")
     return steps

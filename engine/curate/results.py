@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +11,7 @@ from ..contract import OPTIONAL, SPREAD
 from ..evaluate.statistics import wilson
 from ..llm.usage import Usage
 from ..sources.results import CurvePoint
+from ..store.decisions import Revision
 
 KIND = "tune"
 
@@ -27,11 +29,12 @@ class Difference:
 class CandidateResult:
     """A candidate in the race.
 
-    ``pruned_rows``: the number of rows it prunes, those of ``sources`` included. ``accuracy`` on the ``queries`` that
+    ``pruned_rows``: the number of rows it prunes, those of ``sources`` included; ``relabelled``: those that get another
+    output. ``accuracy`` on the ``queries`` that
     were asked with it, None if there are none, and the paired difference to keeping everything on the same queries:
     for the best of many, this looks better than it is. ``dropped_after`` so many queries, None if it was
-    not, or for the baseline, which is asked every query. ``agreement`` of the evidence on rows: the expected number of
-    pruned rows that hurt, less that of the others; None for what prunes none.
+    not, or for the baseline, which is asked every query. ``agreement`` of the evidence on rows, in rows; None for the
+    baseline.
     """
 
     name: str
@@ -44,6 +47,20 @@ class CandidateResult:
     dropped_after: int | None
     chosen: bool
     agreement: float | None = field(default=None, metadata=OPTIONAL)
+    relabelled: int = field(default=0, metadata=OPTIONAL)
+
+    @property
+    def changes(self) -> bool:
+        """Whether it is not the baseline."""
+        return bool(self.pruned_rows or self.relabelled)
+
+    @property
+    def rows_told(self) -> str:
+        """How many rows it changes."""
+        if not self.relabelled:
+            return f"{self.pruned_rows:,} rows"
+        pruned = f"{self.pruned_rows:,} rows pruned, " if self.pruned_rows else ""
+        return f"{pruned}{self.relabelled:,} {'' if pruned else 'rows '}relabelled"
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -84,10 +101,10 @@ class TuneReport:
     """The decision by served prompts.
 
     ``pruned``: sources that the chosen candidate prunes as a whole; ``pruned_rows``: ids of the rows that it prunes
-    beside them; both are empty if ``worth_it`` is false. ``proposed``: the name of the best candidate, pruned or not.
-    ``gain_error`` is the standard error of the ``gain``. ``confirmed`` is None if no batch was asked; ``stopped`` says
-    why the race ended early, empty if it did not. ``known`` says what other evidence there is on what the candidate
-    prunes.
+    beside them; ``relabelled``: the outputs, by id, that it gives to others; all are empty if ``worth_it`` is false.
+    ``proposed``: the name of the best candidate, carried out or not. ``gain_error`` is the standard error of the
+    ``gain``. ``confirmed`` is None if no batch was asked; ``stopped`` says why the race ended early, empty if it did
+    not. ``known`` says what other evidence there is on what the candidate changes.
     """
 
     run: int | None
@@ -111,6 +128,12 @@ class TuneReport:
     known: tuple[str, ...]
     instead: tuple[str, ...]
     curve: tuple[CurvePoint, ...] = ()
+    relabelled: Mapping[str, str] = field(default_factory=dict, metadata=OPTIONAL)
+
+    @property
+    def revision(self) -> Revision:
+        """What the chosen candidate changes in the pool; empty if it is not worth it."""
+        return Revision(self.pruned, self.pruned_rows, self.relabelled)
 
     @property
     def reason(self) -> str:

@@ -19,7 +19,7 @@ from ..settings import Settings
 from ..store import calls, runs
 from ..store.browse import pruned_rows
 from ..store.calls import Spent
-from ..store.decisions import Change, history, prune_together
+from ..store.decisions import Change, history, relabelled, revise
 from ..store.demonstrations import active_sources
 from ..store.trials import source_summaries
 from ..store.versions import save_version
@@ -124,15 +124,15 @@ def decided(workspace: Workspace, state: Progress) -> StepDone:
     pending, begun = state.pending, datetime.fromisoformat(state.since)
     assert pending is not None
     made = [one.batch for one in history(workspace) if one.reason == pending.reason and one.decided_at >= begun]
-    batch = made[0] if made else prune_together(workspace, pending.sources, pending.rows, pending.reason).batch
+    batch = made[0] if made else revise(workspace, pending.revision, pending.reason).batch
     state.gained += pending.gain
     state.pending = None
     return replace(pending.step, batch=batch)
 
 
 def effect_of(workspace: Workspace, pending: Pending) -> Change:
-    """What pruning it would change in the pool as it is now. Raises `UsageError` if some of it is no longer there."""
-    return prune_together(workspace, pending.sources, pending.rows, pending.reason, dry_run=True)
+    """What it would change in the pool as it is now. Raises `UsageError` if some of it is no longer there."""
+    return revise(workspace, pending.revision, pending.reason, dry_run=True)
 
 
 def answer(workspace: Workspace, settings: Settings, accept: bool) -> CurationReport:
@@ -185,6 +185,7 @@ def report_of(workspace: Workspace, run: int, state: Progress, spent: Spent) -> 
         pruned=tuple(one.source for one in source_summaries(workspace) if not one.kept),
         pruned_rows=pruned_rows(workspace).size,
         rows=len(sources),
+        relabelled=len(relabelled(workspace)),
         following=state.held.step.step if state.held else state.following(left),
         held=state.held,
     )

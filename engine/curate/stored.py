@@ -7,7 +7,7 @@ from datetime import datetime
 
 from ..errors import UsageError
 from ..store import runs
-from ..store.decisions import Change, prune_together
+from ..store.decisions import Change, Revision, revise
 from ..store.workspace import Workspace
 from .results import KIND, TuneReport
 
@@ -16,20 +16,19 @@ MEASURE = "icl-curate prune --tune --propose"
 
 @dataclass(frozen=True, slots=True)
 class StoredTuning:
-    """A finished race, with what its pruning still has to prune: ``sources`` and ``rows`` (ids) that are active.
+    """A finished race, with what is ``left`` of its revision: what is still active, and does not have its new output.
     ``rows_changed`` and ``decisions``: what changed in the workspace since it began."""
 
     started_at: datetime
     report: TuneReport
-    sources: tuple[str, ...]
-    rows: tuple[str, ...]
+    left: Revision
     rows_changed: int
     decisions: int
 
     @property
     def is_open(self) -> bool:
-        """Whether its pruning was confirmed by the gain, and is not decided yet."""
-        return bool(self.sources or self.rows)
+        """Whether its revision was confirmed by the gain, and is not decided yet."""
+        return bool(self.left)
 
 
 def stored_tuning(workspace: Workspace) -> StoredTuning | None:
@@ -40,8 +39,7 @@ def stored_tuning(workspace: Workspace) -> StoredTuning | None:
         except ValueError:
             continue
         if report.confirmed is not None:
-            sources, rows = _active(workspace, report)
-            return StoredTuning(done.run.started_at, report, sources, rows, done.rows, done.decisions)
+            return StoredTuning(done.run.started_at, report, _left(workspace, report), done.rows, done.decisions)
     return None
 
 
@@ -54,19 +52,21 @@ def prune_proposed(workspace: Workspace, reason: str = "", *, dry_run: bool = Fa
         raise UsageError(f"run {found.report.run} confirmed no pruning", "icl-curate prune --source NAME")
     if not found.is_open:
         raise UsageError(f"what run {found.report.run} confirmed is pruned already", "icl-curate history")
-    return prune_together(workspace, found.sources, found.rows, reason or found.report.reason, dry_run=dry_run)
+    return revise(workspace, found.left, reason or found.report.reason, dry_run=dry_run)
 
 
-def _active(workspace: Workspace, report: TuneReport) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The sources and rows that the report prunes and that are active."""
+def _left(workspace: Workspace, report: TuneReport) -> Revision:
+    """What the report changes and is active, without the rows that have their new output."""
     with workspace.read() as con:
         found = con.execute(
             """
             SELECT list(DISTINCT source ORDER BY source) FILTER (source IN (SELECT unnest(CAST($1 AS VARCHAR[])))),
-                   list(id ORDER BY row) FILTER (id IN (SELECT unnest(CAST($2 AS VARCHAR[]))))
+                   list(id ORDER BY row) FILTER (id IN (SELECT unnest(CAST($2 AS VARCHAR[])))),
+                   list([id, output] ORDER BY row) FILTER (id IN (SELECT unnest(CAST($3 AS VARCHAR[]))))
               FROM active
             """,
-            [list(report.pruned), list(report.pruned_rows)],
+            [list(report.pruned), list(report.pruned_rows), list(report.relabelled)],
         ).fetchone()
-    sources, rows = found or (None, None)
-    return tuple(sources or ()), tuple(rows or ())
+    sources, rows, outputs = found or (None, None, None)
+    wrong = {name: report.relabelled[name] for name, output in outputs or () if output != report.relabelled[name]}
+    return Revision(tuple(sources or ()), tuple(rows or ()), wrong)

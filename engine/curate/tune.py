@@ -29,6 +29,7 @@ from ..settings import knobs
 from ..sources.use import NOISE
 from ..store import runs, trials
 from ..store.browse import active_rows
+from ..store.decisions import Revision
 from ..store.demonstrations import fetch
 from ..store.splits import first_queries
 from ..version import VERSION
@@ -46,12 +47,14 @@ WORSE = 3.0
 @dataclass(frozen=True, slots=True)
 class TuningPlan:
     """``noise``: the least gain, in standard errors; ``limit``: the first so many validation queries only; ``most``: so
-    many candidates only, the baseline among them; ``rejected``: sources and ids of prunings that are not wanted."""
+    many candidates only, the baseline among them; ``relabel``: also try to correct labels instead of pruning rows;
+    ``rejected``: what is not wanted."""
 
     noise: float = NOISE
     limit: int | None = None
     most: int | None = None
-    rejected: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
+    relabel: bool = False
+    rejected: tuple[Revision, ...] = ()
 
 
 class Tuning:
@@ -67,14 +70,14 @@ class Tuning:
         check_method(self.settings.method, self.settings.k)
         self.queries = validation(llm, plan.limit)
         self.selector = Selector(self.workspace, settings=self.settings, report=llm.report, cancel=llm.cancel)
-        self.evidence = gather(self.workspace, self.settings, silent, llm.cancel)
-        unwanted = [active_rows(self.workspace, *pruning) for pruning in plan.rejected]
+        self.evidence = gather(self.workspace, self.settings, silent, llm.cancel, plan.relabel)
+        unwanted = [self._rows_of(revision) for revision in plan.rejected]
         self.candidates = [
             candidate
             for candidate in propose(self.evidence, self.settings.k, plan.most)
-            if not any(np.array_equal(candidate.rows, rows) for rows in unwanted)
+            if (candidate.rows.tolist(), sorted(candidate.outputs)) not in unwanted
         ]
-        self.agreement = np.array([self.evidence.agreement(each.rows) for each in self.candidates])
+        self.agreement = np.array([self.evidence.agreement(each) for each in self.candidates])
         self.cells = cells_of(self._asked())
 
     def cost(self) -> Plan:
@@ -109,7 +112,7 @@ class Tuning:
 
     def _prompts(self, candidate: Candidate) -> list[Request]:
         """One request per query, as `evaluate` would ask it after this pruning."""
-        view = self.selector.view.without(candidate.rows)
+        view = self.selector.view.without(candidate.rows, candidate.outputs)
         selector = Selector(self.workspace, settings=self.settings, view=view)
         picks = selector.picks(self.queries)
         llm = self.llm
@@ -124,7 +127,7 @@ class Tuning:
         winner = self.candidates[outcome.winner]
         confirmed = outcome.confirmed(self.plan.noise)
         tried = [
-            replace(each, agreement=round(float(agreement), 3)) if each.pruned_rows else each
+            replace(each, agreement=round(float(agreement), 3)) if each.changes else each
             for each, agreement in zip(results_of(self.candidates, outcome), self.agreement, strict=True)
         ]
         before = tried[0].accuracy
@@ -151,12 +154,22 @@ class Tuning:
             stopped=stopped(outcome, answers, len(self.queries)),
             known=known,
             instead=instead,
+            relabelled=self._outputs_by_id(winner) if confirmed else {},
         )
 
     def _ids_beside(self, candidate: Candidate) -> tuple[str, ...]:
         """Ids of the rows that a candidate prunes beside its sources."""
         rows = np.setdiff1d(candidate.rows, self.evidence.of_sources(candidate.sources))
         return tuple(row.id for row in fetch(self.workspace, rows))
+
+    def _outputs_by_id(self, candidate: Candidate) -> dict[str, str]:
+        """The outputs that a candidate gives to rows."""
+        return {row.id: candidate.outputs[row.row] for row in fetch(self.workspace, sorted(candidate.outputs))}
+
+    def _rows_of(self, revision: Revision) -> tuple[list[int], list[int]]:
+        """Numbers of the active rows that a revision prunes, and of those it relabels, each ascending."""
+        pruned = active_rows(self.workspace, revision.sources, revision.rows)
+        return pruned.tolist(), active_rows(self.workspace, (), tuple(revision.outputs)).tolist()
 
 
 def results_of(candidates: Sequence[Candidate], outcome: RaceResult) -> list[CandidateResult]:
@@ -178,6 +191,7 @@ def _result_of(candidate: Candidate, place: int, outcome: RaceResult) -> Candida
         versus=versus,
         dropped_after=int(outcome.dropped[place]) or None if place else None,
         chosen=outcome.queries > 0 and place == outcome.winner,
+        relabelled=len(candidate.outputs),
     )
 
 

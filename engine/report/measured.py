@@ -123,7 +123,7 @@ def _confirmed(run: Run, history: Sequence[Entry], part_of: int | None) -> Confi
     measured = tuned.confirmed
     if measured is None:
         return None
-    baseline = next((each for each in tuned.candidates if not each.pruned_rows), None)
+    baseline = next((each for each in tuned.candidates if not each.changes), None)
     low, high = (baseline and baseline.interval) or (measured.before, measured.before)
     chosen = tuned.chosen
     return Confirmed(
@@ -139,21 +139,26 @@ def _confirmed(run: Run, history: Sequence[Entry], part_of: int | None) -> Confi
         gain=Interval(measured.gain, measured.low, measured.high),
         proposed=tuned.proposed,
         pruned_rows=chosen.pruned_rows if chosen else 0,
+        relabelled=chosen.relabelled if chosen else 0,
         outcome=_outcome(tuned, run, history),
         calls=measured.calls,
         measured_at=told(run.started_at),
     )
 
 
+MADE = ("prune", "relabel", "prune and relabel")
+"""The actions of decisions on what a race confirmed."""
+
+
 def _outcome(tuned: TuneReport, run: Run, history: Sequence[Entry]) -> Outcome:
     """What was decided on it: the decision has its targets, whatever reason was given."""
     if not tuned.worth_it:
         return "not beyond noise"
-    wanted = {*tuned.pruned, *tuned.pruned_rows}
+    wanted = {*tuned.pruned, *tuned.pruned_rows, *tuned.relabelled}
     made = [
         entry
         for entry in history
-        if entry.action == "prune" and entry.decided_at >= run.started_at and set(entry.targets) == wanted
+        if entry.action in MADE and entry.decided_at >= run.started_at and set(entry.targets) == wanted
     ]
     if any(not entry.undone for entry in made):
         return "pruned"

@@ -71,6 +71,7 @@ class Confirmed:
     gain: Interval
     proposed: str
     pruned_rows: int
+    relabelled: int
     outcome: Outcome
     calls: int
     measured_at: str

@@ -6,7 +6,8 @@ Rows, groups and indexes are loaded on first use and kept; a serving process loa
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -34,6 +35,7 @@ from .vectors import TokenVectors, Vectors, encoded, with_passages
 RankedRows = tuple[Int64s, Float64s]
 """Rows best first, and their scores."""
 Tokens = list[NDArray[np.float16]]
+NOTHING: Mapping[int, str] = {}
 EXAMPLES = "examples"
 """The folder, in that of an encoder's vectors, of the vectors of whole examples."""
 
@@ -57,9 +59,10 @@ class PoolView:
             view.encoder = self.encoder
         return view
 
-    def without(self, rows: Int64s) -> PoolView:
-        """A view of the pool as if the ``rows`` were pruned, too; it shares everything that is loaded."""
-        return _Remainder(self, rows)
+    def without(self, rows: Int64s, outputs: Mapping[int, str] = NOTHING) -> PoolView:
+        """A view of the pool as if the ``rows`` were pruned, too, and those of ``outputs`` had these; it shares
+        everything that is loaded."""
+        return _Revised(self, rows, outputs)
 
     @property
     def preselect(self) -> int:
@@ -93,7 +96,7 @@ class PoolView:
         return [[found[row] for row in chosen] for chosen in rows]
 
     @cached_property
-    def _texts(self) -> Texts:
+    def _texts(self) -> Texts | _RevisedTexts:
         return Texts(self.workspace, int(self.rows.size))
 
     @cached_property
@@ -166,12 +169,16 @@ class PoolView:
         kept, wanted = self._examples, np.setdiff1d(rows, self._examined)
         if wanted.size:  # a training asks for the same ones again and again
             (shots,) = self.demonstrations([wanted.tolist()])
-            texts = [f"{self.searched(shot.as_query())}\n{shot.output}" for shot in shots]
+            texts = self._examples_of(shots)
             keys = np.array([text_key(text) for text in texts], np.uint64)
             if kept.missing(wanted, keys).size:
                 kept.fill(self.encoder, wanted, texts, keys, self.report, self.cancel)
             self._examined = np.union1d(self._examined, wanted)
         return np.asarray(kept.matrix[rows])
+
+    def _examples_of(self, shots: Sequence[Demonstration]) -> list[str]:
+        """The texts that whole examples are encoded by."""
+        return [f"{self.searched(shot.as_query())}\n{shot.output}" for shot in shots]
 
     @cached_property
     def _examples(self) -> Vectors:
@@ -287,15 +294,16 @@ class PoolView:
         return Repeats.open(self.workspace, self.settings.near_duplicate, self.report, self.cancel, self.keys)
 
 
-class _Remainder(PoolView):
-    """A view less some rows. What does not depend on which rows are active is that of the ``whole``."""
+class _Revised(PoolView):
+    """A view less some rows, and with other outputs of some. What depends on neither is that of the ``whole``."""
 
-    def __init__(self, whole: PoolView, rows: Int64s) -> None:
+    def __init__(self, whole: PoolView, rows: Int64s, outputs: Mapping[int, str]) -> None:
         super().__init__(whole.workspace, whole.settings, whole.report, whole.cancel)
-        self._whole, self._left_out = whole, rows
+        self._whole, self._left_out, self._outputs = whole, rows, outputs
+        self._own_examples: dict[int, Float32s] = {}
 
-    def without(self, rows: Int64s) -> PoolView:
-        return _Remainder(self._whole, np.union1d(self._left_out, rows))
+    def without(self, rows: Int64s, outputs: Mapping[int, str] = NOTHING) -> PoolView:
+        return _Revised(self._whole, np.union1d(self._left_out, rows), {**self._outputs, **outputs})
 
     @cached_property
     def rows(self) -> Int64s:
@@ -306,7 +314,24 @@ class _Remainder(PoolView):
 
     @cached_property
     def task(self) -> Task:
-        return task_of(self.workspace, self._left_out)
+        task = task_of(self.workspace, np.union1d(self._left_out, np.fromiter(self._outputs, np.int64)))
+        if task.kind != "labels":
+            return task
+        return replace(task, labels=tuple(sorted({*task.labels, *self._outputs.values()})))
+
+    def example_vectors(self, rows: Int64s) -> Float32s:
+        """As in `PoolView`; those of revised rows are not stored, as what is stored belongs to the pool as it is."""
+        if not self._outputs:
+            return super().example_vectors(rows)
+        own = np.isin(rows, np.fromiter(self._outputs, np.int64))
+        found = np.empty((len(rows), self.stored.dimension), np.float32)
+        found[~own] = super().example_vectors(rows[~own])
+        if missing := sorted({*rows[own].tolist()} - self._own_examples.keys()):
+            (shots,) = self.demonstrations([missing])
+            self._own_examples |= zip(missing, self.encoder.encode(self._examples_of(shots)), strict=True)
+        for place in np.flatnonzero(own).tolist():
+            found[place] = self._own_examples[int(rows[place])]
+        return found
 
     @cached_property
     def keys(self) -> NDArray[np.uint64]:
@@ -325,8 +350,8 @@ class _Remainder(PoolView):
         return self._whole._lexical_of_all
 
     @cached_property
-    def _texts(self) -> Texts:
-        return self._whole._texts
+    def _texts(self) -> Texts | _RevisedTexts:
+        return _RevisedTexts(self._whole._texts, self._outputs) if self._outputs else self._whole._texts
 
     @cached_property
     def _known(self) -> Bools:
@@ -351,6 +376,22 @@ class _Remainder(PoolView):
     @cached_property
     def _repeats(self) -> Repeats:
         return self._whole._repeats
+
+
+class _RevisedTexts:
+    """Demonstrations of a view with other ``outputs`` of some rows."""
+
+    def __init__(self, texts: Texts | _RevisedTexts, outputs: Mapping[int, str]) -> None:
+        self._texts, self._outputs = texts, outputs
+
+    def of(self, rows: Collection[int]) -> dict[int, Demonstration]:
+        """As in `Texts`."""
+        found = self._texts.of(rows)
+        return {
+            row: replace(found[row], output=self._outputs[row]) if row in self._outputs else found[row]
+            for row in rows
+            if row in found
+        }
 
 
 def text_key(text: str) -> int:

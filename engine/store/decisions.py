@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import getpass
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -115,26 +115,40 @@ def decide(
     return _apply(workspace, append, action, scope, dry_run)
 
 
-def prune_together(
-    workspace: Workspace,
-    sources: Sequence[str],
-    demonstrations: Sequence[str],
-    reason: str = "",
-    who: str = "",
-    *,
-    dry_run: bool = False,
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """What a decision changes in the pool: ``sources`` (by name) and ``rows`` (by id) are pruned, those of ``outputs``
+    (id → output) corrected."""
+
+    sources: tuple[str, ...] = ()
+    rows: tuple[str, ...] = ()
+    outputs: Mapping[str, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        """Whether it changes anything."""
+        return bool(self.sources or self.rows or self.outputs)
+
+
+def revise(
+    workspace: Workspace, revision: Revision, reason: str = "", who: str = "", *, dry_run: bool = False
 ) -> Change:
-    """Prune sources (by name) and demonstrations (by id) as one batch, so that one undo reverts both. As `decide`."""
-    scopes: dict[Scope, Sequence[str]] = {"source": sources, "demonstration": demonstrations}
-    named = {scope: targets for scope, targets in scopes.items() if targets}
+    """Make a revision as one batch, so that one undo reverts it. As `decide`, and for outputs `relabel`: those that
+    apply already are left out."""
+    scopes: dict[Scope, Sequence[str]] = {"source": revision.sources, "demonstration": revision.rows}
+    pruned = {scope: targets for scope, targets in scopes.items() if targets}
 
     def append(con: duckdb.DuckDBPyConnection, batch: int) -> tuple[str, ...]:
-        for scope, targets in (named or {"demonstration": ()}).items():
+        if not revision:
+            raise UsageError("nothing to change", "icl-curate prune --source NAME or --demo ID")
+        for scope, targets in pruned.items():
             _check_targets(con, scope, targets)
             _append(con, batch, "prune", scope, targets, reason, who)
-        return tuple(target for targets in named.values() for target in targets)
+        corrected = _correct(con, batch, revision.outputs, reason, who) if revision.outputs else ()
+        return (*(target for targets in pruned.values() for target in targets), *corrected)
 
-    return _apply(workspace, append, "prune", " and ".join(named), dry_run)
+    parts = [("prune", scope) for scope in pruned] + ([("relabel", OUTPUT)] if revision.outputs else [])
+    action, scope = (" and ".join(dict.fromkeys(names)) for names in zip(*parts, strict=True)) if parts else ("", "")
+    return _apply(workspace, append, action, scope, dry_run)
 
 
 def relabel(
@@ -155,15 +169,7 @@ def relabel(
     """
 
     def append(con: duckdb.DuckDBPyConnection, batch: int) -> tuple[str, ...]:
-        _check_targets(con, "demonstration", list(outputs))
-        changed = _changed(con, outputs)
-        _check_outputs(con, {name: outputs[name] for name in changed}, new)
-        targets = list(changed)
-        reasons = (
-            reason if isinstance(reason, str) else [one for n, one in zip(outputs, reason, strict=True) if n in changed]
-        )
-        _append_outputs(con, batch, {name: outputs[name] for name in targets}, reasons, who)
-        return tuple(targets)
+        return _correct(con, batch, outputs, reason, who, new)
 
     return _apply(workspace, append, "relabel", OUTPUT, dry_run)
 
@@ -367,6 +373,25 @@ def _append(
         """,
         [_next(con, "seq"), batch, now(), who or me(), action, scope, list(targets), reasons],
     )
+
+
+def _correct(
+    con: duckdb.DuckDBPyConnection,
+    batch: int,
+    outputs: Mapping[str, str],
+    reason: str | Sequence[str],
+    who: str,
+    new: bool = False,
+) -> tuple[str, ...]:
+    """Decide on outputs, by id, as `relabel` does; returns the ids whose output changes."""
+    _check_targets(con, "demonstration", list(outputs))
+    changed = _changed(con, outputs)
+    _check_outputs(con, {name: outputs[name] for name in changed}, new)
+    reasons = (
+        reason if isinstance(reason, str) else [one for n, one in zip(outputs, reason, strict=True) if n in changed]
+    )
+    _append_outputs(con, batch, {name: outputs[name] for name in changed}, reasons, who)
+    return tuple(changed)
 
 
 def _append_outputs(

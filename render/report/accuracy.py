@@ -78,13 +78,13 @@ def _confirmed(every: Sequence[Confirmed]) -> Table:
     columns = (
         Column("run"), Column("LLM"), Column("method"), Column("n", number=True),
         Column("before", number=True), Column("after, expected", number=True), Column("gain", number=True),
-        Column("pruning"), Column("rows", number=True), Column("decided"),
+        Column("change"), Column("rows", number=True), Column("decided"),
     )  # fmt: skip
     rows = [
         (
             str(one.run), name_of(one.llm), method_of(one), f"{one.queries:,} of {one.available:,}",
-            value_of(one.before), value_of(one.after), gain_of(one.gain), Said(one.proposed), f"{one.pruned_rows:,}",
-            OUTCOMES[one.outcome],
+            value_of(one.before), value_of(one.after), gain_of(one.gain), Said(one.proposed),
+            f"{one.pruned_rows + one.relabelled:,}", OUTCOMES[one.outcome],
         )
         for one in every[-MOST:]
     ]  # fmt: skip
@@ -92,7 +92,7 @@ def _confirmed(every: Sequence[Confirmed]) -> Table:
         "Before: everything kept (Wilson). The gain is measured on queries that had no part in the choice; the "
         "interval of what is expected after is that of the gain."
     )
-    return Table("Prunings tried with served prompts, on validation queries", columns, tuple(rows), note)
+    return Table("Prunings and corrections tried with served prompts, on validation", columns, tuple(rows), note)
 
 
 def _evaluated(every: Sequence[Evaluated]) -> Table:

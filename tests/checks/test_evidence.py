@@ -7,23 +7,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 from factories.commands import Run
-from factories.truth import is_wrong
+from factories.truth import is_wrong, true_outputs
 from icl_curate.engine.checks.active import ActivePool
 from icl_curate.engine.checks.evidence import PoolEvidence, row_evidence
 from icl_curate.engine.checks.labels import judge_labels
 from icl_curate.engine.checks.posterior import (
     SHARE,
+    LabelRatio,
     LogRatio,
     correlation,
     fit,
     isotonic_decreasing,
-    label_ratio,
     logistic,
     part_prior,
     score_ratio,
+    sharpened,
     source_prior,
     trial_ratio,
 )
+from icl_curate.engine.curate.candidates import LIKELY
 from icl_curate.engine.retrieval.view import PoolView
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.store import runs, trials
@@ -141,7 +143,7 @@ def test_label_evidence_is_the_likelihood_of_the_given_label_under_both_classes(
     p = draw.dirichlet(np.ones(3), size=500)
     labels = np.array([draw.choice(3, p=q) for q in p])
     labels[0] = -1
-    ratio = label_ratio(p, labels, np.zeros(500, np.int64))(None)
+    ratio = LabelRatio(p, labels, np.zeros(500, np.int64))(None)
     own = p[np.arange(500), labels]
     assert ratio[0] == 0 and np.corrcoef(ratio[1:], -np.log(own[1:]))[0, 1] > 0.8
     assert ratio[1:][own[1:] > 0.9].max() < 0 < ratio[1:][own[1:] < 0.05].min()
@@ -155,8 +157,46 @@ def test_a_source_that_confuses_two_labels_is_found_out() -> None:
     sources = np.arange(800) % 4
     swapped = (sources == 3) & (true < 2)
     labels = np.where(swapped, 1 - true, true)
-    fitted = fit(sources, {"label": label_ratio(p, labels, sources)})
+    fitted = fit(sources, {"label": LabelRatio(p, labels, sources)})
     assert fitted.bad[swapped].min() > 0.9 and fitted.bad[~swapped].max() < 0.1
+
+
+def test_the_right_label_of_a_wrong_row_is_bayes_by_its_confusions() -> None:
+    """By hand: before anything was learnt, N is the prior, `LOOKS` of it by the probabilities of other rows."""
+    draw = np.random.default_rng(6)
+    p = draw.dirichlet(np.ones(4) / 2, size=300)
+    labels = draw.integers(0, 4, 300)
+    labels[:3] = -1
+    ratio = LabelRatio(p, labels, np.zeros(300, np.int64))
+    found, chances = ratio.corrections()
+    assert found[:3].tolist() == [-1] * 3 and not chances[:3].any()
+    judged = np.arange(3, 300)
+    sharp = sharpened(p[judged], labels[judged])
+    alike = np.zeros((4, 4))
+    for row in sharp:
+        alike[row.argmax()] += row
+    np.fill_diagonal(alike, 0.0)
+    confusions = 0.8 * alike / alike.sum(axis=1, keepdims=True) + 0.2 * (1 - np.eye(4)) / 3
+    for place, row, given in zip(judged, sharp, labels[judged], strict=True):
+        joint = np.array([row[true] * confusions[true, given] if true != given else 0.0 for true in range(4)])
+        assert found[place] == joint.argmax() and found[place] != given
+        assert chances[place] == pytest.approx(joint.max() / joint.sum(), abs=1e-9)
+
+
+def test_a_rule_that_was_learnt_corrects_better_than_the_classifier(support: Path) -> None:
+    """Of the suggestions for the sample pool's suspects more are right than of the classifier's own next label, and of
+    those called likely nine in ten."""
+    pool = ActivePool(Workspace.open(support), Settings())
+    suspects = row_evidence(pool).suspects()
+    judged, true = pool.indexed.label_predictions, true_outputs()
+    assert judged is not None
+    places = np.searchsorted(pool.indexed.numbers, [row.row for row in suspects])
+    plain = [judged.names[other] for other in judged.suggested()[places]]
+    right = [true.get(row.id) == row.suggested for row in suspects]
+    likely = [one for one, row in zip(right, suspects, strict=True) if row.chance >= LIKELY]
+    assert sum(right) > sum(true.get(row.id) == other for row, other in zip(suspects, plain, strict=True))
+    assert len(likely) > 250 and np.mean(likely) > 0.9
+    assert np.mean(right) < np.mean(likely)
 
 
 def _figures(found: PoolEvidence) -> tuple[float, float, float]:
@@ -233,7 +273,7 @@ def test_what_was_pruned_still_tells_of_its_source(support: Path) -> None:
     judged = pool.label_predictions
     assert judged
     sources = np.unique([row.source for row in pool.rows], return_inverse=True)[1]
-    forgetful = fit(sources, {"label": label_ratio(judged.probabilities, judged.labels, sources)}).bad
+    forgetful = fit(sources, {"label": LabelRatio(judged.probabilities, judged.labels, sources)}).bad
     assert np.count_nonzero(forgetful >= 0.5) <= 2, "by the rows that are left alone hardly one is suspected"
 
     found = row_evidence(pool)

@@ -35,7 +35,7 @@ def test_the_worst_sources_come_nested_and_unknown_ones_stay() -> None:
 def test_the_baseline_comes_first_and_no_two_candidates_prune_the_same() -> None:
     found = propose(_evidence(voted_out=("s3", "s1"), posterior={102: 0.95, 110: 0.8, 147: 0.6, 131: 0.55}), 5)
     assert (found[0].name, found[0].rows.size) == ("keep everything", 0)
-    assert len({each.rows.tobytes() for each in found}) == len(found)
+    assert len({each.key for each in found}) == len(found)
     assert "sources voted out" not in _by_name(found)  # those of the worst 2
 
 
@@ -56,12 +56,47 @@ def test_rows_above_each_strength_of_the_posterior() -> None:
 
 def test_the_evidence_agrees_with_pruning_rows_that_hurt_and_not_with_pruning_others() -> None:
     known = _evidence(posterior={102: 0.95, 110: 0.75, 147: 0.25})
-    assert known.agreement(np.array([102, 110])) == pytest.approx(0.9 + 0.5)
-    assert known.agreement(np.array([102, 147, 158])) == pytest.approx(0.9 - 0.5 - 1.0)
-    assert known.agreement(np.empty(0, np.int64)) == 0.0
-    assert _evidence().agreement(np.array([102, 131, 158])) == 1.0, (
+    assert known.agreement(Candidate("", np.array([102, 110]))) == pytest.approx(0.9 + 0.5)
+    assert known.agreement(Candidate("", np.array([102, 147, 158]))) == pytest.approx(0.9 - 0.5 - 1.0)
+    assert known.agreement(Candidate("", np.empty(0, np.int64))) == 0.0
+    assert _evidence().agreement(Candidate("", np.array([102, 131, 158]))) == 1.0, (
         "without a posterior, two are suspected and one is not"
     )
+
+
+def test_a_relabelled_row_counts_as_pruned_and_as_one_that_is_right_or_wrong() -> None:
+    known = _evidence(posterior={102: 0.95, 110: 0.75}, corrections={110: ("b", 0.8)})
+    given = Candidate("", np.array([102]), outputs={110: "b"})
+    right, wrong_before = 0.75 * 0.8, 0.75
+    by_hand = (2 * 0.95 - 1) + (wrong_before - (1 - wrong_before)) + (right - (1 - right))
+    assert known.agreement(given) == pytest.approx(by_hand)
+
+
+def test_suspects_are_relabelled_where_the_right_label_is_likely_and_else_pruned() -> None:
+    posterior = {102: 0.95, 110: 0.9, 131: 0.7, 147: 0.6, 150: 0.2}
+    corrections = {102: ("b", 0.85), 110: ("c", 0.95), 131: ("b", 0.99), 147: ("a", 0.5)}
+    known = _evidence(posterior=posterior, corrections=corrections)
+    found = _by_name(propose(known, 5))
+    alone = found["rows above 0.5, relabelled"]
+    assert (alone.rows.tolist(), alone.outputs) == ([147], {102: "b", 110: "c", 131: "b"})
+    beside = found["worst 2 and rows above 0.5, relabelled"]
+    assert (beside.sources, beside.outputs) == (("s3", "s1"), {102: "b"}), "what is pruned as a source stays pruned"
+    assert beside.rows.tolist() == [*range(110, 120), *range(130, 140), 147]
+    before = [each.name for each in propose(replace(known, corrections={}), 5)]
+    assert [name for name in found if not name.endswith("relabelled")] == before
+    assert "rows above 0.5, relabelled" in [each.name for each in propose(known, 5, 4)]
+
+
+def test_rows_may_all_be_relabelled_but_not_all_pruned() -> None:
+    all_wrong = _evidence(
+        sources=["only"] * 60, posterior=dict.fromkeys(ROWS.tolist(), 0.9),
+        corrections=dict.fromkeys(ROWS.tolist(), ("b", 0.9)),
+    )  # fmt: skip
+    assert [each.name for each in propose(all_wrong, 5)] == [
+        "keep everything",
+        "suspects",
+        "rows above 0.5, relabelled",
+    ]
 
 
 def test_suspects_without_a_posterior_come_at_two_strengths() -> None:

@@ -12,7 +12,7 @@ from factories.commands import Run
 from factories.gullible_world import PRICED, SETTINGS, Gullible, make_gullible_world, make_held_world, whole_curation
 from hypothesis import given
 from hypothesis import strategies as st
-from icl_curate.engine.curate import state
+from icl_curate.engine.curate import state, tune
 from icl_curate.engine.curate.curation import Curation, CurationPlan
 from icl_curate.engine.curate.plan import KIND, CurationReport, most_candidates, planned, trials_of
 from icl_curate.engine.curate.state import STATE, answer
@@ -26,9 +26,10 @@ from icl_curate.engine.progress import CancelToken
 from icl_curate.engine.select.selector import Selector
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.store import runs
-from icl_curate.engine.store.decisions import history, undo
+from icl_curate.engine.store.decisions import history, relabelled, settled_rows, undo
 from icl_curate.engine.store.demonstrations import active_sources
 from icl_curate.engine.store.workspace import Workspace
+from icl_curate.render.curation import brief, held_lines, verdict
 
 
 @pytest.fixture
@@ -115,7 +116,7 @@ def test_a_kill_beside_the_decision_makes_it_once(
     class Killed(BaseException):
         pass
 
-    decide = state.prune_together
+    decide = state.revise
 
     def dies(*what: Any) -> None:
         if decided:
@@ -123,7 +124,7 @@ def test_a_kill_beside_the_decision_makes_it_once(
         raise Killed
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(state, "prune_together", dies)
+        patch.setattr(state, "revise", dies)
         _curation(world, 600).run(Budget(600))
     llm = Gullible()
     done = _curation(world, 600, llm).run(Budget(600))
@@ -202,6 +203,51 @@ def test_a_pruning_waits_for_its_answer_and_accepted_it_is_as_if_it_had_not(worl
     assert [CurationReport.from_json(run.summary).held is None for run in runs.runs(world, KIND)][:2] == [True, True]
 
 
+def _with_corrections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The evidence knows the wrong rows, and of most of them the right answer; ``relabel`` asks for it."""
+    gathered = tune.gather
+
+    def known(workspace: Workspace, settings: Settings, report: Any, cancel: Any, relabel: bool) -> Any:
+        found = gathered(workspace, settings, report, cancel, relabel)
+        wrong = {row: 0.95 for row in found.rows.tolist() if row % 2 and row not in settled_rows(workspace)}
+        likely = {row: ("yes", 0.9 if row > 20 else 0.6) for row in wrong if relabel}
+        return replace(found, reliability={}, posterior=wrong, corrections=likely)
+
+    monkeypatch.setattr(tune, "gather", known)
+
+
+def test_what_is_likely_is_corrected_and_one_undo_takes_it_back(
+    world: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _with_corrections(monkeypatch)
+    before = _accuracy(world)
+    done = _curation(world, 600).run(Budget(600))
+    assert (done.pruned, done.pruned_rows, done.relabelled) == ((), 10, 50)
+    assert {each.output for each in relabelled(world)} == {"yes"}
+    assert done.after is not None and _accuracy(world) > before
+    (decision,) = [entry for entry in history(world) if "relabel" in entry.action]
+    assert decision.batch == next(step.batch for step in done.steps if step.batch)
+    assert "10 rows pruned, 50 relabelled" in brief(done) and "50 relabelled" in "".join(verdict(done))
+    undo(world)
+    assert (relabelled(world), _accuracy(world)) == ([], before)
+    pruned = _curation(world, 600, relabel=False).run(Budget(600))
+    assert (pruned.pruned_rows, pruned.relabelled) == (60, 0)
+
+
+def test_corrections_wait_for_the_curator_like_prunings(world: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    _with_corrections(monkeypatch)
+    done = _curation(world, 600, hold=True).run(Budget(600))
+    assert done.held is not None and len(done.held.outputs) == 50 and not relabelled(world)
+    assert "relabelled: 50 rows: p-21 → yes" in "\n".join(held_lines(done.held))
+    assert answer(world, SETTINGS, accept=True).relabelled == 50
+    undo(world)
+    again = _curation(world, 600, hold=True, anew=True).run(Budget(600))
+    assert again.held is not None and again.held.outputs == done.held.outputs
+    assert answer(world, SETTINGS, accept=False).relabelled == 0
+    other = _curation(world, 600, hold=True).run(Budget(600))
+    assert other.held is None or not other.held.outputs, "what was rejected is not proposed again"
+
+
 def test_a_rejected_pruning_is_not_made_and_not_proposed_again(held: Workspace) -> None:
     (kept,), steps = runs.runs(held, KIND), 0
     proposed = CurationReport.from_json(kept.summary).held
@@ -233,7 +279,7 @@ def test_a_kill_beside_the_answer_makes_it_once(
     class Killed(BaseException):
         pass
 
-    decide = state.prune_together
+    decide = state.revise
 
     def dies(*what: Any, dry_run: bool = False) -> Any:
         if decided or dry_run:
@@ -243,7 +289,7 @@ def test_a_kill_beside_the_answer_makes_it_once(
         raise Killed
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(state, "prune_together", dies)
+        patch.setattr(state, "revise", dies)
         answer(held, SETTINGS, accept=True)
     done = _curation(held, 600, hold=True).run(Budget(600))
     assert [entry.action for entry in history(held)] == ["prune"] and done.pruned == ("bad",)

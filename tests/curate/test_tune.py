@@ -20,7 +20,7 @@ from icl_curate.engine.llm.types import Answer, Request, Result
 from icl_curate.engine.progress import CancelToken
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.store import runs
-from icl_curate.engine.store.decisions import prune_together
+from icl_curate.engine.store.decisions import history, revise, undo
 from icl_curate.engine.store.workspace import Workspace
 
 
@@ -67,7 +67,7 @@ def test_a_source_that_hurts_is_pruned_and_the_served_accuracy_rises_by_what_was
     before = len(llm.asked)
     assert accuracy() == found.validation_before
     assert len(llm.asked) == before + QUERIES  # zero-shot: those with demonstrations were asked in the race
-    prune_together(world, found.pruned, found.pruned_rows, found.reason)
+    revise(world, found.revision, found.reason)
     assert accuracy() == found.validation_after
     assert len(llm.asked) == before + QUERIES
 
@@ -162,8 +162,39 @@ def test_rows_by_their_posterior_in_a_pool_of_one_source_without_any_training(
     found = _tuning(world).run(Budget())
     assert found.worth_it and not found.pruned
     assert set(found.pruned_rows) == {f"p-{row}" for row in posterior}
-    change = prune_together(world, found.pruned, found.pruned_rows, found.reason)
+    change = revise(world, found.revision, found.reason)
     assert change.active_after == 60
+
+
+def test_rows_whose_right_label_is_likely_are_relabelled_and_the_others_pruned(
+    world: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = range(1, 120, 2)
+    posterior, likely = dict.fromkeys(bad, 0.95), {row: ("yes", 0.9 if row > 20 else 0.6) for row in bad}
+    gathered = tune.gather
+
+    def known(*given: Any) -> Any:
+        return replace(gathered(*given), posterior=posterior, corrections=likely)
+
+    monkeypatch.setattr(tune, "gather", known)
+    llm = Gullible()
+    found = _tuning(world, llm, relabel=True).run(Budget())
+    assert (found.worth_it, found.pruned, found.proposed) == (True, (), "rows above 0.5, relabelled")
+    assert found.pruned_rows == tuple(f"p-{row}" for row in range(1, 20, 2))
+    assert found.relabelled == {f"p-{row}": "yes" for row in range(21, 120, 2)}
+    assert found.chosen and found.chosen.rows_told == "10 rows pruned, 50 relabelled"
+    assert TuneReport.from_json(found.as_json()) == found
+    change = revise(world, found.revision, found.reason)
+    assert (change.action, change.active_after, len(history(world))) == ("prune and relabel", 110, 1)
+    asked, plan = len(llm.asked), EvaluationPlan(("bm25",), split="validation")
+    measured = Evaluation(LLMClient(world, llm, SETTINGS), plan).run(Budget()).methods["bm25"].accuracy
+    assert (measured, len(llm.asked) - asked) == (found.validation_after, QUERIES), "zero-shot alone is asked anew"
+    undo(world)
+    proposed = [
+        [each.name for each in _tuning(world, relabel=True, rejected=rejected).candidates]
+        for rejected in ((), (found.revision,))
+    ]
+    assert proposed[1] == [name for name in proposed[0] if name != found.proposed] != proposed[0]
 
 
 def test_a_failed_answer_counts_as_wrong(world: Workspace) -> None:

@@ -37,7 +37,7 @@ from icl_curate.engine.report.results import Interval, PoolReport
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.browse import pruned_rows
-from icl_curate.engine.store.decisions import decide, history, latest_decisions, prune_together, relabel, undo
+from icl_curate.engine.store.decisions import decide, history, latest_decisions, relabel, revise, undo
 from icl_curate.engine.store.demonstrations import find
 from icl_curate.engine.store.overview import overview
 from icl_curate.engine.store.trials import source_summaries
@@ -284,7 +284,7 @@ def test_an_undone_pruning_is_told_as_undone(curated: Workspace) -> None:
     assert "Nothing was taken out." in html(document(found))
     chosen = next(one for one in found.confirmed if one.outcome == "undone")
     tuned = TuneReport.from_json(next(run.summary for run in runs.runs(curated) if run.run == chosen.run))
-    prune_together(curated, tuned.pruned, tuned.pruned_rows, "a reason of one's own")
+    revise(curated, tuned.revision, "a reason of one's own")
     again = gather(curated, SETTINGS).confirmed
     assert next(one.outcome for one in again if one.run == chosen.run) == "pruned"
 

@@ -1,4 +1,5 @@
-"""A view less some rows: it selects, and tells the LLM, what the pool would after these rows were really pruned."""
+"""A view less some rows and with other outputs of some: it selects, and tells the LLM, what the pool would after these
+rows were really pruned and relabelled."""
 
 from __future__ import annotations
 
@@ -13,12 +14,12 @@ from icl_curate.engine.arrays import Int64s
 from icl_curate.engine.errors import UsageError
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
-from icl_curate.engine.pool.records import Query
+from icl_curate.engine.pool.records import Demonstration, Query
 from icl_curate.engine.ranker.train import RankerPlan, RankerTraining
 from icl_curate.engine.retrieval.view import PoolView
 from icl_curate.engine.select.methods import METHODS
 from icl_curate.engine.settings import Settings
-from icl_curate.engine.store.decisions import decide
+from icl_curate.engine.store.decisions import Revision, revise
 from icl_curate.engine.store.demonstrations import active_sources, fetch, queries
 from icl_curate.engine.store.workspace import Workspace
 
@@ -28,47 +29,79 @@ TEXTS = ["my parcel still has not come", "I want my money back please"]
 
 def _picked(
     workspace: Workspace, settings: Settings, method: str, asked: Sequence[Query | str], view: PoolView | None = None
-) -> list[list[tuple[int, float]]]:
+) -> list[list[tuple[Demonstration, float]]]:
     selector = Selector(workspace, method, settings=settings, view=view)
-    return [[(one.demonstration.row, one.score) for one in chosen] for chosen in selector.select_many(asked)]
+    return [[(one.demonstration, one.score) for one in chosen] for chosen in selector.select_many(asked)]
 
 
-def _same_as_pruned(
-    workspace: Workspace, settings: Settings, methods: Sequence[str], pruned: Int64s, texts: Sequence[str] = ()
+def _same_as_revised(
+    workspace: Workspace,
+    settings: Settings,
+    methods: Sequence[str],
+    pruned: Int64s,
+    texts: Sequence[str] = (),
+    relabelled: int = 5,
 ) -> None:
+    """One in ``relabelled`` of the other rows gets the output of another row."""
     asked: list[Query | str] = [*queries(workspace, "test", 12), *texts]
     whole = PoolView(workspace, settings)
-    supposed = {name: _picked(workspace, settings, name, asked, whole.without(pruned)) for name in methods}
+    others = fetch(workspace, np.setdiff1d(whole.rows, pruned))[::relabelled]
+    paired = zip(others, others[1:] + others[:1], strict=True)
+    outputs = {shot.row: other.output for shot, other in paired if other.output != shot.output}
+    revised = whole.without(pruned, outputs)
+    supposed = {name: _picked(workspace, settings, name, asked, revised) for name in methods}
     before = {name: _picked(workspace, settings, name, asked, whole) for name in methods}
-    task = whole.without(pruned).task
-    decide(workspace, "prune", "demonstration", [row.id for row in fetch(workspace, pruned)])
+    task = revised.task
+    by_id = {shot.id: outputs[shot.row] for shot in others if shot.row in outputs}
+    assert by_id or relabelled > len(others)
+    revise(workspace, Revision((), tuple(row.id for row in fetch(workspace, pruned)), by_id))
     fresh = PoolView(workspace, settings)
     assert (task, whole.without(pruned).rows.tolist()) == (fresh.task, fresh.rows.tolist())
     for name in methods:
         assert supposed[name] == _picked(workspace, settings, name, asked), name
         assert name == "zero" or supposed[name] != before[name]
+    shown = [shot for name in methods for chosen in supposed[name] for shot, _ in chosen]
+    assert not by_id or any(shot.id in by_id for shot in shown), "none of those relabelled was selected"
 
 
 @pytest.mark.parametrize("sources", [("archive_2019", "helpdesk_team"), ()])
-def test_untrained_methods_select_as_from_the_pruned_pool(support: Path, sources: Sequence[str]) -> None:
+def test_untrained_methods_select_as_from_the_revised_pool(support: Path, sources: Sequence[str]) -> None:
     workspace = Workspace.open(support)
     rows, of = active_sources(workspace)
     gone = np.isin(of, sources) if sources else np.random.default_rng(0).random(len(rows)) < 0.4
-    _same_as_pruned(workspace, Settings(), UNTRAINED, rows[gone], TEXTS)
+    _same_as_revised(workspace, Settings(), UNTRAINED, rows[gone], TEXTS)
 
 
-def test_a_trained_ranker_selects_as_from_the_pruned_pool(tmp_path: Path) -> None:
+def test_a_trained_ranker_selects_as_from_the_revised_pool(tmp_path: Path) -> None:
     workspace = ranker_world.make_world(tmp_path / "w", pool=120, validation=40, test=10)
     llm = LLMClient(workspace, ranker_world.Scripted(), ranker_world.SETTINGS)
     RankerTraining(llm, RankerPlan(epochs=1)).run(Budget())
     pruned = PoolView(workspace, ranker_world.SETTINGS).rows[::3]
-    _same_as_pruned(workspace, ranker_world.SETTINGS, ["ranker"], pruned)
+    _same_as_revised(
+        workspace, ranker_world.SETTINGS, ["ranker"], pruned, relabelled=10**6
+    )  # whose encoder encodes nothing
 
 
-def test_trained_topics_select_as_from_the_pruned_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trained_topics_select_as_from_the_revised_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     workspace = topics_world.learnt_world(tmp_path / "w", monkeypatch)
     pruned = PoolView(workspace, topics_world.SETTINGS).rows[::3]
-    _same_as_pruned(workspace, topics_world.SETTINGS, ["topick"], pruned)
+    _same_as_revised(workspace, topics_world.SETTINGS, ["topick"], pruned)
+
+
+def test_whole_examples_are_encoded_with_their_new_outputs_and_none_is_stored(support: Path) -> None:
+    view = PoolView(Workspace.open(support), Settings())
+    rows = view.rows[:3]
+    before = view.example_vectors(rows).copy()
+    revised = view.without(view.rows[10:20], {int(rows[1]): "refund_request"})
+    found = revised.example_vectors(rows)
+    (shots,) = revised.demonstrations([rows.tolist()])
+    assert [shot.output for shot in shots] == [shots[0].output, "refund_request", shots[2].output]
+    by_hand = view.encoder.encode([f"{shots[1].input}\nrefund_request"])[0]
+    assert np.allclose(found[1], by_hand, atol=1e-5) and not np.allclose(before[1], by_hand, atol=1e-2)
+    assert np.array_equal(found[[0, 2]], before[[0, 2]])
+    assert np.array_equal(revised.without(view.rows[20:30]).example_vectors(rows), found)
+    assert np.array_equal(view.example_vectors(rows), before)
+    assert np.array_equal(PoolView(Workspace.open(support), Settings()).example_vectors(rows), before)
 
 
 def test_a_label_that_only_pruned_rows_have_is_no_choice_any_more(support: Path) -> None:

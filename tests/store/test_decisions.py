@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from icl_curate.engine.errors import UsageError
-from icl_curate.engine.store.decisions import decide, history, prune_together, relabel, undo
+from icl_curate.engine.store.decisions import Revision, decide, history, relabel, revise, undo
 from icl_curate.engine.store.effects import Effects, LabelLoss
 from icl_curate.engine.store.workspace import Workspace
 
@@ -116,7 +116,7 @@ def labelled(tmp_path: Path) -> Workspace:
 def test_a_decision_says_which_sources_and_labels_come_and_go(labelled: Workspace) -> None:
     planned = decide(labelled, "prune", "source", ["s1"], dry_run=True)
     assert planned.effects == Effects(("s1",), (), ("single",), (), (LabelLoss("rare", 2, 1),))
-    both = prune_together(labelled, ["s1"], ["d0"])
+    both = revise(labelled, Revision(("s1",), ("d0",)))
     assert both.effects == Effects(("s1",), (), ("rare", "single"))
     assert both.as_json()["labels_gone"] == ["rare", "single"]
     assert decide(labelled, "prune", "demonstration", ["d2"]).effects == Effects(
@@ -132,6 +132,32 @@ def test_a_correction_can_end_a_label_and_begin_one(labelled: Workspace) -> None
     assert relabel(labelled, {"d0": "new"}, new=True).effects == Effects(
         labels_added=("new",), label_losses=(LabelLoss("rare", 2, 1),)
     )
+
+
+def test_a_revision_is_one_decision_that_one_undo_reverts(labelled: Workspace) -> None:
+    wanted = Revision(("s1",), ("d0",), {"d2": "rare", "d4": "common"})
+    planned = revise(labelled, wanted, dry_run=True)
+    assert (planned.active_after, history(labelled), _outputs(labelled)) == (2, [], LABELS)
+    done = revise(labelled, wanted, "both", "ada")
+    assert (done.action, done.scope) == ("prune and relabel", "source and demonstration and output")
+    assert done.targets == ("s1", "d0", "d2"), "d4 has that output already"
+    assert (_active(labelled), _outputs(labelled)) == ({"d2", "d4"}, LABELS | {"d2": "rare"})
+    (kept,) = history(labelled)
+    assert (kept.action, kept.targets, kept.reason, kept.who) == ("prune and relabel", done.targets, "both", "ada")
+    undo(labelled)
+    assert (_active(labelled), _outputs(labelled)) == (set(IDS), LABELS)
+
+
+def test_a_revision_is_made_whole_or_not_at_all(labelled: Workspace) -> None:
+    for refused in (Revision(), Revision(("s1",), (), {"d0": "unheard of"}), Revision(("s1",), ("nobody",))):
+        with pytest.raises(UsageError):
+            revise(labelled, refused)
+        assert (_active(labelled), _outputs(labelled), history(labelled)) == (set(IDS), LABELS, [])
+
+
+def _outputs(store: Workspace) -> dict[str, str]:
+    with store.read() as con:
+        return dict(con.execute("SELECT id, output FROM demonstrations ORDER BY row").fetchall())
 
 
 def test_open_answers_are_no_labels(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from icl_curate.engine.errors import UsageError
 from icl_curate.engine.llm.usage import Usage
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.browse import pruned_rows
-from icl_curate.engine.store.decisions import decide, history
+from icl_curate.engine.store.decisions import Revision, decide, history, relabel
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.render.curate import verdict as verdict_lines
 from icl_curate.tui.app import ReviewApp
@@ -106,10 +106,10 @@ def test_the_latest_race_with_answers_counts_and_what_it_prunes_is_left_until_it
     runs.finish(made, runs.start(made, KIND, "x", {}), "interrupted", {})
     found = stored_tuning(made)
     assert found is not None and found.report.run == run
-    assert (found.is_open, found.sources, found.rows, found.decisions) == (True, ("noisy",), ("clean-1", "odd-2"), 0)
+    assert (found.is_open, found.left, found.decisions) == (True, Revision(("noisy",), ("clean-1", "odd-2")), 0)
     decide(made, "prune", "demonstration", ["odd-2"])
     found = stored_tuning(made)
-    assert found is not None and (found.rows, found.decisions) == (("clean-1",), 1)
+    assert found is not None and (found.left.rows, found.decisions) == (("clean-1",), 1)
     assert prune_proposed(made, dry_run=True).active_after == prune_proposed(made).active_after
     assert history(made)[0].reason.startswith(f"run {run}: noisy and suspects")
     with pytest.raises(UsageError, match="is pruned already"):
@@ -117,6 +117,22 @@ def test_the_latest_race_with_answers_counts_and_what_it_prunes_is_left_until_it
     run = store(made, replace(REPORT, worth_it=False, pruned=(), pruned_rows=()))
     with pytest.raises(UsageError, match=f"run {run} confirmed no pruning"):
         prune_proposed(made)
+
+
+def test_what_a_race_relabels_is_left_until_it_is_so(made: Workspace) -> None:
+    with made.read() as con:
+        one, other = (
+            con.execute("SELECT id, output FROM active WHERE source = ? ORDER BY row LIMIT 1", [source]).fetchone()
+            for source in ("clean", "noisy")
+        )
+    assert one and other
+    changed = {one[0]: f"not {one[1]}", other[0]: other[1]}
+    store(made, replace(REPORT, pruned=(), pruned_rows=(), relabelled=changed))
+    found = stored_tuning(made)
+    assert found is not None and found.left == Revision((), (), {one[0]: f"not {one[1]}"}), "the other is so already"
+    relabel(made, {one[0]: f"not {one[1]}"}, new=True)
+    found = stored_tuning(made)
+    assert found is not None and not found.is_open
 
 
 def test_why_the_most_accurate_candidate_is_not_the_best_is_said(made: Workspace) -> None:

@@ -40,7 +40,7 @@ def test_what_waits_is_looked_at_and_decided(tmp_path: Path, size: tuple[int, in
         assert "active: 120 → 60" in shown and "sources gone: bad" in shown and is_safe(shown)
         assert all(key in shown for key in ("a Accept", "r Reject", "v Rows")) and "b Budget" not in shown
         await pilot.press("question_mark")
-        assert isinstance(app.screen, Help) and "Prune what waits" in text_of(app)
+        assert isinstance(app.screen, Help) and "Carry out what waits" in text_of(app)
         await pilot.press("escape", "v")
         await until(pilot, lambda: app.tab is not None and app.tab.NAME == "demos")
         await settled(pilot)

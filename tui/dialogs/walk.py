@@ -74,7 +74,7 @@ class CurateWalk(ModalScreen[None], BackgroundWork):
     )
     ACTIONS = (
         Action("walk.go", "enter", "Go on", "Show the plan and its price, then carry out the next step"),
-        Action("walk.accept", "a", "Accept", "Prune what waits", "icl-curate curate --accept"),
+        Action("walk.accept", "a", "Accept", "Carry out what waits", "icl-curate curate --accept"),
         Action("walk.reject", "r", "Reject", "Leave what waits as it is", "icl-curate curate --reject"),
         Action("walk.rows", "v", "Rows", "Go to the rows in Demos; c in Overview comes back"),
         Action("walk.cancel", "c", "Cancel", "Stop the job; its answers are kept", "icl-curate jobs cancel N"),

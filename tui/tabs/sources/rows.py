@@ -129,16 +129,18 @@ def served_verdict(model: SourcesModel) -> Text:
     served = report.served
     title.append(f" (k-shot, {served.method}, k = {served.k}, {display_line(report.llm, 60)}; ", "muted")
     title.append(f"{confirmed.queries:,} of {confirmed.available:,} queries, run {report.run})", "muted")
-    if best is None or not best.pruned_rows:
+    if best is None or not best.changes:
         return title.append(f"\nbest: keep everything, {confirmed.before:.3f}; nothing to prune").append_text(
             _age(model)
         )
     low, high = best.interval or (0.0, 0.0)
+    changed = best.rows_told if best.relabelled else f"prunes {best.rows_told}"
+    accepts = "accepts" if best.relabelled else "prunes"
     style = "good" if report.worth_it else "muted"
     title.append_text(
         Text.assemble(
             ("\nbest ", "muted"), (display_line(best.name, 60), "title"), f" {best.accuracy:.3f}",
-            (f" (95 % {low:.3f}–{high:.3f}), prunes {best.pruned_rows:,} rows", "muted"),
+            (f" (95 % {low:.3f}–{high:.3f}), {changed}", "muted"),
             ("\nexpected gain ", "muted"), (f"{confirmed.gain:+.3f}", style),
             (f" (95 % {confirmed.low:+.3f} to {confirmed.high:+.3f})", "muted"),
         )
@@ -146,7 +148,7 @@ def served_verdict(model: SourcesModel) -> Text:
     if not report.worth_it:
         title.append(": not beyond noise, nothing to prune", "muted")
     elif found.is_open:
-        title.append_text(Text.assemble((": ", "muted"), ("a", "accent"), (" prunes it", "muted")))
+        title.append_text(Text.assemble((": ", "muted"), ("a", "accent"), (f" {accepts} it", "muted")))
     else:
         title.append(": pruned", "good")
     if (other := report.more_accurate) is not None:

@@ -248,7 +248,7 @@ class SourcesTab(Tab):
     def action_accept(self) -> None:
         served = self.model.served
         if served is not None and served.is_open:
-            self.review.prune_together(served.sources, served.rows, served.report.reason)
+            self.review.revise(served.left, served.report.reason)
         else:
             self.notify("no confirmed pruning is left to decide: t measures again")
 
