@@ -49,7 +49,7 @@ from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.progress import Event
 from icl_curate.engine.retrieval.view import PoolView
 from icl_curate.engine.settings import Settings
-from icl_curate.engine.store.decisions import decide
+from icl_curate.engine.store.decisions import decide, relabel
 from icl_curate.engine.store.demonstrations import fetch
 from icl_curate.engine.store.demonstrations import queries as queries_of
 from icl_curate.engine.store.runs import outcomes
@@ -195,6 +195,9 @@ def _of_sources(pools: Path, files: Path, seed: int, swapped: Sequence[bool]) ->
     return IndexPlan((str(files / "pool.jsonl"),), **parts, encoder=Settings().encoder), wrong, 4
 
 
+SURE = 0.5
+"""Probability of the suggested label from which `check --relabel` gives it: its default."""
+
 POOLS = {
     "support": support, "further": further, "banking77": banking77, "all-intents": all_intents,
     "conventions": conventions, "migration": migration, "clean": clean,
@@ -244,10 +247,15 @@ class Bench:
         self.say("as it came, dense", dirty, dirty, clean, 0, 0.0)
         self.say("only true rows, dense", clean, dirty, clean, 0, 0.0)
         checked = self.fresh("checked")
-        found = check_pool(ActivePool(checked.workspace, self.settings), ("label",)).accepted(("label",))
+        report = check_pool(ActivePool(checked.workspace, self.settings), ("label",))
+        found, outputs = report.accepted(("label",)), report.relabelled(SURE)
         if found:
             decide(checked.workspace, "prune", "demonstration", list(found), list(found.values()))
         self.say("check alone (confident learning)", self.test(checked, "dense"), dirty, clean, 0, 0.0)
+        corrected = self.fresh("relabelled")
+        if outputs:
+            relabel(corrected.workspace, {name: output for name, (output, _) in outputs.items()})
+        self.say("check --relabel alone", self.test(corrected, "dense"), dirty, clean, 0, 0.0)
         for calls in self.chosen.budgets:
             self.curated(calls, "", dirty, clean)
             for left_out in self.chosen.without:

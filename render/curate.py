@@ -19,7 +19,7 @@ def show_tuning(found: TuneReport) -> None:
     rows = [
         [
             each.name,
-            each.pruned_rows,
+            each.pruned_rows + each.relabelled,
             len(each.sources),
             each.queries,
             each.accuracy,
@@ -95,7 +95,9 @@ def brief_tuning(found: TuneReport) -> str:
 
 def show_candidates(found: TuneReport, cost: DryRun) -> None:
     """What a race would try, and what it would cost at most."""
-    rows: Sequence[Sequence[Any]] = [[c.name, c.pruned_rows, len(c.sources), c.reason] for c in found.candidates]
+    rows: Sequence[Sequence[Any]] = [
+        [c.name, c.pruned_rows + c.relabelled, len(c.sources), c.reason] for c in found.candidates
+    ]
     served = found.served
     show_table(["candidate", "rows", "sources", "suggested by>"], rows, title=f"{served.method}, k = {served.k}")
     show_table(["", ""], plan_rows(cost), note="the most it can cost: candidates that fall behind are dropped")
