@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -10,10 +10,10 @@ from factories.gullible_world import SETTINGS, Gullible, make_gullible_world, ma
 from factories.jobs_world import leave_nothing_running
 from factories.reviewing import go, is_safe, session, settled, text_of, until
 from icl_curate.engine.curate.curation import Curation, CurationPlan
-from icl_curate.engine.curate.state import kept
+from icl_curate.engine.curate.state import keep, kept
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.cost import DryRun
-from icl_curate.engine.store.decisions import history
+from icl_curate.engine.store.decisions import history, relabelled
 from icl_curate.render.jobs import DryRunResult, read_dry_run
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs import walk as dialog
@@ -28,6 +28,29 @@ async def opened(app: ReviewApp, pilot: Pilot[None]) -> CurateWalk:
     await settled(pilot)
     assert isinstance(app.screen, CurateWalk)
     return app.screen
+
+
+def test_corrections_that_wait_are_shown_and_made(tmp_path: Path) -> None:
+    workspace = make_held_world(tmp_path / "w")
+    state = kept(workspace)
+    assert state is not None and state.pending is not None
+    state.pending = replace(state.pending, sources=(), rows=("p-1",), outputs={"p-3": "yes", "p-5": "yes"})
+    keep(workspace, state)
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        walk = await opened(app, pilot)
+        shown = text_of(app)
+        assert "relabelled: 2 rows: p-3 → yes, p-5 → yes" in shown and "active: 120 → 119" in shown
+        await pilot.press("v")
+        await until(pilot, lambda: app.tab is not None and app.tab.NAME == "demos")
+        await settled(pilot)
+        assert "would be changed" in text_of(app) and "3 rows" in text_of(app)
+        walk = await opened(app, pilot)
+        await pilot.press("a")
+        await until(pilot, lambda: walk.model.held is None and not walk.model.deciding)
+        assert {each.id: each.output for each in relabelled(workspace)} == {"p-3": "yes", "p-5": "yes"}
+
+    session(workspace.path, script, size=(120, 40))
 
 
 @pytest.mark.parametrize("size", [(120, 40), (60, 20)])

@@ -278,7 +278,7 @@ class CurateWalk(ModalScreen[None], BackgroundWork):
         self._look()
 
     def action_rows(self) -> None:
-        """Show in Demos what would be pruned."""
+        """Show in Demos what would be pruned or relabelled."""
         held = self.model.held
         if held is None:
             return
@@ -289,7 +289,8 @@ class CurateWalk(ModalScreen[None], BackgroundWork):
             demos.show_only(found)
 
         def read() -> RowSet:
-            return RowSet("would be pruned", active_rows(self._review.opened(), held.sources, held.rows))
+            rows = active_rows(self._review.opened(), held.sources, (*held.rows, *held.outputs))
+            return RowSet("would be changed" if held.outputs else "would be pruned", rows)
 
         self.in_thread("rows", read, go)
 
