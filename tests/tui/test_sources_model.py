@@ -13,7 +13,7 @@ from icl_curate.engine.curate.stored import StoredTuning
 from icl_curate.engine.progress import CancelToken
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.sources.train import VOTE
-from icl_curate.engine.store.decisions import decide
+from icl_curate.engine.store.decisions import Revision, decide
 from icl_curate.engine.store.trials import source_summaries
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.render.sources import ESTIMATORS
@@ -142,7 +142,7 @@ def test_before_training_there_is_nothing_to_tune(untaught: Path, tmp_path_facto
 
 
 def test_a_new_race_is_shown_whatever_was_shown_before() -> None:
-    race: Any = lambda day: StoredTuning(datetime(2026, 1, day), None, (), (), 0, 0)  # type: ignore[arg-type]  # noqa: E731
+    race: Any = lambda day: StoredTuning(datetime(2026, 1, day), None, Revision(), 0, 0)  # type: ignore[arg-type]  # noqa: E731
     model = SourcesModel()
     model.view = "vote"
     model.take_served(race(1))
