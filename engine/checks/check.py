@@ -10,8 +10,9 @@ import numpy as np
 from ..arrays import Float32s, Int64s
 from ..pool.records import Demonstration
 from ..progress import CancelToken, Report, silent
-from ..store.decisions import kept_rows, relabelled
+from ..store.decisions import kept_rows
 from ..store.demonstrations import leaks, similarities
+from ..store.outputs import relabelled
 from ..store.workspace import Workspace
 from .active import ActivePool
 from .labels import FOLDS, LabelPredictions

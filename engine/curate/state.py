@@ -19,8 +19,9 @@ from ..settings import Settings
 from ..store import calls, runs
 from ..store.browse import pruned_rows
 from ..store.calls import Spent
-from ..store.decisions import Change, history, relabelled, revise
+from ..store.decisions import Change, history, revise
 from ..store.demonstrations import active_sources
+from ..store.outputs import relabelled
 from ..store.trials import source_summaries
 from ..store.versions import save_version
 from ..store.workspace import Workspace

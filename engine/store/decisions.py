@@ -7,7 +7,6 @@ undone, or the one of its file; the table ``demonstrations`` holds the result, `
 
 from __future__ import annotations
 
-import difflib
 import getpass
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from ..arrays import Int64s
 from ..errors import UsageError
 from .demonstrations import check_sources
 from .effects import Effects, active_counts, effects_of
+from .outputs import changed_outputs, check_labels, relabelled, set_outputs
 from .workspace import Workspace
 
 Action = Literal["prune", "restore", "keep"]
@@ -174,39 +174,6 @@ def relabel(
     return _apply(workspace, append, "relabel", OUTPUT, dry_run)
 
 
-@dataclass(frozen=True, slots=True)
-class Relabelled:
-    """A row whose output was corrected: what its file ``has``, and what applies, ``output``."""
-
-    row: int
-    id: str
-    has: str
-    output: str
-
-
-def relabelled(workspace: Workspace) -> list[Relabelled]:
-    """Rows of the pool whose output differs from that of their file, by row number."""
-    with workspace.read() as con:
-        found = con.execute(
-            """
-            SELECT p.row, p.id, r.output, p.output FROM outputs_as_read r JOIN pool p USING (row)
-             WHERE p.output <> r.output ORDER BY row
-            """
-        ).fetchall()
-    return [Relabelled(*each) for each in found]
-
-
-def as_read(workspace: Workspace, rows: Sequence[int]) -> dict[int, str]:
-    """The outputs that the files of rows have, where others apply."""
-    with workspace.read() as con:
-        found = con.execute(
-            "SELECT row, r.output FROM outputs_as_read r JOIN demonstrations d USING (row)"
-            " WHERE row IN (SELECT unnest(?)) AND d.output <> r.output",
-            [list(rows)],
-        ).fetchall()
-    return dict(found)
-
-
 def return_to(workspace: Workspace, version: int, reason: str, who: str = "", *, dry_run: bool = False) -> Change:
     """Make the rows of a saved version active, with their outputs of then, and no others, as one batch. Raises
     `UsageError` if the pool is so already."""
@@ -255,7 +222,7 @@ def undo(workspace: Workspace, who: str = "", *, dry_run: bool = False) -> Chang
             raise UsageError("no decision left to undo", "icl-curate history")
         _append(con, batch, "undo", "batch", [str(last[0])], "", who)
         corrected = con.execute("SELECT target FROM decisions WHERE batch = ? AND scope = ?", [last[0], OUTPUT])
-        _set_outputs(con, [target for (target,) in corrected.fetchall()])
+        set_outputs(con, [target for (target,) in corrected.fetchall()], now())
         return (str(last[0]),)
 
     return _apply(workspace, append, "undo", "batch", dry_run)
@@ -385,8 +352,8 @@ def _correct(
 ) -> tuple[str, ...]:
     """Decide on outputs, by id, as `relabel` does; returns the ids whose output changes."""
     _check_targets(con, "demonstration", list(outputs))
-    changed = _changed(con, outputs)
-    _check_outputs(con, {name: outputs[name] for name in changed}, new)
+    changed = changed_outputs(con, outputs)
+    check_labels(con, {name: outputs[name] for name in changed}, new)
     reasons = (
         reason if isinstance(reason, str) else [one for n, one in zip(outputs, reason, strict=True) if n in changed]
     )
@@ -405,96 +372,7 @@ def _append_outputs(
         " FROM (SELECT CAST(? AS VARCHAR[]) AS texts)",
         [seq, list(outputs.values())],
     )
-    _set_outputs(con, targets)
-
-
-def _set_outputs(con: duckdb.DuckDBPyConnection, targets: Sequence[str]) -> None:
-    """Make the outputs of rows, by id, those that the decisions now say. A row read after a decision, because its file
-    has changed, is not meant by it."""
-    if not targets:
-        return
-    con.execute(
-        """
-        CREATE TEMP TABLE corrected AS
-        SELECT p.row, arg_max(n.output, d.seq) AS output FROM pool p
-          LEFT JOIN (decisions d JOIN new_outputs n USING (seq))
-            ON d.target = p.id AND d.decided_at >= p.indexed_at AND d.batch NOT IN (FROM undone)
-         WHERE p.id IN (SELECT unnest(CAST(? AS VARCHAR[]))) GROUP BY p.row
-        """,
-        [list(targets)],
-    )
-    con.execute(
-        """
-        INSERT INTO outputs_as_read
-        SELECT p.row, p.output FROM pool p JOIN corrected USING (row)
-         WHERE row NOT IN (SELECT row FROM outputs_as_read)
-        """
-    )
-    con.execute(
-        """
-        INSERT INTO output_changes
-        SELECT row, ?, coalesce(c.output, r.output)
-          FROM corrected c JOIN outputs_as_read r USING (row) JOIN pool p USING (row)
-         WHERE coalesce(c.output, r.output) <> p.output
-        """,
-        [now()],
-    )
-    con.execute(
-        """
-        UPDATE demonstrations AS d SET output = coalesce(c.output, r.output)
-          FROM corrected c JOIN outputs_as_read r USING (row) WHERE d.row = c.row
-        """
-    )
-    # rows with the same input repeat each other or contradict each other
-    con.execute(
-        r"""
-        UPDATE duplicates AS u SET kind = CASE WHEN EXISTS (
-            SELECT 1 FROM demonstrations a, demonstrations b LEFT JOIN duplicates o ON o.row = b.row
-             WHERE a.row = u.row AND b.row < a.row AND coalesce(o.of, b.row) = u.of AND b.retired_at IS NULL
-               AND a.output = b.output
-               AND lower(regexp_replace(trim(a.input), '\s+', ' ', 'g'))
-                 = lower(regexp_replace(trim(b.input), '\s+', ' ', 'g'))
-        ) THEN 'exact' ELSE 'conflict' END
-         WHERE u.kind <> 'near'
-           AND u.of IN (SELECT coalesce(o.of, c.row) FROM corrected c LEFT JOIN duplicates o USING (row))
-        """
-    )
-    con.execute("DROP TABLE corrected")
-
-
-def _changed(con: duckdb.DuckDBPyConnection, outputs: Mapping[str, str]) -> dict[str, None]:
-    """Ids of the rows that have another output, in the given order."""
-    known = con.execute(
-        "SELECT id, output, options FROM pool WHERE id IN (SELECT unnest(CAST(? AS VARCHAR[])))", [list(outputs)]
-    ).fetchall()
-    same = set()
-    for name, output, options in known:
-        if not outputs[name].strip():
-            raise UsageError(f"the new output of '{name}' is empty", f"icl-curate prune --demo {name}")
-        if options and outputs[name] not in options:
-            raise UsageError(f"'{outputs[name]}' is not an option of '{name}'", f"use one of: {', '.join(options)}")
-        if outputs[name] == output:
-            same.add(name)
-    changed = dict.fromkeys(name for name in outputs if name not in same)
-    if not changed:
-        subject = f"the output of '{next(iter(outputs))}' is" if len(outputs) == 1 else "every output is"
-        raise UsageError(f"{subject} so already", "icl-curate history")
-    return changed
-
-
-def _check_outputs(con: duckdb.DuckDBPyConnection, outputs: Mapping[str, str], new: bool) -> None:
-    task = con.execute("SELECT value FROM meta WHERE key = 'task'").fetchone()
-    if new or task is None or task[0] != "labels":
-        return
-    labels = [
-        label
-        for (label,) in con.execute("SELECT DISTINCT output FROM demonstrations WHERE retired_at IS NULL").fetchall()
-    ]
-    for output in outputs.values():
-        if output not in labels:
-            near = difflib.get_close_matches(output, labels, 1)
-            hint = f"; did you mean '{near[0]}'?" if near else ""
-            raise UsageError(f"no row or query has the label '{output}'{hint}", "add --new-label to use a new one")
+    set_outputs(con, targets, now())
 
 
 def _check_targets(con: duckdb.DuckDBPyConnection, scope: Scope, targets: Sequence[str]) -> None:

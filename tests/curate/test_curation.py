@@ -26,8 +26,9 @@ from icl_curate.engine.progress import CancelToken
 from icl_curate.engine.select.selector import Selector
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.store import runs
-from icl_curate.engine.store.decisions import history, relabelled, settled_rows, undo
+from icl_curate.engine.store.decisions import history, settled_rows, undo
 from icl_curate.engine.store.demonstrations import active_sources
+from icl_curate.engine.store.outputs import relabelled
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.render.curation import brief, held_lines, verdict
 

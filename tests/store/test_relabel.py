@@ -19,8 +19,9 @@ from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.store import answers, ledger, runs, trials
 from icl_curate.engine.store.answers import RowAnswers
-from icl_curate.engine.store.decisions import as_read, decide, history, relabel, relabelled, settled_rows, undo
+from icl_curate.engine.store.decisions import decide, history, relabel, settled_rows, undo
 from icl_curate.engine.store.demonstrations import active_labels, active_rows, fetch, task_of, workspace_fingerprint
+from icl_curate.engine.store.outputs import as_read, relabelled
 from icl_curate.engine.store.workspace import Workspace
 
 FILE = {row["id"]: row["output"] for row in (*SOUND, *FAULTY)}

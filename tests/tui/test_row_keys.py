@@ -13,8 +13,9 @@ from factories.suspects_world import make_pool as make_suspects
 from icl_curate.engine.errors import UsageError
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.store.browse import pruned_rows
-from icl_curate.engine.store.decisions import decide, history, id_in_pool, relabelled
+from icl_curate.engine.store.decisions import decide, history, id_in_pool
 from icl_curate.engine.store.demonstrations import find
+from icl_curate.engine.store.outputs import relabelled
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.choose import Choose

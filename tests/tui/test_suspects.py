@@ -14,7 +14,8 @@ from icl_curate.engine.checks.suspects import find_suspects
 from icl_curate.engine.progress import CancelToken, Event, Report
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.store.browse import pruned_rows
-from icl_curate.engine.store.decisions import decide, history, kept_rows, relabelled
+from icl_curate.engine.store.decisions import decide, history, kept_rows
+from icl_curate.engine.store.outputs import relabelled
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.choose import Choose

@@ -13,7 +13,8 @@ from icl_curate.engine.curate.curation import Curation, CurationPlan
 from icl_curate.engine.curate.state import keep, kept
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.cost import DryRun
-from icl_curate.engine.store.decisions import history, relabelled
+from icl_curate.engine.store.decisions import history
+from icl_curate.engine.store.outputs import relabelled
 from icl_curate.render.jobs import DryRunResult, read_dry_run
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs import walk as dialog

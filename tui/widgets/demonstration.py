@@ -11,9 +11,10 @@ from ...engine.pool.display import display_line, display_text
 from ...engine.pool.records import Demonstration
 from ...engine.ranker.ledger import LedgerEntry, flips_of
 from ...engine.store.browse import repeated_by
-from ...engine.store.decisions import Entry, as_read, latest_decisions
+from ...engine.store.decisions import Entry, latest_decisions
 from ...engine.store.demonstrations import fetch
 from ...engine.store.ledger import Flip
+from ...engine.store.outputs import as_read
 from ...engine.store.workspace import Workspace
 
 MOST = 6_000
