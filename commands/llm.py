@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ..engine.wording import counted
 from ..render.terminal import print_json, say
 from .options import (
     DEFAULT_WORKSPACE,
@@ -70,7 +71,7 @@ def llm_record(
     if as_json:
         print_json({"file": str(file), "llm": settings.llm, "answers": answers})
         return
-    say(f"{answers:,} answers of {settings.llm} written to {file}: --llm replay:{file}")
+    say(f"{counted(answers, 'answer')} of {settings.llm} written to {file}: --llm replay:{file}")
 
 
 def llm_trust(

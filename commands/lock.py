@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from ..engine.wording import counted
 from ..render.terminal import print_json, say
 from .options import DEFAULT_WORKSPACE, JsonOption, OrderOption, ShotsOption, WorkspaceOption
 from .shared import open_workspace, settings_of
@@ -35,5 +36,5 @@ def lock(
         print_json(found.as_json())
         return
     chosen = found.settings
-    what = f"{found.rows:,} rows, {chosen['method']}, k = {chosen['k']}"
+    what = f"{counted(found.rows, 'row')}, {chosen['method']}, k = {chosen['k']}"
     say(f"{what}: as locked at {found.locked_at}" if check else f"{store.path / FILE}: {what}")

@@ -39,6 +39,7 @@ from ..engine.store.workspace import Workspace
 from ..engine.topics.report import Gap, gaps
 from ..engine.topics.results import TopicRun
 from ..engine.topics.train import TopicTraining
+from ..engine.wording import counted
 from ..render.calibration import show_calibrated
 from ..render.curate import show_tuning, verdict
 from ..render.evaluation import show_evaluation
@@ -151,7 +152,8 @@ class _Session:
     def index(self, plan: IndexPlan) -> IndexReport:
         indexed = index_pool(self.store, plan, self._unread, self.cancel)
         told = (
-            f"{indexed.demonstrations:,} demonstrations from {indexed.sources:,} sources, {indexed.validation:,} "
+            f"{counted(indexed.demonstrations, 'demonstration')} from {counted(indexed.sources, 'source')}, "
+            f"{indexed.validation:,} "
             f"validation and {indexed.test:,} test queries; {sum((indexed.duplicates or {}).values()):,} repeats"
         )
         command = "index pool/*.jsonl --validation validation.jsonl --test test.jsonl"
@@ -214,7 +216,10 @@ class _Session:
     def learn_topics(self) -> tuple[TopicRun, list[Gap]]:
         with self._llm() as llm:
             trained = TopicTraining(llm).run(Budget())
-        told = f"{trained.metrics.topics:,} topics; {trained.metrics.core_per_example:.1f} core topics a demonstration"
+        told = (
+            f"{counted(trained.metrics.topics, 'topic')}; {trained.metrics.core_per_example:.1f} core topics "
+            "a demonstration"
+        )
         if self._step("learn which topics queries need and the LLM lacks", "train topics", told):
             show_topic_training(trained)
         found = gaps(self.store, self.settings, LISTED)
@@ -225,7 +230,7 @@ class _Session:
 
     def export(self, out: Path) -> ExportReport:
         done = export(self.store, ExportPlan(out, force=True), self.report, self.cancel)
-        self._step("export the curated pool", "export curated.jsonl", f"{done.exported['pool']:,} demonstrations")
+        self._step("export the curated pool", "export curated.jsonl", counted(done.exported["pool"], "demonstration"))
         return done
 
     def calibrate(self, folder: Path) -> tuple[SetCalibration, QueryCalibration]:
@@ -292,10 +297,10 @@ def _closing(
     keep: bool,
 ) -> str:
     was, now = (report.methods["dense"].accuracy for report in (before, after))
-    rows = [f"{len(tuned.pruned_rows):,} rows"] if tuned.pruned_rows else []
+    rows = [counted(len(tuned.pruned_rows), "row")] if tuned.pruned_rows else []
     pruned = ", ".join([*tuned.pruned, *rows]) or "nothing"
     lines = [
-        f"{done.exported['pool']:,} of {index.demonstrations:,} demonstrations kept; pruned: {pruned}.",
+        f"{done.exported['pool']:,} of {counted(index.demonstrations, 'demonstration')} kept; pruned: {pruned}.",
         f"Test accuracy with dense selection: {was:.3f} before, {now:.3f} after.",
         "Answers are from the embedded offline reader, not an LLM: use your own with --llm openai:MODEL or hf:PATH.",
     ]

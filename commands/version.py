@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ..engine.wording import counted
 from ..render.terminal import print_json, say
 from .options import DEFAULT_WORKSPACE, DryRunOption, JsonOption, ReasonOption, WorkspaceOption
 from .shared import open_workspace, state
@@ -61,7 +62,9 @@ def version_save(
     if as_json:
         print_json(to_json(found))
     elif not state.quiet:
-        say(f"saved version {found.name}: {found.rows:,} demonstrations, {found.corrected:,} corrected outputs")
+        say(
+            f"saved version {found.name}: {counted(found.rows, 'demonstration')}, {found.corrected:,} corrected outputs"
+        )
 
 
 def version_show(

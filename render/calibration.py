@@ -10,6 +10,7 @@ from rich.text import Text
 from ..engine.calibrate.results import QueryCalibration, SetCalibration
 from ..engine.llm.spec import is_stand_in
 from ..engine.pool.display import display_line
+from ..engine.wording import counted
 from .evaluation import p_value
 from .tables import Bar, Head, show_table, show_text
 
@@ -195,7 +196,7 @@ def _show_costs(arms: Mapping[str, ArmFigures], queries: int) -> None:
 def _show_attention(found: AttentionFigures) -> None:
     rows = [[f"R10@{k}", found.before[k], found.after[k]] for k in found.before]
     show_text("")
-    note = f"share of relevant documents among the k with most attention, mean of {found.queries:,} queries"
+    note = f"share of relevant documents among the k with most attention, mean of {counted(found.queries, 'query')}"
     show_table(["attention", "round 0", "round 1"], rows, note=note)
 
 
@@ -324,7 +325,7 @@ def show_keys(found: KeyReport) -> None:
         heads, rows, note=f"{found.queries:,} {found.split} queries{left}; against: right without the tag, paired"
     )
     show_text(
-        f"run {found.run}: {found.usage.calls:,} answers of {found.llm}, {found.usage.cached_calls:,} cached",
+        f"run {found.run}: {counted(found.usage.calls, 'answer')} of {found.llm}, {found.usage.cached_calls:,} cached",
         style="dim",
     )
     if is_stand_in(found.llm):
@@ -364,11 +365,15 @@ def show_fine_tuning(done: FineTuningRun) -> None:
     show_table(["step", "loss"], [[step.step, step.loss] for step in steps], note=note)
     counts = ", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in metrics.counts.items() if value)
     show_text(
-        f"run {done.run}: {metrics.examples:,} examples from {metrics.split} ({counts}), {metrics.trained_tokens:,} "
+        f"run {done.run}: {counted(metrics.examples, 'example')} from {metrics.split} ({counts}), "
+        f"{metrics.trained_tokens:,} "
         f"answer tokens, {metrics.parameters:,} parameters, {metrics.seconds:,.0f} s"
     )
     if metrics.too_long:
-        show_text(f"{metrics.too_long:,} examples are too long for the model and were left out", style="yellow")
+        show_text(
+            f"{counted(metrics.too_long, 'example', 'is', 'are')} too long for the model and were left out",
+            style="yellow",
+        )
     show_text(f"wrote {done.adapter}")
     show_text(f"next: icl-curate calibrate --split test --llm hf:{done.adapter}")
 
@@ -376,7 +381,8 @@ def show_fine_tuning(done: FineTuningRun) -> None:
 def show_fine_tuning_cost(cost: FineTuningCost) -> None:
     """What a fine-tuning would do."""
     show_text(
-        f"{cost.examples:,} examples of {cost.split} in {cost.steps:,} steps, {cost.tokens_in:,} tokens, "
+        f"{counted(cost.examples, 'example')} of {cost.split} in {counted(cost.steps, 'step')}, "
+        f"{counted(cost.tokens_in, 'token')}, "
         f"by {cost.llm}; into {cost.adapter}"
     )
 
@@ -384,8 +390,9 @@ def show_fine_tuning_cost(cost: FineTuningCost) -> None:
 def _show_account(done: CalibrationRun) -> None:
     means = ", ".join(f"{value:.3f} over {over}" for over, value in done.means.items())
     show_text(
-        f"run {done.run}: {done.usage.calls:,} answers of {done.llm}, {done.usage.cached_calls:,} from the cache, "
-        f"{done.usage.tokens_in:,} tokens read; uncertainty by {done.estimator}, mean {means}",
+        f"run {done.run}: {counted(done.usage.calls, 'answer')} of {done.llm}, {done.usage.cached_calls:,} from "
+        "the cache, "
+        f"{counted(done.usage.tokens_in, 'token')} read; uncertainty by {done.estimator}, mean {means}",
         style="dim",
     )
     if is_stand_in(done.llm):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from math import exp
 from typing import TYPE_CHECKING
 
+from ..engine.wording import counted
 from .tables import Head, show_table, show_text
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def show_checks(found: CheckReport, limit: int, given: str = "") -> None:
         [kind, count, prunable[kind], f"{sources[kind][0][0]} ({sources[kind][0][1]:,})" if kind in sources else ""]
         for kind, count in found.kinds.items()
     ]
-    title = f"{found.checked:,} demonstrations checked"
+    title = f"{counted(found.checked, 'demonstration')} checked"
     show_table(["kind", "rows", "to prune", "most from>"], rows, title=title)
     for note in found.notes:
         show_text(note, style="dim")
@@ -88,7 +89,7 @@ def show_groups(groups: Sequence[RowGroup], limit: int, notes: Sequence[str] = (
     for kind, (name, does) in () if accepted else ACCEPTED.items():
         found = [group for group in groups if group.kind == kind]
         if count := sum(len(group.prunes) for group in found):
-            to_prune = f"{count:,} row{'' if count == 1 else 's'} to prune"
+            to_prune = f"{counted(count, 'row')} to prune"
             told = f"{len(found):,} group{'' if len(found) == 1 else 's'} of {name}, {to_prune}"
             show_text(f"{told}: icl-curate check --accept {kind} {does}", style="dim")
 
@@ -165,10 +166,11 @@ def show_asked(done: RowRun) -> None:
     metrics = done.metrics
     right = "" if metrics.right is None else f"; {metrics.right:.3f} of them say what the row says"
     show_text(
-        f"run {done.run}: {done.usage.calls:,} answers of {done.llm}, {done.usage.cached_calls:,} from the cache{right}"
+        f"run {done.run}: {counted(done.usage.calls, 'answer')} of {done.llm}, {done.usage.cached_calls:,} from "
+        f"the cache{right}"
     )
     show_text(
-        f"likely to hurt: {metrics.suspects:,} rows ({metrics.suspects_before:,} before), "
+        f"likely to hurt: {counted(metrics.suspects, 'row')} ({metrics.suspects_before:,} before), "
         f"{metrics.sure:,} of them at .9 or more ({metrics.sure_before:,} before)"
     )
     show_text("next: icl-curate demos --suspects")
@@ -184,8 +186,8 @@ def show_datamodel(done: DatamodelRun) -> None:
     )
     right = "" if done.metrics.right is None else f"; {done.metrics.right:.3f} right"
     show_text(
-        f"run {done.run}: {done.metrics.prompts:,} prompts on {done.metrics.queries:,} validation queries, "
-        f"{done.usage.cached_calls:,} answers of {done.llm} from the cache{right}"
+        f"run {done.run}: {counted(done.metrics.prompts, 'prompt')} on {done.metrics.queries:,} validation queries, "
+        f"{counted(done.usage.cached_calls, 'answer')} of {done.llm} from the cache{right}"
     )
     show_text("next: icl-curate demos --suspects; icl-curate prune --tune")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..engine.wording import counted
 from .tables import show_table
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def show_check(found: Check) -> None:
             ["log-probabilities", able.logprobs],
             ["scores options", able.scoring],
             ["follows instructions", able.instructs],
-            ["context", "not known" if able.context_tokens is None else f"{able.context_tokens:,} tokens"],
+            ["context", "not known" if able.context_tokens is None else counted(able.context_tokens, "token")],
             *(["note", note] for note in able.notes),
             ["answers", ANSWERED[found.answers]],
         ]

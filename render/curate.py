@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..engine.llm.spec import is_stand_in
+from ..engine.wording import counted
 from .costs import plan_rows
 from .tables import Head, show_table, show_text
 
@@ -55,11 +56,12 @@ def verdict(found: TuneReport) -> list[str]:
         lines.append("nothing was asked, nothing is pruned; give a higher --max-calls or --max-cost")
     elif not best.changes:
         lines.append(
-            f"no candidate is better than keeping everything on {confirmed.queries:,} queries: nothing is pruned"
+            f"no candidate is better than keeping everything on {counted(confirmed.queries, 'query')}: nothing "
+            "is pruned"
         )
     else:
         gain = f"expected gain {confirmed.gain:+.3f} (95 %: {confirmed.low:+.3f} to {confirmed.high:+.3f})"
-        on = f"on {confirmed.queries:,} queries that had no part in the choice"
+        on = f"on {counted(confirmed.queries, 'query')} that had no part in the choice"
         if found.worth_it:
             what = _pruned(best)
             lines.append(f"{gain} {on}, from {confirmed.before:.3f} to {confirmed.after:.3f}: {what}")
@@ -105,7 +107,7 @@ def show_candidates(found: TuneReport, cost: DryRun) -> None:
 
 def _pruned(best: CandidateResult) -> str:
     sources = ", ".join(best.sources)
-    rows = f"{best.pruned_rows:,} rows"
+    rows = counted(best.pruned_rows, "row")
     pruned = f"{sources} and suspected rows, {rows} in all" if sources and " and " in best.name else sources or rows
     told = f"prunes {pruned}" if best.pruned_rows else ""
     relabelled = f"relabels {best.relabelled:,}{'' if told else ' rows'}" if best.relabelled else ""

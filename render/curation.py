@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..engine.llm.spec import is_stand_in
+from ..engine.wording import counted
 from .costs import plan_rows
 from .pool import names_of
 from .tables import Head, show_table, show_text
@@ -48,7 +49,7 @@ def brief(done: CurationReport) -> str:
         return f"waits for your answer: {done.held.step.found}"
     if done.following is None and done.before is not None and done.after is not None:
         corrected = f", {done.relabelled:,} relabelled" if done.relabelled else ""
-        return f"accuracy {done.before:.3f} → {done.after:.3f}, {done.pruned_rows:,} rows pruned{corrected}"
+        return f"accuracy {done.before:.3f} → {done.after:.3f}, {counted(done.pruned_rows, 'row')} pruned{corrected}"
     return f"{done.steps[-1].what}: {done.steps[-1].found}" if done.steps else ""
 
 
@@ -59,7 +60,7 @@ def held_lines(held: Pending) -> list[str]:
         parts.append(f"{len(held.rows):,} {'single ' if held.sources else ''}rows: {names_of(held.rows, MOST_NAMES)}")
     if held.outputs:
         new = [f"{name} → {output}" for name, output in held.outputs.items()]
-        parts.append(f"relabelled: {len(new):,} rows: {names_of(new, MOST_NAMES)}")
+        parts.append(f"relabelled: {counted(len(new), 'row')}: {names_of(new, MOST_NAMES)}")
     change = "change" if held.outputs else "prune"
     lines = [f"would {change}: {held.step.found}", *parts]
     if gain := gained(held.step):
@@ -79,7 +80,7 @@ def verdict(done: CurationReport) -> list[str]:
         change = "stays" if done.after == done.before else f"rises to {done.after:.3f} (expected), from"
         lines.append(f"accuracy on validation {change} {done.before:.3f}")
     corrected = f", {done.relabelled:,} relabelled" if done.relabelled else ""
-    what = f"{done.pruned_rows:,} rows are pruned{corrected}, {done.rows:,} active"
+    what = f"{counted(done.pruned_rows, 'row', 'is', 'are')} pruned{corrected}, {done.rows:,} active"
     lines.append(f"{what}; pruned sources: {', '.join(done.pruned)}" if done.pruned else what)
     lines.append(f"serve with: --method {done.served}")
     if done.version:
@@ -95,7 +96,7 @@ def verdict(done: CurationReport) -> list[str]:
 
 def _note(done: CurationReport) -> str:
     left = "" if done.left is None else f", {done.left:,} left"
-    notes = [f"{done.llm}: {done.calls:,} calls made{left}; undo a decision: icl-curate prune --undo"]
+    notes = [f"{done.llm}: {counted(done.calls, 'call')} made{left}; undo a decision: icl-curate prune --undo"]
     if is_stand_in(done.llm):
         notes.append("the offline reader is not an LLM: these figures say nothing about your LLM")
     return "\n".join(notes)

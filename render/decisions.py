@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..engine.wording import counted
 from .pool import names_of
 from .terminal import say
 
@@ -34,7 +35,7 @@ def left(change: Change) -> str:
 
 def rows_line(change: Change) -> str:
     """Active demonstrations before and after."""
-    return f"active: {change.active_before:,} → {change.active_after:,} demonstrations"
+    return f"active: {change.active_before:,} → {counted(change.active_after, 'demonstration')}"
 
 
 def effect_lines(change: Change) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..engine.wording import counted
 from .tables import Head, show_table
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ def show_diff(found: PoolDiff, limit: int) -> None:
     more = len(found.rows) - limit
     outputs = f", {found.outputs:,} of them in the output" if found.changed else ""
     note = (
-        f"{found.before:,} rows before, {found.after:,} after: {found.added:,} added, {found.removed:,} removed, "
+        f"{counted(found.before, 'row')} before, {found.after:,} after: {found.added:,} added, "
+        f"{found.removed:,} removed, "
         f"{found.changed:,} changed{outputs}" + (f"; {more:,} more rows: -n {len(found.rows)}" if more > 0 else "")
     )
     heads: list[str | Head] = [

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from ..engine.llm.spec import is_stand_in
+from ..engine.wording import counted
 from .tables import Head, bar, show_table
 
 if TYPE_CHECKING:
@@ -61,8 +62,8 @@ def show_evaluation(report: EvaluationReport) -> None:
     read = sum(row.usage.tokens_in for row in methods.values())
     notes = [
         f"{setup.queries:,} {setup.split} queries, k = {setup.k}, {setup.llm} ({setup.answered_by}), "
-        f"run {report.run}; {answers:,} answers, {cached:,} of them cached, {read:,} prompt tokens",
-        f"easy: answered right zero-shot ({report.easy_queries:,} queries); 95 % by bootstrap over queries; "
+        f"run {report.run}; {counted(answers, 'answer')}, {cached:,} of them cached, {read:,} prompt tokens",
+        f"easy: answered right zero-shot ({counted(report.easy_queries, 'query')}); 95 % by bootstrap over queries; "
         "against best: difference to the best other baseline, p of a paired test, Holm-adjusted",
     ]
     if report.judge:
@@ -128,7 +129,7 @@ def show_sweep(report: SweepReport) -> None:
     notes = [
         f"{setup.queries:,} {setup.split} queries"
         + ("" if report.setting == "k" else f", k = {setup.k}")
-        + f", {setup.llm} ({setup.answered_by}), runs {runs}; {sum(u.calls for u in every):,} answers, "
+        + f", {setup.llm} ({setup.answered_by}), runs {runs}; {counted(sum(u.calls for u in every), 'answer')}, "
         f"{sum(u.cached_calls for u in every):,} of them cached",
         "95 % by bootstrap over queries",
     ]
@@ -209,7 +210,9 @@ def show_confusion(method: str, found: Confusion, where: str = "") -> None:
         note += f"; wanted by no query: {', '.join(never)}"
     if matrix.hidden:
         note += f"; {matrix.hidden:,} more labels are confused less: evaluate --confusion --json"
-    show_table(columns, rows, title=f"{method}{where}: {found.right:,} of {found.answers:,} answers right", note=note)
+    show_table(
+        columns, rows, title=f"{method}{where}: {found.right:,} of {counted(found.answers, 'answer')} right", note=note
+    )
 
 
 def _count(mean: float) -> str:

@@ -26,6 +26,7 @@ from ..engine.llm.cost import DryRun
 from ..engine.ranker.results import RankerRun
 from ..engine.sources.results import SourceRun
 from ..engine.topics.results import TopicRun
+from ..engine.wording import counted
 from .calibration import show_calibrated, show_fine_tuning, show_keys
 from .checks import show_asked
 from .costs import plan_rows
@@ -79,7 +80,7 @@ def _best_epoch(done: RankerRun) -> str:
 
 def _precision(done: TopicRun) -> str:
     metrics = done.metrics
-    return f"{metrics.topics:,} topics, average precision {metrics.fit.quality.average_precision:.3f}"
+    return f"{counted(metrics.topics, 'topic')}, average precision {metrics.fit.quality.average_precision:.3f}"
 
 
 def _suspects(done: RowRun) -> str:
@@ -103,13 +104,13 @@ def _first_to_last(done: QueryCalibration | SetCalibration | KeyReport) -> str:
         gains = [row.versus.difference for row in done.places if row.versus]
         return f"tags gain {sum(gains) / len(gains):+.3f}"
     if isinstance(done, QueryCalibration) or not done.figures.arms:
-        return f"{done.usage.calls:,} answers"
+        return counted(done.usage.calls, "answer")
     name, arm = next(iter(done.figures.arms.items()))
     return f"{name}: " + (f"{arm.rounds[0].accuracy:.3f} → " if arm.rounds else "") + f"{arm.accuracy:.3f}"
 
 
 def _changed(done: IndexReport) -> str:
-    figures = f"{done.demonstrations:,} demonstrations, {done.added:,} added, {done.retired:,} retired"
+    figures = f"{counted(done.demonstrations, 'demonstration')}, {done.added:,} added, {done.retired:,} retired"
     return figures + (f", {len(done.skipped):,} skipped" if done.skipped else "")
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..engine.pool.display import display_line
 from ..engine.pool.records import history_of
+from ..engine.wording import counted
 from .tables import Head, show_table, show_text
 from .terminal import narrate
 
@@ -46,7 +47,7 @@ def show_peek(found: PeekReport) -> None:
         rows = [[one.line, *_peeked(one)] for one in each.rows]
         show_table(["line", "input>", "output", "", "source"], rows)
         if each.bad:
-            show_text(f"{each.bad:,} of the first {each.read:,} rows cannot be used")
+            show_text(f"{each.bad:,} of the first {counted(each.read, 'row')} cannot be used")
         for warning in each.warnings:
             narrate(f"warning: {warning}")
 
@@ -66,7 +67,7 @@ def _peeked(one: PeekedRow) -> list[str]:
 def index_rows(done: IndexReport) -> list[tuple[str, str]]:
     """Labels and values; a dry run has no duplicates and leaks."""
     found = [
-        ("pool", f"{done.demonstrations:,} demonstrations from {done.sources:,} source(s), task: {done.task}"),
+        ("pool", f"{counted(done.demonstrations, 'demonstration')} from {done.sources:,} source(s), task: {done.task}"),
         ("queries", f"{done.validation:,} validation, {done.test:,} test"),
         ("changed", f"{done.added:,} added, {done.retired:,} retired, {done.revived:,} revived"),
         ("skipped", f"{len(done.skipped):,} bad row(s)"),
@@ -75,7 +76,12 @@ def index_rows(done: IndexReport) -> list[tuple[str, str]]:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(done.duplicates.items()))
         found.append(("repeats", kinds or "none"))
     if done.leaking:
-        found.append(("leaks", f"{len(done.leaking):,} queries are also in the pool; a query is never shown to itself"))
+        found.append(
+            (
+                "leaks",
+                f"{counted(len(done.leaking), 'query', 'is', 'are')} also in the pool; none is shown to itself",
+            )
+        )
     verb = "to encode" if done.dry_run else "encoded"
     return [*found, (verb, f"{done.encoded:,} new with {done.encoder}" if done.encoder else "nothing")]
 
@@ -85,7 +91,7 @@ def show_status(found: Overview) -> None:
     repeats = ", ".join(f"{count:,} {kind}" for kind, count in found.duplicates.items()) or "none"
     rows = [
         ("workspace", found.workspace),
-        ("pool", f"{found.pool:,} demonstrations, {found.active:,} active, {found.pruned:,} pruned"),
+        ("pool", f"{counted(found.pool, 'demonstration')}, {found.active:,} active, {found.pruned:,} pruned"),
         ("sources", f"{found.sources:,}, {found.sources_pruned:,} of them pruned"),
         ("queries", f"{found.validation:,} validation, {found.test:,} test"),
         ("task", found.task),
@@ -93,7 +99,9 @@ def show_status(found: Overview) -> None:
         ("repeats", repeats + (": icl-curate check --kind duplicate" if found.duplicates else "")),
         (
             "leaks",
-            f"{found.leaks:,} queries also stand in the pool: icl-curate check --kind leak" if found.leaks else "none",
+            f"{counted(found.leaks, 'query')} also stand in the pool: icl-curate check --kind leak"
+            if found.leaks
+            else "none",
         ),
         ("skipped rows", f"{found.skipped:,}" + (": icl-curate check --skipped" if found.skipped else "")),
         ("retired rows", f"{found.retired:,}"),
@@ -102,7 +110,7 @@ def show_status(found: Overview) -> None:
         ("evaluations", f"{found.evaluations:,}"),
     ]
     for llm, used in found.calls.items():
-        text = f"{used.calls:,} calls kept, {used.tokens_in:,} tokens in, {used.tokens_out:,} out"
+        text = f"{counted(used.calls, 'call')} kept, {counted(used.tokens_in, 'token')} in, {used.tokens_out:,} out"
         rows.append((llm, text + (f", {used.failures:,} failures" if used.failures else "")))
     show_table(["", ""], rows, note=f"next: {found.next_step}")
 

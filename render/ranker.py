@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..engine.wording import counted
 from .evaluation import judged
 from .tables import Head, show_table, show_text
 
@@ -37,8 +38,9 @@ def show_ranker(done: RankerRun) -> None:
     show_text(f"accuracy by shots  {by_shots}")
     best = metrics.best
     show_text(
-        f"run {done.run}: {done.usage.calls:,} answers of {done.llm}, {done.usage.cached_calls:,} from the cache, "
-        f"{metrics.shots:,} shots; best epoch {best.epoch}, held-out accuracy {_share(best.accuracy)}"
+        f"run {done.run}: {counted(done.usage.calls, 'answer')} of {done.llm}, {done.usage.cached_calls:,} from "
+        "the cache, "
+        f"{counted(metrics.shots, 'shot')}; best epoch {best.epoch}, held-out accuracy {_share(best.accuracy)}"
     )
     if metrics.judge:
         show_text(judged(metrics.judge))
@@ -53,7 +55,7 @@ def show_ranker(done: RankerRun) -> None:
 def show_ranker_seeds(done: RankerSeeds) -> None:
     """Each seed's run with its best epoch."""
     rows = [[s.seed, s.run, s.best.epoch, s.best.accuracy, "collapsed" if s.collapsed else ""] for s in done.seeds]
-    note = f"{done.usage.calls:,} answers of {done.llm}, {done.usage.cached_calls:,} from the cache"
+    note = f"{counted(done.usage.calls, 'answer')} of {done.llm}, {done.usage.cached_calls:,} from the cache"
     show_table(["seed", "run", "best epoch", "held-out accuracy", ""], rows, note=note)
     count = len(done.seeds)
     show_text(f"next: icl-curate evaluate --methods bm25,{done.metrics.method} --seeds {count}")

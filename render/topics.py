@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..engine.wording import counted
 from .tables import Bar, Head, show_table, show_text
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def show_topic_training(done: TopicRun) -> None:
     accuracy = metrics.zero_shot_accuracy
     knows = "not asked" if accuracy is None else f"{accuracy:.3f} of {metrics.questions:,} questions"
     show_text(
-        f"run {done.run}: {metrics.topics:,} topics ({metrics.added_by_llm:,} added by the LLM), "
+        f"run {done.run}: {counted(metrics.topics, 'topic')} ({metrics.added_by_llm:,} added by the LLM), "
         f"{metrics.core_per_example:.1f} core topics each; {len(fit.epochs)} epochs; "
         f"{done.llm} right without shots: {knows}"
     )
@@ -55,7 +56,7 @@ def show_topics(found: TopicList) -> None:
         Head("topic"), Head("core to", 1), Head("pruned", 6), Head("coverage", 2), Head(""), Head("LLM knows"),
         Head("of questions", 5), Head("sources", 4, "wrap"),
     ]  # fmt: skip
-    note = f"{len(rows):,} of {found.total:,} topics; coverage: t̂ summed over the active pool" if rows else ""
+    note = f"{len(rows):,} of {counted(found.total, 'topic')}; coverage: t̂ summed over the active pool" if rows else ""
     show_table(heads, rows, note=note)
 
 

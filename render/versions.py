@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..engine.wording import counted
 from .decisions import effect_lines, left
 from .tables import Head, show_table
 from .terminal import say
@@ -25,14 +26,17 @@ def show_version(found: VersionDetail) -> None:
     """What a version holds, and how the pool differs from it."""
     version = found.version
     same = not (found.gone or found.new or found.differing)
-    differs = f"{found.new:,} rows more, {found.gone:,} fewer, {found.differing:,} other outputs"
+    differs = f"{counted(found.new, 'row')} more, {found.gone:,} fewer, {found.differing:,} other outputs"
     facts = [
         ("version", version.name),
         ("saved", f"{version.saved_at[:16]} by {version.who}"),
         ("note", version.note),
         ("rows", f"{version.rows:,}, {version.corrected:,} of them with a corrected output"),
         ("pool now", "the same" if same else f"{found.active:,} active: {differs}"),
-        ("retired", f"{found.retired:,} rows are no longer in their files; export --version writes them"),
+        (
+            "retired",
+            f"{counted(found.retired, 'row', 'is', 'are')} no longer in the files; export --version writes them",
+        ),
     ]
     dull = {"note": not version.note, "retired": not found.retired}
     show_table(["", ""], [fact for fact in facts if not dull.get(fact[0])])
@@ -46,6 +50,6 @@ def show_restored(done: VersionRestored) -> None:
     for line in effect_lines(change):
         say(line)
     if done.missing:
-        say(f"{done.missing:,} of its rows are no longer in their files: export --version {done.version} writes them")
+        say(f"{done.missing:,} of its rows are no longer in the files: export --version {done.version} writes them")
     if not change.dry_run:
         say("undo with: icl-curate prune --undo")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ..engine.wording import counted
 from .evaluation import STAND_IN
 from .tables import Head, show_table, show_text
 
@@ -18,7 +19,8 @@ BY = {"topic": "topic", "label": "label of the nearest demonstration", "word": "
 def show_watch(found: WatchReport) -> None:
     """What was found, a line for each alarm, and what to do next."""
     show_text(
-        f"{found.queries:,} queries, {found.distinct:,} of them distinct, {found.with_answer:,} with an answer; "
+        f"{counted(found.queries, 'query')}, {found.distinct:,} of them distinct, {found.with_answer:,} with an "
+        "answer; "
         f"compared by {found.space}"
     )
     for drift in (found.drift, found.pool_drift):
@@ -40,7 +42,7 @@ def show_watch(found: WatchReport) -> None:
 
 def drift_line(found: Drift) -> str:
     """How far the queries are from the reference."""
-    sets = f"{found.queries:,} queries against {found.compared:,} {WHOSE[found.reference]}"
+    sets = f"{counted(found.queries, 'query')} against {found.compared:,} {WHOSE[found.reference]}"
     if found.low <= 0:
         return f"drift   {sets}: no change beyond chance ({found.changed:+.0%}, p {found.p:.3f})"
     interval = f"95 %: {found.low:.0%} to {found.high:.0%}, p {found.p:.3f}"
@@ -65,7 +67,9 @@ def _show_changes(found: Drift) -> None:
 
 
 def _show_uncovered(found: Uncovered) -> None:
-    line = f"gaps    {found.queries:,} queries ({found.share:.1%}, 95 %: {found.low:.1%} to {found.high:.1%}) are "
+    line = (
+        f"gaps    {counted(found.queries, 'query')} ({found.share:.1%}, 95 %: {found.low:.1%} to {found.high:.1%}) are "
+    )
     usual = f"farther from every demonstration than {1 - found.usual:.0%} of the {WHOSE[found.reference]} "
     show_text(f"{line}{usual}(similarity below {found.below:.3f}; p {found.p:.3f})")
     rows = [

@@ -16,6 +16,7 @@ from uvicorn.supervisors import Multiprocess
 from ..engine.disk import read_regular
 from ..engine.errors import UsageError
 from ..engine.settings import Settings
+from ..engine.wording import counted
 from ..render.terminal import guard, narrate, say
 from .app import Served, make_app
 from .hosts import ANY, LOOPBACK, WILDCARDS, is_loopback, listener_at, log_on_one_line, own_hosts
@@ -71,7 +72,7 @@ def serve(
     ):
         port = listener.getsockname()[1]
         served = Served(service.workspace.path, settings, own_hosts(names, port), token, limits, locked)
-        narrate(f"{service.health()['rows']:,} demonstrations, method {settings.method}. Ctrl-C ends it.")
+        narrate(f"{counted(service.health()['rows'], 'demonstration')}, method {settings.method}. Ctrl-C ends it.")
         say(f"http://{f'[{host}]' if ':' in host else host}:{port}")
         previous = {number: signal.signal(number, _ended) for number in (signal.SIGINT, signal.SIGTERM)}
         try:

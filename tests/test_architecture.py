@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(icl_curate.__file__).parent
 FLOORS = [  # from the ground up; parts on one floor do not import each other
-    {"errors", "version", "arrays", "contract"},
+    {"errors", "version", "arrays", "contract", "wording"},
     {"progress", "disk", "packages", "endpoint"},
     {"files", "compiled", "memory"},
     {"pool"},

@@ -27,11 +27,12 @@ from textual.widgets import ContentSwitcher, Input
 
 from ..engine.errors import UsageError
 from ..engine.pool.display import display_text
+from ..engine.wording import counted
 from ..render.console import stderr
 from . import limits
 from . import session_state as memory
 from .actions import Action, bindings, keymap
-from .decisions import DecisionQueue, counted, notice
+from .decisions import DecisionQueue, notice
 from .dialogs.help import Help, sections
 from .job_watch import JobWatch
 from .palette import Palette

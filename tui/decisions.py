@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from textual.app import App
 
 from ..engine.errors import CurateError
+from ..engine.wording import counted
 from .dialogs.confirm import Confirm
 from .workers import BackgroundWork
 
@@ -156,10 +157,6 @@ class DecisionQueue(BackgroundWork):
                 cast(App[Any], self).simulate_key(key)
 
 
-def counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
 def is_asked(change: Change) -> bool:
     """Whether the user has to confirm it: it affects many demonstrations, or a label vanishes."""
     affected = len(change.targets) if change.action == "relabel" else abs(change.active_before - change.active_after)
@@ -177,7 +174,7 @@ def notice(change: Change) -> str:
 def _targets(change: Change) -> str:
     """The number of its targets: ``2 sources``, ``5 sources and demonstrations``."""
     count, scope = len(change.targets), change.scope
-    return f"{count:,} sources and demonstrations" if " and " in scope else counted(count, scope)
+    return f"{counted(count, 'source')} and demonstrations" if " and " in scope else counted(count, scope)
 
 
 def _question(change: Change) -> Confirm:

@@ -14,6 +14,7 @@ from rich.text import Text
 from ..engine.errors import CurateError
 from ..engine.index.peek import Peek, peek
 from ..engine.pool.display import display_line
+from ..engine.wording import counted
 
 FILES = ("pool", "validation", "test")
 COLUMNS = ("input", "output", "source", "options", "context")
@@ -125,7 +126,7 @@ def check(typed: Mapping[str, str]) -> Checked:
             }
         if why:
             errors[name] = why
-        notes[name] = f"{found.files:,} files" if found.files > 1 else "read"
+        notes[name] = counted(found.files, "file") if found.files > 1 else "read"
         pool = found if name == "pool" else pool
     if pool is not None:
         notes |= {

@@ -13,6 +13,7 @@ from ..engine.jobs.folder import Job
 from ..engine.jobs.follow import JobProgress
 from ..engine.pool.display import display_line
 from ..engine.store.decisions import Change
+from ..engine.wording import counted
 from ..render.columns import Column
 from ..render.costs import plan_rows
 from ..render.curation import gained, held_lines, verdict
@@ -78,7 +79,7 @@ def told(model: WalkModel, trouble: str) -> Text:
         text.append(display_line(other, 200), "warn").append("\n")
     if model.state is not None:
         state = model.state
-        left = f"{state.calls:,} calls made, {max(0, state.limit - state.calls):,} left at most"
+        left = f"{counted(state.calls, 'call')} made, {max(0, state.limit - state.calls):,} left at most"
         text.append(f"steps done: {len(state.steps):,}; {left}\n", "accent")
     if model.anew:
         text.append("begins anew: decisions that were made stay\n", "accent")

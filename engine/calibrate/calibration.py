@@ -31,6 +31,7 @@ from ..store import rounds as kept
 from ..store import runs
 from ..store.demonstrations import field_values, task_of
 from ..version import VERSION
+from ..wording import counted
 from .attention import attention_figures, check_attention
 from .documents import cases_for, encoder_scores, fitted
 from .prompts import OVERS, Case, Frame, alone_prompt, first_prompt
@@ -252,7 +253,7 @@ class Calibration:
         room = prompt_budget(self.settings, self.capabilities)
         found = [fitted(case, self.frame, self.llm.backend.count_tokens, room, self._growth(case)) for case in cases]
         if cut := sum(was_cut for _, was_cut in found):
-            note = f"{cut:,} queries were truncated to fit into {room:,} tokens"
+            note = f"{counted(cut, 'query', 'was', 'were')} truncated to fit into {room:,} tokens"
             self.report(Event(TASK, note=note))
         return [case for case, _ in found]
 

@@ -14,6 +14,7 @@ from ..store.decisions import kept_rows
 from ..store.demonstrations import leaks, similarities
 from ..store.outputs import relabelled
 from ..store.workspace import Workspace
+from ..wording import counted
 from .active import ActivePool
 from .labels import FOLDS, LabelPredictions
 from .mismatch import SURE, Mismatches
@@ -85,7 +86,9 @@ def _label_predictions(pool: ActivePool, kinds: Collection[Kind], notes: list[st
     elif (
         unjudged := len(pool.rows) if label_predictions is None else int(np.count_nonzero(label_predictions.labels < 0))
     ):
-        notes.append(f"{unjudged:,} labels not judged: their classes have fewer than {FOLDS} rows of their own")
+        notes.append(
+            f"{counted(unjudged, 'label')} not judged: their classes have fewer than {FOLDS} rows of their own"
+        )
     return label_predictions
 
 

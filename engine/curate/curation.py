@@ -28,6 +28,7 @@ from ..store import calls, runs
 from ..store.calls import Spent
 from ..store.decisions import decide
 from ..store.demonstrations import active_sources
+from ..wording import counted
 from .candidates import propose
 from .evidence import gather
 from .plan import (
@@ -206,7 +207,9 @@ class Curation:
     def _check(self, state: Progress, budget: Budget) -> StepDone | None:
         """Rows that repeat a query would make every later figure too good."""
         rows = prunable(self.workspace, "leak")
-        done = _done("check", f"{len(rows):,} rows repeat queries" if rows else "no row repeats a query")
+        done = _done(
+            "check", f"{counted(len(rows), 'row', 'repeats', 'repeat')} queries" if rows else "no row repeats a query"
+        )
         if not rows or self.plan.propose:
             return done
         if self.plan.hold:
@@ -234,7 +237,7 @@ class Curation:
             found = f"{depth} rows alone for each of {queries} queries; least reliable: {worst} ({weights[worst]:.2f})"
             return _done("ask", found)
         rows = RowTraining(self.llm, RowPlan(limit=share, suspects_first=True)).run(budget)
-        found = f"{rows.metrics.rows:,} rows asked; likely to hurt: {rows.metrics.suspects:,}"
+        found = f"{counted(rows.metrics.rows, 'row')} asked; likely to hurt: {rows.metrics.suspects:,}"
         return _done("ask", f"{found}, before {rows.metrics.suspects_before:,}")
 
     def _confirm(self, state: Progress, budget: Budget) -> StepDone | None:
@@ -317,7 +320,7 @@ _ABOUT: dict[Name, str] = {
 def _begins(state: Progress, spent: int) -> str:
     if not state.steps:
         return ""
-    return f"goes on with the run that was stopped: {len(state.steps)} steps done, {spent:,} calls made"
+    return f"goes on with the run that was stopped: {len(state.steps)} steps done, {counted(spent, 'call')} made"
 
 
 def _done(step: Name, found: str, batch: int | None = None) -> StepDone:

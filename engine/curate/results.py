@@ -12,6 +12,7 @@ from ..evaluate.statistics import wilson
 from ..llm.usage import Usage
 from ..sources.results import CurvePoint
 from ..store.decisions import Revision
+from ..wording import counted
 
 KIND = "tune"
 
@@ -58,8 +59,8 @@ class CandidateResult:
     def rows_told(self) -> str:
         """How many rows it changes."""
         if not self.relabelled:
-            return f"{self.pruned_rows:,} rows"
-        pruned = f"{self.pruned_rows:,} rows pruned, " if self.pruned_rows else ""
+            return counted(self.pruned_rows, "row")
+        pruned = f"{counted(self.pruned_rows, 'row')} pruned, " if self.pruned_rows else ""
         return f"{pruned}{self.relabelled:,} {'' if pruned else 'rows '}relabelled"
 
     @property

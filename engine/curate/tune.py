@@ -33,6 +33,7 @@ from ..store.decisions import Revision
 from ..store.demonstrations import fetch
 from ..store.splits import first_queries
 from ..version import VERSION
+from ..wording import counted
 from .candidates import Candidate, propose
 from .cells import CellAnswers, cells_of
 from .evidence import gather
@@ -207,7 +208,7 @@ def stopped(outcome: RaceResult, answers: CellAnswers, queries: int) -> str:
     """Why the race ended early, empty if it did not."""
     if not outcome.stopped:
         return ""
-    done = f"{outcome.queries:,} of {queries:,} queries" if outcome.queries else "no batch of queries"
+    done = f"{outcome.queries:,} of {counted(queries, 'query')}" if outcome.queries else "no batch of queries"
     return f"the budget was enough for {done}; the next batch needs {answers.refused:,} more calls"
 
 
@@ -247,7 +248,8 @@ def _other_evidence(tuning: Tuning) -> tuple[tuple[str, ...], tuple[str, ...]]:
     evidence = tuning.evidence
     bad = _bad_sources(tuning)
     known = [
-        f"{name}: right in {right:,} of {hits:,} answers with single demonstrations, the other sources in {rest:.0%}"
+        f"{name}: right in {right:,} of {counted(hits, 'answer')} with single demonstrations, the other sources "
+        f"in {rest:.0%}"
         for name, right, hits, rest in bad
     ]
     instead = []
@@ -255,7 +257,8 @@ def _other_evidence(tuning: Tuning) -> tuple[tuple[str, ...], tuple[str, ...]]:
         instead.append("icl-curate prune " + " ".join(f"--source {quote(name)}" for name, *_ in bad))
     if surely := sum(posterior >= SURE for posterior in (evidence.posterior or {}).values()):
         known.append(
-            f"{surely:,} of {evidence.rows.size:,} rows are likely to hurt, each with a probability of {SURE:g}"
+            f"{surely:,} of {counted(evidence.rows.size, 'row')} are likely to hurt, each with a probability of "
+            f"{SURE:g}"
         )
         instead.append("icl-curate prune --suspects")
     return tuple(known), tuple(instead)

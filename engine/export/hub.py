@@ -10,6 +10,7 @@ from typing import Any
 from ..pool.prompts import Template
 from ..pool.records import Split, Task
 from ..version import VERSION
+from ..wording import counted
 from .writers import Batches, arrow_schema, to_arrow
 
 SPLITS: dict[Split, str] = {"pool": "train", "validation": "validation", "test": "test"}
@@ -88,10 +89,11 @@ def card(
     told = [
         f"# {name}",
         f"A pool of in-context-learning demonstrations, curated with icl-curate {VERSION}.",
-        "\n".join(f"- {split}: {count:,} rows" for split, count in rows.items()),
+        "\n".join(f"- {split}: {counted(count, 'row')}" for split, count in rows.items()),
         columns,
         "## Provenance",
-        f"{taken_out:,} rows of the pool were left out and {relabelled:,} outputs corrected; which, when and why is in "
+        f"{counted(taken_out, 'row', 'of the pool was', 'of the pool were')} left out and "
+        f"{counted(relabelled, 'output')} corrected; which, when and why is in "
         "`manifest.json`.",
         "\n".join(["| source | rows in the pool | exported |", "|---|---|---|", *lines]),
     ]

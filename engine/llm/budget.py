@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ..errors import UsageError
+from ..wording import counted
 from .types import Answer
 
 SPREAD = (0.7, 1.5)
@@ -167,7 +168,7 @@ class Budget:
         """The limit as text, for the message when it is reached."""
         limits = []
         if self.max_calls is not None:
-            limits.append(f"{self.calls:,} of {self.max_calls:,} calls made")
+            limits.append(f"{self.calls:,} of {counted(self.max_calls, 'call')} made")
         if self.max_cost is not None:
             limits.append(f"${self.cost:.4f} of ${self.max_cost:.4f} spent")
         return ", ".join(limits) or "no limit"

@@ -14,6 +14,7 @@ from ..errors import CurateError, LockedError, WorkspaceError
 from ..store import calls
 from ..store.calls import Call, FailedCall
 from ..store.workspace import Workspace
+from ..wording import counted
 
 LARGEST = 200
 LINGER = 0.05
@@ -71,7 +72,7 @@ class Writer:
             self._thread.join()
             self._thread = None
         if self.lost and self.error is not None:
-            answers = "1 answer" if self.lost == 1 else f"{self.lost:,} answers"
+            answers = counted(self.lost, "answer")
             raise WorkspaceError(f"{self.error.what}: {answers} could not be saved", self.error.fix)
 
     def _run(self) -> None:

@@ -24,6 +24,7 @@ from ..shards.over import SHARDS
 from ..shards.shard import INLINE, Engine, Need
 from ..store.demonstrations import content_keys, input_blocks, keys_of, live_keys, rows_of_inputs, searched_texts
 from ..store.workspace import Workspace
+from ..wording import counted
 from . import bm25
 from .bm25 import BM25Index
 from .codes import CODED_FROM, Codes, codes_of
@@ -151,7 +152,7 @@ def _announced(encoder: ServedEncoder, texts: Sequence[str]) -> str:
     """Where texts go, and what that may cost."""
     tokens = estimate(texts)
     cost = "" if encoder.access.price is None else f", ${tokens * encoder.access.price / 1e6:.4f}"
-    return f"{len(texts):,} texts, about {tokens:,} tokens{cost}, go to {encoder.where}"
+    return f"{len(texts):,} texts, about {counted(tokens, 'token')}{cost}, go to {encoder.where}"
 
 
 def readers_encoder(settings: Settings) -> str:

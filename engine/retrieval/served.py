@@ -38,6 +38,7 @@ from ..endpoint import (
 from ..errors import BudgetError, LLMError, UsageError
 from ..progress import CancelToken, Event, Report, silent
 from ..settings import Settings
+from ..wording import counted
 
 if TYPE_CHECKING:
     import openai
@@ -155,7 +156,7 @@ class ServedEncoder:
     def described(self) -> str:
         """What was read, and its cost."""
         cost = "" if self.cost is None else f", ${self.cost:.4f}"
-        return f"{self.where} read {self.tokens:,} tokens{cost}"
+        return f"{self.where} read {counted(self.tokens, 'token')}{cost}"
 
     def encode(self, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None) -> Float32s:
         """One vector of length 1 per text, (n, dimension). Raises `LLMError` if the server does not give them."""

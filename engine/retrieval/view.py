@@ -23,6 +23,7 @@ from ..shards.over import SHARDS
 from ..shards.shard import Engine
 from ..store.demonstrations import Texts, active_rows, content_keys, groups, searched_texts, task_of
 from ..store.workspace import Workspace
+from ..wording import counted
 from .artefacts import lexical_index, need_of, opened, search_codes, there, vectors_of
 from .bm25 import BM25Index
 from .bm25_plus import BM25PlusIndex
@@ -143,13 +144,15 @@ class PoolView:
         try:
             stored = vectors_of(self.workspace, encoder, self.settings.passages)
         except WorkspaceError as error:
-            raise UsageError(f"{self.rows.size:,} demonstrations have no vectors of {named}", fix) from error
+            raise UsageError(
+                f"{counted(self.rows.size, 'demonstration', 'has', 'have')} no vectors of {named}", fix
+            ) from error
         missing = int(stored.missing(self.rows, self.keys[self.rows]).size)
         unfit = stored.unfit(self.rows, self.keys[self.rows]) if missing else 0
         if unfit:
             raise WorkspaceError(f"{unfit:,} stored vectors of {named} are damaged or outdated", fix)
         if missing:
-            raise UsageError(f"{missing:,} demonstrations have no vectors of {named}", fix)
+            raise UsageError(f"{counted(missing, 'demonstration', 'has', 'have')} no vectors of {named}", fix)
         return stored
 
     @cached_property

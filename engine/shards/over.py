@@ -15,6 +15,7 @@ from pathlib import Path
 from ..errors import CurateError, UsageError
 from ..progress import CancelToken, Event, Report, silent, within
 from ..version import VERSION
+from ..wording import counted
 from . import storage
 from .manifest import Manifest
 from .run import map_shards, workers_of
@@ -62,7 +63,7 @@ def over_shards(
             done += rows
         return
     start = time.perf_counter()
-    report(Event(stage, 0, total, f"{stage}: {total:,} rows on {workers_of(engine, need)}"))
+    report(Event(stage, 0, total, f"{stage}: {counted(total, 'row')} on {workers_of(engine, need)}"))
     place = _Place(stage, beside, engine, step)
     arrived = map_shards(
         partial(through_storage, step), place.lacking(blocks), engine,

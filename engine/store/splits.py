@@ -8,6 +8,7 @@ from math import exp, lgamma
 
 from ..pool.records import Query, Split
 from ..progress import Event, Report
+from ..wording import counted
 from .demonstrations import queries
 from .workspace import Workspace
 
@@ -38,7 +39,7 @@ def _unlike(first: Sequence[Query], every: Sequence[Query]) -> str:
     if seen >= expected / 2:
         return ""
     return (
-        f"the first {len(first):,} have {seen:,} of {len(counts):,} labels, as in a file sorted by label; "
+        f"the first {len(first):,} have {seen:,} of {counted(len(counts), 'label')}, as in a file sorted by label; "
         "leave out -n, or shuffle the file and index it again"
     )
 

@@ -37,6 +37,7 @@ from ..store.demonstrations import fetch
 from ..store.demonstrations import queries as queries_of
 from ..store.workspace import Workspace
 from ..topics.report import Survey
+from ..wording import counted
 from .drift import LEAST, two_samples
 from .expected import reweighted
 from .gaps import exceedance_p, farthest, grouped_by_words
@@ -135,7 +136,7 @@ class Watch:
         if found.skipped:
             self.notes.append(f"{found.skipped:,} records could not be used: {found.reason}")
         if found.total > len(found.asked):
-            self.notes.append(f"a random sample of {len(found.asked):,} of {found.total:,} queries")
+            self.notes.append(f"a random sample of {len(found.asked):,} of {counted(found.total, 'query')}")
         reference, compared = self._reference
         drift = self._drift(asked, reference, compared)
         uncovered = self._uncovered(asked, reference, compared)
@@ -303,7 +304,8 @@ class Watch:
             self.notes.append(f"run {report.run}: {self.settings.method} was trained on its queries, so it is too good")
         if done.rows or done.decisions:
             self.notes.append(
-                f"since run {report.run}, {done.rows:,} rows and {done.decisions:,} decisions came in: its accuracy is "
+                f"since run {report.run}, {counted(done.rows, 'row')} and {counted(done.decisions, 'decision')} "
+                "came in: its accuracy is "
                 "that of the pool before"
             )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from ...engine.wording import counted
 from .document import Block, Column, Paragraph, Table
 from .words import NAME, name_of
 
@@ -40,7 +41,7 @@ def blocks(costs: Sequence[LLMCost], encoder: str | None) -> Iterator[Block]:
 
 def paid(costs: Sequence[LLMCost]) -> str:
     calls, tokens = sum(one.calls for one in costs), sum(one.tokens_in + one.tokens_out for one in costs)
-    text = f"It took {calls:,} calls and {tokens:,} tokens"
+    text = f"It took {counted(calls, 'call')} and {counted(tokens, 'token')}"
     charged = [one for one in costs if not one.local]
     if not charged:
         return f"{text}, on this machine."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ...engine.wording import counted
 from .document import Block, Code, Column, Paragraph, Picture, Said, StepBar, Table
 from .words import name_of
 
@@ -20,7 +21,9 @@ def blocks(found: PoolReport) -> Iterator[Block]:
         else:
             measured = f"accuracy on validation {done.before:.3f} before, {done.after:.3f} expected after"
         rest = "" if done.following is None else f" It stopped before the step '{done.following}'."
-        yield Paragraph((f"Run {done.run} with ", name_of(done.llm), f": {done.calls:,} calls; {measured}.{rest}"))
+        yield Paragraph(
+            (f"Run {done.run} with ", name_of(done.llm), f": {counted(done.calls, 'call')}; {measured}.{rest}")
+        )
         if done.steps:
             yield from _steps_done(done)
         if done.held:
@@ -34,7 +37,7 @@ def _steps_done(done: CurationReport) -> Iterator[Block]:
     bars = tuple(
         StepBar(one.what, one.calls, "" if one.gain is None else f"gain {one.gain:+.3f}") for one in done.steps
     )
-    about = "; ".join(f"{bar.name}: {bar.calls:,} calls{f', {bar.gain}' if bar.gain else ''}" for bar in bars)
+    about = "; ".join(f"{bar.name}: {counted(bar.calls, 'call')}{f', {bar.gain}' if bar.gain else ''}" for bar in bars)
     yield Picture(f"The steps of run {done.run} with their calls", about, bars)
     rows = [(one.what, f"{one.calls:,}", _step_gain(one), str(one.batch or ""), Said(one.found)) for one in done.steps]
     columns = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ...engine.wording import counted
 from .document import BarPair, Block, Column, Line, Paragraph, Picture, Said, Table
 from .words import DRAWN, MOST, NAME, excerpt, left_out, name_of
 
@@ -23,10 +24,10 @@ def counts(found: PoolReport) -> Table:
         rows.append(("labels", f"{before:,}", f"{sum(1 for one in found.labels if one.after):,}"))
     note = [
         f"{c.validation:,} validation and {c.test:,} test queries",
-        f"{c.repeats:,} rows of the pool repeat another one",
-        f"{c.leaks:,} queries are also in the pool",
+        f"{counted(c.repeats, 'row', 'of the pool repeats', 'of the pool repeat')} another one",
+        f"{counted(c.leaks, 'query', 'is', 'are')} also in the pool",
     ]
-    note += [f"{c.retired:,} rows are no longer in their files"] if c.retired else []
+    note += [f"{counted(c.retired, 'row', 'is', 'are')} no longer in the files"] if c.retired else []
     note += [f"{c.skipped:,} records could not be read"] if c.skipped else []
     columns = (Column("of the pool"), Column("as read", number=True), Column("active now", number=True))
     return Table("The pool as it was read and as it is now", columns, tuple(rows), "; ".join(note) + ".")
@@ -66,7 +67,7 @@ def labels(found: PoolReport) -> Table:
     columns = (Column("label"), Column("rows before", number=True), Column("rows now", number=True))
     rows = [(name_of(one.label), f"{one.before:,}", f"{one.after:,}") for one in every[:MOST]]
     gone = sum(1 for one in every if not one.after)
-    notes = [f"{gone:,} labels have no active row left."] if gone else []
+    notes = [f"{counted(gone, 'label', 'has', 'have')} no active row left."] if gone else []
     return Table("Labels before and after", columns, tuple(rows), " ".join([*notes, *left_out(len(every), MOST)]))
 
 
@@ -75,7 +76,7 @@ def topics(found: PoolReport) -> Iterator[Block]:
     if part is None:
         yield Paragraph(Said(found.notes[0]) if found.notes else "No topics were trained: icl-curate train topics.")
         return
-    yield Paragraph((f"{part.total:,} topics, learnt in run {part.run} with ", name_of(part.llm), "."))
+    yield Paragraph((f"{counted(part.total, 'topic')}, learnt in run {part.run} with ", name_of(part.llm), "."))
     columns = (
         Column("topic"), Column("active rows", number=True), Column("LLM knows", number=True),
         Column("validation queries", number=True),

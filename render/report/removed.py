@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ...engine.wording import counted
 from .document import Block, Column, Line, Paragraph, Said, Table
 from .words import NAME, excerpt, name_of
 
@@ -66,7 +67,7 @@ def _examples(one: Removal) -> Table:
     for each in one.examples:
         row: tuple[Line, ...] = (name_of(each.id), name_of(each.source), excerpt(each.input), excerpt(each.output))
         rows.append(row if same else (*row, Said(each.reason)))
-    many = f"{len(one.examples):,} of {one.rows:,} rows" if one.rows > len(one.examples) else "all rows"
+    many = f"{len(one.examples):,} of {counted(one.rows, 'row')}" if one.rows > len(one.examples) else "all rows"
     reason = REASONS.get(one.reason, one.reason)
     return Table(f"Decision {one.batch}, {reason[:100]}: {many}", tuple(columns), tuple(rows))
 
@@ -76,7 +77,7 @@ def corrected(found: PoolReport) -> Iterator[Block]:
     if not mended.rows:
         yield Paragraph("No output was corrected.")
         return
-    yield Paragraph(f"{mended.rows:,} rows have another output than in their files.")
+    yield Paragraph(f"{counted(mended.rows, 'row', 'has', 'have')} another output than in the files.")
     columns = (Column("before", wide=True), Column("after", wide=True), Column("rows", number=True))
     rows = [(excerpt(one.before), excerpt(one.after), f"{one.rows:,}") for one in mended.changes]
     listed = sum(one.rows for one in mended.changes)

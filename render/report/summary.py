@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ...engine.llm.spec import is_stand_in
+from ...engine.wording import counted
 from .cost import paid
 from .document import Block, Code, Line, Paragraph, Points, Said
 from .words import NAME, NEXT, gain_of, measured_with, not_measured, value_of
@@ -19,8 +20,9 @@ def blocks(found: PoolReport) -> Iterator[Block]:
         yield Paragraph(_stand_in(names), warns=True)
     counts = found.counts
     lines: list[Line] = [
-        f"{counts.active:,} of {counts.pool:,} demonstrations are active, from {counts.active_sources:,} of "
-        f"{counts.sources:,} sources; {counts.pruned:,} were taken out, {counts.corrected:,} outputs were corrected."
+        f"{counts.active:,} of {counted(counts.pool, 'demonstration')} are active, from {counts.active_sources:,} of "
+        f"{counted(counts.sources, 'source')}; {counts.pruned:,} were taken out, "
+        f"{counted(counts.corrected, 'output', 'was', 'were')} corrected."
     ]
     lines += _measured_in_short(found)
     if found.curations:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from html import escape
 
 from ...engine.pool.display import display_line
+from ...engine.wording import counted
 from .document import BarPair, Dot, Mark, Picture, StepBar
 
 WIDTH, ROW, BAR, EDGE = 400, 38, 12, 4
@@ -39,7 +40,7 @@ def _mark(mark: Mark, marks: Sequence[Mark], top: int) -> str:
         return label + _bar("before", mark.before / most, top) + _bar("after", mark.after / most, top)
     if isinstance(mark, StepBar):
         most = max(one.calls for one in marks if isinstance(one, StepBar)) or 1
-        told = f"{mark.calls:,} calls" + (f", {mark.gain}" if mark.gain else "")
+        told = counted(mark.calls, "call") + (f", {mark.gain}" if mark.gain else "")
         return _label(mark.name, told, top) + _bar("after", mark.calls / most, top)
     return _label(mark.name, f"{mark.value:.3f}", top) + _whiskers(mark, top)
 

@@ -20,6 +20,7 @@ from ....engine.progress import Event
 from ....engine.store.browse import listed
 from ....engine.store.decisions import Action as Verb
 from ....engine.store.demonstrations import Listed
+from ....engine.wording import counted
 from ...actions import Action, bindings
 from ...dialogs.choose import Choose
 from ...model import PoolRow
@@ -280,7 +281,7 @@ class SuspectsList(Aside):
                 outputs = options[at].outputs
                 self.review.relabel(outputs, [f"in review: {', '.join(by_id[n].kinds)}" for n in outputs], self._clear)
 
-        name = targets[0].id if len(targets) == 1 else f"{len(targets):,} demonstrations"
+        name = targets[0].id if len(targets) == 1 else counted(len(targets), "demonstration")
         self.app.push_screen(Choose(f"Correct label of {name}", [(o.name, o.note) for o in options]), taken)
 
     def _type(self, targets: Sequence[Suspect]) -> None:

@@ -17,8 +17,8 @@ from ....engine.store.browse import ids_of, listed
 from ....engine.store.decisions import Action as Verb
 from ....engine.store.demonstrations import Listed
 from ....engine.store.workspace import Workspace
+from ....engine.wording import counted
 from ...actions import Action, bindings
-from ...decisions import counted
 from ...model import Empty, PoolRow
 from ...row_keys import relabel_row
 from ...tab import Tab

@@ -11,6 +11,7 @@ from ....engine.evaluate.results import MethodFigures, StoredEvaluation, Versus
 from ....engine.llm.spec import is_stand_in
 from ....engine.pool.display import display_line
 from ....engine.store.runs import QueryOutcome
+from ....engine.wording import counted
 from ....render.columns import Column
 from ...widgets.lines import Line
 from .model import EvaluateModel
@@ -173,8 +174,10 @@ def cell_line(model: EvaluateModel, pair: tuple[str, str | None] | None) -> Text
         every = sum(one.count for one in found.cells if one.wanted == pair[0])
         text = _pair(*pair).append(f": {cell.count if cell else 0:,} of {every:,}")
         if cell is not None and len(cell.queries) < cell.count:
-            text.append(f" (of {len(cell.queries):,} queries)", "muted")
-    return text.append(f"   {display_line(model.pair[0])}: {found.right:,} of {found.answers:,} answers right", "muted")
+            text.append(f" (of {counted(len(cell.queries), 'query')})", "muted")
+    return text.append(
+        f"   {display_line(model.pair[0])}: {found.right:,} of {counted(found.answers, 'answer')} right", "muted"
+    )
 
 
 def _pair(wanted: str, answer: str | None) -> Text:

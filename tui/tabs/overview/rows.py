@@ -18,6 +18,7 @@ from ....engine.settings import Settings
 from ....engine.store.overview import LLMTotals, Overview
 from ....engine.store.runs import FinishedRun
 from ....engine.store.trials import SourceSummary
+from ....engine.wording import counted
 from ....render.columns import sized
 from ....render.jobs import doing, in_words
 from ....render.pool import MOST_VERSIONS, names_of
@@ -81,19 +82,19 @@ def pool_facts(state: Overview, suspects: int | None = None) -> list[Fact]:
         active.append("  ").append_text(stroke(state.active / state.pool, 12, "good"))
     repeats = ", ".join(f"{count:,} {kind}" for kind, count in state.duplicates.items()) or "none"
     tasks = {"labels": "labels", "options": "options", "open": "open questions"}
-    leaks = Text(f"{state.leaks:,} queries also in the pool", "warn") if state.leaks else "none"
+    leaks = Text(f"{counted(state.leaks, 'query')} also in the pool", "warn") if state.leaks else "none"
     facts = [
         Fact("active", active, "active"),
-        Fact("pruned", f"{state.pruned:,} rows", "pruned") if state.pruned else None,
+        Fact("pruned", counted(state.pruned, "row"), "pruned") if state.pruned else None,
         Fact("queries", f"{state.validation:,} validation, {state.test:,} test"),
         Fact("answers", tasks.get(state.task, state.task)),
         Fact("repeats", repeats, "repeats" if state.duplicates else ""),
         Fact("leaks", leaks, "leaks" if state.leaks else ""),
-        Fact("suspects", Text("not looked for", "muted") if suspects is None else f"{suspects:,} rows", "suspects"),
+        Fact("suspects", Text("not looked for", "muted") if suspects is None else counted(suspects, "row"), "suspects"),
         Fact("skipped", Text(f"{state.skipped:,} bad rows", "warn"), "skipped") if state.skipped else None,
         Fact("decisions", f"{state.decisions:,}", "decisions" if state.decisions else ""),
         Fact("versions", names_of([each.name for each in state.versions], MOST_VERSIONS)) if state.versions else None,
-        Fact("retired", f"{state.retired:,} rows no longer in their files") if state.retired else None,
+        Fact("retired", f"{counted(state.retired, 'row')} no longer in the files") if state.retired else None,
     ]
     return [fact for fact in facts if fact is not None]
 
@@ -118,7 +119,10 @@ def _age(last: FinishedRun) -> Text:
     text = Text(
         f"{ago(last.run.finished_at or last.run.started_at)}, run {last.run.run}, {display_line(last.run.llm, 30)}"
     )
-    since = [f"{last.rows:,} rows" if last.rows else "", f"{last.decisions:,} decisions" if last.decisions else ""]
+    since = [
+        counted(last.rows, "row") if last.rows else "",
+        counted(last.decisions, "decision") if last.decisions else "",
+    ]
     if changes := " and ".join(filter(None, since)):
         text.append(f"\n{changes} changed since", "warn")
     return text
@@ -154,7 +158,7 @@ def llm_facts(state: Overview, settings: Settings) -> list[Fact]:
     facts = [Fact("LLM", settings.llm + ("  (not an LLM)" if is_stand_in(settings.llm) else ""))]
     for llm, used in state.calls.items():
         tokens = f"{_tokens(used.tokens_in)} tokens in, {_tokens(used.tokens_out)} out"
-        text = Text(f"{used.calls:,} answers, {tokens}")
+        text = Text(f"{counted(used.calls, 'answer')}, {tokens}")
         if used.failures:
             text.append(f", {used.failures:,} failed", "warn")
         facts.append(Fact(display_line(llm, 20), text))

@@ -10,6 +10,7 @@ from rich.text import Text
 from ....engine.llm.spec import is_stand_in
 from ....engine.pool.display import display_line
 from ....engine.store.trials import SourceSummary
+from ....engine.wording import counted
 from ....render.columns import Column
 from ....render.pool import names_of
 from ....render.sources import ESTIMATORS, RANKS
@@ -89,7 +90,8 @@ def verdict(model: SourcesModel) -> Text:
     text = Text.assemble(
         title, "\n",
         (model.estimator, "title"), (" below ", "muted"), (f"{point.threshold:.3f}", "accent"),
-        (" drops ", "muted"), f"{point.dropped:,}/{len(model.sources):,}", (f" ({size:,} rows), accuracy ", "muted"),
+        (" drops ", "muted"), f"{point.dropped:,}/{len(model.sources):,}",
+        (f" ({counted(size, 'row')}), accuracy ", "muted"),
         f"{start.accuracy:.3f} → ",
         (f"{point.accuracy:.3f}", "good" if gain > 0 else "bad" if gain < 0 else ""),
     )  # fmt: skip
@@ -128,7 +130,7 @@ def served_verdict(model: SourcesModel) -> Text:
     report, confirmed, best = found.report, found.report.confirmed, found.report.chosen
     served = report.served
     title.append(f" (k-shot, {served.method}, k = {served.k}, {display_line(report.llm, 60)}; ", "muted")
-    title.append(f"{confirmed.queries:,} of {confirmed.available:,} queries, run {report.run})", "muted")
+    title.append(f"{confirmed.queries:,} of {counted(confirmed.available, 'query')}, run {report.run})", "muted")
     if best is None or not best.changes:
         return title.append(f"\nbest: keep everything, {confirmed.before:.3f}; nothing to prune").append_text(
             _age(model)
@@ -168,6 +170,6 @@ def _age(model: SourcesModel) -> Text:
         warnings.append(display_line(report.stopped, 200))
     decisions = found.decisions - (report.worth_it and not found.is_open)  # without the one on the report
     changed = ((found.rows_changed, "row"), (decisions, "decision"))
-    if changes := [f"{count:,} {what}{'s' if count > 1 else ''}" for count, what in changed if count > 0]:
+    if changes := [counted(count, what) for count, what in changed if count > 0]:
         warnings.append(f"since then changed: {', '.join(changes)}")
     return Text("".join(f"\n{one}" for one in warnings), "warn")

@@ -10,6 +10,7 @@ from rich.text import Text
 from ....engine.pool.display import display_line
 from ....engine.store.demonstrations import Listed
 from ....engine.topics.report import Gap, TopicSummary
+from ....engine.wording import counted
 from ....render.columns import Column
 from ...widgets.lines import Bar, Line
 from .model import TopicDetails, TopicsData
@@ -66,7 +67,8 @@ def in_words(topic: TopicSummary, gap: Gap | None) -> Text:
         known = f"  the LLM answers {topic.knowledge:.0%} of its questions right ({topic.observations:.0f} questions)"
         return text.append(known, "muted")
     text.append("  a gap: ", "bad").append(
-        f"{gap.queries:,} queries need it, the LLM knows {gap.knowledge:.0%}, the pool covers {gap.coverage:.0%}"
+        f"{counted(gap.queries, 'query', 'needs', 'need')} it, the LLM knows {gap.knowledge:.0%}, the pool "
+        f"covers {gap.coverage:.0%}"
     )
     if gap.related:
         text.append("\nwith ", "muted").append(display_line(", ".join(gap.related), 200), "accent")
@@ -90,7 +92,7 @@ def member_lines(
 def surveyed(found: TopicsData, shown: int) -> Text:
     """How many gaps and topics there are, and the LLM; ``shown`` topics are in the table."""
     model = found.survey.model
-    text = f"  {shown:,} of {len(found.topics):,} topics, run {model.run}, {display_line(model.llm, 24)}"
+    text = f"  {shown:,} of {counted(len(found.topics), 'topic')}, run {model.run}, {display_line(model.llm, 24)}"
     gaps = f"{len(found.gaps):,} gaps" if found.gaps else "no gaps"
     return Text.assemble((gaps, "bad" if found.gaps else "good"), (text, "muted"))
 
