@@ -1,7 +1,8 @@
 """`curate` at several budgets against its own parts and random search, on pools with planted faults.
 
     python benchmarks/curate.py WORK [--pools POOLS] [--pool support] [--llm smollm2] [--budgets 300,1000,3000]
-        [--seeds 0,1,2] [--without ask,confirm,choose,relabel] [--random 300,1000] [--queries 100]
+        [--seeds 0,1,2] [--without ask,confirm,choose,relabel] [--random 300,1000]
+        [--alone 300,1000] [--queries 100]
 
 The pools: ``support`` (the sample pool), ``further`` (the same with 1,000 other test queries), ``banking77`` (15
 intents, wrong at random), ``all-intents`` (the same with all 77), ``conventions`` (two of three sources swap labels),
@@ -10,6 +11,9 @@ intents, wrong at random), ``all-intents`` (the same with all 77), ``conventions
 Each run starts from the pool as it came; its accuracy is that of the served method on test queries that no decision has
 seen. *Gap closed*: the share of the difference between the pool as it came and its true rows, both with `dense`, and
 its 95 % interval, from test queries drawn again 10,000 times, the same for all three (paired bootstrap).
+``--alone`` gives the calls to one method instead: `train sources`, then the vote, the posterior of rows, or the ranker
+from these answers, and `train topics`, then `topick`.
+
 POOLS holds the data sets that do not come with the project; ``support``, ``further`` and ``migration`` need none.
 
 Answers are kept in WORK across runs and counted anew in each: a run pays for its own calls, though the LLM computes an
@@ -36,8 +40,10 @@ import numpy as np
 from evidence import closed, interval, table
 from icl_curate.engine.checks.active import ActivePool
 from icl_curate.engine.checks.check import check_pool
+from icl_curate.engine.checks.evidence import SURE as LIKELY
+from icl_curate.engine.checks.evidence import row_evidence
 from icl_curate.engine.curate import plan as plans
-from icl_curate.engine.curate.curation import Curation, CurationPlan
+from icl_curate.engine.curate.curation import RANKER, Curation, CurationPlan
 from icl_curate.engine.curate.serving import served_prompts
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.index.build import IndexPlan, index_pool
@@ -47,13 +53,16 @@ from icl_curate.engine.llm.types import Answer, Backend, Capabilities, Request, 
 from icl_curate.engine.pool.answers import is_correct
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.progress import Event
+from icl_curate.engine.ranker.train import RankerTraining
 from icl_curate.engine.retrieval.view import PoolView
 from icl_curate.engine.settings import Settings
+from icl_curate.engine.sources.train import SourcePlan, SourceTraining, tune
 from icl_curate.engine.store.decisions import decide, relabel
 from icl_curate.engine.store.demonstrations import fetch
 from icl_curate.engine.store.demonstrations import queries as queries_of
 from icl_curate.engine.store.runs import outcomes
 from icl_curate.engine.store.workspace import Workspace
+from icl_curate.engine.topics.train import TopicPlan, TopicTraining
 from icl_curate.sample_data import make
 from numpy.typing import NDArray
 from real_llm import INTENTS, ROWS, noisy_intents, planted, read, write
@@ -262,6 +271,8 @@ class Bench:
                 self.curated(calls, left_out, dirty, clean)
         for calls in self.chosen.random:
             self.random_search(calls, dirty, clean)
+        for calls in self.chosen.alone:
+            self.alone(calls, dirty, clean)
 
     def curated(self, calls: int, left_out: str, dirty: Tested, clean: Tested) -> None:
         client = self.fresh(f"curate-{calls}-{left_out}")
@@ -279,6 +290,22 @@ class Bench:
         self.say(f"{name} ({done.served}, {done.rows} rows)", found, dirty, clean, done.calls, minutes)
         for step in done.steps:
             print(f"    {step.step}: {step.calls} calls, gain {step.gain}, {step.found}", flush=True)
+
+    def alone(self, calls: int, dirty: Tested, clean: Tested) -> None:
+        """Each trained method with all of the calls, as its own commands use it."""
+        trained = self.fresh(f"sources-{calls}")
+        queries = len(queries_of(trained.workspace, "validation"))
+        limit = min(calls // 10, queries)
+        SourceTraining(trained, SourcePlan(calls // limit, limit=limit)).run(Budget(calls))
+        for name, use in (("prune --tune --by vote", _by_vote), ("prune --suspects", _suspects)):
+            client = self.fresh(f"{name}-{calls}", trained.workspace.path)
+            use(client)
+            self.say(f"train sources, {name}, alone", self.test(client, "dense"), dirty, clean, calls, 0.0)
+        RankerTraining(trained, RANKER).run(Budget(0))
+        self.say("train sources, train ranker, alone", self.test(trained, "ranker"), dirty, clean, calls, 0.0)
+        topics = self.fresh(f"topics-{calls}")
+        learnt = TopicTraining(topics, TopicPlan(questions=max(0, calls - queries))).run(Budget(calls))
+        self.say("train topics, topick, alone", self.test(topics, "topick"), dirty, clean, learnt.usage.calls, 0.0)
 
     def random_search(self, calls: int, dirty: Tested, clean: Tested) -> None:
         """The random half of the pool that answers most validation queries right, of as many halves as the calls allow
@@ -303,11 +330,11 @@ class Bench:
         decide(client.workspace, "prune", "demonstration", ids)
         self.say(f"random search {calls}", self.test(client, "dense"), dirty, clean, used, 0.0)
 
-    def fresh(self, name: str) -> LLMClient:
-        """A client on a copy of the pool as it came."""
-        path = self.chosen.work / "runs" / f"{self.base.name}-{name}"
+    def fresh(self, name: str, like: Path | None = None) -> LLMClient:
+        """A client on a copy of the pool as it came, or of the workspace ``like``."""
+        path = self.chosen.work / "runs" / f"{self.base.name}-{name}".replace(" ", "-")
         shutil.rmtree(path, ignore_errors=True)
-        shutil.copytree(self.base, path)
+        shutil.copytree(like or self.base, path)
         return LLMClient(Workspace.open(path), self.backend, self.settings, _tell)
 
     def test(self, client: LLMClient, method: str) -> Tested:
@@ -321,6 +348,20 @@ class Bench:
         share = f"{closed(found.accuracy, dirty.accuracy, clean.accuracy)} ({closed_interval(found, dirty, clean)})"
         row = [f"{self.chosen.pool} {self.seed}", name, f"{found.accuracy:.3f}", interval(found.ci95), share, calls]
         print(table([], [[*row, f"{minutes:.0f}"]]).splitlines()[-1], flush=True)
+
+
+def _by_vote(client: LLMClient) -> None:
+    """`prune --tune --by vote`."""
+    tuned = tune(client.workspace, client.settings)
+    if tuned.worth_it:
+        decide(client.workspace, "prune", "source", tuned.pruned)
+
+
+def _suspects(client: LLMClient) -> None:
+    """`prune --suspects`."""
+    found = row_evidence(ActivePool(client.workspace, client.settings)).suspects(LIKELY)
+    if found:
+        decide(client.workspace, "prune", "demonstration", [row.id for row in found])
 
 
 def _tell(event: Event) -> None:
@@ -340,6 +381,7 @@ def main() -> None:
     parser.add_argument("--seeds", default=[0], **numbers)
     parser.add_argument("--without", default=[], type=lambda text: text.split(","))
     parser.add_argument("--random", default=[], **numbers, help="budgets of the random search over halves")
+    parser.add_argument("--alone", default=[], **numbers, help="budgets of single methods")
     parser.add_argument("--queries", type=int, default=100)
     chosen = parser.parse_args()
     chosen.work.mkdir(parents=True, exist_ok=True)
