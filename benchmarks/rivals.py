@@ -28,7 +28,6 @@ import logging
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,7 @@ from typing import Any
 import dspy
 import numpy as np
 from cleanlab.filter import find_label_issues
-from curate import POOLS, Bench
+from curate import POOLS, Bench, Tested
 from dspy.teleprompt import BootstrapFewShotWithRandomSearch, KNNFewShot, LabeledFewShot, MIPROv2
 from dspy.utils import DummyLM
 from icl_curate.engine.curate.serving import served_prompts
@@ -56,14 +55,6 @@ from langchain_core.example_selectors import MaxMarginalRelevanceExampleSelector
 from langchain_core.vectorstores import InMemoryVectorStore
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_predict
-
-
-@dataclass(frozen=True)
-class Found:
-    """Accuracy on test queries and its 95 % interval."""
-
-    accuracy: float
-    ci95: tuple[float, float]
 
 
 class Encoded(Embeddings):
@@ -123,13 +114,13 @@ class Rivals(Bench):
                 told, found, used = RIVALS[name](self, calls)
                 self.say(told, found, dirty, clean, used, (time.perf_counter() - began) / 60)
 
-    def similarity(self, calls: int) -> tuple[str, Found, int]:
+    def similarity(self, calls: int) -> tuple[str, Tested, int]:
         return "LangChain SemanticSimilarityExampleSelector", self.selected(SemanticSimilarityExampleSelector), 0
 
-    def mmr(self, calls: int) -> tuple[str, Found, int]:
+    def mmr(self, calls: int) -> tuple[str, Tested, int]:
         return "LangChain MaxMarginalRelevanceExampleSelector", self.selected(MaxMarginalRelevanceExampleSelector), 0
 
-    def selected(self, selector: Any) -> Found:
+    def selected(self, selector: Any) -> Tested:
         """By a selector of LangChain, over the pool's encoder; its best example stands next to the query."""
         client = self.fresh("langchain")
         view = PoolView(client.workspace, self.settings)
@@ -144,7 +135,7 @@ class Rivals(Bench):
             requests.append(asked(client, view, query, [pool[int(example["place"])] for example in chosen]))
         return found_of(queries, requests, client.ask(requests, Budget()))
 
-    def cleanlab(self, calls: int) -> tuple[str, Found, int]:
+    def cleanlab(self, calls: int) -> tuple[str, Tested, int]:
         """As in cleanlab's tutorials: a logistic regression, five folds, `find_label_issues`; its rows pruned."""
         client = self.fresh("cleanlab")
         view = PoolView(client.workspace, self.settings)
@@ -160,14 +151,14 @@ class Rivals(Bench):
         decide(client.workspace, "prune", "demonstration", ids)
         return f"cleanlab find_label_issues ({len(pool) - len(ids)} rows)", self.served(client), 0
 
-    def labeled(self, calls: int) -> tuple[str, Found, int]:
+    def labeled(self, calls: int) -> tuple[str, Tested, int]:
         def compiled(student: Any, pool: Any, validation: Any) -> Any:
             return LabeledFewShot(k=self.k).compile(student, trainset=pool)
 
         found, used, _ = self.programmed("labeled", None, compiled)
         return "DSPy LabeledFewShot", found, used
 
-    def knn(self, calls: int, checked: bool = False) -> tuple[str, Found, int]:
+    def knn(self, calls: int, checked: bool = False) -> tuple[str, Tested, int]:
         """As in DSPy's documentation, without a metric; ``checked``: it keeps only what the LLM got right."""
         asked_for = {"metric": agrees} if checked else {}
 
@@ -181,7 +172,7 @@ class Rivals(Bench):
         found, used, each = self.programmed("knn", None, compiled)
         return f"DSPy KNNFewShot{', metric' if checked else ''} ({each:.1f} calls a query)", found, used
 
-    def random_search_of_dspy(self, calls: int) -> tuple[str, Found, int]:
+    def random_search_of_dspy(self, calls: int) -> tuple[str, Tested, int]:
         def compiled(student: Any, pool: Any, validation: Any) -> Any:
             search = BootstrapFewShotWithRandomSearch(
                 agrees, max_bootstrapped_demos=min(4, self.k), max_labeled_demos=self.k, num_threads=1,
@@ -192,7 +183,7 @@ class Rivals(Bench):
         found, used, _ = self.programmed("random-search", calls, compiled)
         return f"DSPy BootstrapFewShotWithRandomSearch {calls}", found, used
 
-    def mipro(self, calls: int) -> tuple[str, Found, int]:
+    def mipro(self, calls: int) -> tuple[str, Tested, int]:
         """Sets of demonstrations as many as in ``auto="light"`` (6), with 1,000 calls or more as in "medium" (12)."""
 
         def compiled(student: Any, pool: Any, validation: Any) -> Any:
@@ -206,7 +197,7 @@ class Rivals(Bench):
         found, used, _ = self.programmed("mipro", calls, compiled)
         return f"DSPy MIPROv2, demonstrations only, {calls}", found, used
 
-    def programmed(self, name: str, calls: int | None, compiled: Callable[..., Any]) -> tuple[Found, int, float]:
+    def programmed(self, name: str, calls: int | None, compiled: Callable[..., Any]) -> tuple[Tested, int, float]:
         """A program of DSPy, compiled within the calls: what it answers, the calls of its search, those per query."""
         client = self.fresh(f"dspy-{name}-{calls}")
         view = PoolView(client.workspace, self.settings)
@@ -230,7 +221,7 @@ class Rivals(Bench):
             print(f"    {demo['output']}: {demo['input'][:80]}", flush=True)
         return judged(right), used, classify.budget.calls / len(queries)
 
-    def served(self, client: LLMClient) -> Found:
+    def served(self, client: LLMClient) -> Tested:
         """With `dense` and our prompts, on the test queries."""
         queries = self.asked_of(client)
         requests, _ = served_prompts(client, queries, "dense")
@@ -276,22 +267,22 @@ def asked(client: LLMClient, view: PoolView, query: Query, best_first: Sequence[
     return request_for(prompt, settings, capabilities)
 
 
-def found_of(queries: Sequence[Query], requests: Sequence[Request], results: Sequence[Result]) -> Found:
+def found_of(queries: Sequence[Query], requests: Sequence[Request], results: Sequence[Result]) -> Tested:
     return judged([
         isinstance(result, Answer) and is_correct(result.text, query.answers, request.prompt.choices)
         for result, query, request in zip(results, queries, requests, strict=True)
     ])  # fmt: skip
 
 
-def judged(right: Sequence[float | bool]) -> Found:
+def judged(right: Sequence[float | bool]) -> Tested:
     values = np.array(right, np.float64)
-    return Found(float(values.mean()), bootstrap_interval(values))
+    return Tested(float(values.mean()), bootstrap_interval(values), values > 0)
 
 
 SEARCHES = ("random-search", "mipro")
 """Those that spend calls on a search."""
 
-RIVALS: Mapping[str, Callable[[Rivals, int], tuple[str, Found, int]]] = {
+RIVALS: Mapping[str, Callable[[Rivals, int], tuple[str, Tested, int]]] = {
     "similarity": Rivals.similarity,
     "mmr": Rivals.mmr,
     "cleanlab": Rivals.cleanlab,
