@@ -19,7 +19,7 @@ from ..store.browse import pruned_rows
 from ..store.demonstrations import fetch, groups
 from ..store.workspace import Workspace
 from .contradiction import contradiction
-from .labels import LabelPredictions, against_other_sources, judge_labels
+from .labels import LabelPredictions, against_other_sources, judge_by_trusted, judge_labels
 from .mismatch import Mismatches, mismatches
 
 
@@ -30,12 +30,14 @@ class IndexedRows:
 
     ``numbers`` (m,), ascending, and ``rows`` (m,). ``label_predictions`` (m,) by classifiers that learn from the active
     rows, joined with those of `against_other_sources`, None as in `ActivePool.label_predictions`; ``contradicted`` says
-    what contradicts them. ``mismatches`` (m,) as in `ActivePool.mismatches`."""
+    what contradicts them, and ``refuted`` (m,) are the rows whose labels were suspected then. ``mismatches`` (m,) as in
+    `ActivePool.mismatches`."""
 
     numbers: Int64s
     rows: list[Demonstration]
     label_predictions: LabelPredictions | None
     contradicted: str
+    refuted: Bools
     mismatches: Mismatches | None
 
 
@@ -85,21 +87,39 @@ class ActivePool:
     @cached_property
     def indexed(self) -> IndexedRows:
         """The active rows and the pruned ones."""
-        if not (pruned := self._pruned).size:
-            judged = self.label_predictions
-            if judged is not None and self.vectors is not None:
-                judged = self._compared(judged, self.vectors, self.rows, self.repeated, None)
-            return IndexedRows(self.view.rows, self.rows, judged, self.contradicted, self.mismatches)
-        numbers = np.union1d(self.view.rows, pruned)
-        rows, judged, contradicted = fetch(self.workspace, numbers), None, ""
-        if self._judgeable:
-            vectors, repeated = self.view.vectors(numbers), groups(self.workspace)[numbers]
-            outputs, left_out = [row.output for row in rows], np.isin(numbers, pruned)
-            judged = judge_labels(vectors, outputs, repeated, self.report, self.cancel, left_out)
-            contradicted = self._contradiction(numbers, judged)
-            judged = self._compared(judged, vectors, rows, repeated, left_out) if judged and not contradicted else None
-        compared = mismatches(rows, self.cancel) if self.view.task.kind == "open" else None
-        return IndexedRows(numbers, rows, judged, contradicted, compared)
+        numbers, rows, compared = self.view.rows, self.rows, None
+        judged, left_out = self._judged, None
+        if (pruned := self._pruned).size:
+            numbers = np.union1d(numbers, pruned)
+            rows, left_out = fetch(self.workspace, numbers), np.isin(numbers, pruned)
+        vectors, repeated = self._read(numbers)
+        if left_out is not None and vectors is not None:
+            judged = judge_labels(vectors, [row.output for row in rows], repeated, self.report, self.cancel, left_out)
+        contradicted = self._contradiction(numbers, judged)
+        refuted = judged.suspect if judged is not None and contradicted else np.zeros(len(rows), np.bool_)
+        if judged is not None and vectors is not None:
+            judged = None if contradicted else self._compared(judged, vectors, rows, repeated, left_out)
+        if self.view.task.kind == "open":
+            compared = self.mismatches if left_out is None else mismatches(rows, self.cancel)
+        return IndexedRows(numbers, rows, judged, contradicted, refuted, compared)
+
+    def _read(self, numbers: Int64s) -> tuple[Float32s | None, Int64s]:
+        """Vectors and repetition groups of rows whose labels can be judged; no vectors if they cannot."""
+        if not self._judgeable:
+            return None, np.empty(0, np.int64)
+        if numbers is self.view.rows:
+            return self.vectors, self.repeated
+        return self.view.vectors(numbers), groups(self.workspace)[numbers]
+
+    def judged_by(self, trusted: Bools) -> LabelPredictions | None:
+        """The labels of the `indexed` rows by classifiers that learn from the ``trusted`` ones (m,) alone; None if
+        these are too few, or if the LLM's answers contradict this, too. Raises `Cancelled` between folds."""
+        numbers, outputs = self.indexed.numbers, [row.output for row in self.indexed.rows]
+        vectors, repeated = self._read(numbers)
+        if vectors is None:
+            return None
+        judged = judge_by_trusted(vectors, outputs, repeated, trusted, self.report, self.cancel)
+        return None if self._contradiction(numbers, judged) else judged
 
     def _compared(
         self,

@@ -25,7 +25,7 @@ from ..store.prompt_trials import PromptTrials
 from .active import ActivePool, IndexedRows
 from .datamodel import row_effects
 from .labels import LabelPredictions
-from .posterior import LabelRatio, LogRatio, Posterior, fit, score_ratio, trial_ratio
+from .posterior import SHARE, LabelRatio, LogRatio, Posterior, fit, score_ratio, trial_ratio
 
 SURE = 0.9
 """Probability from which on `prune --suspects` prunes."""
@@ -97,17 +97,40 @@ def row_evidence(pool: ActivePool) -> PoolEvidence:
     """The evidence of all rows of the active pool; no LLM is called and nothing is encoded. Pruned rows have a part in
     the fit, as what is known of them tells of their sources. Raises `UsageError` if the pool is empty, `Cancelled`
     between steps."""
-    workspace, view, indexed = pool.workspace, pool.view, pool.indexed
-    rows, label_predictions = indexed.numbers, indexed.label_predictions
-    sources = np.unique(np.array([row.source for row in indexed.rows], object), return_inverse=True)[1]
-    notes: list[str] = []
+    indexed, notes = pool.indexed, []
+    active = np.isin(indexed.numbers, pool.view.rows)
     if pool.fault is not None:
         notes.append(f"labels not judged: {pool.fault.what}; {pool.fault.fix}")
+    label_predictions, start = indexed.label_predictions, None
     if indexed.contradicted:
-        notes.append(f"suspected labels left out: {indexed.contradicted}")
+        supported = _supported(indexed)
+        label_predictions = pool.judged_by(supported & active)
+        if label_predictions is None:
+            notes.append(f"suspected labels left out: {indexed.contradicted}")
+        else:
+            start = np.where(supported, SHARE, 1 - SHARE)
+            notes.append(f"labels judged by the rows that answers support: {indexed.contradicted}")
+    fitted, known = _fitted(pool, label_predictions, start)
+    return _pool_evidence(active, indexed, label_predictions, fitted, known, notes)
+
+
+def _supported(indexed: IndexedRows) -> Bools:
+    """The rows that answers support where they contradict the suspected labels, (m,): those with a suspected label, and
+    the others of a source most of whose labels are suspected."""
+    of = np.unique([row.source for row in indexed.rows], return_inverse=True)[1]
+    return indexed.refuted | (np.bincount(of, indexed.refuted) > np.bincount(of) / 2)[of]
+
+
+def _fitted(
+    pool: ActivePool, label_predictions: LabelPredictions | None, start: Float64s | None
+) -> tuple[Posterior, Mapping[str, KindOfEvidence]]:
+    """The posterior of the indexed rows by all kinds of evidence, and these; ``start`` (m,) as of `fit`."""
+    workspace, indexed = pool.workspace, pool.indexed
+    rows = indexed.numbers
+    sources = np.asarray(np.unique([row.source for row in indexed.rows], return_inverse=True)[1], np.int64)
     known: dict[str, KindOfEvidence] = {}
     if label_predictions is not None:
-        ratio = LabelRatio(label_predictions.probabilities, label_predictions.labels, np.asarray(sources, np.int64))
+        ratio = LabelRatio(label_predictions.probabilities, label_predictions.labels, sources)
         known["label"] = KindOfEvidence(ratio, {})
     quality = None if label_predictions is None else own_odds(label_predictions)
     if indexed.mismatches is not None and indexed.mismatches.usable:
@@ -125,10 +148,9 @@ def row_evidence(pool: ActivePool) -> PoolEvidence:
     for name, zero_shot in (("zero-shot", True), ("own", False)):
         row_answers = answers.latest(workspace, zero_shot)
         if np.isin(row_answers.rows, rows).any():
-            known[name] = _answers(row_answers, rows, view.task, quality, name)
+            known[name] = _answers(row_answers, rows, pool.view.task, quality, name)
     within = None if label_predictions is None else _parts(sources, label_predictions.labels)
-    fitted = fit(np.asarray(sources, np.int64), {name: each.kind for name, each in known.items()}, within)
-    return _pool_evidence(np.isin(rows, view.rows), indexed, fitted, known, notes)
+    return fit(sources, {name: each.kind for name, each in known.items()}, within, start), known
 
 
 def _parts(sources: Int64s, labels: Int64s) -> Int64s:
@@ -232,6 +254,7 @@ def _trial_ratio(
 def _pool_evidence(
     active: Bools,
     indexed: IndexedRows,
+    judged: LabelPredictions | None,
     fitted: Posterior,
     known: Mapping[str, KindOfEvidence],
     notes: Sequence[str],
@@ -239,7 +262,7 @@ def _pool_evidence(
     parts = {"source": fitted.prior, **fitted.parts}
     columns = {name: np.round(values, 4).tolist() for name, values in parts.items()}
     counts = {name: values.tolist() for each in known.values() for name, values in each.counts.items()}
-    suggested = _suggested(indexed, fitted, known)
+    suggested = _suggested(judged, fitted, known)
     evidence = tuple(
         RowEvidence(
             row.row, row.id, row.source, row.output, round(float(fitted.bad[i]), 6),
@@ -252,10 +275,11 @@ def _pool_evidence(
     return PoolEvidence(evidence, tuple(parts), tuple(notes))
 
 
-def _suggested(indexed: IndexedRows, fitted: Posterior, known: Mapping[str, KindOfEvidence]) -> list[tuple[str, float]]:
+def _suggested(
+    judged: LabelPredictions | None, fitted: Posterior, known: Mapping[str, KindOfEvidence]
+) -> list[tuple[str, float]]:
     """The label to give each row that is likely to hurt, and its chance; an empty one for the others."""
-    found = [("", 0.0)] * len(indexed.rows)
-    judged, label = indexed.label_predictions, known.get("label")
+    found, label = [("", 0.0)] * len(fitted.bad), known.get("label")
     if judged is not None and label is not None and isinstance(label.kind, LabelRatio):
         labels, chances = label.kind.corrections()
         for place in np.flatnonzero((labels >= 0) & (fitted.bad >= 0.5)).tolist():

@@ -64,7 +64,6 @@ def judge_labels(
     fewer than `FOLDS` groups of others. None if fewer than two classes have `FOLDS` groups, too few for
     cross-validation. Raises `Cancelled` between folds."""
     from cleanlab.filter import find_label_issues
-    from cleanlab.rank import get_label_quality_scores
 
     names, labels = _classes(outputs, groups)
     rows = np.flatnonzero(labels >= 0)
@@ -80,11 +79,49 @@ def judge_labels(
             p = _predicted(x, y, folds, bad, len(names), done, report, cancel)
             suspects = np.asarray(find_label_issues(y, p, n_jobs=1), np.bool_)
             bad = suspects | untaught
-        scores = get_label_quality_scores(y, p, method="normalized_margin")
+    return _predictions(names, labels, p, suspects & (p.argmax(axis=1) != y))
+
+
+def judge_by_trusted(
+    vectors: Float32s,
+    outputs: list[str],
+    groups: Int64s,
+    trusted: Bools,
+    report: Report = silent,
+    cancel: CancelToken | None = None,
+) -> LabelPredictions | None:
+    """As `judge_labels`, by classifiers that learn from ``trusted`` (n,) rows alone, whatever the others say: a label
+    that no trusted row has is improbable everywhere. A row is suspected if another label is more probable. None if
+    fewer than two classes have `FOLDS` groups of trusted rows."""
+    names, labels = _classes(outputs, groups)
+    rows = np.flatnonzero(labels >= 0)
+    if len(names) < 2 or not trusted[rows].any():
+        return None
+    x, y, kin, teaches = vectors[rows], labels[rows], groups[rows], trusted[rows]
+    known = _groups_of(y[teaches], kin[teaches], len(names)) >= FOLDS
+    if np.count_nonzero(known) < 2:
+        return None
+    folds, p = fold_of(y, kin), np.zeros((len(rows), len(names)))
+    with one_blas_thread():
+        for fold in range(FOLDS):
+            if cancel:
+                cancel.check()
+            report(Event("labels", fold, FOLDS))
+            train = _at_most(np.flatnonzero(teaches & known[y] & (folds != fold)), y)
+            p[folds == fold] = _fitted(x[train], y[train], x[folds == fold], len(names))
+    report(Event("labels", FOLDS, FOLDS))
+    return _predictions(names, labels, p, p.argmax(axis=1) != y)
+
+
+def _predictions(names: tuple[str, ...], labels: Int64s, p: Float64s, suspects: Bools) -> LabelPredictions:
+    """Of all rows, from those of the rows judged: ``p`` (m, classes) and ``suspects`` (m,)."""
+    from cleanlab.rank import get_label_quality_scores
+
+    rows = np.flatnonzero(labels >= 0)
+    scores = get_label_quality_scores(labels[rows], p, method="normalized_margin")
     quality, suspect = np.ones(len(labels)), np.zeros(len(labels), np.bool_)
     probabilities = np.zeros((len(labels), len(names)))
     quality[rows], suspect[rows], probabilities[rows] = np.clip(scores, 0.0, 1.0), suspects, p
-    suspect[rows] &= p.argmax(axis=1) != y
     return LabelPredictions(names, labels, probabilities, quality, suspect)
 
 
@@ -209,7 +246,11 @@ def _training(y: Int64s, outside: Bools, left_out: Bools) -> Int64s:
     none, each of its rows would be suspected."""
     kept = outside & ~left_out
     lost = np.bincount(y[kept], minlength=int(y.max()) + 1) < 2
-    places = np.flatnonzero(kept | (outside & lost[y]))
+    return _at_most(np.flatnonzero(kept | (outside & lost[y])), y)
+
+
+def _at_most(places: Int64s, y: Int64s) -> Int64s:
+    """Of more than `MOST_FITTED` places as many, each class in proportion, none missing."""
     if len(places) <= MOST_FITTED:
         return places
     draw = np.random.default_rng(0).random(len(places))

@@ -71,8 +71,15 @@ class Posterior:
     parts: Mapping[str, Float64s]
 
 
-def fit(sources: Int64s, kinds: Mapping[str, LogRatio], within: Int64s | None = None) -> Posterior:
-    """The posterior of rows with ``sources`` (n,) and the parts ``within`` them (n,), both indices from 0."""
+def fit(
+    sources: Int64s,
+    kinds: Mapping[str, LogRatio],
+    within: Int64s | None = None,
+    start: Float64s | None = None,
+) -> Posterior:
+    """The posterior of rows with ``sources`` (n,) and the parts ``within`` them (n,), both indices from 0. ``start``
+    (n,): probabilities that are known to be nearer than the same `SHARE` for every row; EM finds the nearest optimum.
+    """
     from scipy.special import expit
 
     def prior_of(bad: Float64s) -> Float64s:
@@ -82,6 +89,9 @@ def fit(sources: Int64s, kinds: Mapping[str, LogRatio], within: Int64s | None = 
     bad = np.full(len(sources), SHARE)
     prior = prior_of(bad)
     parts = {name: kind(None) for name, kind in kinds.items()}
+    if start is not None:
+        bad = start
+        prior, parts = prior_of(bad), {name: kind(bad) for name, kind in kinds.items()}
     for _ in range(ROUNDS if kinds else 0):
         before, bad = bad, expit(prior + sum(parts.values()))
         if np.abs(bad - before).max(initial=0.0) < CHANGE:

@@ -14,7 +14,7 @@ from factories.suspects_world import SOUND
 from factories.truth import is_wrong
 from icl_curate.engine.checks.active import ActivePool
 from icl_curate.engine.checks.check import check_pool, class_findings, outlier_findings
-from icl_curate.engine.checks.labels import STRENGTH, against_other_sources, fold_of, judge_labels
+from icl_curate.engine.checks.labels import STRENGTH, against_other_sources, fold_of, judge_by_trusted, judge_labels
 from icl_curate.engine.checks.results import CheckReport, Finding
 from icl_curate.engine.checks.texts import mojibake, refuses, text_findings
 from icl_curate.engine.index.build import IndexPlan, index_pool
@@ -175,6 +175,26 @@ def test_other_sources_judge_a_source_without_its_own_rows() -> None:
     assert (found.suspect == judged.suspect).all() and (found.quality == judged.quality).all()
     alone = against_other_sources(judged, x, groups, np.zeros(len(x), np.int64))
     assert (alone.probabilities == judged.probabilities).all(), "there is no other source"
+
+
+def test_trusted_rows_alone_teach_however_many_others_say_otherwise() -> None:
+    """Three of four rows follow another scheme: two labels swapped, the third called by an older name."""
+    x, true = _clusters(np.random.default_rng(7), 3, 80)
+    trusted = np.arange(len(x)) % 4 == 0
+    other = {"c0": "c1", "c1": "c0", "c2": "old"}
+    said = [label if kept else other[label] for label, kept in zip(true, trusted.tolist(), strict=True)]
+    everyone, judged = judge_labels(x, said, np.arange(240)), judge_by_trusted(x, said, np.arange(240), trusted)
+    assert everyone and judged and judged.names == ("c0", "c1", "c2", "old")
+    assert (
+        np.mean([judged.names[i] == label for i, label in zip(judged.probabilities.argmax(axis=1), true, strict=True)])
+        > 0.98
+    )
+    assert (judged.suspect == ~trusted).mean() > 0.98, "the majority"
+    assert (everyone.suspect & trusted).sum() > (everyone.suspect & ~trusted).sum(), "the minority"
+    assert not judged.probabilities[:, 3].any(), "no trusted row has the old name"
+
+    few = trusted & (np.cumsum(trusted) <= 9)
+    assert judge_by_trusted(x, said, np.arange(240), few) is None, "they are of one label"
 
 
 def test_copies_in_another_source_do_not_vouch_for_a_row_and_a_class_of_one_source_keeps_its_predictions() -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from math import comb
 from pathlib import Path
+from statistics import NormalDist
 
 import numpy as np
 import pytest
+from icl_curate.engine.checks import labels
 from icl_curate.engine.checks.active import ActivePool
 from icl_curate.engine.checks.check import check_pool
-from icl_curate.engine.checks.contradiction import contradiction
+from icl_curate.engine.checks.contradiction import contradiction, excess
 from icl_curate.engine.checks.evidence import row_evidence
 from icl_curate.engine.checks.labels import LabelPredictions
 from icl_curate.engine.curate.candidates import propose
@@ -53,11 +54,23 @@ def test_suspects_that_help_more_contradict_with_the_shares_by_query() -> None:
     assert contradiction(_trials(tried, [[not one for one in ones] for ones in right]), ROWS, _judged()) == ""
 
 
-@pytest.mark.parametrize(("wins", "losses"), [(0, 0), (6, 0), (7, 0), (9, 1), (10, 1)])
-def test_what_chance_gives_once_in_a_hundred_contradicts(wins: int, losses: int) -> None:
+def test_the_excess_is_that_of_mantel_and_haenszel() -> None:
+    """Admissions to Berkeley by department (Bickel, Hammel and O'Connell 1975): admitted and rejected men, then women.
+    R's ``mantelhaen.test`` gives 1.4269 for them."""
+    counts = [(512, 313, 89, 19), (353, 207, 17, 8), (120, 205, 202, 391), (138, 279, 131, 244), (53, 138, 94, 299),
+              (22, 351, 24, 317)]  # fmt: skip
+    admitted = np.concatenate([np.repeat([1.0, 0.0, 1.0, 0.0], each) for each in counts])
+    men = np.concatenate([np.repeat([True, True, False, False], each) for each in counts])
+    department = np.repeat(np.arange(6), [sum(each) for each in counts])
+    more, by_chance, _ = excess(admitted, men, department)
+    assert (abs(more) - 0.5) ** 2 / by_chance == pytest.approx(1.4269, abs=1e-4)
+
+
+@pytest.mark.parametrize(("wins", "losses"), [(0, 0), (2, 0), (4, 0), (5, 0), (9, 3), (10, 3)])
+def test_with_two_rows_a_query_it_is_mcnemars_test(wins: int, losses: int) -> None:
     found = _trials([[10, 14]] * (wins + losses), [*[[1, 0]] * wins, *[[0, 1]] * losses])
-    p = sum(comb(wins + losses, n) for n in range(wins, wins + losses + 1)) / 2 ** (wins + losses)
-    assert bool(contradiction(found, ROWS, _judged())) == (p < 0.01)
+    z = (wins - losses - 1) / max(wins + losses, 1) ** 0.5
+    assert bool(contradiction(found, ROWS, _judged())) == (NormalDist().cdf(z) > 0.95)
 
 
 def test_rows_that_were_pruned_or_not_judged_do_not_count() -> None:
@@ -67,13 +80,30 @@ def test_rows_that_were_pruned_or_not_judged_do_not_count() -> None:
     assert not contradiction(found, ROWS, _judged(unjudged=0))
 
 
+def _said(tried: list[list[int]], right: list[list[int]]) -> bool:
+    return bool(contradiction(_trials(tried, right), ROWS, _judged()))
+
+
 def test_chance_contradicts_seldom() -> None:
     draw = np.random.default_rng(0)
-    said = 0
-    for _ in range(400):
-        right = (draw.random((20, 2)) < 0.5).astype(int).tolist()
-        said += bool(contradiction(_trials([[10, 14]] * 20, right), ROWS, _judged()))
-    assert said <= 12, "4 are expected at p = .01"
+    pairs = sum(_said([[10, 14]] * 20, draw.integers(0, 2, (20, 2)).tolist()) for _ in range(400))
+    assert pairs <= 32, "at most 20 are expected at p = .05"
+
+
+def test_one_suspect_among_rows_that_are_mostly_right_contradicts_seldom() -> None:
+    """Its share is 0 or 1, most often 1, and that of the others seldom: to count the queries where it is larger is to
+    count the wrong answers of the others."""
+    draw = np.random.default_rng(1)
+    tried = [[10, 13, 14, 15, 16, 17]] * 40
+    assert sum(_said(tried, (draw.random((40, 6)) < 0.88).astype(int).tolist()) for _ in range(400)) <= 32
+
+
+def test_rows_that_answer_alike_contradict_seldom() -> None:
+    """The three suspects of a query are right or wrong together, and so are the others."""
+    draw = np.random.default_rng(2)
+    tried = [[10, 11, 12, 13, 14, 15]] * 20
+    said = sum(_said(tried, np.repeat(draw.integers(0, 2, (20, 2)), 3, axis=1).tolist()) for _ in range(400))
+    assert said <= 32
 
 
 @pytest.fixture
@@ -141,11 +171,33 @@ def test_the_majority_is_believed_until_answers_contradict_it(swapped: Workspace
     assert not after.rows
     assert any(note.startswith("suspected labels left out: with a row of a suspected label") for note in after.notes)
     known = row_evidence(ActivePool(swapped, SETTINGS))
-    assert "label" not in known.kinds and "trials" in known.kinds
-    assert any("left out" in note for note in known.notes)
+    assert any("labels judged by the rows that answers support" in note for note in known.notes)
     assert {row.source for row in known.suspects(0.9)} == {"vendor 1", "vendor 2"}
     raced = propose(gather(swapped, SETTINGS), 3, most=2)
     assert [set(each.sources) for each in raced] == [set(), {"vendor 1", "vendor 2"}]
+
+
+def test_what_answers_support_teaches_the_right_labels_of_the_others(swapped: Workspace) -> None:
+    _teach(swapped)
+    known = row_evidence(ActivePool(swapped, SETTINGS))
+    assert "label" in known.kinds
+    right = {"money": "parcel", "parcel": "money"}
+    wrong = [row for row in known.rows if row.source != "vendor 0"]
+    assert all(row.posterior > 0.9 and row.suggested == right[row.output] for row in wrong)
+    assert all(row.posterior < 0.1 and not row.suggested for row in known.rows if row.source == "vendor 0")
+
+    raced = propose(gather(swapped, SETTINGS, relabel=True), 3)
+    assert any(set(each.outputs) == {row.row for row in wrong} and not each.rows.size for each in raced)
+
+
+def test_where_too_few_rows_are_supported_labels_are_left_out(
+    swapped: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _teach(swapped)
+    monkeypatch.setattr(labels, "FOLDS", 41)  # more than the 40 right rows have of either label
+    known = row_evidence(ActivePool(swapped, SETTINGS))
+    assert "label" not in known.kinds and "trials" in known.kinds
+    assert any("suspected labels left out" in note for note in known.notes)
 
 
 def test_rows_of_the_right_source_are_not_suspected_by_those_that_were_pruned(swapped: Workspace) -> None:
