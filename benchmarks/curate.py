@@ -304,7 +304,8 @@ class Bench:
         RankerTraining(trained, RANKER).run(Budget(0))
         self.say("train sources, train ranker, alone", self.test(trained, "ranker"), dirty, clean, calls, 0.0)
         topics = self.fresh(f"topics-{calls}")
-        learnt = TopicTraining(topics, TopicPlan(questions=max(0, calls - queries))).run(Budget(calls))
+        each = max(0, calls // 2 - queries)  # of both, the queries are asked, too
+        learnt = TopicTraining(topics, TopicPlan(sample=each, questions=each)).run(Budget(calls))
         self.say("train topics, topick, alone", self.test(topics, "topick"), dirty, clean, learnt.usage.calls, 0.0)
 
     def random_search(self, calls: int, dirty: Tested, clean: Tested) -> None:
