@@ -82,7 +82,10 @@ def _label_predictions(pool: ActivePool, kinds: Collection[Kind], notes: list[st
     if pool.view.task.kind != "labels":
         notes.append(f"labels not looked for: the task is {pool.view.task.kind}")
     elif pool.contradicted:
-        notes.append(f"suspected labels left out: {pool.contradicted}, so most labels may be wrong; see prune --tune")
+        notes.append(
+            f"suspected labels left out: {pool.contradicted}, so most labels may be wrong; "
+            "see icl-curate demos --suspects"
+        )
     elif (
         unjudged := len(pool.rows) if label_predictions is None else int(np.count_nonzero(label_predictions.labels < 0))
     ):
