@@ -45,6 +45,7 @@ from icl_curate.engine.checks.evidence import row_evidence
 from icl_curate.engine.curate import plan as plans
 from icl_curate.engine.curate.curation import RANKER, Curation, CurationPlan
 from icl_curate.engine.curate.serving import served_prompts
+from icl_curate.engine.curate.state import Progress
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.budget import Budget
@@ -233,6 +234,13 @@ def closed_interval(found: Tested, dirty: Tested, clean: Tested) -> str:
     return f"{ends[0]:.0%} to {ends[1]:.0%}"
 
 
+class Unasked(Curation):
+    """`curate` without evidence on single rows."""
+
+    def _ask(self, state: Progress, budget: Budget) -> plans.StepDone:
+        return plans.StepDone("ask", "left out", 0, None, None, None, None, "left out", None)
+
+
 class Bench:
     """One pool, one LLM, one seed."""
 
@@ -276,14 +284,13 @@ class Bench:
 
     def curated(self, calls: int, left_out: str, dirty: Tested, clean: Tested) -> None:
         client = self.fresh(f"curate-{calls}-{left_out}")
-        kept = plans.ASK, plans.CHOOSE
-        plans.ASK, plans.CHOOSE = (0.0 if left_out == name else kept[i] for i, name in enumerate(("ask", "choose")))
+        kept, plans.CHOOSE = plans.CHOOSE, 0.0 if left_out == "choose" else plans.CHOOSE
         began = time.perf_counter()
         try:
             plan = CurationPlan(calls, propose=left_out == "confirm", relabel=left_out != "relabel")
-            done = Curation(client, plan).run(Budget(calls))
+            done = (Unasked if left_out == "ask" else Curation)(client, plan).run(Budget(calls))
         finally:
-            plans.ASK, plans.CHOOSE = kept
+            plans.CHOOSE = kept
         minutes = (time.perf_counter() - began) / 60
         found = self.test(client, done.served)
         name = f"curate {calls}" + (f" without {left_out}" if left_out else "")
