@@ -153,8 +153,8 @@ class _Session:
         indexed = index_pool(self.store, plan, self._unread, self.cancel)
         told = (
             f"{counted(indexed.demonstrations, 'demonstration')} from {counted(indexed.sources, 'source')}, "
-            f"{indexed.validation:,} "
-            f"validation and {indexed.test:,} test queries; {sum((indexed.duplicates or {}).values()):,} repeats"
+            f"{indexed.validation:,} validation and {indexed.test:,} test queries; "
+            f"{sum((indexed.duplicates or {}).values()):,} repeats"
         )
         command = "index pool/*.jsonl --validation validation.jsonl --test test.jsonl"
         if self._step("index the pool", command, told):

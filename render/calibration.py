@@ -11,6 +11,7 @@ from ..engine.calibrate.results import QueryCalibration, SetCalibration
 from ..engine.llm.spec import is_stand_in
 from ..engine.pool.display import display_line
 from ..engine.wording import counted
+from .costs import answered
 from .evaluation import p_value
 from .tables import Bar, Head, show_table, show_text
 
@@ -366,8 +367,7 @@ def show_fine_tuning(done: FineTuningRun) -> None:
     counts = ", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in metrics.counts.items() if value)
     show_text(
         f"run {done.run}: {counted(metrics.examples, 'example')} from {metrics.split} ({counts}), "
-        f"{metrics.trained_tokens:,} "
-        f"answer tokens, {metrics.parameters:,} parameters, {metrics.seconds:,.0f} s"
+        f"{metrics.trained_tokens:,} answer tokens, {metrics.parameters:,} parameters, {metrics.seconds:,.0f} s"
     )
     if metrics.too_long:
         show_text(
@@ -382,16 +382,14 @@ def show_fine_tuning_cost(cost: FineTuningCost) -> None:
     """What a fine-tuning would do."""
     show_text(
         f"{counted(cost.examples, 'example')} of {cost.split} in {counted(cost.steps, 'step')}, "
-        f"{counted(cost.tokens_in, 'token')}, "
-        f"by {cost.llm}; into {cost.adapter}"
+        f"{counted(cost.tokens_in, 'token')}, by {cost.llm}; into {cost.adapter}"
     )
 
 
 def _show_account(done: CalibrationRun) -> None:
     means = ", ".join(f"{value:.3f} over {over}" for over, value in done.means.items())
     show_text(
-        f"run {done.run}: {counted(done.usage.calls, 'answer')} of {done.llm}, {done.usage.cached_calls:,} from "
-        "the cache, "
+        f"run {done.run}: {answered(done.usage, done.llm)}, "
         f"{counted(done.usage.tokens_in, 'token')} read; uncertainty by {done.estimator}, mean {means}",
         style="dim",
     )

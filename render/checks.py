@@ -8,6 +8,7 @@ from math import exp
 from typing import TYPE_CHECKING
 
 from ..engine.wording import counted
+from .costs import answered
 from .tables import Head, show_table, show_text
 
 if TYPE_CHECKING:
@@ -165,10 +166,7 @@ def show_asked(done: RowRun) -> None:
     """The result of ``train rows`` and the next step."""
     metrics = done.metrics
     right = "" if metrics.right is None else f"; {metrics.right:.3f} of them say what the row says"
-    show_text(
-        f"run {done.run}: {counted(done.usage.calls, 'answer')} of {done.llm}, {done.usage.cached_calls:,} from "
-        f"the cache{right}"
-    )
+    show_text(f"run {done.run}: {answered(done.usage, done.llm)}{right}")
     show_text(
         f"likely to hurt: {counted(metrics.suspects, 'row')} ({metrics.suspects_before:,} before), "
         f"{metrics.sure:,} of them at .9 or more ({metrics.sure_before:,} before)"

@@ -10,6 +10,12 @@ from .tables import show_table
 if TYPE_CHECKING:
     from ..engine.llm.cost import DryRun
     from ..engine.llm.probing import Check
+    from ..engine.llm.usage import Usage
+
+
+def answered(usage: Usage, llm: str) -> str:
+    """How many answers of an LLM a run used, and how many of them it knew."""
+    return f"{counted(usage.calls, 'answer')} of {llm}, {usage.cached_calls:,} from the cache"
 
 
 def show_plan(dry_run: DryRun, name: str = "") -> None:

@@ -27,8 +27,8 @@ def show_diff(found: PoolDiff, limit: int) -> None:
     outputs = f", {found.outputs:,} of them in the output" if found.changed else ""
     note = (
         f"{counted(found.before, 'row')} before, {found.after:,} after: {found.added:,} added, "
-        f"{found.removed:,} removed, "
-        f"{found.changed:,} changed{outputs}" + (f"; {more:,} more rows: -n {len(found.rows)}" if more > 0 else "")
+        f"{found.removed:,} removed, {found.changed:,} changed{outputs}"
+        + (f"; {more:,} more rows: -n {len(found.rows)}" if more > 0 else "")
     )
     heads: list[str | Head] = [
         "",

@@ -76,12 +76,8 @@ def index_rows(done: IndexReport) -> list[tuple[str, str]]:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(done.duplicates.items()))
         found.append(("repeats", kinds or "none"))
     if done.leaking:
-        found.append(
-            (
-                "leaks",
-                f"{counted(len(done.leaking), 'query', 'is', 'are')} also in the pool; none is shown to itself",
-            )
-        )
+        leaking = counted(len(done.leaking), "query", "is", "are")
+        found.append(("leaks", f"{leaking} also in the pool; none is shown to itself"))
     verb = "to encode" if done.dry_run else "encoded"
     return [*found, (verb, f"{done.encoded:,} new with {done.encoder}" if done.encoder else "nothing")]
 
@@ -99,7 +95,7 @@ def show_status(found: Overview) -> None:
         ("repeats", repeats + (": icl-curate check --kind duplicate" if found.duplicates else "")),
         (
             "leaks",
-            f"{counted(found.leaks, 'query')} also stand in the pool: icl-curate check --kind leak"
+            f"{counted(found.leaks, 'query', 'also stands', 'also stand')} in the pool: icl-curate check --kind leak"
             if found.leaks
             else "none",
         ),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..engine.wording import counted
+from .costs import answered
 from .evaluation import judged
 from .tables import Head, show_table, show_text
 
@@ -38,8 +39,7 @@ def show_ranker(done: RankerRun) -> None:
     show_text(f"accuracy by shots  {by_shots}")
     best = metrics.best
     show_text(
-        f"run {done.run}: {counted(done.usage.calls, 'answer')} of {done.llm}, {done.usage.cached_calls:,} from "
-        "the cache, "
+        f"run {done.run}: {answered(done.usage, done.llm)}, "
         f"{counted(metrics.shots, 'shot')}; best epoch {best.epoch}, held-out accuracy {_share(best.accuracy)}"
     )
     if metrics.judge:
@@ -55,7 +55,7 @@ def show_ranker(done: RankerRun) -> None:
 def show_ranker_seeds(done: RankerSeeds) -> None:
     """Each seed's run with its best epoch."""
     rows = [[s.seed, s.run, s.best.epoch, s.best.accuracy, "collapsed" if s.collapsed else ""] for s in done.seeds]
-    note = f"{counted(done.usage.calls, 'answer')} of {done.llm}, {done.usage.cached_calls:,} from the cache"
+    note = answered(done.usage, done.llm)
     show_table(["seed", "run", "best epoch", "held-out accuracy", ""], rows, note=note)
     count = len(done.seeds)
     show_text(f"next: icl-curate evaluate --methods bm25,{done.metrics.method} --seeds {count}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..engine.wording import counted
+from .costs import answered
 from .tables import Bar, Head, show_table, show_text
 
 if TYPE_CHECKING:
@@ -68,8 +68,7 @@ def show_training(done: SourceRun) -> None:
     """The result of ``train sources`` and the next step."""
     metrics = done.metrics
     show_text(
-        f"run {done.run}: {counted(done.usage.calls, 'answer')} of {done.llm}, {done.usage.cached_calls:,} from "
-        "the cache; "
+        f"run {done.run}: {answered(done.usage, done.llm)}; "
         f"vote of single answers right for {metrics.baseline:.3f} of {metrics.queries:,} validation queries; "
         f"best use gains {metrics.gain:+.3f} ± {metrics.gain_error:.3f} (cross-fitted)"
     )

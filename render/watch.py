@@ -19,9 +19,8 @@ BY = {"topic": "topic", "label": "label of the nearest demonstration", "word": "
 def show_watch(found: WatchReport) -> None:
     """What was found, a line for each alarm, and what to do next."""
     show_text(
-        f"{counted(found.queries, 'query')}, {found.distinct:,} of them distinct, {found.with_answer:,} with an "
-        "answer; "
-        f"compared by {found.space}"
+        f"{counted(found.queries, 'query')}, {found.distinct:,} of them distinct, "
+        f"{found.with_answer:,} with an answer; compared by {found.space}"
     )
     for drift in (found.drift, found.pool_drift):
         if drift:
@@ -67,9 +66,8 @@ def _show_changes(found: Drift) -> None:
 
 
 def _show_uncovered(found: Uncovered) -> None:
-    line = (
-        f"gaps    {counted(found.queries, 'query')} ({found.share:.1%}, 95 %: {found.low:.1%} to {found.high:.1%}) are "
-    )
+    share = f"({found.share:.1%}, 95 %: {found.low:.1%} to {found.high:.1%})"
+    line = f"gaps    {counted(found.queries, 'query', f'{share} is', f'{share} are')} "
     usual = f"farther from every demonstration than {1 - found.usual:.0%} of the {WHOSE[found.reference]} "
     show_text(f"{line}{usual}(similarity below {found.below:.3f}; p {found.p:.3f})")
     rows = [

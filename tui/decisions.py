@@ -174,7 +174,7 @@ def notice(change: Change) -> str:
 def _targets(change: Change) -> str:
     """The number of its targets: ``2 sources``, ``5 sources and demonstrations``."""
     count, scope = len(change.targets), change.scope
-    return f"{counted(count, 'source')} and demonstrations" if " and " in scope else counted(count, scope)
+    return f"{count:,} sources and demonstrations" if " and " in scope else counted(count, scope)
 
 
 def _question(change: Change) -> Confirm:

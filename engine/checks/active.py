@@ -95,7 +95,7 @@ class ActivePool:
         vectors, repeated = self._read(numbers)
         if left_out is not None and vectors is not None:
             judged = judge_labels(vectors, [row.output for row in rows], repeated, self.report, self.cancel, left_out)
-        contradicted = self._contradiction(numbers, judged)
+        contradicted = self.contradicted if left_out is None else self._contradiction(numbers, judged)
         refuted = judged.suspect if judged is not None and contradicted else np.zeros(len(rows), np.bool_)
         if judged is not None and vectors is not None:
             judged = None if contradicted else self._compared(judged, vectors, rows, repeated, left_out)
