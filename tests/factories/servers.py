@@ -82,12 +82,14 @@ Fault = Callable[["Server", Call, int], "Reply | Raw | str | None"]
 
 @dataclass
 class Server:
-    """Use as a context manager. ``delay``: seconds before a good answer; ``capacity``: calls at once, then 429;
+    """Use as a context manager. ``delay``: seconds before a good answer; ``held``: good answers to
+    prompts that contain it wait for `let_go`; ``capacity``: calls at once, then 429;
     ``odd_models``: ``fault`` may answer for the list of models, too; ``echoes``: prompts of one request; ``shifted``:
     each token of an echo has the log-probability of the next."""
 
     fault: Fault = lambda server, call, seen: None
     delay: float = 0.0
+    held: str = ""
     capacity: int = 10**9
     logprobs: bool = True
     echo: bool = False
@@ -109,6 +111,7 @@ class Server:
     def __enter__(self) -> Server:
         self.loop = asyncio.new_event_loop()
         self.writers: set[asyncio.StreamWriter] = set()
+        self.released = asyncio.Event()
         started: threading.Event = threading.Event()
 
         def run() -> None:
@@ -122,6 +125,11 @@ class Server:
         self.thread.start()
         assert started.wait(10)
         return self
+
+    def let_go(self) -> None:
+        """Send the answers that were held, and hold no more."""
+        self.held = ""
+        self.loop.call_soon_threadsafe(self.released.set)
 
     def hang_up(self) -> None:
         """Break every connection off."""
@@ -217,6 +225,8 @@ class Server:
             return fault
         if self.delay:
             await asyncio.sleep(self.delay)
+        if self.held and self.held in call.text:
+            await self.released.wait()
         if call.path.endswith("/embeddings"):
             return self.embeddings(call)
         if call.path.endswith("/chat/completions"):

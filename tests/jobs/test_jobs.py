@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -48,6 +49,12 @@ def until(true: Callable[[], object]) -> None:
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def _catches(pid: int, number: int) -> bool:
+    """Has the process a handler of its own for the signal?"""
+    (caught,) = re.findall(r"^SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return bool(int(caught, 16) >> (number - 1) & 1)
 
 
 def ended(workspace: Workspace, number: int) -> Job:
@@ -184,14 +191,15 @@ def test_a_job_that_fails_says_why(workspace: Workspace, run: Run) -> None:
 
 
 def test_following_may_end_before_the_job(workspace: Workspace, server: Server) -> None:
-    server.delay = 0.3
+    server.held = "query"
     starting.start(workspace, evaluation(server))
     command = [*starting.PROGRAM, "jobs", "follow", "-w", str(workspace.path)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        until(lambda: len(asked(server)) >= 4)
-        time.sleep(0.5)  # it has nothing to say that would show that it is listening
+        until(lambda: asked(server))
+        until(lambda: _catches(process.pid, signal.SIGTERM))  # from then on it stops cleanly when it is interrupted
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=60)
+    server.let_go()
     assert process.returncode == 130
     assert "job 1 is still running" in err
     assert ended(workspace, 1).state == "done"

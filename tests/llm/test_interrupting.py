@@ -20,6 +20,7 @@ from factories.servers import Server
 from icl_curate.engine.errors import Cancelled
 from icl_curate.engine.llm import loop, probing, runner
 from icl_curate.engine.llm.hf.model import LocalModel
+from icl_curate.engine.llm.local import Worker
 from icl_curate.engine.llm.offline.reader import OfflineReader
 from icl_curate.engine.llm.openai_server import OpenAIServer
 from icl_curate.engine.llm.settings import LLMSettings
@@ -56,6 +57,20 @@ def _stored(workspace: Workspace) -> int:
     return sum(usage.calls for usage in calls.usage(workspace))
 
 
+class _Stops:
+    """Called before each step of the work: after ``steps`` of them it waits until the interruption has arrived."""
+
+    def __init__(self, worker: Worker, steps: int) -> None:
+        self.worker, self.left = worker, steps
+
+    def __call__(self, *_: object) -> None:
+        self.left -= 1
+        deadline = time.monotonic() + 60
+        while self.left < 0 and time.monotonic() < deadline:
+            self.worker.check()
+            time.sleep(0.001)
+
+
 @pytest.mark.parametrize("scored", [True, False])
 def test_an_interrupted_model_keeps_each_answer_that_was_finished(
     workspace: Workspace, folder: Path, scored: bool, monkeypatch: pytest.MonkeyPatch
@@ -63,7 +78,6 @@ def test_an_interrupted_model_keeps_each_answer_that_was_finished(
     monkeypatch.setattr("icl_curate.engine.llm.hf.scoring.TREE_TOKENS_CPU", 24)
     model = LocalModel(str(folder), LLMSettings(device="cpu", batch_size=64))
     loaded = model._ready()
-    loaded.model.register_forward_pre_hook(lambda *_: time.sleep(0.02))  # a model of some size
     if scored:  # prompts that have nothing in common: a forward pass each
         texts = [f"{chr(65 + i % 26)}{i} colour" for i in range(64)]
         requests = [Request(Prompt((Message("user", t),), Query(t), (), ("red", "blue")), True) for t in texts]
@@ -74,11 +88,12 @@ def test_an_interrupted_model_keeps_each_answer_that_was_finished(
     else:  # answers that end one after the other
         requests = [_request(i, max_tokens=2 * i + 1, stop=()) for i in range(64)]
     token, report = _cancel_after(3)
+    loaded.model.register_forward_pre_hook(_Stops(model._worker, 12))
     with pytest.raises(Cancelled):
         runner.ask(workspace, model, requests, report=report, cancel=token)
     loop.close(model)
     kept = _stored(workspace)
-    assert 3 <= kept < 60  # long before the batch of 64 was whole
+    assert 3 <= kept < 64  # before the batch was whole
     again = LocalModel(str(folder), LLMSettings(device="cpu", batch_size=64))
     results = runner.ask(workspace, again, requests)
     loop.close(again)
@@ -115,7 +130,7 @@ def test_a_long_forward_pass_ends_between_two_layers(folder: Path) -> None:
 
 def test_an_interrupted_reader_keeps_what_it_has_read(workspace: Workspace) -> None:
     def encode(texts: Sequence[str]) -> Any:
-        time.sleep(0.1)
+        stops()
         vectors = np.array([[len(t), sum(map(ord, t)) % 97, 1.0] for t in texts], np.float32)
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
@@ -125,6 +140,7 @@ def test_an_interrupted_reader_keeps_what_it_has_read(workspace: Workspace) -> N
         for i in range(512)
     ]
     reader = OfflineReader(encode, "none")
+    stops = _Stops(reader._worker, 1)
     token, report = _cancel_after(1)
     with pytest.raises(Cancelled):
         runner.ask(workspace, reader, requests, report=report, cancel=token)
