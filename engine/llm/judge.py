@@ -14,7 +14,8 @@ from pathlib import Path
 from ..contract import SPREAD
 from ..disk import read_regular
 from ..errors import UsageError
-from ..pool.answers import ACCURACY, Metric, choice_of
+from ..pool.answers import ACCURACY, Metric
+from ..pool.choices import choice_of
 from ..pool.prompts import CUE, Prompt, cued, lettered
 from ..pool.records import Message, Query, Task
 from .asking import request_for
