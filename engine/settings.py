@@ -57,7 +57,9 @@ class Settings:
     preselect: int = _setting(100, "number of nearest demonstrations that dpp and set-bsr choose from")
     order: Order = _setting("best-last", "best-last (next to the query) or best-first")
     prompt_format: str = _setting("auto", "auto, Q-A, QO-A, SQO-A, SQ-A, or a text with {input} {options} {context}")
-    instruction: str = _setting("", "first line of every prompt; empty: one that fits the task")
+    instruction: str = _setting(
+        "", "first line of every prompt, {labels} for the labels; empty: one that fits the task"
+    )
     answer_prefix: str = _setting("", "text before every answer, such as: The answer is")
     llm: str = _setting("offline", "offline, openai:MODEL, hf:NAME_OR_PATH or smollm2")
     base_url: str = _setting("", "OpenAI-compatible server; empty: OPENAI_BASE_URL or OpenAI itself")

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 
 from ..llm.types import Answer, Result
-from ..pool.answers import choice_of
+from ..pool.choices import choice_of
 from ..pool.prompts import Prompt, cued
 from ..pool.records import Message
 from .prompts import Case

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from ..pool.answers import choice_of, is_correct
+from ..pool.answers import is_correct
+from ..pool.choices import choice_of
 from ..pool.prompts import EarlierAnswer, Order, Prompt, Template
 from ..pool.records import Query, Split, Task
 from ..settings import Settings

@@ -125,7 +125,8 @@ def _over_steps(case: Case, frame: Frame, scores: Sequence[int | None], earlier:
         f"{i}. {step.text}{_mark(score)}" for i, (step, score) in enumerate(zip(case.documents, marks, strict=True), 1)
     ]
     shown = [frame.template.question(case.query), *([STEPS_CUE, *steps] if steps else [])]
-    system = "\n".join([frame.template.instruction or CONCLUDE, *_scores_explained("step", scores, earlier)])
+    opening = instruction_for(frame.task, frame.template, CONCLUDE)
+    system = "\n".join([opening, *_scores_explained("step", scores, earlier)])
     user = "\n".join(shown) + _previous(earlier) + f"\nFinal {frame.template.cue}"
     return Prompt(
         (Message("system", system), Message("user", user)),
@@ -161,7 +162,7 @@ def _previous(earlier: Sequence[EarlierAnswer]) -> str:
 
 
 def _instruction(frame: Frame, name: str, scores: Sequence[int | None], earlier: Sequence[EarlierAnswer]) -> str:
-    opening = frame.template.instruction or instruction_for(frame.task)
+    opening = instruction_for(frame.task, frame.template)
     return "\n".join([opening, *_scores_explained(name, scores, earlier)])
 
 

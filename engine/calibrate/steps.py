@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from ..pool.prompts import Prompt
+from ..pool.prompts import Prompt, instruction_for
 from ..pool.records import Message
 from .prompts import STEPS_CUE, Case, Document, Frame
 
@@ -29,7 +29,7 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=\S)")
 def reasoning_prompt(case: Case, frame: Frame) -> Prompt:
     """Asks for the reasoning, over as many lines as it takes."""
     question = f"{frame.template.question(case.query)}\n{REASONING_CUE}"
-    messages = (Message("system", frame.template.instruction or EXPLAIN), Message("user", question))
+    messages = (Message("system", instruction_for(frame.task, frame.template, EXPLAIN)), Message("user", question))
     return Prompt(messages, case.query)
 
 

@@ -17,7 +17,7 @@ from ..llm.client import LLMClient
 from ..llm.cost import Plan
 from ..llm.types import Answer, Request, Result
 from ..llm.usage import usage_of
-from ..pool.answers import exact_match, is_correct, token_f1
+from ..pool.answers import is_correct, token_f1
 from ..pool.records import Demonstration, Task
 from ..store import answers, runs
 from ..store.answers import RowAnswers
@@ -147,7 +147,7 @@ def own_score(answer: Answer, row: Demonstration, task: Task) -> float:
     means = np.array([sum(tokens) / max(len(tokens), 1) for tokens in answer.option_logprobs])
     if not choices:
         return float(means[0])
-    own = np.array([exact_match(choice, row.as_query().answers) for choice in choices]) > 0
+    own = np.array([is_correct(choice, row.as_query().answers, choices) for choice in choices])
     return float(means[own].max() - means[~own].max()) if own.any() and not own.all() else float("nan")
 
 

@@ -26,7 +26,7 @@ from ..llm.cost import Plan, together
 from ..llm.judge import NAME, Judge, Marker
 from ..llm.types import Answer, Request, Result
 from ..llm.usage import usage_of
-from ..pool.answers import ACCURACY, Metric, token_f1
+from ..pool.answers import ACCURACY, Metric, exact_match, token_f1
 from ..pool.records import Query, Split, Task
 from ..select.methods import METHODS, Method, transferred
 from ..select.selector import Selector, method_named
@@ -94,12 +94,13 @@ class Foreseen:
 
 @dataclass(frozen=True, slots=True)
 class _ScoredRun:
-    """Outcomes of a method run, each (n,): right or wrong and F1, 0 for queries without an answer; ``marked``: whether
-    it is known which."""
+    """Outcomes of a method run, each (n,): right or wrong, SQuAD EM and F1, 0 for queries without an answer;
+    ``marked``: whether it is known which."""
 
     method_run: MethodRun
     answered: FinalAnswers
     correct: Float64s
+    em: Float64s
     f1: Float64s
     marked: Bools
 
@@ -332,7 +333,11 @@ class Evaluation:
             seeds=len(scored_runs),
             usage=usage_of([result for m in scored_runs for result in m.method_run.received]),
             shots=float(np.mean([shots for m in scored_runs for shots in m.shots])),
-            em=accuracy if is_open and self.plan.metric == ACCURACY and not self.judge else None,
+            em=(
+                float(np.mean([m.em.mean() for m in scored_runs]))
+                if is_open and self.plan.metric == ACCURACY and not self.judge
+                else None
+            ),
             f1=float(np.mean([m.f1.mean() for m in scored_runs])) if is_open else None,
             topic_coverage=coverage,
             topic_redundancy=redundancy,
@@ -393,11 +398,16 @@ def _scored(
     marks = np.array(marker.marks([*queries] * len(answered), every, budget), np.object_).reshape(len(answered), -1)
     scored = []
     for method_run, each, own in zip(method_runs, answered, marks, strict=True):
-        pairs = zip(queries, each.results, strict=True)
-        f1 = np.array([token_f1(r.text, q.answers) if isinstance(r, Answer) else 0.0 for q, r in pairs])
+        given = [
+            (r.text if isinstance(r, Answer) else None, q.answers) for q, r in zip(queries, each.results, strict=True)
+        ]
+        em, f1 = (
+            np.array([0.0 if text is None else score(text, accepted) for text, accepted in given])
+            for score in (exact_match, token_f1)
+        )
         marked = np.array([mark is not None for mark in own], np.bool_)
         correct = np.array([mark is True for mark in own], np.float64)
-        scored.append(_ScoredRun(method_run, each, correct, f1, marked))
+        scored.append(_ScoredRun(method_run, each, correct, em, f1, marked))
     return scored
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..pool.answers import choice_of
+from ..pool.choices import choice_of
 from ..store.workspace import Workspace
 
 
@@ -87,9 +87,8 @@ def confusion(workspace: Workspace, run: int, method: str) -> Confusion:
     labels of the workspace, pruned rows included.
     """
     with workspace.read() as con:
-        labels = [
-            label for (label,) in con.execute("SELECT DISTINCT output FROM demonstrations ORDER BY output").fetchall()
-        ]
+        every = con.execute("SELECT DISTINCT output FROM demonstrations ORDER BY output").fetchall()
+        labels = tuple(label for (label,) in every)
         found = con.execute(
             """
             SELECT d.id, d.output, e.answer, coalesce(e.correct, false)

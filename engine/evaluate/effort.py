@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from ..llm.types import Answer, Result
-from ..pool.answers import exact_match
+from ..pool.answers import is_correct
 from ..pool.records import Query, Task
 
 T = TypeVar("T")
@@ -47,6 +47,6 @@ def perplexity(results: Sequence[Result], queries: Sequence[Query], task: Task) 
 def _surprise(result: Answer, query: Query, choices: Sequence[str]) -> float | None:
     if len(choices) != len(result.option_logprobs):
         return None
-    right = [i for i, choice in enumerate(choices) if exact_match(choice, query.answers)]
+    right = [i for i, choice in enumerate(choices) if is_correct(choice, query.answers, choices)]
     scored = [-sum(result.option_logprobs[i]) / max(len(result.option_logprobs[i]), 1) for i in right]
     return min(scored, default=None)

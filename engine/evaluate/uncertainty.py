@@ -14,7 +14,7 @@ import numpy as np
 from ..arrays import Float64s
 from ..llm.asking import prompt_for, request_for
 from ..llm.types import Answer, Request, Result
-from ..pool.answers import exact_match
+from ..pool.answers import is_correct
 from ..pool.prompts import Prompt, Template
 from ..pool.records import Demonstration, Message, Query
 from ..progress import Event
@@ -174,7 +174,8 @@ def _error(request: Request, result: Result) -> float:
     if len(result.option_logprobs) == 1:
         (logprobs,) = result.option_logprobs
         return 1 - math.exp(sum(logprobs) / max(len(logprobs), 1))
-    right = [exact_match(choice, request.prompt.query.answers) for choice in request.prompt.choices]
+    prompt = request.prompt
+    right = [is_correct(choice, prompt.query.answers, prompt.choices) for choice in prompt.choices]
     return 1 - float(shares_of(result) @ np.array(right))
 
 

@@ -81,7 +81,7 @@ def chat(row: Demonstration, task: Task, template: Template) -> dict[str, Any]:
         turns = [*row.history, Message("user", row.input), Message("assistant", row.output)]
     else:
         turns = [
-            Message("system", template.instruction or instruction_for(task)),
+            Message("system", instruction_for(task, template)),
             Message("user", template.question(row.as_query())),
             Message("assistant", f"{template.answer_prefix} {row.output}".lstrip()),
         ]

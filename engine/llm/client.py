@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol, TypeVar
 
+from ..pool.prompts import instruction_for
 from ..progress import CancelToken, Event, Report, silent
 from ..retrieval.artefacts import encode_for_reader
 from ..settings import Settings
+from ..store.demonstrations import task_of
 from ..store.workspace import Workspace
 from . import planning, probing, runner
 from .asking import backend_for, llm_settings, price_set
@@ -94,6 +96,13 @@ def client_for(
 ) -> Iterator[LLMClient]:
     """The LLM named in the settings, closed at the end of the block. Raises as `asking.opened` does."""
     reported = silent if dry_run else report
+    if settings.instruction and (task := task_of(workspace)).labels:
+        opening = instruction_for(task, settings.template)
+        if missing := sum(label not in opening for label in task.labels):
+            told = (
+                f"the instruction leaves out {missing:,} of {len(task.labels):,} labels: write {{labels}} where they go"
+            )
+            report(Event(runner.TASK, note=told))
     with backend_for(settings, encode_for_reader(workspace, settings), reported) as backend:
         yield LLMClient(workspace, backend, settings, report, cancel or CancelToken(), dry_run)
 

@@ -28,13 +28,14 @@ log-probabilities without them."""
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """How requests to this server and model must be written. ``without``: fields that they refuse;
-    ``several``: echoed prompts can share a request."""
+    ``several``: echoed prompts can share a request; ``thinks``: it writes what it thinks in front of its answers."""
 
     endpoint: str = "chat"
     without: tuple[str, ...] = ()
     logprobs: bool | None = None
     scoring: bool = False
     several: bool = True
+    thinks: bool = False
     tokens_ratio: float = 1.0
 
     @property
@@ -48,7 +49,7 @@ def generation_request(model: str, request: Request, dialect: Dialect) -> tuple[
     ones."""
     sampling = request.sampling
     chat = dialect.endpoint == "chat"
-    stop = list(sampling.stop) if chat else [BLOCK_END, *sampling.stop]
+    stop = list(sampling.stop) if chat or dialect.thinks else [BLOCK_END, *sampling.stop]
     body: dict[str, Any] = {
         "model": model,
         "max_tokens": sampling.max_tokens,

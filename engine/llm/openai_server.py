@@ -26,6 +26,7 @@ from ..endpoint import (
     without_secrets,
 )
 from ..errors import LLMError
+from ..pool.open_answers import after_thinking
 from ..pool.prompts import Prompt
 from ..pool.records import Message, Query
 from . import replies
@@ -237,12 +238,13 @@ class OpenAIServer:
         self._dialect = await self._probe_echo()
         scoring = self._dialect.scoring
         context = await self._probe_context()
-        self._dialect = replace(self._dialect, logprobs=logprobs, tokens_ratio=ratio)
+        thinks = after_thinking(first.text) != first.text
+        self._dialect = replace(self._dialect, logprobs=logprobs, tokens_ratio=ratio, thinks=thinks)
         if not logprobs:
             notes.append("gives no log-probabilities: methods that need uncertainty are unavailable")
         if "temperature" in self._dialect.without:
             notes.append("does not accept a temperature: answers may differ between runs")
-        if not first.text and first.finish == "length":
+        if thinks or (not first.text and first.finish == "length"):
             notes.append("is a reasoning model: allow more tokens per answer")
         return Capabilities(
             logprobs=logprobs,

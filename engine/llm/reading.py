@@ -11,7 +11,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..pool.answers import choice_of
+from ..pool.choices import choice_at, choice_of
+from ..pool.open_answers import after_thinking, unfenced
 from ..pool.prompts import CUE, Prompt
 from .types import Answer, Request, Result
 
@@ -35,35 +36,59 @@ def read_all(requests: Sequence[Request], results: Sequence[Result]) -> list[Res
 def read(request: Request, answer: Answer) -> Answer:
     """The intended answer, with only its own tokens.
 
-    In tasks with one-line answers: the first line with content, without the cue, the prefix of answers, headers and
-    scores repeated from the prompt. ``usable`` is then false if nothing is left, if the text was cut off at the token
-    limit, if it began by repeating the prompt's headers, or if it names none of the prompt's choices.
+    What comes before the end of a think block is no part of it, nor is a fence around it. Of a closed set it is the
+    part that names one of the prompt's choices, see `choice_at`; in other tasks with one-line answers the first line
+    with content. Both are without the cue, the prefix of answers, headers and scores repeated from the prompt.
+    ``usable`` is then false if nothing is left, if the text was cut off at the token limit or while thinking, if it
+    began by repeating the prompt's headers, or if it names none of the prompt's choices.
     """
     if answer.option_logprobs:
         return answer
     prompt = request.prompt
-    text, ended = answer.text.strip(), False
-    if prompt.one_line:
-        text, ended = _first_line(text, prompt)
+    said = after_thinking(answer.text)
+    if said is None:
+        return replace(answer, text="", usable=False)
+    text, ended = _own(said, prompt), False
+    at = len(answer.text) - len(said) + max(said.rfind(text), 0)
+    if found := choice_at(text, prompt.choices):
+        chosen, start, end = found
+        at, ended, part = at + start, bool(text[end:].strip()), text[start:end]
+        text = _without_cue(part, prompt)
+        if choice_of(text, prompt.choices) != chosen:  # "A:" is a letter, and no cue
+            text = part
+    elif prompt.one_line:
+        text, more = _first_line(text, prompt)
+        text, ended = _without_cue(text, prompt), more and not prompt.choices
     text, echoed = _without_echoes(text, prompt)
     finish = "stop" if ended else answer.finish
-    named = not prompt.choices or choice_of(text, prompt.choices) is not None
-    usable = bool(text) and named and not echoed and (bool(prompt.choices) or finish != "length")
-    return _cut(replace(answer, finish=finish, usable=usable), text)
+    usable = bool(text) and not echoed and (found is not None if prompt.choices else finish != "length")
+    return _cut(replace(answer, finish=finish, usable=usable), text, at)
+
+
+def _own(text: str, prompt: Prompt) -> str:
+    """The text without the fence around it, unless the prompt shows fences, and, of a closed set, only up to where it
+    goes on with a question of its own."""
+    if not any("```" in shot.output for shot in prompt.demonstrations):
+        text = unfenced(text)
+    text = text.strip()
+    before, found, _ = prompt.messages[-1].content.partition(prompt.query.input)
+    header = before.rpartition("\n")[2].strip()
+    if not (prompt.choices and found and header):
+        return text
+    return re.split(rf"\n\s*{re.escape(header)}", text, maxsplit=1)[0].strip()
 
 
 def _first_line(text: str, prompt: Prompt) -> tuple[str, bool]:
-    """The first line with more than the answer cue, and whether others follow."""
-    lines = text.splitlines()
-    for i, line in enumerate(lines):
-        if _without_cue(line, prompt).strip():
-            return line.strip(), i + 1 < len(lines)
-    return "", False
+    """The first line with more than the answer cue, and whether others follow. A line that ends in a colon leads to
+    those after it."""
+    lines = [line for line in text.splitlines() if _without_cue(line, prompt).strip()]
+    if len(lines) > 1 and lines[0].rstrip().endswith(":"):
+        del lines[0]
+    return (lines[0].strip(), len(lines) > 1) if lines else ("", False)
 
 
 def _without_echoes(text: str, prompt: Prompt) -> tuple[str, bool]:
     """The text without repeated prompt layout, and whether it began with a header."""
-    text = _without_cue(text, prompt)
     if not (prompt.earlier or prompt.document_scores or prompt.shot_scores or prompt.numbered):
         return text.strip(), False
     bare = _HEADER.sub("", text)
@@ -80,12 +105,12 @@ def _without_cue(text: str, prompt: Prompt) -> str:
     return re.sub(rf"^\s*{re.escape(prefix)}{end}\s*:?\s*", "", text, count=1, flags=re.IGNORECASE)
 
 
-def _cut(answer: Answer, text: str) -> Answer:
-    """The answer with this part of its text, and the tokens of this part."""
+def _cut(answer: Answer, text: str, at: int) -> Answer:
+    """The answer with this part of its text, the first from place ``at`` on, and the tokens of this part."""
     if text == answer.text:
         return answer
     whole = "".join(answer.tokens)
-    start = whole.find(text) if text else -1
+    start = whole.find(text, max(whole.find(answer.text), 0) + at) if text else -1
     if start < 0:  # bytes that do not decode to text, or a score removed from the middle: all tokens are kept
         return replace(answer, text=text)
     kept, place = [], 0

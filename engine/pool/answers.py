@@ -1,6 +1,7 @@
-"""Whether an answer is right: options, normalised exact match, SQuAD EM and F1, ROUGE-L, BLEU.
+"""Whether an answer is right, and the published scores of answers: SQuAD EM and F1, ROUGE-L, BLEU.
 
-Every function takes texts and returns a float in [0, 1]; none needs an LLM.
+Which option an answer names is found by `choices`, which open answers are the same by `open_answers`. Every score takes
+texts and returns a float in [0, 1]; none needs an LLM.
 """
 
 from __future__ import annotations
@@ -13,19 +14,13 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from ..errors import UsageError
-from .prompts import letter_of
+from .choices import choice_of, option_of
+from .open_answers import answer_key
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
-_LEAD = re.compile(
-    r"^\s*(?:so\s+|therefore\s*,?\s+)?(?:the\s+)?(?:correct\s+|right\s+|best\s+|final\s+)?"
-    r"(?:answer|option|choice|label)(?:\s+is)?\s*:?\s*(?:option\s+|choice\s+)?",
-    re.IGNORECASE,
-)
-_MARK = re.compile(r"^\s*[(\[*\"']*\s*([A-Za-z]|\d{1,3})\s*(?:[)\].:*\"']+|$)")
 
 
 def normalise(text: str) -> str:
@@ -148,53 +143,16 @@ def _number(name: str, value: object) -> float:
     return float(value)
 
 
-def choice_of(answer: str, options: Sequence[str]) -> int | None:
-    """The option that a free answer names, by text or by letter; accepts ``(B)``, ``B.``, ``the answer is B``.
-
-    Text takes precedence over the letter (an option may be the word "a"). An answer that names two options as whole
-    phrases names none, unless one contains the other. Returns the option's index or None.
-    """
-    folded = _folded(tuple(options))
-    lines = answer.strip().splitlines()
-    first = _LEAD.sub("", lines[0]) if lines else ""
-    given = _fold(first)
-    if given in folded:
-        return folded.index(given)
-    if mark := _MARK.match(first):
-        marks = [letter_of(i).lower() for i in range(len(options))]
-        rest = _fold(first[mark.end() :])
-        if mark[1].lower() in marks and (not rest or rest == folded[marks.index(mark[1].lower())]):
-            return marks.index(mark[1].lower())
-    named = [i for i, option in enumerate(folded) if option and _holds(given, option)]
-    # "new york city" also holds "new york": keep the longest of nested names
-    named = [i for i in named if not any(i != j and _holds(folded[j], folded[i]) for j in named)]
-    return named[0] if len(named) == 1 else None
+def is_correct(answer: str, accepted: Sequence[str], options: Sequence[str] = ()) -> bool:
+    """Right or wrong: the option it names is an accepted one, or the same answer to an open question."""
+    if not options:
+        given = answer_key(answer)
+        return any(given == answer_key(reference) for reference in accepted)
+    chosen = choice_of(answer, options)
+    return chosen is not None and any(chosen == option_of(reference, options) for reference in accepted)
 
 
 def meaning(answer: str, options: Sequence[str] = ()) -> str:
-    """A key that equivalent answers share: the option named, else the normalised text."""
+    """A key that the same answers share, and only they: the option named, else `answer_key`."""
     chosen = choice_of(answer, options) if options else None
-    return options[chosen] if chosen is not None else normalise(answer)
-
-
-@lru_cache(maxsize=64)
-def _folded(options: tuple[str, ...]) -> tuple[str, ...]:
-    """The options as `_fold` has them, kept: the answers to many queries are read against the same labels."""
-    return tuple(map(_fold, options))
-
-
-def _fold(text: str) -> str:
-    """Normalised for comparing option names: ``card_arrival`` and ``card arrival`` are equal, "a" is kept."""
-    return normalise(re.sub(r"[_\-/]", " ", text)) or text.strip().lower()
-
-
-def _holds(text: str, phrase: str) -> bool:
-    return f" {phrase} " in f" {text} "
-
-
-def is_correct(answer: str, accepted: Sequence[str], options: Sequence[str] = ()) -> bool:
-    """Right or wrong: the named option among the accepted ones, or exact match for an open question."""
-    if not options:
-        return bool(exact_match(answer, accepted))
-    choice = choice_of(answer, options)
-    return choice is not None and bool(exact_match(options[choice], accepted))
+    return options[chosen] if chosen is not None else answer_key(answer)

@@ -40,8 +40,9 @@ class Template:
     """How one question is written.
 
     ``format`` is a name in `FORMATS`, ``auto`` (chosen from the fields each row has) or a custom text with the fields
-    ``{input}``, ``{options}`` and ``{context}``. ``instruction`` opens the prompt; empty means the default instruction
-    of the task. ``answer_prefix`` comes before every answer ("The answer is" in paper 000).
+    ``{input}``, ``{options}`` and ``{context}``. ``instruction`` opens the prompt, with ``{labels}`` where the labels
+    go; empty means the default instruction of the task. ``answer_prefix`` comes before every answer ("The answer is" in
+    paper 000).
     """
 
     format: str = "auto"
@@ -94,8 +95,13 @@ def letter_of(index: int) -> str:
     return LETTERS[index] if index < len(LETTERS) else str(index + 1)
 
 
-def instruction_for(task: Task) -> str:
-    """The default instruction."""
+def instruction_for(task: Task, template: Template = Template(), default: str = "") -> str:
+    """What opens a prompt: the template's instruction, its ``{labels}`` filled; else the ``default``, or that of the
+    task."""
+    if template.instruction:
+        return template.instruction.replace("{labels}", ", ".join(task.labels)) if task.labels else template.instruction
+    if default:
+        return default
     if task.kind == "options":
         return "Answer each question with exactly one of its options, written out, and nothing else."
     if task.kind == "labels":
@@ -162,7 +168,7 @@ def build_prompt(
     """
     shown = tuple(best_first if order == "best-first" else reversed(best_first))
     own = system_prompt(query)
-    system = own or template.instruction or instruction_for(task)
+    system = own or instruction_for(task, template)
     messages = [Message("system", system)]
     for demonstration in shown:
         messages += _turns(demonstration.as_query(), template, system)

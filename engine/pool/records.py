@@ -87,6 +87,12 @@ class Demonstration:
         return Query(self.input, self.options, self.context, answers, self.id, self.row, self.history)
 
 
+class Options(tuple[str, ...]):
+    """A closed set of answers that a prompt lists with letters: their letters are answers, too."""
+
+    __slots__ = ()
+
+
 TaskKind = Literal["options", "labels", "open"]
 
 
@@ -104,4 +110,4 @@ class Task:
 
     def choices(self, query: Query) -> tuple[str, ...]:
         """The closed set of answers to this query; empty for an open question."""
-        return query.options or self.labels
+        return Options(query.options) if query.options else self.labels

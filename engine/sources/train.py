@@ -28,8 +28,7 @@ from ..llm.client import LLMClient
 from ..llm.cost import Plan
 from ..llm.types import Answer, Request, Result
 from ..llm.usage import usage_of
-from ..pool.answers import choice_of, is_correct, normalise
-from ..pool.records import Query, Task
+from ..pool.answers import is_correct, meaning
 from ..progress import CancelToken, Report, silent
 from ..retrieval.view import PoolView, RankedRows
 from ..settings import Settings
@@ -154,7 +153,7 @@ class SourceTraining:
             np.array([query.row for query, _, _ in answered], np.int64),
             np.array([row for _, row, _ in answered], np.int64),
             [self.source_of[row] for _, row, _ in answered],
-            [comparable(text, query, self.task) for query, _, text in answered],
+            [meaning(text, self.task.choices(query)) for query, _, text in answered],
             np.array(
                 [is_correct(text, query.answers, self.task.choices(query)) for query, _, text in answered], np.bool_
             ),
@@ -179,13 +178,6 @@ class SourceTraining:
             chosen=ChosenSetting(choice.best.setting, dropped),
         )
         return SourceRun(run, self.llm.name, usage_of(results), metrics)
-
-
-def comparable(text: str, query: Query, task: Task) -> str:
-    """The form of an answer in which equal votes are equal texts."""
-    choices = task.choices(query)
-    chosen = choice_of(text, choices) if choices else None
-    return choices[chosen] if chosen is not None else normalise(text)
 
 
 def lists_of(found: Trials) -> RankedLists:

@@ -108,7 +108,7 @@ def task_of(workspace: Workspace, without: Int64s = _NONE) -> Task:
             """,
             [without],
         ).fetchall()
-    return Task("labels", tuple(label for (label,) in labels))
+    return Task("labels", tuple(label for (label,) in labels), not any("\n" in label.strip() for (label,) in labels))
 
 
 def active_rows(workspace: Workspace) -> Int64s:

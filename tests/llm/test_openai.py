@@ -159,6 +159,28 @@ def test_completions_serve_where_chat_is_missing() -> None:
         assert again.logprobs == answer.logprobs
 
 
+def test_the_thoughts_of_an_llm_are_not_cut_at_a_blank_line() -> None:
+    said = [""]
+
+    def fault(server: Server, call: Call, seen: int) -> Any:
+        if "prompt" not in call.body or call.body.get("echo"):
+            return None
+        choice = {"index": 0, "text": said[0], "finish_reason": "stop", "logprobs": None}
+        return ok({"model": "stub-1", "choices": [choice], "usage": {"prompt_tokens": 9, "completion_tokens": 9}})
+
+    for text, stop in (("<think>\nIs it?", None), ("yes", ["\n\n"])):
+        said[0] = text
+        with Server(fault=fault, chat=False, logprobs=False) as server:
+            backend = open_server(server)
+            found = probe(backend)
+            again = open_server(server)
+            again.adopt(found)
+            ask(again, Request(prompt_of("Question: q")))
+            assert server.calls[-1].body.get("stop") == stop
+            assert again.identity() == backend.identity()
+            assert any("reasoning" in note for note in found.notes) == (stop is None)
+
+
 def test_a_reasoning_model_is_asked_without_what_it_refuses() -> None:
     def fault(server: Server, call: Call, seen: int) -> Any:
         refused = {

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from icl_curate.engine.llm.hf.generation import stop_place
 from icl_curate.engine.llm.reading import read
 from icl_curate.engine.llm.types import Answer, Request
+from icl_curate.engine.pool.choices import choice_of
 from icl_curate.engine.pool.prompts import EarlierAnswer, Prompt
-from icl_curate.engine.pool.records import Message, Query
+from icl_curate.engine.pool.records import Demonstration, Message, Query
+
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 LABELS = ("refund_request", "refund_status")
 PLAIN = Prompt((Message("user", "Question: q\nAnswer:"),), Query("q"), one_line=True)
@@ -82,3 +90,56 @@ def test_scored_choices_and_texts_that_are_not_their_tokens_stay() -> None:
     assert read(Request(CHOICES, True), scored) == scored
     odd = Answer("日本", ("\ufffd", "\ufffd", "本"), (-1.0, -2.0, -3.0))
     assert read(Request(PLAIN), odd) == odd
+
+
+THOUGHT = "<think>\nIs it refund_request?\n\nNo.\n</think>\n\n"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "text", "meant", "usable"),
+    [
+        (PLAIN, f"{THOUGHT}Paris", "Paris", True),
+        (LINES, f"{THOUGHT}one\ntwo", "one\ntwo", True),
+        (CHOICES, f"{THOUGHT}refund_status", "refund_status", True),
+        (CHOICES, "Hm.</reasoning>refund_status", "refund_status", True),
+        (CHOICES, "<think>It is refund_status", "", False),
+        (PLAIN, "<thinking>Paris", "", False),
+        (PLAIN, "```\nParis\n```", "Paris", True),
+        (PLAIN, "Here you are:\nParis", "Paris", True),
+        (CHOICES, "Sure:\n```\nrefund_status\n```", "refund_status", True),
+        (CHOICES, "Let me think.\nAnswer: refund_status", "refund_status", True),
+        (CHOICES, "refund_status\nQuestion: what else?\nAnswer: refund_request", "refund_status", True),
+        (CHOICES, "I first thought of refund_request.\n**refund_status**", "refund_status", True),
+        (CHOICES, "not refund_status", "not refund_status", False),
+    ],
+)
+def test_what_is_not_the_answer_is_left_out(prompt: Prompt, text: str, meant: str, usable: bool) -> None:
+    found = read(Request(prompt), _answer(text))
+    assert (found.text, found.usable) == (meant, usable)
+
+
+def test_an_answer_that_is_also_in_the_thoughts_keeps_its_own_tokens() -> None:
+    text = "<think>refund_status?</think>Not sure. Answer: refund_status"
+    found = read(Request(CHOICES), _answer(text))
+    assert found.logprobs == tuple(-0.1 * (i + 1) for i in range(text.rindex("refund"), len(text)))
+
+
+def test_a_prompt_that_shows_fences_gets_one() -> None:
+    shot = Demonstration(0, "", "q", "```\n1\n```", "")
+    assert read(Request(replace(LINES, demonstrations=(shot,))), _answer("```\n2\n```")).text == "```\n2\n```"
+
+
+@UNHURRIED
+@given(st.text(max_size=60), st.sampled_from([PLAIN, LINES, CHOICES, ROUNDS, PREFIXED]))
+def test_any_reply_is_read_and_reads_the_same_again(text: str, prompt: Prompt) -> None:
+    for reply in (text, f"{text}\nAnswer: refund_status", f"{THOUGHT}{text}refund_request\n{text}"):
+        found = read(Request(prompt), _answer(reply))
+        if found.usable and prompt.choices:
+            assert choice_of(found.text, LABELS) is not None
+            assert read(Request(prompt), _answer(found.text)).text == found.text
+
+
+def test_a_local_llm_does_not_stop_at_the_lines_of_its_thoughts() -> None:
+    said = "<think>\nrefund?\n\nno</think>\n\norder"
+    for text, stopped in ((f"{said}\nmore", len(said)), (said, None), (said[:20], None), ("\norder\nmore", 6)):
+        assert stop_place(text, ("\n",)) == stopped

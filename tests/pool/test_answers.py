@@ -12,7 +12,6 @@ from icl_curate.engine.errors import UsageError
 from icl_curate.engine.pool.answers import (
     ACCURACY,
     bleu,
-    choice_of,
     exact_match,
     is_correct,
     metric_named,
@@ -20,8 +19,10 @@ from icl_curate.engine.pool.answers import (
     rouge_l,
     token_f1,
 )
+from icl_curate.engine.pool.choices import choice_of
+from icl_curate.engine.pool.records import Options
 
-OPTIONS = ["bank", "library", "department store", "mall", "new york"]
+OPTIONS = Options(("bank", "library", "department store", "mall", "new york"))
 
 
 @pytest.mark.parametrize(

@@ -112,3 +112,14 @@ def test_shown_text_holds_nothing_that_moves_a_cursor_or_turns_writing(text: str
 def test_an_escape_sequence_is_shown_not_sent() -> None:
     assert display_text("\x1b[31mred\x9b1m") == "␛[31mred<9B>1m"
     assert len(display_line("x" * 50, 20)) == 20
+
+
+def test_an_instruction_names_the_labels_where_it_says_so() -> None:
+    task = Task("labels", ("billing", "order"))
+
+    def opening(instruction: str, task: Task) -> str:
+        return build_prompt(Query("now?"), [], task, Template(instruction=instruction)).messages[0].content
+
+    assert opening("Route the ticket. Teams: {labels}.", task) == "Route the ticket. Teams: billing, order."
+    assert opening("Route {it}.", task) == "Route {it}."
+    assert opening("Say {labels}.", OPEN) == "Say {labels}."

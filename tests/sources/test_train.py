@@ -19,7 +19,6 @@ from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.offline.reader import OfflineReader
 from icl_curate.engine.llm.types import Backend, Failure, Keep, Request
-from icl_curate.engine.pool.records import Query, Task
 from icl_curate.engine.progress import CancelToken, Event
 from icl_curate.engine.retrieval.artefacts import encode_for_reader
 from icl_curate.engine.retrieval.view import PoolView
@@ -32,7 +31,6 @@ from icl_curate.engine.sources.results import SourceRun
 from icl_curate.engine.sources.train import (
     SourcePlan,
     SourceTraining,
-    comparable,
     estimators_of,
     sources_below,
     tune,
@@ -346,16 +344,6 @@ def test_a_failed_answer_leaves_a_gap_and_the_others_their_order(support: Path) 
     assert _lists(workspace, done.run) == expected
     assert done.usage.failures == done.usage.calls - sum(map(len, expected)) > 0
     assert done.metrics.queries == len(expected)
-
-
-def test_answers_are_compared_as_the_option_they_name_or_normalised() -> None:
-    labels = Task("labels", ("refund_request", "refund_status"))
-    query = Query("where is my money")
-    assert comparable("Refund_Status", query, labels) == comparable("refund_status", query, labels) == "refund_status"
-    own = Query("which", options=("Paris", "Rome"))
-    assert comparable("paris", own, Task("options")) == "Paris"
-    assert comparable("The  Eiffel Tower.", query, Task("open")) == comparable("eiffel tower", query, Task("open"))
-    assert comparable("Eiffel Tower", query, Task("open")) != comparable("Big Ben", query, Task("open"))
 
 
 def _counts(workspace: Workspace) -> dict[str, int]:

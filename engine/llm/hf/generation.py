@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ...pool.open_answers import after_thinking
 from ..types import Answer, Sampling
 from .loaded import ROW_TOKENS, Loaded
 
@@ -113,7 +114,7 @@ def _step(tokenizer: Any, alive: Sequence[Generation], logits: torch.Tensor, end
         d.out.append(token)
         d.logprobs.append(float(row[token]))
         d.entropies.append(entropies[r])
-        if d.stops and _stopped(tokenizer.decode(d.out), d.stops) is not None:
+        if d.stops and stop_place(tokenizer.decode(d.out), d.stops) is not None:
             d.finish = "stop"
         elif len(d.out) >= d.sampling.max_tokens:
             d.finish = "length"
@@ -131,7 +132,7 @@ def _finished(loaded: Loaded, d: Generation, latency: float) -> Answer:
     """The answer, cut before its stop text; tokens entirely after the cut are dropped."""
     tokenizer = loaded.tokenizer
     text = tokenizer.decode(d.out, skip_special_tokens=True)
-    cut = _stopped(text, d.stops)
+    cut = stop_place(text, d.stops)
     kept = len(d.out)
     if cut is not None:
         text = text[:cut]
@@ -175,8 +176,11 @@ def sample(logprobs: torch.Tensor, sampling: Sampling, generator: Any) -> int:
     return int(index[min(place, int((ordered > 0).sum()) - 1)])
 
 
-def _stopped(text: str, stops: Iterable[str]) -> int | None:
-    """The start of the first stop text, ignoring leading white space of the answer."""
-    lead = len(text) - len(text.lstrip())
+def stop_place(text: str, stops: Iterable[str]) -> int | None:
+    """The start of the first stop text, ignoring what is thought before the answer and its leading white space."""
+    said = after_thinking(text)
+    if said is None:
+        return None
+    lead = len(text) - len(said.lstrip())
     places = [place for stop in stops if stop and (place := text.find(stop, lead)) >= 0]
     return min(places) if places else None

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...errors import LLMError
+from ...pool.open_answers import after_thinking
 from ...pool.prompts import Prompt
 from ..local import Worker, each, together
 from ..settings import DEFAULTS, LLMSettings
@@ -229,7 +230,7 @@ class LocalModel:
                 failed[i] = Failure("request", "the prompt has no tokens")
             else:
                 stops = request.sampling.stop if chat else (BLOCK_END, *request.sampling.stop)
-                if request.prompt.one_line:
+                if request.prompt.one_line and after_thinking(text) is not None:  # else it goes on thinking
                     stops = (*stops, "\n")
                 generations[i] = Generation(i, ids, request.sampling, stops, generator_of(request.sampling, text))
         if failed:

@@ -1,0 +1,193 @@
+"""Closed sets of answers: which option a text names.
+
+A text is compared exactly first, then folded, and only as far as the options stay apart: ``card arrival`` is
+``card_arrival``, but C, C++ and C# are three options. How far a set folds is found once and kept: the answers to many
+queries are read against the same labels.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from operator import contains
+
+from .open_answers import BARE, json_form
+from .prompts import letter_of
+from .records import Options
+
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_JOINS = re.compile(r"[_/]|-(?!\d)|(?<=\w)-")
+"""What joins words; not the sign of a number."""
+_PUNCTUATION = re.compile(r"(?<!\d)[.,:]|[.,:](?!\d)|(?<![\w+#])[+#]|-(?!\d)|(?<=\w)-|[!\"$-*/;-@\[-`{-~“”„‘’«»]")
+"""Not what tells texts apart: a decimal point, the sign of a number, the signs of ``C++`` and ``C#``."""
+
+_LEVELS: tuple[Callable[[str], str], ...] = (
+    lambda text: json_form(text) or text,
+    lambda text: text if text.isascii() else unicodedata.normalize("NFKC", text).replace("−", "-"),
+    str.lower,
+    lambda text: _JOINS.sub(" ", text),
+    lambda text: _PUNCTUATION.sub("", text),
+    lambda text: _ARTICLES.sub("", text),
+)
+"""Ways to fold a text, each applied to what the one before left; blanks are folded with all but the first."""
+
+_LEAD = re.compile(
+    r"^[\s*_#>]*(?:so\s+|therefore\s*,?\s+)?(?:the\s+)?(?:correct\s+|right\s+|best\s+|final\s+)?"
+    r"(?:answer|option|choice|label)\b[*_]*(?:\s+is\b)?\s*:?[*_]*\s*(?:option\s+|choice\s+)?",
+    re.IGNORECASE,
+)
+_ANSWER = re.compile(r"\b(?:answer|option|choice|label)\b[ *_]*(?:is\b\s?:?|:)[ *_]*(.*)", re.IGNORECASE)
+_LINE = re.compile(r"\S(?:.*\S)?")
+_EMPHASIS = re.compile(r"\*\*(.+?)\*\*|\\boxed\{([^{}]*)\}")
+_MARK = re.compile(r"^\s*[(\[*\"']*\s*([A-Za-z]|\d{1,3})\s*(?:[)\].:*\"']+|$)")
+_SENTENCE_END = re.compile(r"[.!?;:](?=\s|$)|\n|\s[-–—]\s")
+_NEGATION = re.compile(r"\b(?:not|no|never|cannot|neither|nor|except|instead of)\b|n['’]t\b", re.IGNORECASE)
+
+
+def option_of(text: str, options: Sequence[str]) -> int | None:
+    """The index of the option that a text is, however it is spelled; None if it is none, whatever it mentions."""
+    return _known(options if isinstance(options, tuple) else tuple(options)).named(text)
+
+
+def choice_of(answer: str, options: Sequence[str]) -> int | None:
+    """The index of the option that an answer names, None if it names none, see `choice_at`."""
+    found = choice_at(answer, options)
+    return None if found is None else found[0]
+
+
+def choice_at(reply: str, options: Sequence[str]) -> tuple[int, int, int] | None:
+    """The index of the option that a reply names, and where the part of the reply that names it starts and ends; None
+    if it names none.
+
+    The option is the whole reply, its last "Answer:" or what it emphasises, its last line, its first line, the letter
+    in one of these, if the prompt lists the options with letters (`Options`), or else the only option that it mentions.
+    Of options that contain each other the longest counts. A sentence that negates mentions none.
+    """
+    return _choice_at(reply, options if isinstance(options, tuple) else tuple(options))
+
+
+@lru_cache(maxsize=4096, typed=True)  # what was read is graded next; `Options` equal a tuple, but have letters
+def _choice_at(reply: str, options: tuple[str, ...]) -> tuple[int, int, int] | None:
+    known = _known(options)
+    if (chosen := known.exact.get(reply)) is not None:
+        return chosen, 0, len(reply)
+    lines = [line.span() for line in _LINE.finditer(reply)]
+    if not lines:
+        return None
+    parts = dict.fromkeys(_parts(reply, lines))
+    for read in (known.named, *([known.lettered] if isinstance(options, Options) else [])):
+        for start, end in parts:
+            if (chosen := read(reply[start:end])) is not None:
+                return chosen, start, end
+    if (chosen := known.mentioned(reply)) is None:
+        return None
+    whole = lines[0][0], lines[-1][1]  # an option of several lines is mentioned by none of them
+    for start, end in (*lines, whole):
+        if known.mentioned(reply[start:end]) == chosen and not known.denied(reply[start:end], chosen):
+            return chosen, start, end
+    return None
+
+
+def _parts(text: str, lines: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Where a reply with these lines may name its answer, the likeliest first."""
+    yield lines[0][0], lines[-1][1]
+    for line, after in zip(lines[::-1], [None, *lines[:0:-1]], strict=True):
+        if found := _ANSWER.search(text, *line):
+            yield found.span(1) if found[1] else after or line
+            break
+    if emphasised := list(_EMPHASIS.finditer(text)):
+        yield emphasised[-1].span(emphasised[-1].lastindex or 0)
+    if text[: lines[0][1]].endswith(":"):
+        yield lines[min(1, len(lines) - 1)][0], lines[-1][1]
+    yield lines[-1]
+    yield lines[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A set of options. ``exact`` and ``folded`` (by the ``levels``) have the index of each; ``words``: its folded
+    words; ``starts``: the options that begin with a word, the longest first."""
+
+    exact: Mapping[str, int]
+    folded: Mapping[str, int]
+    levels: tuple[Callable[[str], str], ...]
+    words: Mapping[int, list[str]]
+    starts: Mapping[str, list[int]]
+
+    def fold(self, text: str) -> str:
+        for level in self.levels:
+            text = level(text)
+        return " ".join(text.split()) if len(self.levels) > 1 else text
+
+    def named(self, text: str) -> int | None:
+        """The option that the text is, as it is or without "the answer is", quotes, emphasis and a full stop."""
+        if (found := self.exact.get(text)) is not None:
+            return found
+        said = _LEAD.sub("", text)
+        for form in dict.fromkeys((text, BARE.sub("", text), said, BARE.sub("", said))):
+            if (found := self.exact.get(form)) is not None or (found := self.folded.get(self.fold(form))) is not None:
+                return found
+        return None
+
+    def lettered(self, text: str) -> int | None:
+        """The option whose letter the text is: ``(B)``, ``B.``, or the letter with the option's text."""
+        text = _LEAD.sub("", text)
+        if not (mark := _MARK.match(text)):
+            return None
+        chosen = next((i for i in self.words if letter_of(i).lower() == mark[1].lower()), None)
+        rest = BARE.sub("", text[mark.end() :])
+        return chosen if not rest or self.named(rest) == chosen else None
+
+    def mentioned(self, text: str) -> int | None:
+        """The only option that the text mentions as a whole phrase."""
+        words = [(word, BARE.sub("", word)) for word in self.fold(text).split()]
+        found = {i for place in range(len(words)) if (i := self._at(words, place)) is not None}
+        # "new york city" also holds "new york": the longest of nested names is kept
+        found -= {i for i in found for j in found if i != j and _holds(self.words[j], self.words[i])}
+        return found.pop() if len(found) == 1 else None
+
+    def _at(self, words: Sequence[tuple[str, str]], place: int) -> int | None:
+        """The longest option that the words at a place begin with."""
+        for word in words[place]:
+            for i in self.starts.get(word, ()):
+                own = self.words[i]
+                if len(own) <= len(words) - place and all(map(contains, words[place:], own)):
+                    return i
+        return None
+
+    def denied(self, text: str, chosen: int) -> bool:
+        """Whether every sentence that mentions the option negates: "not billing" names nothing, "billing: it does not
+        name an order" does. An option that opens the text and ends in a comma stands for itself."""
+        if not _NEGATION.search(_JOINS.sub(" ", text)) or self.named(text.partition(",")[0]) == chosen:
+            return False
+        own = len(_NEGATION.findall(" ".join(self.words[chosen])))
+        sentences = [part for part in _SENTENCE_END.split(text) if self.mentioned(part) == chosen] or [text]
+        return all(len(_NEGATION.findall(_JOINS.sub(" ", part))) > own for part in sentences)
+
+
+@lru_cache(maxsize=256)
+def _known(options: tuple[str, ...]) -> _Known:
+    """The set, folded up to the level before two of its options meet or one vanishes."""
+    exact: dict[str, int] = {}
+    for i, option in enumerate(options):
+        exact.setdefault(option, i)
+    forms, levels = list(exact), list[Callable[[str], str]]()
+    for level in _LEVELS:
+        folded = [" ".join(level(form).split()) if levels else level(form) for form in forms]
+        if len(set(folded)) < len(folded) or not all(folded):
+            break
+        forms = folded
+        levels.append(level)
+    words = {i: form.split() for i, form in zip(exact.values(), forms, strict=True)}
+    starts: dict[str, list[int]] = {}
+    for i in sorted(words, key=lambda i: (-len(words[i]), -len("".join(words[i])))):
+        if words[i]:
+            starts.setdefault(words[i][0], []).append(i)
+    return _Known(exact, dict(zip(forms, exact.values(), strict=True)), tuple(levels), words, starts)
+
+
+def _holds(text: Sequence[str], phrase: Sequence[str]) -> bool:
+    return f" {' '.join(phrase)} " in f" {' '.join(text)} "

@@ -1,0 +1,133 @@
+"""Open answers: which texts are the same answer.
+
+Words are folded as SQuAD folds them. What tells answers apart is not: numbers are compared as numbers, operators are
+words of their own, a token with a digit keeps its inside, and an answer in JSON is compared as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import string
+import unicodedata
+from collections.abc import Sequence
+from decimal import Context, Decimal
+from typing import Any
+
+_THOUGHT = re.compile(r".*</(?:think|thinking|thought|reasoning)\s*>", re.IGNORECASE | re.DOTALL)
+_THINKS = re.compile(r"<(?:think|thinking|thought|reasoning)\b[^<>]*>", re.IGNORECASE)
+_FENCE = re.compile(r"\s*(?:[^\n]*:[ \t]*\n\s*)?(`{3,}|~{3,})[^\n`]*\n(.*?)\n?[ \t]*\1\s*", re.DOTALL)
+_MARKED = re.compile(r"####[ \t]*([^\n]+)|\\boxed\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
+_TOLD = re.compile(
+    r"(?:[.!?:\n]\s*|\b(?:so|thus|hence|therefore),?\s+)[*_]*the\s+(?:final\s+|correct\s+)?answer\s+is\b\s*:?"
+    r"([^\n]+?)\s*\Z",
+    re.IGNORECASE,
+)
+
+BARE = re.compile(r"^[(\[\"'`*_“‘«]+|[)\]\"'`*_”’».,;:!?]+$")
+"""Quotes, emphasis, brackets and stops around a text; never a sign."""
+
+_NUMBER = re.compile(r"([+-]?)\$?((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)(e[+-]?\d{1,4})?")
+_PADDED = re.compile(r"[+-]?\$?0\d")
+_OPERATORS = re.compile(r"([+<>=^%≤≥≠×÷]+|(?:(?<![^\W_])|(?<=\b[^\W_]))[-*/](?=[^\W_]\b))")
+_SIGNS = frozenset("+<>=^%≤≥≠×÷-*/")
+_SIGNED = re.compile(r"\w*[^\W\d_](?:\+\+?|#|-)")
+"""``C++``, ``C#``, ``A+``, ``O-``: a name with a sign of its own."""
+_RAISED = re.compile("[⁰¹²³⁴-⁹⁻]+")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLES = frozenset({"a", "an", "the"})
+
+
+def after_thinking(text: str) -> str | None:
+    """What an LLM says after it has thought: the text after the last ``</think>``; None if it is still thinking."""
+    thought = _THOUGHT.match(text) if "</" in text else None
+    said = text[thought.end() :] if thought else text
+    return None if _THINKS.search(said) else said
+
+
+def unfenced(text: str) -> str:
+    """The inside of a fence that is the whole text but for a line before it that ends in a colon."""
+    fenced = _FENCE.fullmatch(text)
+    return fenced[2] if fenced else text
+
+
+def answer_key(text: str) -> str:
+    """A text that only the same answers share."""
+    said = after_thinking(text)
+    text = unfenced(text if said is None else said)
+    final = final_of(text)
+    form = json_form(text) or json_form(final)
+    return form or " ".join(_tokens(final)) or " ".join(_plain(final).split())
+
+
+def final_of(text: str) -> str:
+    """The answer at which a rationale arrives: after ``####``, in ``\\boxed{}``, or after "the answer is" in its last
+    sentence; the text itself if it has none of them."""
+    if marked := _MARKED.findall(text):
+        return "".join(marked[-1]).strip()
+    told = _TOLD.search(text)
+    return told[1].strip() if told else text
+
+
+def json_form(text: str) -> str | None:
+    """The one form of a JSON object or list, keys sorted and numbers as numbers; None for any other text."""
+    if text.lstrip()[:1] not in ("{", "["):
+        return None
+    try:
+        return _canonical(json.loads(text, parse_int=Decimal, parse_float=Decimal))
+    except (ValueError, ArithmeticError, RecursionError):
+        return None
+
+
+def _canonical(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(key)}: {_canonical(value[key])}" for key in sorted(value)) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_canonical, value)) + "]"
+    return _as_number(value) if isinstance(value, Decimal) else json.dumps(value)
+
+
+def _as_number(value: Decimal) -> str:
+    """The shortest form of a number, exact."""
+    value = Context(prec=max(len(value.as_tuple().digits), 1)).normalize(value)
+    return "0" if not value else f"{value:f}" if abs(value.adjusted()) < 30 else str(value)
+
+
+def _plain(text: str) -> str:
+    raised = _RAISED.sub(lambda digits: f"^{digits[0]}", text)
+    return unicodedata.normalize("NFKC", raised).replace("−", "-").lower()
+
+
+def _tokens(text: str) -> list[str]:
+    """What tells an answer apart: folded words, numbers, operators."""
+    chunks = _plain(text).split()
+    tokens: list[str] = []
+    for i, chunk in enumerate(chunks):
+        if any(map(str.isalnum, chunk)):
+            bare = BARE.sub("", chunk)
+            whole = _NUMBER.fullmatch(bare) or _SIGNED.fullmatch(bare)
+            for piece in (bare,) if whole else _OPERATORS.split(bare):
+                tokens += _token(piece)
+        elif _OPERATORS.fullmatch(chunk) or chunk.translate(_PUNCTUATION):
+            tokens.append(chunk)
+        elif 0 < i < len(chunks) - 1 and _is_operand(chunks[i - 1]) and _is_operand(chunks[i + 1]):
+            tokens.append(chunk)  # x - 1, but "Paris - the city"
+    return tokens
+
+
+def _token(piece: str) -> Sequence[str]:
+    if _SIGNED.fullmatch(piece) or (piece and _SIGNS.issuperset(piece)):
+        return (piece,)
+    if any(map(str.isdigit, piece)):
+        number = None if _PADDED.match(piece) else _NUMBER.fullmatch(piece)  # 007 is no 7
+        if number is None:
+            return (BARE.sub("", piece.lstrip("$#")),)
+        sign, digits, power = number.groups()
+        return (_as_number(Decimal(f"{sign}{digits.replace(',', '')}{power or ''}")),)
+    word = piece.translate(_PUNCTUATION)
+    return (word,) if word and word not in _ARTICLES else ()
+
+
+def _is_operand(chunk: str) -> bool:
+    bare = BARE.sub("", chunk)
+    return len(bare) == 1 or any(map(str.isdigit, bare))

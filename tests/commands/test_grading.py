@@ -1,0 +1,113 @@
+"""What counts as right, through the commands that decide on it: `evaluate` and `prune --tune` against a server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factories.commands import Run
+from factories.servers import Call, Server, ok
+
+Say = Callable[[str], str]
+"""From a row's output to the reply to its question."""
+
+
+def _pool(run: Run, folder: Path, outputs: Sequence[str], rows: int = 36) -> tuple[Path, dict[str, str]]:
+    """A workspace of two sources whose rows have these outputs in turn, and the output of each question asked."""
+    asked: dict[str, str] = {}
+    for name, start in (("one", 0), ("two", 100), ("validation", 200), ("test", 300)):
+        found = [
+            {"input": f"ticket {start + i} of customer {i % 7}", "output": outputs[i % len(outputs)]}
+            for i in range(rows if start < 200 else rows // 2)
+        ]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in found))
+        asked |= {row["input"]: row["output"] for row in found}
+    files = [folder / f"{name}.jsonl" for name in ("one", "two")]
+    splits = ("--validation", folder / "validation.jsonl", "--test", folder / "test.jsonl")
+    done = run("index", *files, *splits, "-w", folder / "w")
+    assert done.code == 0, done.err
+    return folder / "w", asked
+
+
+def _server(asked: dict[str, str], say: Say) -> Server:
+    def fault(server: Server, call: Call, seen: int) -> Any:
+        last = call.text.rpartition("Question: ")[2].partition("\n")[0]
+        if last not in asked or "max_tokens" not in call.body:
+            return None
+        text = say(asked[last])
+        message = {"role": "assistant", "content": text}
+        usage = {"prompt_tokens": 20, "completion_tokens": 5}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        return ok({"model": "stub-1", "choices": [choice], "usage": usage})
+
+    return Server(fault=fault, logprobs=False)
+
+
+def _measured(run: Run, folder: Path, outputs: Sequence[str], say: Say) -> tuple[float, float]:
+    """The accuracy of `evaluate`, and that of keeping everything in `prune --tune`."""
+    where, asked = _pool(run, folder, outputs)
+    with _server(asked, say) as server:
+        llm = ("--llm", "openai:stub", "--base-url", server.url, "-w", where, "--json")
+        evaluated = run("evaluate", "--methods", "zero", *llm)
+        assert evaluated.code == 0, evaluated.err
+        tuned = run("prune", "--tune", "-m", "bm25", "-k", 2, *llm)
+        assert tuned.code == 0, tuned.err
+    return evaluated.json["methods"]["zero"]["accuracy"], tuned.json["candidates"][0]["accuracy"]
+
+
+ROUTES = ("billing", "order", "refund")
+ORDERS = [{"items": [{"name": name, "count": count}], "urgent": True} for count, name in enumerate(ROUTES, 1)]
+RATIONALES = [f"It takes {n} and {n} more.\nThat makes {n + n}.\n#### {n + n}" for n in range(9, 45)]
+"""As many as rows: an open question."""
+
+
+@pytest.mark.parametrize(
+    ("outputs", "say", "accuracy"),
+    [
+        pytest.param(("C", "C++", "C#"), lambda wanted: "C#", 1 / 3, id="signs of labels"),
+        pytest.param(("C", "C++", "C#"), lambda wanted: f"I would say {wanted}.", 1.0, id="labels with signs"),
+        pytest.param(("-5", "5"), lambda wanted: "5", 1 / 2, id="signs of numbers"),
+        pytest.param(ROUTES, lambda wanted: f"not {wanted}", 0.0, id="negation"),
+        pytest.param(ROUTES, lambda wanted: f"<think>order?\n\nNo.</think>\n\n{wanted}", 1.0, id="thinking"),
+        pytest.param(ROUTES, lambda wanted: f"<think>This is {wanted}, isn't", 0.0, id="still thinking"),
+        pytest.param(ROUTES, lambda wanted: f"Let me think.\nAnswer: {wanted}", 1.0, id="answer line"),
+        pytest.param(ROUTES, lambda wanted: f"Sure! Here is the label:\n{wanted}", 1.0, id="lead-in"),
+        pytest.param(ROUTES, lambda wanted: f"```\n{wanted}\n```", 1.0, id="fence"),
+        pytest.param([json.dumps(each, indent=2) for each in ORDERS], lambda wanted: wanted, 1.0, id="labels in JSON"),
+        pytest.param(
+            [json.dumps(each | {"id": i}) for i in range(12) for each in ORDERS],
+            lambda wanted: json.dumps(json.loads(wanted), sort_keys=True, separators=(",", ":")),
+            1.0,
+            id="JSON",
+        ),
+        pytest.param(RATIONALES, lambda wanted: f"Other words.\n####{wanted.split('####')[1]}", 1.0, id="rationales"),
+        pytest.param(RATIONALES, lambda wanted: wanted.replace("#### ", "#### -"), 0.0, id="wrong rationales"),
+        pytest.param([f"{n / 10}" for n in range(11, 80, 2)], lambda n: n.replace(".", ""), 0.0, id="decimals"),
+        pytest.param([f"x + {n}" for n in range(1, 40)], lambda wanted: wanted.replace("+", "-"), 0.0, id="operators"),
+        pytest.param([f"a < {n}" for n in range(1, 40)], lambda told: told.replace("<", ">"), 0.0, id="comparisons"),
+        pytest.param([f"10:{n}" for n in range(10, 50)], lambda wanted: wanted.replace(":", ""), 0.0, id="times"),
+        pytest.param([f"{n}%" for n in range(10, 50)], lambda wanted: wanted.rstrip("%"), 0.0, id="percents"),
+    ],
+)
+def test_right_answers_are_right_and_wrong_ones_are_wrong(
+    run: Run, tmp_path: Path, outputs: Sequence[str], say: Say, accuracy: float
+) -> None:
+    evaluated, tuned = _measured(run, tmp_path, outputs, say)
+    assert evaluated == pytest.approx(accuracy) == tuned
+
+
+def test_an_instruction_is_sent_with_the_labels_or_told_to_leave_them_out(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where, asked = _pool(run, tmp_path, ROUTES)
+    with _server(asked, lambda wanted: wanted) as server:
+        llm = ("--llm", "openai:stub", "--base-url", server.url, "-w", where)
+        for instruction, told in (("Teams: {labels}.", False), ("Name the team.", True)):
+            monkeypatch.setenv("ICL_CURATE_INSTRUCTION", instruction)
+            done = run("evaluate", "--methods", "zero", *llm)
+            assert done.code == 0, done.err
+            assert ("the instruction leaves out 3 of 3 labels" in done.err) == told
+        assert server.asked("Teams: billing, order, refund.") and not server.asked("{labels}")

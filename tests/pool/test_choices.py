@@ -1,0 +1,136 @@
+"""Which option a text names: exact first, then folded as far as the options stay apart."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from icl_curate.engine.pool.answers import is_correct, meaning
+from icl_curate.engine.pool.choices import choice_at, choice_of
+from icl_curate.engine.pool.records import Options, Query, Task
+
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+TEXTS = st.text(min_size=1, max_size=12) | st.text("aAbcé C+#-_/.,:5 '\"\n", min_size=1, max_size=6)
+SETS = st.lists(TEXTS, min_size=1, max_size=8, unique=True)
+
+
+@UNHURRIED
+@given(SETS)
+@example(["C", "C++", "C#"])
+@example(["-5", "5", "−5", "5."])
+@example(["a", "the", "A", ""])
+@example(['{"a": 1}', '{"a":1}', '{"a": true}'])
+@example(["Answer: x", "x", "the answer is x", "**x**"])
+@example(["card_arrival", "card arrival", "card-arrival"])
+@example(["not spam", "spam"])
+def test_two_texts_of_one_set_are_two_answers(options: list[str]) -> None:
+    for i, one in enumerate(options):
+        assert choice_of(one, options) == i
+        assert [is_correct(one, [other], options) for other in options] == [other == one for other in options]
+        assert meaning(one, options) == one
+
+
+@UNHURRIED
+@given(st.text(max_size=40), SETS, st.booleans())
+@example("It's billing.\nNot order", ["billing", "order"], False)
+@example("Not billing, I thought.\nSo billing it is", ["billing", "order"], False)
+@example("Answer: (B)\nthat is all", ["billing", "order"], True)
+def test_what_was_read_reads_the_same(reply: str, options: list[str], letters: bool) -> None:
+    options = Options(options) if letters else options  # type: ignore[assignment]
+    for text in (reply, f"I say {options[0]}\n{reply}", f"{reply}\nAnswer: {options[-1]}"):
+        found = choice_at(text, options)
+        if found is not None:
+            assert choice_of(text[found[1] : found[2]], options) == found[0]
+
+
+WAYS = (
+    "{}",
+    " {}\n",
+    "{}.",
+    "**{}**",
+    "`{}`",
+    "({})",
+    '"{}"',
+    "Answer: {}",
+    "The answer is {}",
+    "The correct label is: {}.",
+    "**Answer:** {}",
+    "**Final answer: {}**",
+    "Final answer:\n\n{}\n\nI hope this helps!",
+    "Let me think.\nAnswer: {}",
+    "Sure! Here is the label:\n{}",
+    "Sure! Here is the label:\n**{}**\nI hope this helps!",
+    "{}\nbecause it is",
+    "First I took it for something else.\n{}",
+    "This is **{}**, I think",
+    "I think {} fits",
+    "I think it is {}.",
+    "\\boxed{{{}}}",
+    "{}: it does not fit anything else",
+    "{}, it isn't anything else",
+)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("labels", [("C", "C++", "C#"), ("-5", "5"), ("billing", "order_status"), ("v1.2", "v12")])
+def test_a_label_is_read_from_what_is_said_around_it(way: str, labels: tuple[str, ...]) -> None:
+    assert [choice_of(way.format(label), labels) for label in labels] == list(range(len(labels)))
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "not billing",
+        "It isn't billing.",
+        "It isn’t billing.",
+        "anything except billing",
+        "something else instead of billing",
+        "No, this is not about billing",
+        "billing or order_status",
+        "order_status\nor rather billing, who knows",
+        "B",
+        "2",
+        "",
+        "\n",
+    ],
+)
+def test_a_reply_that_negates_or_names_several_labels_names_none(reply: str) -> None:
+    labels = ("billing", "order_status", "refund")
+    assert choice_of(reply.replace("order_status\n", "I say order_status\n"), labels) is None
+
+
+def test_yes_and_no_are_read_although_they_explain() -> None:
+    said = {"No, the answer is not right.": "no", "Yes, it isn't the same word, but right.": "yes", "not yes": None}
+    said |= {"No. They do not agree.": "no", "I would say yes.": "yes", "Yes and no": None}
+    read = {reply: choice_of(reply, ("yes", "no")) for reply in said}
+    assert {reply: None if i is None else ("yes", "no")[i] for reply, i in read.items()} == said
+
+
+def test_signs_and_decimals_are_no_punctuation() -> None:
+    assert choice_of("-5", ["1", "5"]) is None
+    assert choice_of("It is 3.5", ["3", "5", "35"]) is None
+    assert choice_of("C#", ["C", "Java"]) is None
+    assert choice_of("3,5", ["35", "40"]) is None
+
+
+def test_only_options_have_letters() -> None:
+    query = Query("which", options=("bank", "mall"))
+    assert choice_of("(B)", Task("options").choices(query)) == 1
+    assert choice_of("Let me see.\nB", Task("options").choices(query)) == 1
+    assert choice_of("(B)", Task("labels", ("bank", "mall")).choices(Query("which"))) is None
+
+
+def test_labels_in_json_are_read_as_json() -> None:
+    teams = [{"team": name, "urgent": False} for name in ("billing", "order")]
+    labels = tuple(json.dumps(team, indent=2) for team in teams)
+    for i, team in enumerate(teams):
+        for reply in (labels[i], json.dumps(team, sort_keys=True, separators=(",", ":")), f"Here it is:\n{labels[i]}"):
+            assert choice_of(reply, labels) == i
+    assert choice_of('{"team": "billing", "urgent": 0}', labels) is None
+
+
+def test_a_row_whose_label_is_no_option_any_more_is_never_right() -> None:
+    assert not is_correct("refund", ["refund status"], ("refund", "billing"))
+    assert is_correct("refund", ["Refund."], ("refund", "billing"))
