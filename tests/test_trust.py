@@ -247,6 +247,43 @@ def test_a_damaged_file_is_told_and_nothing_is_sent(foreign: Path, server: Serve
         assert not server.calls
 
 
+@pytest.mark.parametrize(("what", "mode"), [("file", 0o666), ("file", 0o620), ("folder", 0o777), ("folder", 0o730)])
+def test_a_file_that_others_may_write_is_not_believed(
+    foreign: Path, server: Server, run: Run, what: str, mode: int
+) -> None:
+    trust.confirm(foreign, server.url)
+    signed = trust.sign("job")
+    open_to_all = trust.place() if what == "file" else trust.place().parent
+    was = stat.S_IMODE(open_to_all.stat().st_mode)
+    open_to_all.chmod(mode)
+    done = run("preview", "hello x", "--answer", "-w", foreign)
+    assert done.code == 1, done.err
+    assert f"chmod go-w {open_to_all}" in done.err
+    assert not server.calls
+    for use in (lambda: trust.is_signed("job", signed), lambda: trust.sign("job"), lambda: trust.confirmed(foreign)):
+        with pytest.raises(CurateError, match="not believed"):
+            use()
+    open_to_all.chmod(was & ~0o022)
+    assert trust.is_signed("job", signed)
+
+
+def test_no_secret_is_made_where_others_may_write(tmp_path: Path) -> None:
+    trust.place().parent.mkdir()
+    trust.place().parent.chmod(0o777)
+    with pytest.raises(CurateError, match="not believed"):
+        trust.sign("job")
+    assert not trust.place().exists()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")
+def test_a_file_of_another_user_is_not_believed(foreign: Path, server: Server, run: Run) -> None:
+    trust.confirm(foreign, server.url)
+    os.chown(trust.place(), 12345, -1)
+    done = run("preview", "hello x", "--answer", "-w", foreign)
+    assert (done.code, "it belongs to user 12345" in done.err) == (1, True)
+    assert not server.calls
+
+
 def test_a_signature_is_one_users_over_one_thing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = trust.sign(["job", "/w", ["index"], "/"])
     assert trust.is_signed(["job", "/w", ["index"], "/"], made)
