@@ -17,7 +17,7 @@ OUTSIDE = (
     "(SELECT content FROM read_text('{file}'))",
     "(SELECT decode(content) FROM read_blob('/proc/self/environ'))",
     "(SELECT string_agg(line, ' ') FROM read_csv('{file}', header = false, columns = {{'line': 'VARCHAR'}}))",
-    "(SELECT max(a) FROM query('SELECT content AS a FROM read_text(''{file}'')'))",
+    "(SELECT max(content) FROM query('FROM read_text(''{file}'')'))",
 )
 """Ways to read a file of the user within a query."""
 DATABASES = {
