@@ -89,7 +89,7 @@ def carry_out_judged(
     if prices != (None, None) and not options.judge_llm:
         raise UsageError("the judge's prices are those of --llm, which is the judge", "--judge-llm SPEC, or --price-in")
     template = read_template(options.judge_prompt)
-    other = replace(settings, llm=options.judge_llm, price_in=prices[0], price_out=prices[1])
+    other = replace(settings, llm=options.judge_llm, price_in=prices[0], price_out=prices[1], prices_by="")
     judged = other if options.judge_llm else None
     carry_out_with(judged, lambda llm, own: ready(llm, Judge(own, template)), workspace, settings, paid, show)
 

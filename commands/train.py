@@ -233,7 +233,8 @@ def train_topics(
     prices = labelling_price_in, labelling_price_out
     if not labelling_llm and prices != (None, None):
         raise UsageError("prices of another LLM were given, but none labels", "--labelling-llm SPEC, or --price-in")
-    labelling = replace(settings, llm=labelling_llm, price_in=prices[0], price_out=prices[1]) if labelling_llm else None
+    other = replace(settings, llm=labelling_llm or "", price_in=prices[0], price_out=prices[1], prices_by="")
+    labelling = other if labelling_llm else None
     carry_out_with(
         labelling, lambda llm, other: TopicTraining(llm, plan, other), store, settings, paid, show_topic_training
     )

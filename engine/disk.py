@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -111,6 +112,23 @@ def _demand_regular(mode: int) -> None:
 def _at_once(path: str, flags: int) -> int:
     """An opener that does not wait for the other end of a pipe."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def strange_entry(folder: Path) -> tuple[Path, str] | None:
+    """Something below a folder that is neither file nor folder, or a link that leads out of it, and what it is."""
+    home = folder.resolve()
+    folders = [home]
+    while folders:
+        with suppress(OSError), os.scandir(folders.pop()) as entries:  # without access there is nothing to be read
+            for entry in entries:
+                if entry.is_symlink():
+                    if not Path(os.path.realpath(entry)).is_relative_to(home):
+                        return Path(entry), "a link out of it"
+                elif entry.is_dir():
+                    folders.append(Path(entry))
+                elif not entry.is_file():
+                    return Path(entry), KINDS.get(stat.S_IFMT(entry.stat().st_mode), "something else")
+    return None
 
 
 def private(path: str, flags: int) -> int:

@@ -4,8 +4,8 @@ Config files are flat TOML, ``<workspace>/config.toml`` and ``<user config folde
 a field of `Settings`. Environment variables have the same names in capitals after ``ICL_CURATE_``. API keys of LLM
 providers are never settings: they are read from the environment for each call and never stored.
 
-A workspace may come from somebody else. Its file is trusted with one exception: a server that only this file names gets
-neither prompt nor key until the user has confirmed it (`trust`).
+A workspace may come from somebody else. Its file is trusted with two exceptions: a server that only this file names
+gets neither prompt nor key until the user has confirmed it (`trust`), and prices are the user's own word.
 """
 
 from __future__ import annotations
@@ -28,6 +28,10 @@ URLS = ("base_url", "encoder_url")
 """Settings that name a server."""
 PLACES = ("engine_address", "engine_storage")
 """Settings that name machines which get the pool's texts; Ray's can run code here, too."""
+PRICES = ("price_in", "price_out", "encoder_price")
+"""Settings that a limit of costs relies on: a workspace's own file does not replace those of the user."""
+TOLD = ("llm", "concurrency", "attempts")
+"""Settings that cost the user money: told before prompts are sent, where a workspace's own file alone sets them."""
 ENGINES = ("inline", "process", "ray")
 CONFIG = "config.toml"
 
@@ -74,6 +78,11 @@ class Settings:
     attempts: int = _setting(6, "maximum attempts per call")
     price_in: float | None = _setting(None, "price per million prompt tokens in USD; not set: unknown", float)
     price_out: float | None = _setting(None, "price per million generated tokens in USD; not set: unknown", float)
+    prices_by: str = ""
+    """Not a setting: the workspace's own file, if it alone names a price, or an LLM whose price the user's file may not
+    mean."""
+    told_by: str = ""
+    """Not a setting: what the workspace's own file alone says of `TOLD`, as text."""
     seed: int = _setting(0, "random seed")
     engine: str = _setting(
         "inline", "where work over a whole pool runs: inline, process (all cores) or ray (a cluster)"
@@ -191,15 +200,15 @@ def resolve(workspace: Path | None, flags: Mapping[str, Any], environ: Mapping[s
 
     for name, value in _read(user_config()).items():
         take(name, value, str(user_config()))
-    users_own = {name: values.get(name, "") for name in (*URLS, *PLACES)}
+    users_own = dict(values)
     if workspace is not None:
         path = workspace / CONFIG
         for name, value in _read(path).items():
-            if not (
-                name in users_own and value in ("", users_own[name])
-            ):  # nothing set, or the same value as the user's
+            # nothing set, or the same value as the user's
+            same = name in (*URLS, *PLACES) and value in ("", users_own.get(name, ""))
+            if not same and not (name in PRICES and name in users_own):
                 take(name, value, str(path))
-    lent = [name for name in URLS if values.get(name, "") != users_own[name]]
+    lent = [name for name, value in values.items() if value != users_own.get(name, _DEFAULTS[name])]
     for name in _DEFAULTS:
         if (value := environ.get(PREFIX + name.upper())) is not None:
             take(name, value, PREFIX + name.upper())
@@ -208,9 +217,14 @@ def resolve(workspace: Path | None, flags: Mapping[str, Any], environ: Mapping[s
             take(name, value, "flag")
     if problems:
         raise UsageError("; ".join(problems), "icl-curate config")
-    for name in lent:
-        if origins[name] == str(path):  # neither variable nor flag sets one
+    lent = [name for name in lent if origins[name] == str(path)]  # neither variable nor flag sets one
+    for name in URLS:
+        if name in lent:
             values[f"{name}_by"] = str(path.parent.resolve())
+    unsure = [str(user_config())] if "llm" in lent else []
+    if any(name in lent or origins[name] in unsure for name in ("price_in", "price_out")):
+        values["prices_by"] = str(path)
+    values["told_by"] = ", ".join(f"{name} {values[name]}" for name in TOLD if name in lent)
     if workspace is not None and any(origins[name] == str(workspace / CONFIG) for name in PLACES):
         values["engine_places_by"] = str(workspace / CONFIG)
     settings = Settings(**values)

@@ -4,6 +4,8 @@ A workspace may come from somebody else. Two things in it could act in the user'
 server to send prompts and key to, and a job's folder names a command to run. So a server that only the workspace names
 is used after the user has confirmed it for that folder, and a job's folder has a signature that nobody else can create.
 Both are valid for one path: after a folder was moved or copied, they are asked for again.
+
+A file that another user could have written is not believed.
 """
 
 from __future__ import annotations
@@ -15,12 +17,14 @@ import os
 import re
 import secrets
 import shlex
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from . import disk
 from .errors import CurateError, LLMError, UsageError
 from .files import replace_file
 from .settings import user_config
@@ -132,9 +136,28 @@ def _signature(secret: str, what: object) -> str:
     return hmac.new(bytes.fromhex(secret), json.dumps(what, sort_keys=True).encode(), hashlib.sha256).hexdigest()
 
 
+def _demand_own(*paths: Path) -> None:
+    """Raise `CurateError` if another user could have written one of them: what is in it is not this user's word."""
+    if os.name == "nt":  # pragma: no cover
+        return
+    for path in paths:
+        found = path.stat()
+        if found.st_uid not in (os.getuid(), 0):
+            raise CurateError(
+                f"{path} is not believed: it is not yours{disk.owner(path)}",
+                "set ICL_CURATE_CONFIG=/folder/of/your/own/config.toml",
+            )
+        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise CurateError(
+                f"{path} is not believed: other users may write it", f"chmod go-w {shlex.quote(str(path))}"
+            )
+
+
 def _read() -> _TrustFile:
     try:
-        stored = json.loads(place().read_text(encoding="utf-8"))
+        with disk.open_regular(place()) as file:
+            _demand_own(place().parent, place())
+            stored = json.loads(file.read())
         bytes.fromhex(stored["secret"])
         if not all(isinstance(urls, list) for urls in stored["confirmed"].values()):
             raise TypeError
@@ -156,6 +179,7 @@ def _writing() -> Iterator[_TrustFile]:
     try:
         with exclusive(path.with_suffix(".lock")):
             kept = _read()
+            _demand_own(path.parent)
             yield kept
             text = json.dumps({"confirmed": kept.confirmed, "secret": kept.secret}, indent=1)
             replace_file(path, lambda file: file.write(text.encode()))

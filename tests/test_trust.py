@@ -138,7 +138,10 @@ def test_every_way_from_settings_to_a_server_is_the_same_door(foreign: Path, ser
     said: list[Event] = []
     with backend_for(settings, encode, said.append) as backend:  # type: ignore[arg-type]
         assert backend.identity()["base_url"] == server.url
-    assert [event.note for event in said] == [f"prompts go to stub at {server.url}"]
+    assert [event.note for event in said] == [
+        f"prompts go to stub at {server.url}",
+        "the workspace's own config.toml says llm openai:stub",
+    ]
     assert session_cache.backend(workspace, settings).identity()["base_url"] == server.url
     local = resolve(foreign, {"llm": "hf:somewhere"}).settings
     assert destination(local) == ""
@@ -247,6 +250,43 @@ def test_a_damaged_file_is_told_and_nothing_is_sent(foreign: Path, server: Serve
         assert not server.calls
 
 
+@pytest.mark.parametrize(("what", "mode"), [("file", 0o666), ("file", 0o620), ("folder", 0o777), ("folder", 0o730)])
+def test_a_file_that_others_may_write_is_not_believed(
+    foreign: Path, server: Server, run: Run, what: str, mode: int
+) -> None:
+    trust.confirm(foreign, server.url)
+    signed = trust.sign("job")
+    open_to_all = trust.place() if what == "file" else trust.place().parent
+    was = stat.S_IMODE(open_to_all.stat().st_mode)
+    open_to_all.chmod(mode)
+    done = run("preview", "hello x", "--answer", "-w", foreign)
+    assert done.code == 1, done.err
+    assert f"chmod go-w {open_to_all}" in done.err
+    assert not server.calls
+    for use in (lambda: trust.is_signed("job", signed), lambda: trust.sign("job"), lambda: trust.confirmed(foreign)):
+        with pytest.raises(CurateError, match="not believed"):
+            use()
+    open_to_all.chmod(was & ~0o022)
+    assert trust.is_signed("job", signed)
+
+
+def test_no_secret_is_made_where_others_may_write(tmp_path: Path) -> None:
+    trust.place().parent.mkdir()
+    trust.place().parent.chmod(0o777)
+    with pytest.raises(CurateError, match="not believed"):
+        trust.sign("job")
+    assert not trust.place().exists()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")
+def test_a_file_of_another_user_is_not_believed(foreign: Path, server: Server, run: Run) -> None:
+    trust.confirm(foreign, server.url)
+    os.chown(trust.place(), 12345, -1)
+    done = run("preview", "hello x", "--answer", "-w", foreign)
+    assert (done.code, "it belongs to user 12345" in done.err) == (1, True)
+    assert not server.calls
+
+
 def test_a_signature_is_one_users_over_one_thing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = trust.sign(["job", "/w", ["index"], "/"])
     assert trust.is_signed(["job", "/w", ["index"], "/"], made)
@@ -284,6 +324,31 @@ def test_preview_answers_within_the_budget(foreign: Path, server: Server, run: R
     again = run(*ask, "--max-calls", 0, "--answers", "generate", "--json")  # what is known costs nothing
     assert (again.code, again.json["answer"], again.json["cached"]) == (0, done.json["answer"], True)
     assert len(server.asked("hello x")) == 1
+
+
+@pytest.mark.parametrize("price", ["0.0", "0.000001", "5.0"])
+def test_a_cost_limit_relies_on_no_price_of_the_workspaces_own_file(
+    foreign: Path, server: Server, run: Run, price: str
+) -> None:
+    config = foreign / "config.toml"
+    config.write_text(config.read_text() + f"price_in = {price}\nprice_out = {price}\nattempts = 9\nconcurrency = 3\n")
+    limited = ["evaluate", "-m", "zero", "-w", foreign, "--base-url", server.url, "--max-cost", 0.0001]
+    refused = run(*limited)
+    assert refused.code == 2, refused.err
+    assert "--price-in" in refused.err
+    assert run(*limited, "--price-in", 0.001).code == 2  # the other is still the workspace's
+    own = Path(os.environ["ICL_CURATE_CONFIG"])
+    own.parent.mkdir()
+    own.write_text("price_in = 7.0\nprice_out = 8.0\n")
+    found = resolve(foreign, {}).settings
+    assert (found.price_in, found.price_out) == (7.0, 8.0)
+    assert run(*limited).code == 2  # the user's file means the user's LLM, not the workspace's
+    assert not server.calls
+    own.write_text('llm = "openai:stub"\nprice_in = 7.0\nprice_out = 8.0\n')
+    assert run(*limited).code == 4
+    done = run(*limited[:-1], 1, "--price-in", 0.1, "--price-out", 0.1, "--llm", "openai:stub")
+    assert done.code == 0, done.err
+    assert "the workspace's own config.toml says concurrency 3, attempts 9" in done.err
 
 
 def test_settings_made_by_hand_are_the_users_own_word() -> None:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from .. import trust
 from ..errors import UsageError
+from ..pool.display import display_line
 from ..pool.prompts import Prompt, build_prompt, fit_prompt
 from ..pool.records import Demonstration, Query, Task
 from ..progress import Event, Report, silent
@@ -41,6 +42,8 @@ def backend_for(settings: Settings, encode: Encode, report: Report = silent) -> 
     backend = opened(settings, encode)
     if where := destination(settings):
         report(Event(TASK, note=f"prompts go to {where}"))
+        if settings.told_by:
+            report(Event(TASK, note=f"the workspace's own config.toml says {display_line(settings.told_by)}"))
     try:
         yield backend
     finally:
@@ -74,8 +77,8 @@ def price_of(settings: Settings) -> Price | None:
 
 
 def price_set(settings: Settings) -> Price | None:
-    """The price per million tokens set by the user, None if not set."""
-    if settings.price_in is None or settings.price_out is None:
+    """The price per million tokens set by the user, None if not set, or by the workspace's own file alone."""
+    if settings.price_in is None or settings.price_out is None or settings.prices_by:
         return None
     return Price(settings.price_in, settings.price_out)
 

@@ -67,7 +67,8 @@ class Budget:
         if max_cost is not None and price is None:
             raise UsageError(
                 "a cost limit needs the price of the LLM's tokens",
-                "give its prices with --price-in and --price-out, or limit calls with --max-calls N",
+                "give its prices with --price-in and --price-out or in your own config file (those of a workspace's own"
+                " do not count), or limit calls with --max-calls N",
             )
         for name, limit in (("call", max_calls), ("cost", max_cost)):
             if limit is not None and (limit < 0 or math.isnan(limit)):

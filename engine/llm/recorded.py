@@ -41,7 +41,7 @@ def record(workspace: Workspace, backend: Backend, path: Path) -> int:
 
     def write(file: BinaryIO) -> None:
         nonlocal count
-        count = calls.write_recording(workspace, cache.label(backend), Path(file.name), details)
+        count = calls.write_recording(workspace, cache.label(backend), file, details)
         if not count:
             raise none
 
@@ -85,19 +85,19 @@ class RecordedLLM:
         return Failure("capability", f"{self.path.name} has no answer to this prompt: it was recorded for other ones")
 
     @cached_property
-    def _read(self) -> tuple[str, Mapping[bytes, calls.Call]]:
+    def _read(self) -> tuple[Mapping[str, Any], Mapping[bytes, calls.Call]]:
         try:
-            details, found = calls.read_recording(self.path)
-        except duckdb.Error as error:
-            raise self._unreadable(" ".join(str(error).split())[:120]) from error
-        if details is None:
-            raise self._unreadable("it is no recording")
+            told, found = calls.read_recording(self.path)
+            details = json.loads(told or "{}")
+            if not all(isinstance(details.get(name), dict) for name in ("identity", "capabilities")):
+                raise self._unreadable("it is no recording")
+        except (duckdb.Error, OSError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            raise self._unreadable(" ".join(str(getattr(error, "strerror", None) or error).split())[:120]) from error
         return details, found
 
-    @cached_property
+    @property
     def _details(self) -> Mapping[str, Any]:
-        details: Mapping[str, Any] = json.loads(self._read[0])
-        return details
+        return self._read[0]
 
     @property
     def _calls(self) -> Mapping[bytes, calls.Call]:

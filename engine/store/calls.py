@@ -6,17 +6,20 @@ statement (one row at a time is 50 times slower in DuckDB).
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import duckdb
 import numpy as np
 
+from ..disk import open_regular, private_folder
 from . import columns
-from .workspace import Workspace, quoted
+from .workspace import Workspace, confine, quoted
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,33 +86,40 @@ def _call(row: tuple[Any, ...]) -> Call:
     )
 
 
-def write_recording(workspace: Workspace, llm: str, path: Path, details: str) -> int:
+def write_recording(workspace: Workspace, llm: str, file: BinaryIO, details: str) -> int:
     """Write all answers of one LLM into a Parquet file, by key: the columns of `Call`, without latencies and numbers of
     attempts, which differ every time, and ``details`` in the file's metadata. Returns their number."""
-    with workspace.read() as con:
-        count = con.execute(
-            f"""
-            COPY (SELECT * REPLACE (CAST(0 AS DOUBLE) AS latency, CAST(1 AS INTEGER) AS attempts)
-                    FROM (SELECT {_COLUMNS} FROM llm_calls c WHERE llm = {quoted(llm)}) ORDER BY key)
-              TO {quoted(path)} (
-                 FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 19, USE_TMP_FILE false,
-                 KV_METADATA {{{quoted(_DETAILS)}: {quoted(details)}}})
-            """
-        ).fetchone()
+    temporary = workspace.path / "tmp"  # what reads a workspace's database can write nowhere else
+    private_folder(temporary)
+    with tempfile.TemporaryDirectory(dir=temporary) as folder:
+        written = Path(folder) / "recording.parquet"
+        with workspace.read() as con:
+            count = con.execute(
+                f"""
+                COPY (SELECT * REPLACE (CAST(0 AS DOUBLE) AS latency, CAST(1 AS INTEGER) AS attempts)
+                        FROM (SELECT {_COLUMNS} FROM llm_calls c WHERE llm = {quoted(llm)}) ORDER BY key)
+                  TO {quoted(written)} (
+                     FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 19, USE_TMP_FILE false,
+                     KV_METADATA {{{quoted(_DETAILS)}: {quoted(details)}}})
+                """
+            ).fetchone()
+        with written.open("rb") as content:
+            shutil.copyfileobj(content, file)
     return int(count[0]) if count else 0
 
 
 def read_recording(path: Path) -> tuple[str | None, dict[bytes, Call]]:
     """The details and the answers, by key, of a file by `write_recording`; no details: it is another file. Raises
-    `duckdb.Error` if it cannot be read."""
+    `OSError` if it is no regular file, and `duckdb.Error`, `TypeError` or `ValueError` if it cannot be read."""
+    open_regular(path).close()
     with duckdb.connect() as con:
-        told = con.execute("SELECT value FROM parquet_kv_metadata(?) WHERE decode(key) = ?", [str(path), _DETAILS])
+        confine(con, f"allowed_paths = [{quoted(path.absolute())}]")
+        named = [str(path.absolute())]
+        told = con.execute("SELECT value FROM parquet_kv_metadata(?) WHERE decode(key) = ?", [*named, _DETAILS])
         details = told.fetchone()
         if details is None:
             return None, {}
-        rows = con.execute(
-            f"SELECT {_COLUMNS} FROM read_parquet(?, hive_partitioning = false) c", [str(path)]
-        ).fetchall()
+        rows = con.execute(f"SELECT {_COLUMNS} FROM read_parquet(?, hive_partitioning = false) c", named).fetchall()
     return bytes(details[0]).decode(), {row[0]: _call(row) for row in rows}
 
 

@@ -6,6 +6,7 @@ refused. Each entry of `MIGRATIONS` takes the schema from its index to the next.
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 
 import duckdb
@@ -290,6 +291,8 @@ MIGRATIONS: tuple[str, ...] = (
 )
 
 VERSION = len(MIGRATIONS)
+META = "CREATE TABLE meta (key VARCHAR PRIMARY KEY, value VARCHAR NOT NULL)"
+"""What every version has: the schema's version among other things."""
 
 
 def version_of(con: duckdb.DuckDBPyConnection) -> int:
@@ -298,6 +301,8 @@ def version_of(con: duckdb.DuckDBPyConnection) -> int:
         found = con.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
     except duckdb.CatalogException:
         return 0
+    if found and not re.fullmatch("[0-9]{1,9}", found[0]):
+        raise WorkspaceError("the workspace's schema version is no number", "index its rows into a new workspace")
     return int(found[0]) if found else 0
 
 
@@ -319,7 +324,7 @@ def migrate(con: duckdb.DuckDBPyConnection) -> None:
     con.execute("BEGIN")
     try:
         if version == 0:
-            con.execute("CREATE TABLE meta (key VARCHAR PRIMARY KEY, value VARCHAR NOT NULL)")
+            con.execute(META)
             con.execute("INSERT INTO meta VALUES ('created_at', ?)", [datetime.now(UTC).isoformat(timespec="seconds")])
         for step in MIGRATIONS[version:]:
             con.execute(step)

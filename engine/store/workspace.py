@@ -6,6 +6,9 @@ process holds the lock, they wait before they report which one. Reads come in bu
 than a small query: after a read it stays attached for `LINGER` seconds, unless somebody wants to write. What stays open
 for good is a DuckDB instance without a file: starting one takes eight times as long as attaching a file.
 
+A workspace may come from somebody else. DuckDB is kept from every other file and from the environment, and what the
+file holds is checked (`catalog`) before it is queried.
+
 If DuckDB or the operating system fails inside such a block (no space, no permission, a damaged file), a `CurateError`
 is raised; a transaction that cannot be committed has changed nothing. New folders and files are accessible to their
 owner only, because prompts and answers are private.
@@ -17,6 +20,7 @@ import atexit
 import ctypes
 import os
 import re
+import shlex
 import stat
 import threading
 import time
@@ -31,7 +35,8 @@ import duckdb
 
 from .. import disk, memory
 from ..errors import CurateError, DiskError, LockedError, NoWorkspaceError, WorkspaceError
-from . import locks, schema
+from ..pool.display import display_line
+from . import catalog, locks, schema
 
 FILE = "workspace.duckdb"
 WAL = FILE + ".wal"
@@ -54,8 +59,8 @@ _STORAGE = (*_DAMAGED, duckdb.TransactionException, duckdb.OutOfMemoryException)
 class _Gate:
     """The open connection of this process to one file. Readers share it, writers take turns, readers do not starve a
     writer. ``file`` tells whether the file on the disk is still the one that was attached at ``since``; the last reader
-    left at ``left`` (seconds, monotonic). ``version`` is that of the attached file's schema where it is known, and
-    ``known`` is the file of which it was known when it was closed: asking takes a quarter of a small write."""
+    left at ``left`` (seconds, monotonic). ``version`` is that of the schema of the file, which was checked, and
+    ``known`` is what the file was when it was closed: checking takes as long as a small write."""
 
     database: Path
     condition: threading.Condition = field(default_factory=threading.Condition)
@@ -68,7 +73,7 @@ class _Gate:
     file: tuple[int, ...] = ()
     since: float = 0.0
     left: float = 0.0
-    version: int | None = None
+    version: int = 0
     known: tuple[int, ...] = ()
 
     def connect(self, read_only: bool) -> duckdb.DuckDBPyConnection:
@@ -76,10 +81,16 @@ class _Gate:
         if self.connection is not None and self.users == 0 and _state_of(self.database) != self.file:
             self.close()
         if self.connection is None:
-            self.connection, self.read_only = _connect(self.database, read_only), read_only
+            connection = _connect(self.database, read_only)
             self.file, self.since = _state_of(self.database), time.monotonic()
             if not self.file or self.file != self.known:
-                self.version = None
+                try:
+                    with connection.cursor() as aside:
+                        self.version = catalog.check(aside, _ATTACHED, self.database)
+                except BaseException:
+                    _detach(self.database, connection)
+                    raise
+            self.connection, self.read_only = connection, read_only
         return self.connection
 
     def close(self) -> None:
@@ -87,7 +98,7 @@ class _Gate:
         connection, self.connection = self.connection, None
         if connection is not None:
             _detach(self.database, connection)
-            self.known = _state_of(self.database) if self.version is not None else ()
+            self.known = _state_of(self.database)
             self.condition.notify_all()
 
     def leave(self) -> None:
@@ -102,8 +113,10 @@ class _Gate:
 _ATTACHED = "workspace"
 """The name of the attached file within DuckDB."""
 
-_spare: list[tuple[Path, duckdb.DuckDBPyConnection]] = []
-"""The spare DuckDB instance without a file, and the database it was used for; at most one."""
+_spare: dict[Path, duckdb.DuckDBPyConnection] = {}
+"""Spare DuckDB instances without a file, by the folder that each is confined to."""
+SPARE = 2
+"""The most of them: two workspaces are compared by turns."""
 _spare_lock = threading.Lock()
 
 _gates: dict[Path, _Gate] = {}
@@ -129,6 +142,7 @@ class Workspace:
     def create(cls, path: Path) -> Workspace:
         """Create the folder and the file if they are missing, and migrate an older file."""
         workspace = cls(path)
+        _check_folder(workspace.path)
         try:
             if not _exists(workspace.database):
                 workspace.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -144,6 +158,7 @@ class Workspace:
     def open(cls, path: Path) -> Workspace:
         """Open an existing workspace; a missing one is a `NoWorkspaceError`."""
         workspace = cls(path)
+        _check_folder(workspace.path)
         try:
             exists = _exists(workspace.database)
         except OSError as error:
@@ -153,12 +168,9 @@ class Workspace:
             ) from error
         if not exists:
             raise NoWorkspaceError(f"no workspace at {path}", "icl-curate index POOL.jsonl")
-        with workspace.read() as con:
-            version = workspace._gate.version
-            if version is None:
-                version = workspace._gate.version = schema.version_of(con)
-            schema.check_version(version)
-        if version < schema.VERSION:
+        with workspace.read():
+            old = workspace._gate.version < schema.VERSION
+        if old:
             with workspace.write():
                 pass
         return workspace
@@ -191,7 +203,7 @@ class Workspace:
         """A database in memory, dropped afterwards, for work that leaves the workspace's file free for others. It puts
         what does not fit into the folder ``temporary``."""
         with _explained(self.database):
-            con = duckdb.connect(":memory:", config={**_config(self.database), "temp_directory": str(temporary)})
+            con = duckdb.connect(":memory:", config=_config(temporary))
             try:
                 yield con
             finally:
@@ -248,6 +260,16 @@ def _cursor(con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
     return cursor
 
 
+def _check_folder(folder: Path) -> None:
+    """Raise `WorkspaceError` if something in the folder would have other places read or written, or would block."""
+    if found := disk.strange_entry(folder):
+        entry, what = found
+        raise WorkspaceError(
+            f"the workspace {folder} is not used: {display_line(str(entry.relative_to(folder)))} is {what}",
+            f"rm {shlex.quote(str(entry))}   (what a link leads to is kept)",
+        )
+
+
 def _exists(database: Path) -> bool:
     """Whether there is a database to open: not if there is no file, or only a partial file of a killed creation. Raises
     `OSError` if access is denied, and if it is not a regular file."""
@@ -301,12 +323,14 @@ def _close_to_others(path: Path) -> None:
             path.chmod(0o600)
 
 
-def _config(database: Path) -> dict[str, Any]:
+def _config(temporary: Path) -> dict[str, Any]:
     return {
         "memory_limit": f"{_memory_mib() // 4}MiB",  # DuckDB's own 80 % would starve numpy and torch
-        "temp_directory": str(database.parent / "tmp"),
+        "temp_directory": str(temporary),
         "autoinstall_known_extensions": "false",
         "autoload_known_extensions": "false",
+        "allow_persistent_secrets": "false",  # the user's own, in the home folder
+        "python_enable_replacements": "false",  # a table's name is no variable of this program
     }
 
 
@@ -340,7 +364,7 @@ def _state_of(database: Path) -> tuple[int, ...]:
 
 def _attach(database: Path, read_only: bool) -> duckdb.DuckDBPyConnection:
     """A DuckDB instance with the file attached."""
-    con = _instance(database)
+    con = _instance(database.parent)
     try:
         con.execute(f"ATTACH {quoted(database)} AS {_ATTACHED} (TYPE duckdb{', READ_ONLY' if read_only else ''})")
     except BaseException:
@@ -349,20 +373,22 @@ def _attach(database: Path, read_only: bool) -> duckdb.DuckDBPyConnection:
     return con
 
 
-def _instance(database: Path) -> duckdb.DuckDBPyConnection:
-    """The spare instance, or a new one. Its temporary files are put beside the database; if it has written such files
-    beside another one, DuckDB does not let them be moved, and a new instance is started."""
-    if not _spare:
+def _instance(folder: Path) -> duckdb.DuckDBPyConnection:
+    """The spare instance that is confined to the folder, or a new one."""
+    if folder not in _spare:
         _lingering.close(wait=False)
     with _spare_lock:
-        before, con = _spare.pop() if _spare else (None, None)
-    if con is not None and before is not None and before.parent != database.parent:
-        try:
-            con.execute(f"SET temp_directory = {quoted(database.parent / 'tmp')}")
-        except duckdb.Error:
-            con.close()
-            con = None
-    return con or duckdb.connect(":memory:", config=_config(database))
+        con = _spare.pop(folder, None)
+    if con is None:
+        con = duckdb.connect(":memory:", config=_config(folder / "tmp"))
+        confine(con, f"allowed_directories = [{quoted(folder)}]")
+    return con
+
+
+def confine(con: duckdb.DuckDBPyConnection, allowed: str) -> None:
+    """Keep all queries from files, the network and extensions, and from this setting, but for what is ``allowed``."""
+    for setting in (allowed, "enable_external_access = false", "lock_configuration = true"):
+        con.execute(f"SET {setting}")
 
 
 def quoted(text: str | Path) -> str:
@@ -371,17 +397,19 @@ def quoted(text: str | Path) -> str:
 
 
 def _detach(database: Path, con: duckdb.DuckDBPyConnection) -> None:
-    """Detach the file and keep the instance, one in total, for next time."""
+    """Detach the file and keep the instance for next time."""
     try:
         con.execute(f"DETACH {_ATTACHED}")
     except duckdb.Error:  # it no longer works after a damaged file or a full disk
         con.close()
         return
     with _spare_lock:
-        others = [other for _, other in _spare]
-        _spare[:] = [(database, con)]
+        others = [_spare.pop(database.parent, None)]
+        _spare[database.parent] = con
+        others += [_spare.pop(next(iter(_spare))) for _ in range(len(_spare) - SPARE)]
     for other in others:
-        other.close()
+        if other is not None:
+            other.close()
 
 
 class _Lingering:
@@ -447,7 +475,7 @@ _lingering = _Lingering()
 def _close_all() -> None:
     _lingering.close()
     while _spare:
-        _spare.pop()[1].close()
+        _spare.popitem()[1].close()
 
 
 def _leave_to_parent() -> None:
@@ -457,7 +485,7 @@ def _leave_to_parent() -> None:
     _lingering = _Lingering()
     _spare_lock = threading.Lock()
     while _spare:
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(_spare.pop()[1]))
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(_spare.popitem()[1]))
 
 
 if hasattr(os, "register_at_fork"):

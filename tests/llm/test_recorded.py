@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from pathlib import Path
 
+import duckdb
 import pytest
 from factories.models import CHAT, save_model
 from icl_curate.engine.errors import LLMError
@@ -66,7 +68,17 @@ def test_a_replay_gives_the_answers_that_were_recorded_and_no_others(
 
 def test_what_is_no_recording_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "x.parquet").write_text("no")
-    for name in ("x.parquet", "nowhere.parquet"):
+    os.mkfifo(tmp_path / "pipe.parquet")
+    details = json.dumps({"identity": {}, "capabilities": {}})
+    for name, told, tokens in (("told", "[]", "['a']"), ("empty", "{}", "['a']"), ("typed", details, "17")):
+        values = (
+            f"'k'::BLOB AS key, '' AS llm, '' AS model, '' AS text, {tokens} AS tokens, [0.0] AS logprobs,"
+            " [[0.0]] AS option_logprobs, '' AS finish, 1 AS tokens_in, 1 AS tokens_out, 0.0 AS latency,"
+            " 1 AS attempts, [0.0] AS entropies"
+        )
+        path = tmp_path / f"{name}.parquet"
+        duckdb.execute(f"COPY (SELECT {values}) TO '{path}' (KV_METADATA {{'icl-curate': '{told}'}})")
+    for name in ("x.parquet", "nowhere.parquet", "pipe.parquet", "told.parquet", "empty.parquet", "typed.parquet"):
         with pytest.raises(LLMError) as caught:
             asyncio.run(RecordedLLM(str(tmp_path / name)).probe())
         assert "llm record" in caught.value.fix
