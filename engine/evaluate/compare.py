@@ -41,7 +41,7 @@ from ..version import VERSION
 from .confusion import confusion
 from .effort import llm_seconds, perplexity, timed
 from .flips import flips
-from .llm_selection import LLM_METHODS
+from .llm_selection import LLM_METHODS, check_all
 from .request_stages import FinalAnswers, MethodContext, MethodRun, RequestStages, Stage, run_stages
 from .results import (
     KIND,
@@ -157,9 +157,7 @@ class Evaluation:
             self.selector, llm.backend, settings, capabilities, self.queries, llm.report, plan.mdr_error,
             queries_of(workspace, "validation", plan.limit) if choosing else (), plan.metric,
         )  # fmt: skip
-        for name in self.methods:
-            if name in LLM_METHODS:
-                LLM_METHODS[name].check(name, self.selector.task, capabilities, llm.name)
+        check_all(plan.methods, self.selector.task, capabilities, llm.name)
         self._runs = [(name, seed) for name in dict.fromkeys(["zero", *self.methods]) for seed in self._seeds(name)]
         self._picks: dict[tuple[str, int], list[list[int]]] = {}
         self._seconds: dict[tuple[str, int], float] = {}
