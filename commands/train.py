@@ -214,6 +214,9 @@ def train_topics(
         typer.Option(help="What the predictor learns: how distinctive topics are, or yes and no (for topick-binary)."),
     ] = "soft",
     epochs: Annotated[int, typer.Option(help="Maximum number of epochs.", min=1)] = 30,
+    rate: Annotated[
+        float, typer.Option(help="Learning rate of the predictor (Adam; the paper's are 1e-5 to 1e-4).")
+    ] = 1e-3,
     k: ShotsOption = None,
     llm: LLMOptions = NO_LLM_OPTIONS,
     engine: EngineOptions = CONFIGURED_ENGINE,
@@ -227,7 +230,7 @@ def train_topics(
     settings = settings_of(workspace, k=k, **asdict(llm), **asdict(engine))
     store = open_workspace(workspace)
     plan = TopicPlan(
-        topics, size, llm_topics, sample, questions, soft=labels == "soft", cosine=cosine, epochs=epochs,
+        topics, size, llm_topics, sample, questions, soft=labels == "soft", cosine=cosine, epochs=epochs, rate=rate,
         as_printed=as_printed, nouns=nouns, lambdas=(0.1, 0.25, 0.5, 1.0) if choose_lambda else (),
     )  # fmt: skip
     prices = labelling_price_in, labelling_price_out

@@ -19,7 +19,7 @@ from ..retrieval.diversity import dpp, set_bsr
 from ..retrieval.view import PoolView
 from ..store.workspace import Workspace
 from ..topics import selection
-from ..topics.released import topick_released
+from ..topics.ranks import topick_by_ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +204,7 @@ METHODS: Mapping[str, Method] = {
         "as topick; topics learnt as yes or no (the paper's ablation; train topics --labels binary)",
         partial(selection.topick, labels="binary"),
     ),
-    "topick-released": _topics("by ranks of topics, as the authors' released code", topick_released),
+    "topick-ranks": _topics("as topick; topics count by rank, after the authors' released code", topick_by_ranks),
 }
 
 
