@@ -265,7 +265,7 @@ class Evaluation:
         counts = int(easy.sum()), int(hard.sum())
         return EvaluationReport(
             run, setup, *counts, methods, trained_on=self._trained_on(), transfer=self._transfer(items),
-            by=self._groups(by_method, easy) if self.plan.by else None,
+            by=self._groups(by_method, easy) if self.plan.by else None, untrained=self._untrained(),
         )  # fmt: skip
 
     def _groups(self, by_method: Mapping[str, list[_ScoredRun]], easy: Bools) -> QueryGroups:
@@ -297,6 +297,15 @@ class Evaluation:
         """The methods trained on the queries that judge them: training uses all validation queries."""
         learnt = [name for name in self.methods if name in METHODS and METHODS[name].trained]
         return tuple(learnt) if self.plan.split == "validation" else ()
+
+    def _untrained(self) -> tuple[str, ...]:
+        """The rankers whose training kept its start, with one of the seeds at least."""
+        kept = [
+            name
+            for name, seed in self._runs
+            if name in self._methods and (known := self._methods[name].untrained) and known(self.selector.view, seed)
+        ]
+        return tuple(dict.fromkeys(kept))
 
     def _versus(self, items: dict[str, Float64s]) -> dict[str, Versus]:
         """Each method compared with the best other baseline, if there is one."""
