@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from evidence import AS_PRINTED, Workspace, accuracy, curated, restore, rounds_table, table
+from evidence import ABLATION, INPUTS_ALONE, Workspace, accuracy, curated, restore, rounds_table, table
 from icl_curate.engine.evaluate.statistics import compare as paired
 from icl_curate.engine.store.runs import outcomes
 from icl_curate.engine.store.workspace import Workspace as Store
@@ -41,7 +41,8 @@ ROWS = 150
 """Rows of a source; the one off topic has 200."""
 
 UNTRAINED = ("zero", "random", "bm25", "dense", "dpp", "set-bsr")
-TRAINED = ("ranker", "topick")
+TRAINED = {"ranker": "ranker, inputs alone", "topick": f"topick, {ABLATION}"}
+"""The methods that are trained, and what they are in the tables."""
 SHOTS = 4
 
 Row = dict[str, Any]
@@ -69,19 +70,19 @@ def banking77(pools: Path, workspace: Workspace) -> Iterable[str]:
     )
     tuned = workspace.run("prune", "--tune", "--by", "vote", "--dry-run")
     yield f"`prune --tune --by vote` would prune: {', '.join(tuned.get('pruned', ())) or 'nothing'}."
-    workspace.ask("train", "ranker", "-k", SHOTS, "-n", 60, *AS_PRINTED)
+    workspace.ask("train", "ranker", "-k", SHOTS, "-n", 60, *INPUTS_ALONE)
     workspace.ask("train", "topics", "--no-llm-topics", "--questions", 300)
-    before = compare(workspace, UNTRAINED + TRAINED)
+    before = compare(workspace, (*UNTRAINED, *TRAINED))
     for row in listed[-3:]:
         workspace.run("prune", "--source", row["source"])
-    after = compare(workspace, UNTRAINED + TRAINED)
+    after = compare(workspace, (*UNTRAINED, *TRAINED))
     workspace.run("restore", *(f"--source={row['source']}" for row in listed[-3:]))
     wrong = [row["id"] for row in read(files / "pool.jsonl") if row["output"] != row["truth"]]
     workspace.run("prune", *(f"--demo={name}" for name in wrong))
     clean = compare(workspace, UNTRAINED)
     restore(workspace)
     runs = {"as it came": before, "without the three worst sources": after, "only true rows": clean}
-    yield methods_table(runs, UNTRAINED + TRAINED)
+    yield methods_table(runs, (*UNTRAINED, *TRAINED))
 
 
 def options(name: str, rows: int, shots: int, queries: int) -> Callable[[Path, Workspace], Iterable[str]]:
@@ -375,7 +376,7 @@ def methods_table(runs: Mapping[str, Mapping[str, Any]], methods: Sequence[str])
     heads = ["method", *(head for name in runs for head in (name, "95 %"))]
     rows = [
         [
-            method,
+            TRAINED.get(method, method),
             *(cell for found in runs.values() for cell in (accuracy(found[method]) if method in found else ("–", "–"))),
         ]
         for method in methods

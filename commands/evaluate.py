@@ -35,7 +35,7 @@ def evaluate(
             "-m",
             help="Comma-separated: zero, random, bm25, bm25-plus, dense, dpp, set-bsr, ranker-untrained; after "
             "training: ranker, promptpg, topick (also topick-union, topick-alone, topick-no-knowledge, topick-binary, "
-            "topick-released); calling the LLM to select: rerank, sure, mdl, mdr, cone (the last three need an LLM "
+            "topick-ranks); calling the LLM to select: rerank, sure, mdl, mdr, cone (the last three need an LLM "
             "that scores).",
         ),
     ] = "zero,random,bm25,dense",

@@ -87,11 +87,11 @@ def train_ranker(
         int, typer.Option(help="First learn from the answers of train sources, with this many passes.", min=0)
     ] = 0,
     batch: Annotated[int, typer.Option(help="Batch size in queries.", min=1)] = 20,
-    rate: Annotated[float, typer.Option(help="Learning rate (Adam).")] = 1e-3,
+    rate: Annotated[float, typer.Option(help="Learning rate (Adam).")] = 1e-2,
     candidates: Annotated[
         Literal["bm25", "dense", "both"], typer.Option(help="Retrieval that finds the candidates it ranks.")
-    ] = "bm25",
-    preselect: Annotated[int, typer.Option(help="Number of candidates per query.", min=2)] = 20,
+    ] = "dense",
+    preselect: Annotated[int, typer.Option(help="Number of candidates per query.", min=2)] = 30,
     sees: Annotated[
         Literal["row", "input"],
         typer.Option(help="What it sees of a demonstration: the row (input and output), or the input alone."),
@@ -102,15 +102,25 @@ def train_ranker(
         typer.Option(help="Credit of a demonstration: what it changed (gain), or its prompt's reward (the paper's)."),
     ] = "gain",
     threshold: Annotated[
-        bool, typer.Option("--threshold/--no-threshold", help="Let the threshold σ limit the shots.")
-    ] = True,
-    temperature: Annotated[float, typer.Option(help="Divisor of the scores before the softmax.")] = 1.0,
+        bool,
+        typer.Option(
+            "--threshold/--no-threshold", help="Let the threshold σ limit the shots: fewer prompts, less learnt."
+        ),
+    ] = False,
+    temperature: Annotated[float, typer.Option(help="Divisor of the scores before the softmax.")] = 0.1,
     start: Annotated[
         Literal["similarity", "random"], typer.Option(help="Initial policy: by similarity of embeddings, or random.")
     ] = "similarity",
     held_out: Annotated[
         float, typer.Option(help="Share of the queries that choose the best epoch.", min=0.0, max=0.9)
     ] = 0.2,
+    patience: Annotated[
+        int,
+        typer.Option(
+            help="Stop after this many epochs without a gain, 0: never; with --held-out 0, too, keep the last epoch.",
+            min=0,
+        ),
+    ] = 2,
     seeds: Annotated[int, typer.Option(help="Number of seeds to train with, one ranker each.", min=1)] = 1,
     marking: MetricOptions = ACCURACY,
     rouge: Annotated[float | None, typer.Option(help="Short for --metric rouge-l --least X.")] = None,
@@ -159,6 +169,7 @@ def train_ranker(
         trials,
         rate,
         held_out=held_out,
+        patience=patience,
         metric=marking.computed,
         limit=limit,
     )
@@ -214,6 +225,9 @@ def train_topics(
         typer.Option(help="What the predictor learns: how distinctive topics are, or yes and no (for topick-binary)."),
     ] = "soft",
     epochs: Annotated[int, typer.Option(help="Maximum number of epochs.", min=1)] = 30,
+    rate: Annotated[
+        float, typer.Option(help="Learning rate of the predictor (Adam; the paper's are 1e-5 to 1e-4).")
+    ] = 1e-3,
     k: ShotsOption = None,
     llm: LLMOptions = NO_LLM_OPTIONS,
     engine: EngineOptions = CONFIGURED_ENGINE,
@@ -227,7 +241,7 @@ def train_topics(
     settings = settings_of(workspace, k=k, **asdict(llm), **asdict(engine))
     store = open_workspace(workspace)
     plan = TopicPlan(
-        topics, size, llm_topics, sample, questions, soft=labels == "soft", cosine=cosine, epochs=epochs,
+        topics, size, llm_topics, sample, questions, soft=labels == "soft", cosine=cosine, epochs=epochs, rate=rate,
         as_printed=as_printed, nouns=nouns, lambdas=(0.1, 0.25, 0.5, 1.0) if choose_lambda else (),
     )  # fmt: skip
     prices = labelling_price_in, labelling_price_out

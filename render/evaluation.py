@@ -84,6 +84,8 @@ def show_evaluation(report: EvaluationReport) -> None:
             f"trained on these queries, so their figures are too good: {', '.join(report.trained_on)}; "
             "icl-curate evaluate --split test"
         )
+    if report.untrained:
+        notes.append(_untrained(report.untrained))
     if is_stand_in(setup.llm):
         notes.append(STAND_IN)
     heads = [Head(name, RANKS.get(name, 0), "middle") for name in shown]
@@ -101,6 +103,12 @@ def judged(found: Judging) -> str:
     usage = found.usage
     line = f"judged by {found.llm}: {usage.calls:,} verdicts asked, {usage.cached_calls:,} of them cached"
     return line + (f"; {found.unjudged:,} not given, which count as wrong" if found.unjudged else "")
+
+
+def _untrained(names: Sequence[str]) -> str:
+    return (
+        f"untrained start kept: {', '.join(names)}; no epoch of the training was better, so this is not what it learnt"
+    )
 
 
 def _transferred(found: Transfer) -> str:
@@ -134,6 +142,7 @@ def show_sweep(report: SweepReport) -> None:
         "95 % by bootstrap over queries",
     ]
     notes += [judged(point.report.judge) for point in report.points[:1] if point.report.judge]
+    notes += [_untrained(point.report.untrained) for point in report.points[:1] if point.report.untrained]
     if is_stand_in(setup.llm):
         notes.append(STAND_IN)
     heads = [

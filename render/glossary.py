@@ -18,7 +18,7 @@ TERMS = {
         "All answers of LLMs, stored in the workspace by everything that can change an answer. No prompt is paid "
         "for twice."
     ),
-    "candidates": "The demonstrations a method selects from; `ranker` uses the 20 best by BM25.",
+    "candidates": "The demonstrations a method selects from; `ranker` uses the 30 nearest by embedding.",
     "confidence interval": (
         "The range that has the true value in 95 % of such measurements. Intervals far apart: a real difference."
     ),

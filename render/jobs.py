@@ -35,7 +35,7 @@ from .curation import brief as brief_curation
 from .curation import show_curation
 from .evaluation import show_evaluation, show_sweep
 from .pool import export_rows, exported, index_rows, show_export, show_index
-from .ranker import show_ranker
+from .ranker import kept, show_ranker
 from .sources import show_training
 from .tables import Head, show_table, show_text
 from .topics import show_topic_training
@@ -71,11 +71,6 @@ def _best_method(report: EvaluationReport | SweepReport) -> str:
 
 def _gain(done: SourceRun) -> str:
     return f"best use gains {done.metrics.gain:+.3f} ± {done.metrics.gain_error:.3f}"
-
-
-def _best_epoch(done: RankerRun) -> str:
-    best = done.metrics.best
-    return f"best epoch {best.epoch}" + ("" if best.accuracy is None else f", held-out {best.accuracy:.3f}")
 
 
 def _precision(done: TopicRun) -> str:
@@ -120,7 +115,7 @@ def _written(done: ExportReport) -> str:
 
 PARTS: dict[str, Kind[Any]] = {
     "sources": Kind(SourceRun.from_json, show_training, _gain),
-    "ranker": Kind(RankerRun.from_json, show_ranker, _best_epoch),
+    "ranker": Kind(RankerRun.from_json, show_ranker, lambda done: kept(done.metrics)),
     "topics": Kind(TopicRun.from_json, show_topic_training, _precision),
 }
 """The trainings, by name."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -12,12 +13,15 @@ from .tables import Head, show_table, show_text
 
 if TYPE_CHECKING:
     from ..engine.ranker.ledger import LedgerEntry
-    from ..engine.ranker.results import RankerRun, RankerSeeds
+    from ..engine.ranker.results import RankerMetrics, RankerRun, RankerSeeds, SeedFigures
     from ..engine.store.ledger import Flip
 
 
 MOST_BATCHES = 12
 """Maximum batches listed of a training run: the first and the last."""
+
+FEW = 50
+"""Held-out queries below which the accuracies of epochs differ by little more than chance."""
 
 
 def show_ranker(done: RankerRun) -> None:
@@ -25,11 +29,8 @@ def show_ranker(done: RankerRun) -> None:
     metrics = done.metrics
     batches = metrics.batches
     shown = batches if len(batches) <= MOST_BATCHES else [*batches[: MOST_BATCHES // 2], *batches[-MOST_BATCHES // 2 :]]
-    if metrics.trials:
-        show_text(
-            "from trials: expected reward of held-out queries "
-            f"{metrics.trials[0]:+.3f}, at best {max(metrics.trials):+.3f}"
-        )
+    if metrics.trials is not None:
+        show_text(f"from trials: {from_trials(metrics)}")
     rows: list[list[object]] = [[b.batch, b.loss, b.sigma, b.shots, b.calls, b.accuracy] for b in shown]
     left = len(batches) - len(shown)
     show_table(
@@ -37,15 +38,21 @@ def show_ranker(done: RankerRun) -> None:
     )
     by_shots = "  ".join(f"{shots}: {value:.3f}" for shots, value in metrics.accuracy_by_shots.items())
     show_text(f"accuracy by shots  {by_shots}")
-    best = metrics.best
-    show_text(
-        f"run {done.run}: {answered(done.usage, done.llm)}, "
-        f"{counted(metrics.shots, 'shot')}; best epoch {best.epoch}, held-out accuracy {_share(best.accuracy)}"
-    )
+    used = f"{answered(done.usage, done.llm)}, {counted(metrics.shots, 'shot')}"
+    show_text(f"run {done.run}: {used}; {kept(metrics)}")
+    if metrics.epochs and 0 < metrics.held_out_queries < FEW:
+        show_text(
+            f"{counted(metrics.held_out_queries, 'held-out query')} can choose an epoch by chance; "
+            "--held-out 0 --patience 0 trains on all queries and keeps the last epoch"
+        )
     if metrics.judge:
         show_text(judged(metrics.judge))
-    if metrics.collapsed:
-        show_text("the policy collapsed onto few demonstrations; the best earlier epoch is used")
+    if metrics.collapsed_in is not None:
+        since = "before" if metrics.best.epoch < metrics.collapsed_in else "after"
+        show_text(
+            f"the policy collapsed onto one candidate per query in epoch {metrics.collapsed_in}; what is kept is from "
+            f"{since} that"
+        )
     if batches:
         show_text(f"mean entropy of the first and last batch  {batches[0].entropy:.2f}, {batches[-1].entropy:.2f}")
     arms = "bm25,ranker-untrained,ranker" if metrics.method == "ranker" else f"bm25,{metrics.method}"
@@ -53,12 +60,43 @@ def show_ranker(done: RankerRun) -> None:
 
 
 def show_ranker_seeds(done: RankerSeeds) -> None:
-    """Each seed's run with its best epoch."""
-    rows = [[s.seed, s.run, s.best.epoch, s.best.accuracy, "collapsed" if s.collapsed else ""] for s in done.seeds]
+    """Each seed's run with what was kept of it."""
+    rows = [[s.seed, s.run, _what(s), s.best.accuracy, "collapsed" if s.collapsed else ""] for s in done.seeds]
     note = answered(done.usage, done.llm)
-    show_table(["seed", "run", "best epoch", "held-out accuracy", ""], rows, note=note)
+    show_table(["seed", "run", "kept", _judged_by(done.metrics), ""], rows, note=note)
     count = len(done.seeds)
     show_text(f"next: icl-curate evaluate --methods bm25,{done.metrics.method} --seeds {count}")
+
+
+def kept(metrics: RankerMetrics) -> str:
+    """What was kept of a training, and how accurate it is on the queries that chose it."""
+    told, best = f"{_what(metrics)} kept", metrics.best
+    if best.accuracy is None:
+        return told
+    line = f"{told}, {_judged_by(metrics)} {best.accuracy:.3f}"
+    if not (n := metrics.held_out_queries):
+        return line
+    return f"{line}, standard error {math.sqrt(best.accuracy * (1 - best.accuracy) / n):.3f}"
+
+
+def from_trials(metrics: RankerMetrics) -> str:
+    """The expected reward that the passes over the trials came to."""
+    values = metrics.trials
+    if not values:
+        return "no held-out query was tried, so that the last pass counts"
+    return f"expected reward of held-out queries {values[0]:+.3f}, at best {max(values):+.3f}"
+
+
+def _what(done: RankerMetrics | SeedFigures) -> str:
+    if done.untrained:
+        return "untrained start"
+    if done.best.epoch == 0 and done.kept_pass is not None:
+        return f"pass {done.kept_pass}"
+    return f"epoch {done.best.epoch}"
+
+
+def _judged_by(metrics: RankerMetrics) -> str:
+    return "held-out accuracy" if metrics.held_out_queries else "training accuracy"
 
 
 def show_ledger(found: Sequence[LedgerEntry]) -> None:
@@ -91,7 +129,3 @@ def show_flips(found: Sequence[Flip]) -> None:
         for f in found
     ]
     show_table(["query", "input>", "before", "after", "", "shots"], rows)
-
-
-def _share(value: float | None) -> str:
-    return "not known" if value is None else f"{value:.3f}"

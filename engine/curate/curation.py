@@ -20,7 +20,6 @@ from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan
 from ..progress import Event, silent
-from ..ranker.policy import Inputs
 from ..ranker.train import RankerPlan, RankerTraining
 from ..sources.train import SourcePlan, SourceTraining
 from ..sources.use import NOISE
@@ -51,7 +50,7 @@ from .tune import Tuning, TuningPlan, check_method, validation
 
 TASK = "curate"
 
-RANKER = RankerPlan(epochs=0, trials=40, inputs=Inputs(30, "dense", "row", (), 0.1, "similarity"))
+RANKER = RankerPlan(epochs=0, trials=40, rate=1e-3)
 """The ranker that learns from answers to single demonstrations, with the settings of docs/evidence.md."""
 
 
@@ -152,15 +151,14 @@ class Curation:
 
     def _commands(self) -> dict[Name, str]:
         llm, k = quote(self.llm.name), self.settings.k
-        inputs = RANKER.inputs
-        ranker = f"--candidates {inputs.ranking} --preselect {inputs.candidates} --temperature {inputs.temperature}"
+        ranker = f"--trials {RANKER.trials} --epochs {RANKER.epochs} --rate {RANKER.rate}"
         ask = "train sources" if self._by_source() else "train rows --suspects-first"
         relabel = " --relabel" if self.plan.relabel else ""
         return {
             "check": "icl-curate check --accept leak",
             "ask": f"icl-curate {ask} --llm {llm}",
             "confirm": f"icl-curate prune --tune{relabel} -m {self.settings.method} -k {k} --llm {llm}",
-            "rank": f"icl-curate train ranker {ranker} --trials {RANKER.trials} --epochs {RANKER.epochs} --llm {llm}",
+            "rank": f"icl-curate train ranker {ranker} --llm {llm}",
             "choose": f"icl-curate evaluate -m {','.join(RIVALS)} -k {k} --llm {llm}",
         }
 
@@ -262,9 +260,11 @@ class Curation:
             trained = work.run(budget)
         except UsageError as error:
             return _done("rank", f"not trained: {error.what}")
-        values = trained.metrics.trials or (0.0,)
-        found = f"run {trained.run}: expected reward of held-out queries {values[0]:+.2f} to {max(values):+.2f}"
-        return _done("rank", found)
+        told, values = trained.metrics, trained.metrics.trials
+        found = f"pass {told.kept_pass} of {RANKER.trials}"
+        if values:
+            found += f", expected reward of held-out queries {values[0]:+.2f} to {max(values):+.2f}"
+        return _done("rank", f"run {trained.run}: {'untrained start kept' if told.untrained else found}")
 
     def _choose(self, state: Progress, budget: Budget) -> StepDone:
         """The race of methods on the pool as it is now."""

@@ -41,7 +41,7 @@ from ..version import VERSION
 from .confusion import confusion
 from .effort import llm_seconds, perplexity, timed
 from .flips import flips
-from .llm_selection import LLM_METHODS
+from .llm_selection import LLM_METHODS, check_all
 from .request_stages import FinalAnswers, MethodContext, MethodRun, RequestStages, Stage, run_stages
 from .results import (
     KIND,
@@ -158,9 +158,7 @@ class Evaluation:
             self.selector, llm.backend, settings, capabilities, self.queries, llm.report, plan.mdr_error,
             queries_of(workspace, "validation", plan.limit) if choosing else (), plan.metric,
         )  # fmt: skip
-        for name in self.methods:
-            if name in LLM_METHODS:
-                LLM_METHODS[name].check(name, self.selector.task, capabilities, llm.name)
+        check_all(plan.methods, self.selector.task, capabilities, llm.name)
         self._runs = [(name, seed) for name in dict.fromkeys(["zero", *self.methods]) for seed in self._seeds(name)]
         self._picks: dict[tuple[str, int], list[list[int]]] = {}
         self._seconds: dict[tuple[str, int], float] = {}
@@ -268,7 +266,7 @@ class Evaluation:
         counts = int(easy.sum()), int(hard.sum())
         return EvaluationReport(
             run, setup, *counts, methods, trained_on=self._trained_on(), transfer=self._transfer(items),
-            by=self._groups(by_method, easy) if self.plan.by else None,
+            by=self._groups(by_method, easy) if self.plan.by else None, untrained=self._untrained(),
         )  # fmt: skip
 
     def _groups(self, by_method: Mapping[str, list[_ScoredRun]], easy: Bools) -> QueryGroups:
@@ -300,6 +298,15 @@ class Evaluation:
         """The methods trained on the queries that judge them: training uses all validation queries."""
         learnt = [name for name in self.methods if name in METHODS and METHODS[name].trained]
         return tuple(learnt) if self.plan.split == "validation" else ()
+
+    def _untrained(self) -> tuple[str, ...]:
+        """The rankers whose training kept its start, with one of the seeds at least."""
+        kept = [
+            name
+            for name, seed in self._runs
+            if name in self._methods and (known := self._methods[name].untrained) and known(self.selector.view, seed)
+        ]
+        return tuple(dict.fromkeys(kept))
 
     def _versus(self, items: dict[str, Float64s]) -> dict[str, Versus]:
         """Each method compared with the best other baseline, if there is one."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from ..errors import UsageError
+from ..errors import LLMError, UsageError
 from ..llm.probing import UNSEEN, require
 from ..llm.types import Capabilities
 from ..pool.records import Task
@@ -45,3 +45,19 @@ LLM_METHODS: Mapping[str, LLMMethod] = {
     "mdr": LLMMethod(mdr, "similar ones that the LLM answers well zero-shot (MDR)", scores=True),
     "cone": LLMMethod(cone, "those with the lowest perplexity of the query (ConE)", scores=True, instructs=True),
 }
+
+
+def check_all(methods: Iterable[str], task: Task, capabilities: Capabilities, llm: str) -> None:
+    """Raises as `LLMMethod.check` if something is missing for one of the ``methods``; what can run is named."""
+    able, lacking = [], []
+    for name in methods:
+        try:
+            if name in LLM_METHODS:
+                LLM_METHODS[name].check(name, task, capabilities, llm)
+            able.append(name)
+        except (LLMError, UsageError) as error:
+            lacking.append(error)
+    if lacking:
+        what = "; ".join(error.what for error in lacking)
+        rest = f"-m {','.join(able)}, which can run; or " if able else ""
+        raise type(lacking[0])(what, f"{rest}{lacking[0].fix}")

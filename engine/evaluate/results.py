@@ -120,7 +120,8 @@ class Setup:
 class EvaluationReport:
     """Compared methods. A query is easy if the LLM is right without demonstrations. ``confusion`` and ``flips`` by
     method, if they were asked for. ``trained_on`` names the methods that were trained on the queries that judge them,
-    so that their figures are too good. ``judge``: what it was asked, if one said which answers are right.
+    so that their figures are too good; ``untrained`` those whose training kept its start, with one of the seeds at
+    least. ``judge``: what it was asked, if one said which answers are right.
     ``transfer``: the other workspace whose rankers were compared, if any. ``by``: figures by a field of the queries, if
     they were asked for."""
 
@@ -135,6 +136,7 @@ class EvaluationReport:
     judge: Judging | None = field(default=None, metadata=OPTIONAL)
     transfer: Transfer | None = field(default=None, metadata=OPTIONAL)
     by: QueryGroups | None = field(default=None, metadata=OPTIONAL)
+    untrained: tuple[str, ...] = ()
 
     @property
     def best(self) -> str:

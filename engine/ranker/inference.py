@@ -26,8 +26,9 @@ Method = Literal["ranker", "promptpg"]
 KINDS: Mapping[Method, str] = {"ranker": "train-ranker", "promptpg": "train-promptpg"}
 """The kind of their runs."""
 
-DEFAULT_INPUTS = Inputs(sees="row")
-"""The paper's C' of 20 by BM25, of which the policy sees what the paper writes: e = (x, y)."""
+DEFAULT_INPUTS = Inputs(30, "dense", "row", (), 0.1)
+"""What `train ranker` and `curate` train with. The policy sees what the paper writes, e = (x, y). The embeddings have
+length 1, so that their cosines differ by tenths: with a temperature of 1 all candidates would have nearly one score."""
 
 BLOCK = 500
 """Queries ranked at once."""
@@ -89,9 +90,15 @@ def rank_transferred(
     view: PoolView, queries: Sequence[Query], k: int, other: Workspace, seed: int = 0
 ) -> list[RankedCandidates]:
     """As `rank` with a ranker of the ``other`` workspace, used here as it is (the paper's table 3)."""
-    policy, metadata = load(_trained_in(other, view.settings.llm, seed))
-    _check(view, metadata)
+    policy, metadata = _transferred(view, other, seed)
     return _ranked(view, queries, k, policy, metadata.inputs)
+
+
+def is_untrained(view: PoolView, method: Method, seed: int, other: Workspace | None = None) -> bool:
+    """Whether the policy that `rank` uses, or with ``other`` `rank_transferred`, is known to be the start of its
+    training."""
+    _, metadata = _policy(view, method, seed) if other is None else _transferred(view, other, seed)
+    return bool(metadata.untrained)
 
 
 def _ranked(view: PoolView, queries: Sequence[Query], k: int, policy: Policy, inputs: Inputs) -> list[RankedCandidates]:
@@ -191,6 +198,12 @@ def _policy(view: PoolView, method: Method, seed: int) -> tuple[Policy, RankerMe
         _check(view, metadata)
         kept[method, seed] = policy, metadata
     return kept[method, seed]
+
+
+def _transferred(view: PoolView, other: Workspace, seed: int) -> tuple[Policy, RankerMetadata]:
+    policy, metadata = load(_trained_in(other, view.settings.llm, seed))
+    _check(view, metadata)
+    return policy, metadata
 
 
 def _check(view: PoolView, metadata: RankerMetadata) -> None:

@@ -168,7 +168,8 @@ class Adam:
 @dataclass(frozen=True, slots=True)
 class RankerMetadata:
     """What is needed to use a policy elsewhere: ``method`` is ranker or promptpg, ``encoder`` and ``dimension``
-    describe its embeddings, ``inputs`` what it chooses from and sees."""
+    describe its embeddings, ``inputs`` what it chooses from and sees. ``untrained``: it is the start of its training,
+    which no epoch improved; None if an earlier release trained it."""
 
     method: str
     encoder: str
@@ -177,6 +178,7 @@ class RankerMetadata:
     llm: str
     seed: int
     settings: Mapping[str, Any]
+    untrained: bool | None = None
 
 
 def save(folder: Path, policy: Policy, metadata: RankerMetadata) -> None:
@@ -197,6 +199,7 @@ def save(folder: Path, policy: Policy, metadata: RankerMetadata) -> None:
         "llm": metadata.llm,
         "seed": metadata.seed,
         "settings": dict(metadata.settings),
+        "untrained": metadata.untrained,
     }
     text = json.dumps(described, indent=2, sort_keys=True)
     replace_file(folder / HEAD, lambda file: file.write(text.encode()))
@@ -224,6 +227,7 @@ def load(folder: Path) -> tuple[Policy, RankerMetadata]:
             described["llm"],
             int(described["seed"]),
             described["settings"],
+            described.get("untrained"),
         )
         width = metadata.dimension + len(metadata.inputs.sources)
         if policy.weight.shape != (int(described["outputs"]), width) or policy.bias.shape != (len(policy.weight),):

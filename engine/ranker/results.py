@@ -53,8 +53,11 @@ class Epoch:
 @dataclass(frozen=True, slots=True)
 class RankerMetrics:
     """Figures of the training. Figures by shots have the number of shots, as text, as their keys.
-    ``trials``: the expected reward of held-out queries after each pass over the answers of ``train sources``.
-    ``judge``: what it was asked, if one said which answers are right."""
+    ``trials``: the expected reward of held-out queries after each pass over the answers of ``train sources``, 0 being
+    the start; empty if none of them was tried.
+    ``judge``: what it was asked, if one said which answers are right. ``untrained``: the policy kept is the start, to
+    the bit; ``kept_pass``: the pass over the trials that was kept; ``collapsed_in``: the epoch in which the policy
+    collapsed. Runs of earlier releases have none of the three."""
 
     method: str
     batches: tuple[Batch, ...]
@@ -73,6 +76,9 @@ class RankerMetrics:
     seconds_asking: float
     trials: tuple[float, ...] | None = field(default=None, metadata=OPTIONAL)
     judge: Judging | None = field(default=None, metadata=OPTIONAL)
+    untrained: bool | None = field(default=None, metadata=OPTIONAL)
+    kept_pass: int | None = field(default=None, metadata=OPTIONAL)
+    collapsed_in: int | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +90,14 @@ class RankerRun(TrainingRun):
 
 @dataclass(frozen=True, slots=True)
 class SeedFigures:
-    """The run of a seed, its ``best`` epoch, and whether its policy collapsed."""
+    """The run of a seed, its ``best`` epoch, whether its policy collapsed, and what was kept, as in `RankerMetrics`."""
 
     seed: int
     run: int
     best: EpochAccuracy
     collapsed: bool
+    untrained: bool | None = field(default=None, metadata=OPTIONAL)
+    kept_pass: int | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,9 @@ class SeededTraining:
         """Train each seed; run and metrics of the result are those of the first."""
         done = [part.run(budget) for part in self.parts]
         figures = tuple(
-            SeedFigures(part.seed, each.run, each.metrics.best, each.metrics.collapsed)
+            SeedFigures(part.seed, each.run, told.best, told.collapsed, told.untrained, told.kept_pass)
             for part, each in zip(self.parts, done, strict=True)
+            for told in [each.metrics]
         )
         usage = sum((each.usage for each in done), Usage())
         return RankerSeeds(done[0].run, done[0].llm, usage, done[0].metrics, figures)

@@ -71,8 +71,9 @@ class RankerPlan:
     changed, R_j − R_{j−1}. ``threshold``: σ limits the shots (equations 6 and 10). ``trials``: passes over the answers
     of ``train sources`` before the first epoch; with them there may be no epoch at all.
     ``held_out`` is the share of validation queries, by hash, for model selection only: the best epoch is kept, and
-    training stops after ``patience`` epochs without a gain. ``metric``: which answers are right. ``limit``: only the
-    first validation queries.
+    training stops after ``patience`` epochs without a gain, or at none with 0. Without held-out queries the accuracy
+    during training selects; with a ``patience`` of 0, too, nothing does: the last epoch is kept. ``metric``: which
+    answers are right. ``limit``: only the first validation queries.
     """
 
     method: Method = "ranker"
@@ -81,9 +82,9 @@ class RankerPlan:
     inputs: Inputs = DEFAULT_INPUTS
     sources: bool = True
     credit: Credit = "gain"
-    threshold: bool = True
+    threshold: bool = False
     trials: int = 0
-    rate: float = 1e-3
+    rate: float = 1e-2
     dimension: int = DIMENSION
     held_out: float = 0.2
     patience: int = 2
@@ -106,8 +107,14 @@ class _TrainingState:
     measured: EpochAccuracy | None = None
     stale: int = 0
     """Epochs since the last gain."""
-    collapsed: bool = False
+    collapsed_in: int | None = None
+    """The epoch, from 1, in which the policy collapsed."""
     learnt: TrialsLearnt | None = None
+
+    def keeps(self, start: Policy) -> bool:
+        """Whether the best policy is the ``start``, to the bit."""
+        assert self.best is not None
+        return np.array_equal(self.best.weight, start.weight) and np.array_equal(self.best.bias, start.bias)
 
 
 class RankerTraining:
@@ -201,6 +208,7 @@ class RankerTraining:
         with runs.recorded(self.workspace, KINDS[plan.method], self.llm.name, described) as record:
             state = self._learn(record.run, budget)
             assert state.best is not None
+            untrained = state.keeps(self._start())
             metadata = RankerMetadata(
                 plan.method,
                 self.view.stored.encoder,
@@ -209,9 +217,10 @@ class RankerTraining:
                 self.llm.name,
                 self.seed,
                 described,
+                untrained,
             )
             keep(self.workspace, record.run, state.best, metadata)
-            done = self._result(record.run, state, time.perf_counter() - started)
+            done = self._result(record.run, state, untrained, time.perf_counter() - started)
             record.summary = done.as_json()
         return done
 
@@ -262,7 +271,8 @@ class RankerTraining:
                 self._learn_batch(run, state, epoch, self._batch(epoch, at), budget)
                 self.llm.report(Event(TASK, len(state.batches), total, fields=_event_figures(state.batches[-1])))
             self._measure_epoch(run, state, epoch + 1, budget, state.batches[begun:])
-            if state.stale >= self.plan.patience or (state.measured and state.measured.accuracy == 1.0):
+            done = state.stale >= self.plan.patience or (state.measured and state.measured.accuracy == 1.0)
+            if self.plan.patience and done:
                 self.llm.report(
                     Event(TASK, len(state.batches), total, f"stopped after epoch {epoch + 1}: no more gain")
                 )
@@ -274,8 +284,11 @@ class RankerTraining:
         learnt = learn_from_trials(
             self.features, policy, self.queries, self.tried, held_out, plan.trials, plan.batch, plan.rate, self.seed
         )
-        note = f"from {sum(len(each.rows) for each in self.tried):,} trials: expected reward of held-out queries"
-        self.llm.report(Event(TASK, note=f"{note} {learnt.values[0]:+.3f} → {learnt.values[learnt.best]:+.3f}"))
+        note = f"from {sum(len(each.rows) for each in self.tried):,} trials"
+        if learnt.values:
+            first, best = learnt.values[0], learnt.values[learnt.best]
+            note += f": expected reward of held-out queries {first:+.3f} → {best:+.3f}"
+        self.llm.report(Event(TASK, note=note))
         return learnt
 
     def _learn_batch(self, run: int, state: _TrainingState, epoch: int, which: Int64s, budget: Budget) -> None:
@@ -318,8 +331,9 @@ class RankerTraining:
         steps = self._steps(run, len(state.batches), which, rollouts, answered) if stepwise else []
         ledger.save_batch(self.workspace, run, batch.batch, figures, steps)
         state.batches.append(batch)
-        if not state.collapsed and np.exp(batch.entropy) < COLLAPSED < candidates.present.sum(axis=1).mean():
-            state.collapsed = True
+        few = np.exp(batch.entropy) < COLLAPSED < candidates.present.sum(axis=1).mean()
+        if few and state.collapsed_in is None:
+            state.collapsed_in = epoch + 1
             note = "the policy collapsed onto one candidate per query"
             self.llm.report(Event(TASK, len(state.batches), note=note))
 
@@ -397,7 +411,8 @@ class RankerTraining:
             measured = EpochAccuracy(epoch, float(np.mean(told)) if told else 0.0)
         assert measured.accuracy is not None
         known = state.measured.accuracy if state.measured else None
-        if known is None or measured.accuracy >= known:  # in a tie, the policy trained longer
+        selects = self.held_out.size or self.plan.patience
+        if known is None or measured.accuracy >= known or not selects:  # in a tie, the policy trained longer
             state.best, state.measured = state.policy, measured
         state.stale = 0 if known is None or measured.accuracy > known else state.stale + 1
         state.epochs.append(Epoch(measured, bool(self.held_out.size)))
@@ -452,7 +467,7 @@ class RankerTraining:
                 )
         return steps
 
-    def _result(self, run: int, state: _TrainingState, seconds: float) -> RankerRun:
+    def _result(self, run: int, state: _TrainingState, untrained: bool, seconds: float) -> RankerRun:
         assert state.measured is not None
 
         def counted(kind: str) -> dict[str, list[int]]:
@@ -475,11 +490,14 @@ class RankerTraining:
             sigma=state.threshold,
             queries=len(self.train),
             held_out_queries=len(self.held_out),
-            collapsed=state.collapsed,
+            collapsed=state.collapsed_in is not None,
             seconds=seconds,
             seconds_asking=self.seconds_asking,
             trials=state.learnt.values if state.learnt else None,
             judge=self.marker.judging,
+            untrained=untrained,
+            kept_pass=state.learnt.best if state.learnt else None,
+            collapsed_in=state.collapsed_in,
         )
         return RankerRun(run, self.llm.name, self.spent, metrics)
 

@@ -32,7 +32,7 @@ class Tried:
 @dataclass(frozen=True, slots=True)
 class TrialsLearnt:
     """The policy kept, the epoch it is from, and the mean expected reward V of the judging queries after each epoch, 0
-    being the start."""
+    being the start; empty if none of them was tried."""
 
     policy: Policy
     best: int
@@ -74,8 +74,9 @@ def learn_from_trials(
     if not learning:
         raise UsageError("no query to learn from was tried", "icl-curate train sources, on the same queries")
     seen, rewards = _with_rewards(features, learning, by_row)
-    judged = _with_rewards(features, [query for query in known if query.row in judging], by_row)
-    adam, values = Adam(rate), [_value(policy, *judged)]
+    judges = [query for query in known if query.row in judging]
+    judged = _with_rewards(features, judges, by_row)
+    adam, values = Adam(rate), [_value(policy, *judged)] if judges else []
     best, kept = 0, policy
     for epoch in range(1, epochs + 1):
         order = np.random.default_rng([seed, 2, epoch]).permutation(len(learning))
@@ -85,8 +86,9 @@ def learn_from_trials(
             _, *gradients = policy.loss(part, exact_credit(policy.scores(part), rewards[which]))
             weight, bias = adam.step((policy.weight, policy.bias), tuple(gradients))
             policy = Policy(weight, bias)
-        values.append(_value(policy, *judged))
-        if values[-1] >= values[best] or not len(judged[1]):
+        if judges:
+            values.append(_value(policy, *judged))
+        if not judges or values[-1] >= values[best]:
             best, kept = epoch, policy
     return TrialsLearnt(kept, best, tuple(values))
 
@@ -107,5 +109,5 @@ def _with_rewards(features: Features, queries: Sequence[Query], tried: dict[int,
 
 
 def _value(policy: Policy, seen: Candidates, rewards: Float64s) -> float:
-    """Mean V; 0 without queries."""
-    return float((policy.scores(seen) * rewards).sum(axis=1).mean()) if len(rewards) else 0.0
+    """Mean V."""
+    return float((policy.scores(seen) * rewards).sum(axis=1).mean())

@@ -189,6 +189,7 @@ def _methods(report: EvaluationReport, at: datetime, state: _State, as_now: bool
             as_read=state.untouched,
             as_now=as_now,
             trained_on=name in report.trained_on,
+            untrained=name in report.untrained,
             measured_at=told(at),
         )
 

@@ -81,7 +81,7 @@ class Confirmed:
 class Evaluated:
     """A method in a stored evaluation. ``accuracy`` with its bootstrap interval over queries. ``active``: rows of the
     pool then; ``as_read``: no decision had changed it; ``as_now``: it was as it is now. ``trained_on``: the method was
-    trained on these queries, so that its figure is too good."""
+    trained on these queries, so that its figure is too good; ``untrained``: its training kept its start."""
 
     run: int
     split: str
@@ -96,6 +96,7 @@ class Evaluated:
     as_read: bool
     as_now: bool
     trained_on: bool
+    untrained: bool
     measured_at: str
 
 

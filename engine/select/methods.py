@@ -13,13 +13,21 @@ from functools import partial
 
 from ..arrays import Float64s, Int64s
 from ..pool.records import Query
-from ..ranker.inference import KINDS, RankedCandidates, distinct_seeds, rank, rank_transferred, rank_untrained
+from ..ranker.inference import (
+    KINDS,
+    RankedCandidates,
+    distinct_seeds,
+    is_untrained,
+    rank,
+    rank_transferred,
+    rank_untrained,
+)
 from ..ranker.inference import Method as Policy
 from ..retrieval.diversity import dpp, set_bsr
 from ..retrieval.view import PoolView
 from ..store.workspace import Workspace
 from ..topics import selection
-from ..topics.released import topick_released
+from ..topics.ranks import topick_by_ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +59,8 @@ class Method:
     trained: str = ""
     distinct: Callable[[PoolView, Sequence[int]], list[int]] | None = None
     """Those of the given seeds whose picks can differ, if it is known."""
+    untrained: Callable[[PoolView, int], bool] | None = None
+    """Whether the model of a seed is the start of its training."""
 
 
 def zero(view: PoolView, queries: Sequence[Query], k: int, seed: int) -> list[Picks]:
@@ -159,6 +169,7 @@ def _policy(method: Policy, about: str) -> Method:
     return Method(
         learnt(method), about, seeded=True, encodes=True, trained=KINDS[method],
         distinct=lambda view, seeds: distinct_seeds(view.workspace, method, view.settings.llm, seeds),
+        untrained=lambda view, seed: is_untrained(view, method, seed),
     )  # fmt: skip
 
 
@@ -171,6 +182,7 @@ def transferred(other: Workspace) -> Method:
     return Method(
         choose, "as ranker, trained in another workspace", seeded=True, encodes=True,
         distinct=lambda view, seeds: distinct_seeds(other, "ranker", view.settings.llm, seeds),
+        untrained=lambda view, seed: is_untrained(view, "ranker", seed, other),
     )  # fmt: skip
 
 
@@ -204,7 +216,7 @@ METHODS: Mapping[str, Method] = {
         "as topick; topics learnt as yes or no (the paper's ablation; train topics --labels binary)",
         partial(selection.topick, labels="binary"),
     ),
-    "topick-released": _topics("by ranks of topics, as the authors' released code", topick_released),
+    "topick-ranks": _topics("as topick; topics count by rank, after the authors' released code", topick_by_ranks),
 }
 
 

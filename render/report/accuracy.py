@@ -103,15 +103,20 @@ def _evaluated(every: Sequence[Evaluated]) -> Table:
     )  # fmt: skip
     rows = [
         (
-            str(one.run), one.split, name_of(one.llm), method_of(one) + (" *" if one.trained_on else ""),
+            str(one.run), one.split, name_of(one.llm), method_of(one) + _marks(one),
             f"{one.queries:,}", str(one.seeds), value_of(one.accuracy), one.metric, _pool_then(one), f"{one.active:,}",
         )
         for one in every[-MOST:]
     ]  # fmt: skip
     notes = ["Intervals by bootstrap over queries."]
     notes += ["* trained on these queries: its figure is too good."] if any(one.trained_on for one in every) else []
+    notes += ["† untrained start kept: not what it learnt."] if any(one.untrained for one in every) else []
     notes += left_out(len(every), MOST)
     return Table("Methods evaluated", columns, tuple(rows), " ".join(notes))
+
+
+def _marks(one: Evaluated) -> str:
+    return (" *" if one.trained_on else "") + (" †" if one.untrained else "")
 
 
 def _pool_then(one: Evaluated) -> str:

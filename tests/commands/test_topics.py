@@ -108,3 +108,10 @@ def test_pruning_leaves_gaps(run: Run, trained: Path) -> None:
     after = {gap["topic"]: gap for gap in run("topics", "--gaps", "-n", 500, *where, "--json").json["gaps"]}
     assert sum(gap["severity"] for gap in after.values()) > sum(gap["severity"] for gap in before.values())
     assert all(after[topic]["coverage"] <= before[topic]["coverage"] + 1e-9 for topic in before.keys() & after.keys())
+
+
+def test_a_lower_rate_learns_less_in_an_epoch(run: Run, trained: Path) -> None:
+    told = json.loads((trained.parent / "said.json").read_text(encoding="utf-8"))["metrics"]["epochs"]
+    slow = run("train", "topics", "--questions", 100, "--epochs", 1, "--rate", 1e-5, "-w", trained, "--json")
+    assert slow.code == 0, slow.err
+    assert slow.json["metrics"]["epochs"][0]["loss"] > told[0]["loss"]

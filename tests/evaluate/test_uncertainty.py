@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from factories.asked_world import (
     ENCODER,
+    GENERATES,
     SCORES,
     SETTINGS,
     Copy,
@@ -25,7 +26,7 @@ from factories.asked_world import (
     texts,
 )
 from factories.models import Reference, save_model
-from icl_curate.engine.errors import UsageError
+from icl_curate.engine.errors import LLMError, UsageError
 from icl_curate.engine.evaluate import uncertainty
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.llm.budget import Budget
@@ -294,6 +295,18 @@ def test_all_methods_answer_in_the_same_way(labelled: Copy, answers: str) -> Non
     assert calls["mdl"] == 3 * (uncertainty.SETS + generates)
     asked = [(r.prompt.messages, r.prompt.choices, r.score) for r in backend.asked]
     assert len(asked) == len(set(asked))  # the nearest set is asked about once, for dense and for mdl
+
+
+def test_what_can_run_is_named_where_one_method_cannot(labelled: Copy) -> None:
+    workspace = labelled("w")
+    deaf = Scripted(_scores, replace(SCORES, instructs=False))
+    with pytest.raises(LLMError, match="cone needs answers to free instructions") as raised:
+        evaluate(workspace, deaf, "dense", "cone", "mdl", "mdr", settings=SHORT)
+    assert raised.value.fix.startswith("-m dense,mdl,mdr, which can run; or ") and not deaf.asked
+    silent = Scripted(_scores, GENERATES)
+    with pytest.raises(LLMError, match=r"cone needs .*; mdl needs ") as raised:
+        evaluate(workspace, silent, "cone", "mdl", settings=SHORT)
+    assert "which can run" not in raised.value.fix
 
 
 @pytest.mark.parametrize("method", ["mdl", "mdr", "cone"])

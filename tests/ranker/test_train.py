@@ -12,10 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pytest
 from factories.copies import copied
 from factories.ranker_world import SETTINGS, Scripted, make_world, with_k
+from icl_curate.cli import app
+from icl_curate.engine.curate.curation import RANKER
 from icl_curate.engine.errors import BudgetError, Cancelled, UsageError
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.evaluate.results import EvaluationReport
@@ -27,7 +30,7 @@ from icl_curate.engine.pool.records import Query
 from icl_curate.engine.progress import CancelToken, Event
 from icl_curate.engine.ranker.inference import folder_of, import_ranker, latest
 from icl_curate.engine.ranker.policy import Inputs, load
-from icl_curate.engine.ranker.results import RankerMetrics, RankerRun, RankerSeeds
+from icl_curate.engine.ranker.results import EpochAccuracy, RankerMetrics, RankerRun, RankerSeeds
 from icl_curate.engine.ranker.seeds import SeededTraining
 from icl_curate.engine.ranker.train import RankerPlan, RankerTraining
 from icl_curate.engine.select.selector import Selector
@@ -35,8 +38,12 @@ from icl_curate.engine.store import runs
 from icl_curate.engine.store.demonstrations import queries as queries_of
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.render.evaluation import show_evaluation
+from icl_curate.render.ranker import show_ranker
+from typer.main import get_command
 
 SHORT = RankerPlan(epochs=1)
+PRINTED = RankerPlan(epochs=1, inputs=Inputs(sees="row"), threshold=True, rate=1e-3)
+"""Candidates, temperature and threshold of the paper."""
 
 
 @pytest.fixture
@@ -73,7 +80,7 @@ def test_the_first_batch_is_full_even_with_few_queries(tmp_path: Path) -> None:
 
 def test_threshold_and_shots_traced_from_the_steps(world: Workspace) -> None:
     """Every batch's σ is the score at the last turn of the batches before, and no shot stands at or below it."""
-    out = train(world, replace(SHORT, batch=8))
+    out = train(world, replace(PRINTED, batch=8))
     with world.read() as con:
         steps = con.execute(
             "SELECT batch, query, place, score, before, after FROM ranker_steps WHERE run = ?", [out.run]
@@ -218,14 +225,14 @@ def test_events_tell_where_it_stands(world: Workspace) -> None:
 
 
 def test_sigma_starts_anew_each_epoch(world: Workspace) -> None:
-    batches = train(world, replace(SHORT, epochs=3, batch=8, patience=9)).metrics.batches
+    batches = train(world, replace(PRINTED, epochs=3, batch=8, patience=9)).metrics.batches
     firsts = {epoch: next(b for b in batches if b.epoch == epoch) for epoch in {b.epoch for b in batches}}
     assert len(firsts) == 3 and any(b.sigma > 0 for b in batches)
     assert all(b.sigma == 0 and b.shots == 8 * 15 for b in firsts.values())
 
 
 def test_without_the_threshold_every_query_is_asked_with_all_shots(world: Workspace) -> None:
-    batches = train(world, replace(SHORT, threshold=False)).metrics.batches
+    batches = train(world).metrics.batches
     assert {b.sigma for b in batches} == {0.0}
     assert sum(b.shots for b in batches) == 48 * 15  # a fifth of 60 queries is held out
 
@@ -346,11 +353,11 @@ def test_selection_uses_the_candidates_of_training(world: Workspace, ranking: An
 def test_the_untrained_ranker_is_the_start_of_training(world: Workspace) -> None:
     asked = queries_of(world, "test", 20)
     before = Selector(world, "ranker-untrained", settings=with_k(5)).picks(asked)
-    train(world, replace(SHORT, inputs=Inputs(9, "dense"), epochs=2))
+    train(world, replace(SHORT, inputs=Inputs(9, "bm25"), epochs=2))
     after = Selector(world, "ranker-untrained", settings=with_k(5)).picks(asked)
     near = Selector(world, "dense", settings=with_k(5)).picks(asked)
-    # by cosine among the nearest, as the start keeps similarity, and not what training made of it
-    assert [[p.row for p in picks] for picks in after] == [[p.row for p in picks] for picks in near]
+    # by cosine among the nearest, as the start keeps similarity, and then among the candidates of the training
+    assert [[p.row for p in picks] for picks in before] == [[p.row for p in picks] for picks in near]
     assert [[p.row for p in picks] for picks in before] != [[p.row for p in picks] for picks in after]
     plan = EvaluationPlan(("ranker", "ranker-untrained"), seeds=3, limit=5)
     found = Evaluation(LLMClient(world, Scripted(), with_k(5)), plan).run(Budget()).methods
@@ -397,7 +404,7 @@ def learnt(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, dict[st
 def _learn(path: Path) -> None:
     world = make_world(path, pool=360, validation=150, test=160, seed=1)
     for seed in range(3):
-        train(world, RankerPlan(epochs=5), seed=seed)
+        train(world, replace(PRINTED, epochs=5), seed=seed)
         train(world, RankerPlan(method="promptpg", epochs=1), seed=seed)
 
 
@@ -541,3 +548,93 @@ def test_a_ranker_of_another_encoder_is_refused(learnt: tuple[Workspace, Any], t
         import_ranker(world, tmp_path, with_k(5))
     with pytest.raises(UsageError, match="no usable ranker"):
         import_ranker(world, tmp_path / "nothing", with_k(5))
+
+
+# what was kept, and how it is told
+
+
+class _Failing(Scripted):
+    """Right as long as the start is measured on the 12 held-out queries, with no shots and with its own."""
+
+    def answer(self, prompt: Any) -> str:
+        return "yes" if len(self.asked) <= 24 else "no"
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> str:
+    return " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("backend", [_Steady, _Failing])
+def test_a_start_that_nothing_improved_is_told_as_one(
+    world: Workspace, backend: type[Scripted], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Either every gradient is zero, or the start answers best."""
+    out = train(world, replace(SHORT, credit="reward" if backend is _Failing else "gain"), backend(1))
+    assert out.metrics.untrained and RankerRun.from_json(out.as_json()).metrics.untrained
+    assert out.metrics.best.epoch == (0 if backend is _Failing else 1)
+    show_ranker(out)
+    assert "untrained start kept, held-out accuracy" in told(capsys)
+    plan = EvaluationPlan(("bm25", "ranker"), seeds=1, limit=4)
+    report = Evaluation(LLMClient(world, Scripted(), with_k(5)), plan).run(Budget())
+    assert report.untrained == ("ranker",) == EvaluationReport.from_json(report.as_json()).untrained
+    show_evaluation(report)
+    assert "untrained start kept: ranker" in told(capsys)
+
+
+def test_a_ranker_that_learnt_is_not_told_as_its_start(world: Workspace, capsys: pytest.CaptureFixture[str]) -> None:
+    out = train(world, replace(SHORT, held_out=0.0))
+    assert out.metrics.untrained is False
+    show_ranker(out)
+    shown = told(capsys)
+    assert "epoch 1 kept, training accuracy" in shown and "held-out" not in shown
+    plan = EvaluationPlan(("ranker",), seeds=1, limit=4)
+    assert Evaluation(LLMClient(world, Scripted(), with_k(5)), plan).run(Budget()).untrained == ()
+
+
+def test_few_held_out_queries_are_told_as_noise(world: Workspace, capsys: pytest.CaptureFixture[str]) -> None:
+    out = train(world)
+    accuracy = out.metrics.best.accuracy
+    assert accuracy is not None and out.metrics.held_out_queries == 12
+    show_ranker(out)
+    shown = told(capsys)
+    assert f"standard error {(accuracy * (1 - accuracy) / 12) ** 0.5:.3f}" in shown
+    assert "12 held-out queries can choose an epoch by chance" in shown
+
+
+def test_without_patience_no_epoch_is_left_out(world: Workspace) -> None:
+    plan = replace(SHORT, epochs=4)
+    assert [len(train(world, replace(plan, patience=n), _Steady()).metrics.epochs) for n in (2, 0)] == [3, 5]
+    selected = train(world, replace(plan, held_out=0.0, patience=9), _Worsening()).metrics
+    last = train(world, replace(plan, held_out=0.0, patience=0), _Worsening()).metrics
+    assert selected.best.epoch < last.best.epoch == 4
+    assert selected.best.accuracy is not None and last.best.accuracy is not None
+    assert last.best.accuracy < selected.best.accuracy
+
+
+class _Worsening(Scripted):
+    """Right on the first prompts, whatever they show, and wrong on all later ones."""
+
+    def answer(self, prompt: Any) -> str:
+        return "yes" if len(self.asked) <= 300 else "no"
+
+
+def test_a_collapse_is_told_with_its_epoch(world: Workspace, capsys: pytest.CaptureFixture[str]) -> None:
+    out = train(world, replace(SHORT, epochs=2, rate=0.5, held_out=0.0, patience=0))
+    assert out.metrics.collapsed and out.metrics.collapsed_in in (1, 2)
+    for best, since in ((out.metrics.collapsed_in, "after"), (out.metrics.collapsed_in - 1, "before")):
+        kept = replace(out.metrics, best=EpochAccuracy(best, 0.5))
+        show_ranker(replace(out, metrics=kept))
+        assert f"in epoch {out.metrics.collapsed_in}; what is kept is from {since} that" in told(capsys)
+
+
+def test_the_command_trains_with_the_settings_of_the_plan_and_of_curate() -> None:
+    command = get_command(app)
+    for name in ("train", "ranker"):
+        command = command.get_command(click.Context(command), name)  # type: ignore[union-attr, assignment]
+    given = {option.name: option.default for option in command.params}  # type: ignore[union-attr]
+    plan, inputs = RankerPlan(), RankerPlan().inputs
+    assert (given["candidates"], given["preselect"]) == (inputs.ranking, inputs.candidates)
+    assert (given["sees"], given["temperature"], given["start"]) == (inputs.sees, inputs.temperature, inputs.start)
+    for option in ("epochs", "batch", "rate", "credit", "threshold", "trials", "held_out", "patience", "sources"):
+        assert given[option] == getattr(plan, option), option
+    assert RankerPlan(epochs=0, trials=RANKER.trials, rate=RANKER.rate) == RANKER

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from icl_curate.engine.ranker.train import RankerPlan, RankerTraining
 from icl_curate.engine.ranker.trials import exact_credit
 from icl_curate.engine.sources.train import SourcePlan, SourceTraining
 from icl_curate.engine.store.workspace import Workspace
+from icl_curate.render.ranker import show_ranker
 
 FREE = RankerPlan(trials=40, epochs=0, rate=3e-3)
 
@@ -78,3 +80,21 @@ def test_trials_of_another_llm_are_refused(tmp_path: Path) -> None:
     world = make_world(tmp_path / "w", pool=120, validation=30, test=1)
     with pytest.raises(UsageError, match="no trials of scripted"):
         RankerTraining(LLMClient(world, Scripted(), with_k(3)), FREE)
+
+
+def test_the_pass_kept_is_told_and_no_figure_where_no_query_judges(
+    tried: Workspace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    judged, unjudged = (
+        RankerTraining(LLMClient(tried, Scripted(), with_k(3)), replace(FREE, held_out=share)).run(Budget())
+        for share in (0.2, 0.0)
+    )
+    values = judged.metrics.trials
+    assert values is not None and judged.metrics.kept_pass is not None
+    assert values[judged.metrics.kept_pass] == max(values)
+    assert (unjudged.metrics.kept_pass, unjudged.metrics.trials) == (FREE.trials, ())
+    for done, expected in ((judged, f"at best {max(values):+.3f}"), (unjudged, "no held-out query was tried")):
+        show_ranker(done)
+        shown = " ".join(capsys.readouterr().out.split())
+        assert expected in shown and f"pass {done.metrics.kept_pass} kept" in shown
+        assert "epoch 0" not in shown and "held-out accuracy" not in shown

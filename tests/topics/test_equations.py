@@ -16,7 +16,7 @@ from icl_curate.engine.topics.coverage import coverage_of
 from icl_curate.engine.topics.knowledge import topical_knowledge
 from icl_curate.engine.topics.match import Links, lexical_candidates, links_of, semantic_candidates
 from icl_curate.engine.topics.predictor import Adam, Predictor, eq4, fit, ranking_quality, sigmoid, started
-from icl_curate.engine.topics.released import greedy_by_rank
+from icl_curate.engine.topics.ranks import greedy_by_rank
 from icl_curate.engine.topics.selection import Coverage, greedy, required_topics
 from icl_curate.engine.topics.targets import distinctiveness, log_distinctiveness, neighbours, soft_targets
 from icl_curate.engine.topics.words import fold
@@ -405,10 +405,10 @@ def test_adam_takes_the_steps_of_torchs() -> None:
         assert (mine - other).abs().max() < 1e-12
 
 
-# the released code
+# topics by their ranks
 
 
-def test_the_released_ranking_written_out() -> None:
+def test_the_ranking_by_ranks_written_out() -> None:
     predictor, vectors = _random(40)
     query, candidates = vectors[0], vectors[1:]
     share = np.random.default_rng(1).uniform(0.1, 0.9, 12).astype(np.float32)

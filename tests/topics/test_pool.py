@@ -316,9 +316,9 @@ def test_variants_have_models_of_their_own_and_are_named_everywhere(
     binary = METHODS["topick-binary"].choose(view, asked, 3, 0)
     assert METHODS["topick"].choose(view, asked, 3, 0) == soft != binary
     assert kept.latest(workspace, labels="binary") == run != kept.latest(workspace)
-    released = METHODS["topick-released"].choose(view, asked, 3, 0)
+    released = METHODS["topick-ranks"].choose(view, asked, 3, 0)
     assert released != soft and all(pick.adds for chosen in released for pick in chosen)
-    for method, picks in (("topick-binary", binary), ("topick-released", released)):
+    for method, picks in (("topick-binary", binary), ("topick-ranks", released)):
         selector = Selector(workspace, settings=replace(SETTINGS, method=method))
         shots = fetch(workspace, [pick.row for pick in picks[0]])
         assert [s.demonstration.id for s in selector.select(asked[0])] == [shot.id for shot in shots]
@@ -326,7 +326,7 @@ def test_variants_have_models_of_their_own_and_are_named_everywhere(
         assert seen.needs and [s.demonstration.id for s in seen.shots] == [shot.id for shot in shots]
         assert [subject_of(shot.input) for shot in shots].count(subject_of(asked[0].input)) >= 2
     assert selection.topick(view, asked, 3, cosine=50.0) != selection.topick(view, asked, 3)
-    assert METHODS["topick-released"].choose(view, [], 3, 0) == []
+    assert METHODS["topick-ranks"].choose(view, [], 3, 0) == []
 
 
 def test_what_a_query_needs_and_a_pick_adds_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ MEANT = {
 
 SCORED = {
     **dict.fromkeys(
-        ("topick", "topick-union", "topick-alone", "topick-no-knowledge", "topick-binary", "topick-released"),
+        ("topick", "topick-union", "topick-alone", "topick-no-knowledge", "topick-binary", "topick-ranks"),
         "z(relevance) + λ · z(cosine) among the candidates left",
     ),
     "ranker": "probability under the learned policy, among the BM25 candidates",

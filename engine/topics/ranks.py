@@ -1,10 +1,12 @@
-"""TopicK as its authors' released code has it, where that differs from the paper: topics count by their ranks.
+"""TopicK with topics that count by their ranks, as in its authors' released code, but not that code.
 
 Each demonstration's topics, divided by what the LLM knows, become 1 / rank^.53: how probable a topic is plays no
-part. The score is the product with the query's ranks, as a z-score, and a tenth of that of the cosine; the candidates
-are 100. One defect is left out: the code ranks the query's logits after setting the lowest tenth to 0, which moves it
-to the top, because nearly all logits are negative; here the probabilities are ranked. The code scores the whole pool
-for its 100; here they are the 100 best by equation 6 and cosine.
+part. The score is the product with the query's ranks, as a z-score, and a tenth of that of the cosine. So far this is
+their code. Its 100 candidates are the nearest by embedding, here they are the best by equation 6 and cosine; it takes
+the lowest tenth of the topics as absent at every pick, here only at the first; its predictor has three layers without a
+residual connection and frozen topic embeddings, here it is `predictor`; and it ranks the query's logits after setting
+their lowest tenth to 0, which moves it to the top, because nearly all logits are negative: here probabilities are
+ranked.
 """
 
 from __future__ import annotations
@@ -25,10 +27,10 @@ CANDIDATES = 100
 POWER = 0.53
 COSINE = 0.1
 IGNORED = 0.1
-"""The share of each text's topics, the least probable ones, that count as absent."""
+"""The share of each text's topics, the least probable ones, that count as absent at the first pick."""
 
 
-def topick_released(view: PoolView, queries: Sequence[Query], k: int) -> list[list[TopicPick]]:
+def topick_by_ranks(view: PoolView, queries: Sequence[Query], k: int) -> list[list[TopicPick]]:
     """The ``k`` demonstrations of each query, in the order they are picked. Raises as `selection.topick`."""
     opened = open_for(view)
     if not queries:
