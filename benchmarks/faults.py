@@ -33,6 +33,7 @@ AREAS = (
     "together",
     "promises",
     "strangers",
+    "slow",
     "account",
 )
 

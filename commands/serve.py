@@ -36,6 +36,16 @@ def serve(
         typer.Option("--allow-host", help="Further name that the server is reached by; repeatable. *: any."),
     ] = None,
     workers: Annotated[int, typer.Option(help="Number of processes.", min=1, max=256)] = 1,
+    max_connections: Annotated[
+        int,
+        typer.Option(
+            "--max-connections", help="Most open connections of a process, half of them from one address.", min=2
+        ),
+    ] = 512,
+    timeout: Annotated[
+        float,
+        typer.Option(help="Seconds that a client may take over a request's head, and again over its body.", min=0.1),
+    ] = 20.0,
     locked: Annotated[
         bool, typer.Option("--locked", help="Serve exactly what was judged: the pool, models and settings of the lock.")
     ] = False,
@@ -44,7 +54,7 @@ def serve(
     """Select demonstrations over HTTP for a serving process; calls no LLM."""
     from ..engine.packages import require
 
-    require("serve", "starlette", "uvicorn")
+    require("serve", "starlette", "uvicorn", "httptools")
     from ..serving.requests import Limits
     from ..serving.run import serve as run
     from ..serving.run import token_of
@@ -52,7 +62,7 @@ def serve(
     settings = settings_of(workspace, method=method, k=k, device=device)
     if locked:
         settings = _locked(workspace, settings, method or k is not None)
-    limits = Limits(k=max(max_k, settings.k))
+    limits = Limits(k=max(max_k, settings.k), connections=max_connections, timeout=timeout)
     token = token_of(token_file)
     run(
         workspace,

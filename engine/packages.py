@@ -33,6 +33,7 @@ HOW: dict[str, str] = {
     "textual_serve": _CURATE.format("serve"),
     "starlette": _CURATE.format("http"),
     "uvicorn": _CURATE.format("http"),
+    "httptools": _CURATE.format("http"),
     "ray": _CURATE.format("ray"),
     "openpyxl": _CURATE.format("excel"),
     "datasets": _CURATE.format("hub"),

@@ -26,7 +26,7 @@ from ..engine.pool.display import encodable_json
 from ..engine.settings import Settings
 from ..engine.version import VERSION
 from .batches import Batches, BusyError
-from .hosts import is_own
+from .hosts import is_own, is_own_page
 from .requests import EXAMPLE, Limits, read
 from .service import Service
 
@@ -54,7 +54,7 @@ def make_app(served: Served, service: Service | None = None) -> Starlette:
     batches = Batches(opened, served.limits.waiting)
 
     async def select(request: Request) -> Response:
-        body = await _body(request, served.limits.body)
+        body = await _body(request, served.limits)
         try:
             ask, many = read(body, served.settings, served.limits)
         except UsageError as error:
@@ -79,7 +79,12 @@ def make_app(served: Served, service: Service | None = None) -> Starlette:
     return Starlette(
         routes=[Route("/select", select, methods=["POST"]), Route("/health", health, methods=["GET"])],
         middleware=[Middleware(_Guard, served=served)],
-        exception_handlers={HTTPException: _refused, CurateError: _failed, Exception: _unexpected},
+        exception_handlers={
+            HTTPException: _refused,
+            CurateError: _failed,
+            ClientDisconnect: _gone,
+            Exception: _unexpected,
+        },
         lifespan=lifespan,
     )
 
@@ -98,6 +103,8 @@ class _Guard:
         headers = Headers(scope=scope)
         if not is_own(headers.getlist("host"), self.served.hosts):
             return _error(403, "not an address of this server", "serve with --allow-host NAME to answer to that name")
+        if not is_own_page(headers.getlist("origin"), self.served.hosts):
+            return _error(403, "a page of another site asks", "serve with --allow-host NAME if the page is yours")
         if scope["path"] != "/health" and not _may_ask(headers, self.served.token):
             what = "the token is missing or wrong"
             return _error(401, what, "send the header Authorization: Bearer TOKEN", {"WWW-Authenticate": "Bearer"})
@@ -112,22 +119,29 @@ def _may_ask(headers: Headers, token: str) -> bool:
     return scheme.lower() == "bearer" and hmac.compare_digest(sent.strip().encode("latin-1"), token.encode())
 
 
-async def _body(request: Request, most: int) -> bytes:
-    """The body, read no further than its limit. Only JSON is accepted: pages of other sites cannot send it."""
+async def _body(request: Request, limits: Limits) -> bytes:
+    """The body, read no further and no longer than its limits. Only JSON is accepted: pages of other sites cannot send
+    it."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise HTTPException(415, "the body is not declared as JSON")
     found = bytearray()
-    async for part in request.stream():
-        found += part
-        if len(found) > most:
-            raise HTTPException(413, f"the body has more than {most:,} bytes")
+    try:
+        async with asyncio.timeout(limits.timeout):
+            async for part in request.stream():
+                found += part
+                if len(found) > limits.body:
+                    raise HTTPException(413, f"the body has more than {limits.body:,} bytes")
+    except TimeoutError as error:
+        what = f"the body did not arrive within {limits.timeout:g} seconds"
+        raise HTTPException(408, what, {"Connection": "close"}) from error
     return bytes(found)
 
 
 FIXES = {
     404: f"use {ROUTES}",
     405: f"use {ROUTES}",
+    408: "send it faster or in parts, or serve with a larger --timeout",
     413: "send fewer queries at a time",
     415: "send the header Content-Type: application/json",
 }
@@ -151,9 +165,11 @@ async def _failed(request: Request, error: Exception) -> Response:
     return _error(409 if isinstance(error, UsageError) else 500, error.what, error.fix)
 
 
+async def _gone(request: Request, error: Exception) -> Response:
+    return Response(status_code=400)  # nobody reads it
+
+
 async def _unexpected(request: Request, error: Exception) -> Response:
-    if isinstance(error, ClientDisconnect):
-        return Response(status_code=400)
     return _error(500, f"unexpected: {type(error).__name__}", "see the server's log")
 
 

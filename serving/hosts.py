@@ -7,6 +7,7 @@ under another name than the server's own is refused.
 from __future__ import annotations
 
 import logging
+import math
 import socket
 from collections.abc import Collection, Iterable, Sequence
 
@@ -17,6 +18,10 @@ LOOPBACK = ("127.0.0.1", "localhost")
 ANY = "*"
 WILDCARDS = frozenset({"0.0.0.0", "::", ""})
 """Addresses to listen on that nobody writes into a Host header."""
+
+MINUTE = 60.0
+MOST_LINES = 1000
+"""Different lines of the log that are remembered."""
 
 
 def own_hosts(names: Iterable[str], port: int) -> frozenset[str]:
@@ -35,6 +40,15 @@ def own_hosts(names: Iterable[str], port: int) -> frozenset[str]:
 def is_own(hosts: Sequence[str], own: Collection[str]) -> bool:
     """Whether a request has exactly one Host header, and it is one of the server's ``own``."""
     return len(hosts) == 1 and (hosts[0].lower() in own or ANY in own)
+
+
+def is_own_page(origins: Sequence[str], own: Collection[str]) -> bool:
+    """Whether a request comes from no page (no Origin header), or from one under the server's ``own`` names."""
+    if not origins:
+        return True
+    scheme, _, host = origins[0].partition("://")
+    port = {"http": 80, "https": 443}.get(scheme)
+    return len(origins) == 1 and port is not None and (is_own([host], own) or is_own([f"{host}:{port}"], own))
 
 
 def is_loopback(host: str) -> bool:
@@ -57,16 +71,40 @@ def listener_at(host: str, port: int, again: str) -> socket.socket:
 
 
 def log_on_one_line() -> None:
-    """Warnings and errors of the server on stderr, each on one line, without tracebacks."""
+    """Warnings and errors of the server on stderr, each on one line, without tracebacks, the same once a minute."""
     logs = logging.StreamHandler()
     logs.setFormatter(_OneLine())
+    logs.addFilter(Sparing())
     logging.basicConfig(level=logging.WARNING, handlers=[logs])
+
+
+def _line(record: logging.LogRecord) -> str:
+    error = record.exc_info[1] if record.exc_info else None
+    return display_line(f"{record.getMessage()}: {error!r}" if error else record.getMessage(), 500)
 
 
 class _OneLine(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        error = record.exc_info[1] if record.exc_info else None
-        return display_line(f"{record.getMessage()}: {error!r}" if error else record.getMessage(), 500)
+        again = getattr(record, "again", 0)
+        return _line(record) + (f" ({again:,} times more since it was last told)" if again else "")
+
+
+class Sparing(logging.Filter):
+    """Of lines that are the same, one a minute; the next one says how many it stands for, as ``again``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told: dict[str, tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        line, now = _line(record), record.created
+        told, again = self._told.get(line, (-math.inf, 0))
+        if fresh := now - told >= MINUTE:
+            record.again, again = again, 0
+            if len(self._told) >= MOST_LINES:
+                self._told.clear()
+        self._told[line] = (now, 0) if fresh else (told, again + 1)
+        return fresh
 
 
 def _has_port(name: str) -> bool:

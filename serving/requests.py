@@ -21,14 +21,18 @@ EXAMPLE = 'send {"query": "a question"} or {"queries": ["one", "another"]}'
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``body`` in bytes; ``queries`` and ``k`` of one request, ``shots`` their product; ``waiting`` queries of all
-    requests together."""
+    """``body`` in bytes, ``text`` in characters; ``queries`` and ``k`` of one request, ``shots`` their product;
+    ``waiting`` queries of all requests together; ``connections`` of a process, and the ``timeout`` in seconds for a
+    head and again for a body."""
 
     body: int = 4 << 20
+    text: int = 100_000
     k: int = 100
     queries: int = 1_000
     shots: int = 20_000
     waiting: int = 4_000
+    connections: int = 512
+    timeout: float = 20.0
 
 
 def read(body: bytes, settings: Settings, limits: Limits) -> tuple[Ask, bool]:
@@ -51,7 +55,7 @@ def read(body: bytes, settings: Settings, limits: Limits) -> tuple[Ask, bool]:
         raise UsageError(f"'k' is not a number from 0 to {limits.k:,}", "ask for fewer, or serve with a larger --max-k")
     if "query" in fields:
         alone = {name: fields[name] for name in OF_A_QUERY if name in fields}
-        return Ask((_query(alone),), method, k), False
+        return Ask((_query(alone, limits.text),), method, k), False
     if stray := [name for name in OF_A_QUERY if name in fields]:
         fix = '{"queries": [{"query": "…", "options": […], "context": "…", "history": […]}]}'
         raise UsageError(f"'{stray[0]}' stands beside 'queries'", f"give it with each query: {fix}")
@@ -61,10 +65,10 @@ def read(body: bytes, settings: Settings, limits: Limits) -> tuple[Ask, bool]:
     if len(queries) > limits.queries or len(queries) * k > limits.shots:
         what = f"{len(queries):,} queries with k = {k} are too many for one request"
         raise UsageError(what, f"send at most {min(limits.queries, limits.shots // max(k, 1)):,} at a time")
-    return Ask(tuple(_query(one) for one in queries), method, k), True
+    return Ask(tuple(_query(one, limits.text) for one in queries), method, k), True
 
 
-def _query(given: Any) -> Query:
+def _query(given: Any, longest: int) -> Query:
     fields = {"query": given} if isinstance(given, str) else given
     if not isinstance(fields, dict):
         raise UsageError("a query is neither a text nor an object", EXAMPLE)
@@ -76,7 +80,11 @@ def _query(given: Any) -> Query:
         raise UsageError("'options' is not a list of texts", 'for example "options": ["yes", "no"]')
     if not isinstance(context, str):
         raise UsageError("'context' is not a text", 'for example "context": "a passage"')
-    return Query(text, tuple(options), context, history=_history(fields.get("history")))
+    query = Query(text, tuple(options), context, history=_history(fields.get("history")))
+    said = [turn.content for turn in query.history or ()]
+    if (size := max(map(len, (text, context, *options, *said)))) > longest:
+        raise UsageError(f"a text has {size:,} characters", f"send texts of at most {longest:,}")
+    return query
 
 
 def _history(given: Any) -> tuple[Message, ...] | None:

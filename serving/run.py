@@ -19,6 +19,7 @@ from ..engine.settings import Settings
 from ..engine.wording import counted
 from ..render.terminal import guard, narrate, say
 from .app import Served, make_app
+from .connections import BACKLOG, Connection, within_files
 from .hosts import ANY, LOOPBACK, WILDCARDS, is_loopback, listener_at, log_on_one_line, own_hosts
 from .requests import Limits
 from .service import Service
@@ -78,10 +79,10 @@ def serve(
         try:
             if workers == 1:
                 log_on_one_line()
-                uvicorn.Server(configured(partial(make_app, served, service))).run([listener])
+                uvicorn.Server(configured(partial(make_app, served, service), limits)).run([listener])
             else:
                 service.close()  # each worker has its own
-                Multiprocess(configured(partial(_in_worker, served), workers), [listener]).run()
+                Multiprocess(configured(partial(_in_worker, served), limits, workers), [listener]).run()
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
@@ -100,10 +101,13 @@ def names_of(host: str, also: Sequence[str], token: str) -> list[str]:
     return [*own, *LOOPBACK, *also]
 
 
-def configured(make: Callable[[], Starlette], workers: int = 1) -> uvicorn.Config:
-    """Without a log of requests, and without trusting what a client says of proxies."""
+def configured(make: Callable[[], Starlette], limits: Limits = LIMITS, workers: int = 1) -> uvicorn.Config:
+    """Without a log of requests, without websockets, and without trusting what a client says of proxies."""
     return uvicorn.Config(
         make,
+        http=partial(Connection, limits=within_files(limits)),  # type: ignore[arg-type]
+        ws="none",
+        backlog=BACKLOG,
         factory=True,
         workers=workers,
         log_config=None,

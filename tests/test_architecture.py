@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(icl_curate.__file__).parent
 FLOORS = [  # from the ground up; parts on one floor do not import each other
     {"errors", "version", "arrays", "contract", "wording"},
-    {"progress", "disk", "packages", "endpoint"},
+    {"progress", "disk", "packages", "http"},
     {"files", "compiled", "memory"},
     {"pool"},
     {"settings"},

@@ -5,35 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..errors import LLMError
-from .types import Failure, Result
+from ..http.refusals import Failure, explained
+from .types import Result
 
 NO_KEY_FIX = "export OPENAI_API_KEY=…, or use your own server with --base-url URL"
+NO_ANSWER_FIX = "start the server or correct --base-url"
+FIXES = {
+    "timeout": "lower --concurrency, or raise the timeout (ICL_CURATE_TIMEOUT=SECONDS)",
+    "wait": "run the same command again after that; answers are kept",
+    "unreachable": NO_ANSWER_FIX,
+    "transient": NO_ANSWER_FIX,
+    "auth": NO_KEY_FIX,
+    "quota": "add credit to the account, or choose another LLM with --llm",
+    "not_found": "check the model name, and that --base-url ends in /v1 if the server needs it",
+    "redirect": "to use that server, give it with --base-url URL",
+    "capability": "choose another LLM with --llm",
+    "rate_limit": "wait, or lower --concurrency",
+    "context": "use fewer demonstrations (-k) or a model with a longer context",
+}
 
 
 def explain(failure: Failure, llm: str) -> LLMError:
     """The error for a failure that ends the work, with its fix."""
-    if failure.kind == "timeout":
-        return LLMError(
-            f"{llm} is too slow: {failure.message}",
-            "lower --concurrency, or raise the timeout (ICL_CURATE_TIMEOUT=SECONDS)",
-        )
-    if failure.retry_after is not None and failure.retry_after >= 1.0:
-        return LLMError(
-            f"{llm} asks for a pause of {failure.retry_after:,.0f} s: {failure.message}",
-            "run the same command again after that; answers are kept",
-        )
-    if failure.unreachable or failure.kind == "transient":
-        return LLMError(f"{llm} does not answer: {failure.message}", "start the server or correct --base-url")
-    fixes = {
-        "auth": NO_KEY_FIX,
-        "quota": "add credit to the account, or choose another LLM with --llm",
-        "not_found": "check the model name, and that --base-url ends in /v1 if the server needs it",
-        "redirect": "to use that server, give it with --base-url URL",
-        "capability": "choose another LLM with --llm",
-        "rate_limit": "wait, or lower --concurrency",
-        "context": "use fewer demonstrations (-k) or a model with a longer context",
-    }
-    return LLMError(f"{llm}: {failure.message}", fixes.get(failure.kind, "check the server's log"))
+    return explained(failure, llm, FIXES)
 
 
 def count_failures(results: Iterable[Result]) -> dict[str, int]:

@@ -8,25 +8,17 @@ with a few tiny calls, and every reply is parsed by `replies`. The official clie
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..endpoint import (
-    LONGEST,
-    NO_KEY,
-    VENDOR,
-    Refused,
-    checked_url,
-    http_options,
-    pause,
-    without_secrets,
-)
 from ..errors import LLMError
 from ..pool.open_answers import after_thinking
+from ..http.address import Address
+from ..http.refusals import LONGEST, error_in, failure_of, pause
+from ..http.secrets import LLM_KEY, key_in, shorten, without_keys
 from ..pool.prompts import Prompt
 from ..pool.records import Message, Query
 from . import replies
@@ -70,9 +62,7 @@ class OpenAIServer:
         self.model = model
         self.settings = settings
         self.max_in_flight = settings.concurrency
-        given = settings.base_url or os.environ.get("OPENAI_BASE_URL") or ""
-        self.base_url = checked_url(given) if given else VENDOR
-        self._own_server = bool(given)
+        self.address = Address.of(settings.base_url or "")
         self._dialect = Dialect("completions" if settings.endpoint == "completions" else "chat")
         self._client: openai.AsyncOpenAI | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -81,7 +71,7 @@ class OpenAIServer:
         return {
             "backend": "openai",
             "model": self.model,
-            "base_url": without_secrets(self.base_url),
+            "base_url": str(self.address),
             "endpoint": self.settings.endpoint,
         }
 
@@ -171,7 +161,6 @@ class OpenAIServer:
         """Send once; returns the parsed JSON object, or the classified failure. Never raises for a server's
         behaviour."""
         import httpx2
-        import openai
 
         try:
             client = self._connected()
@@ -180,52 +169,26 @@ class OpenAIServer:
         try:
             async with asyncio.timeout(self.settings.timeout):
                 response = await client.post(path, cast_to=httpx2.Response, body=body)
-        except Refused as error:
-            return Failure(error.kind, str(error))
-        except (TimeoutError, openai.APITimeoutError):
-            return Failure("timeout", f"no answer within {self.settings.timeout:g} s")
-        except openai.APIConnectionError as error:
-            cause = error.__cause__ or error
-            return Failure("transient", self._clean(f"{type(cause).__name__}: {cause}"), unreachable=True)
-        except openai.APIStatusError as error:
-            body_of = error.body if error.body is not None else error.response.text
-            failure = replies.failure_of_status(error.status_code, error.response.headers, body_of)
-            return replace(failure, message=self._clean(failure.message))
-        except UnicodeEncodeError as error:
-            return Failure("request", f"the prompt is not valid Unicode: {error.reason}")
-        except (openai.OpenAIError, httpx2.HTTPError) as error:
-            return Failure("malformed", self._clean(f"{type(error).__name__}: {error}"))
-        except RecursionError:  # the official client serialises an error's body
-            return Failure("malformed", "the error reply is nested too deeply")
+        except Exception as error:
+            return failure_of(error, self.settings.timeout)
         try:
             # before the reply is parsed: an answer that repeats the key would be stored with it
-            parsed = replies.parse_body(_without_key(replies.decoded(response.content)))
+            parsed = replies.parse_body(without_keys(replies.decoded(response.content)))
         except replies.Malformed as error:
             return Failure("malformed", str(error))
-        return replies.error_in(parsed) or parsed
+        return error_in(parsed) or parsed
 
     def _connected(self) -> openai.AsyncOpenAI:
         loop = asyncio.get_running_loop()
         if self._client is not None and self._loop is loop:
             return self._client
-        import httpx2
-        import openai
+        from ..http import client
 
-        from . import wire
-
-        key = _key() or (NO_KEY if self._own_server else "")
-        if not key:
-            raise LLMError("OPENAI_API_KEY is not set", NO_KEY_FIX)
-        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=self.settings.concurrency)
-        http = wire.Client(limits=limits, **http_options(self.base_url, self.settings.timeout))
-        self._client = openai.AsyncOpenAI(
-            api_key=key, base_url=self.base_url, max_retries=0, timeout=self.settings.timeout, http_client=http
-        )
+        if not (key := self.address.key(key_in(LLM_KEY))):
+            raise LLMError(f"{LLM_KEY} is not set", NO_KEY_FIX)
+        self._client = client.connected_loop(self.address, key, self.settings.timeout, self.settings.concurrency)
         self._loop = loop
         return self._client
-
-    def _clean(self, message: str) -> str:
-        return replies.shorten(_without_key(message))
 
     # probing
 
@@ -373,15 +336,16 @@ class OpenAIServer:
 
     async def _models(self) -> list[Mapping[str, Any]]:
         import httpx2
-        import openai
 
+        patience = min(self.settings.timeout, 15.0)
         try:
-            async with asyncio.timeout(min(self.settings.timeout, 15.0)):
+            async with asyncio.timeout(patience):
                 response = await self._connected().get("/models", cast_to=httpx2.Response)
             listed = replies.parse_body(replies.decoded(response.content)).get("data")
-        except (TimeoutError, LLMError, openai.OpenAIError, httpx2.HTTPError, Refused, RecursionError):
+        except (LLMError, replies.Malformed):
             return []
-        except replies.Malformed:
+        except Exception as error:
+            failure_of(error, patience)
             return []
         return [entry for entry in listed if isinstance(entry, Mapping)] if isinstance(listed, list) else []
 
@@ -397,21 +361,9 @@ class OpenAIServer:
         if failure.kind == "not_found":
             names = await self._names()
             if names and self.model not in names:
-                some = ", ".join(replies.shorten(name, 80) for name in names[:8])
-                return LLMError(f"{self._where()} has no model '{self.model}'", f"use one of: {some}")
-        return explain(failure, f"{self.spec} at {self._where()}")
-
-    def _where(self) -> str:
-        return without_secrets(self.base_url)
-
-
-def _key() -> str:
-    return os.environ.get("OPENAI_API_KEY", "").strip()
-
-
-def _without_key(text: str) -> str:
-    key = _key()
-    return text.replace(key, "***") if key else text
+                some = ", ".join(shorten(name, 80) for name in names[:8])
+                return LLMError(f"{self.address} has no model '{self.model}'", f"use one of: {some}")
+        return explain(failure, f"{self.spec} at {self.address}")
 
 
 def _estimate(messages: Sequence[Message]) -> float:

@@ -1,4 +1,4 @@
-"""Defensive parsing of an OpenAI-compatible server's replies: into answers, and errors into classified failures.
+"""Defensive parsing of an OpenAI-compatible server's replies into answers.
 
 Pure functions over parsed JSON; every format here was seen from some server (OpenAI, vLLM, SGLang, llama.cpp, Ollama,
 TGI, LM Studio, proxies). Anything inconsistent is a `malformed` failure, never an answer with an invented number.
@@ -6,15 +6,14 @@ TGI, LM Studio, proxies). Anything inconsistent is a `malformed` failure, never 
 
 from __future__ import annotations
 
-import email.utils
 import json
 import math
-import re
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from .types import Answer, Failure
+from ..http.refusals import Failure, spelled
+from ..http.secrets import shorten, storable
+from .types import Answer
 
 OUTSIDE_TOP = -9999.0
 """OpenAI's value for a token outside the most likely ones: not a log-probability."""
@@ -22,122 +21,14 @@ OUTSIDE_TOP = -9999.0
 MOST_TOKENS = 10**9
 """A larger number is not a valid token count."""
 
-_CONTEXT = re.compile(
-    r"context[_ ]length|maximum context|context (?:size|window)|exceed_context_size|max_model_len"
-    r"|prompt is too long|input is too long|longer than the maximum|too many (?:input )?tokens"
-    r"|inputs?\W{1,3}(?:tokens|length).{0,80}must be",
-    re.IGNORECASE | re.DOTALL,
-)
-_CONTEXT_CODES = {"context_length_exceeded", "exceed_context_size_error", "string_above_max_length"}
-_REFUSAL_CODES = {"content_filter", "content_policy_violation", "responsibleaipolicyviolation", "moderation_blocked"}
-_QUOTA_CODES = {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "insufficient_credits"}
-_MODEL_MISSING = re.compile(
-    r"model.{0,120}(?:not exist|not found|no such|unknown|not supported here)|model_not_found", re.S
-)
-_SECRET = re.compile(r"\b(?:sk|pk|gsk|key|hf)[-_][A-Za-z0-9*_\-]{6,}|Bearer\s+\S+")
-
 
 class Malformed(Exception):
     """A reply that is not a valid answer."""
 
 
-def failure_of_status(status: int, headers: Mapping[str, str], body: object) -> Failure:
-    """Classify an HTTP error reply. ``body`` is the parsed JSON, or the text if it is not JSON."""
-    error = _error_of(body)
-    message = _message(status, error, body)
-    codes = {str(error.get(field) or "").lower() for field in ("code", "type")}
-    retry_after = retry_after_of(headers)
-    if _looks_like_context(status, codes, message):
-        return Failure("context", message)
-    if codes & _REFUSAL_CODES:
-        return Failure("refusal", message)
-    if codes & _QUOTA_CODES or status == 402:
-        return Failure("quota", message)
-    if status == 429:
-        return Failure("rate_limit", message, retry_after)
-    if status in (401, 403):
-        return Failure("auth", message)
-    if status in (404, 405, 501) or (400 <= status < 500 and _MODEL_MISSING.search(message.lower())):
-        return Failure("not_found", message)
-    if status in (408, 409, 425) or status >= 500:
-        return Failure("transient", message, retry_after)
-    return Failure("request", message)
-
-
-def _looks_like_context(status: int, codes: set[str], message: str) -> bool:
-    if codes & _CONTEXT_CODES:
-        return True
-    # a 429 may also mention "tokens", and a gateway's 502 page may contain anything
-    return status in (400, 413, 422, 500) and bool(_CONTEXT.search(message))
-
-
-def _error_of(body: object) -> Mapping[str, Any]:
-    """The error object in its various wrappings; empty if there is none."""
-    if not isinstance(body, Mapping):
-        return {}
-    error = body.get("error", body)
-    if isinstance(error, str):
-        return {**body, "message": error}
-    return error if isinstance(error, Mapping) else {}
-
-
-def _message(status: int, error: Mapping[str, Any], body: object) -> str:
-    text = _spelled(error.get("message") or error.get("detail") or (body if isinstance(body, str) else ""))
-    if "<html" in text[:500].lower():
-        text = "an HTML page"
-    return f"HTTP {status}: {shorten(text)}" if text.strip() else f"HTTP {status}"
-
-
-def _spelled(message: object) -> str:
-    """The value of a field that should be text, as text."""
-    if isinstance(message, str):
-        return message
-    try:
-        return json.dumps(message, default=str)
-    except (RecursionError, ValueError):  # nested too deeply, or a number with thousands of digits
-        return "(not to be read)"
-
-
-def shorten(text: str, limit: int = 300) -> str:
-    """One line without anything that looks like a key, in a form that can be stored."""
-    line = _SECRET.sub("***", " ".join(storable(text[:10_000]).split()))
-    return line if len(line) <= limit else line[: limit - 1] + "…"
-
-
-def retry_after_of(headers: Mapping[str, str]) -> float | None:
-    """Seconds the server asks to wait: ``retry-after-ms``, or ``retry-after`` as seconds or as a date."""
-    for name, scale in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
-        value = headers.get(name)
-        if value is None:
-            continue
-        try:
-            seconds = float(value) * scale
-        except ValueError:
-            seconds = _seconds_until(value)
-        if math.isfinite(seconds) and seconds >= 0:
-            return seconds
-    return None
-
-
-def _seconds_until(date: str) -> float:
-    try:
-        return max(email.utils.parsedate_to_datetime(date).timestamp() - time.time(), 0.0)
-    except (TypeError, ValueError, OverflowError):
-        return math.nan
-
-
 def decoded(content: bytes) -> str:
     """The text of a body: JSON is UTF-8 (or UTF-16, which is detected), whatever a header says."""
     return content.decode(json.detect_encoding(content), "replace")
-
-
-def storable(text: str) -> str:
-    """The text with U+FFFD for each lone surrogate: JSON can contain them, UTF-8 (the workspace, a file) cannot."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
 
 
 def parse_body(text: str) -> Mapping[str, Any]:
@@ -179,20 +70,6 @@ def _storable(value: Any) -> Any:
     return value
 
 
-def error_in(body: Mapping[str, Any]) -> Failure | None:
-    """An error reply that came with status 200, as some proxies send it."""
-    error = body.get("error")
-    if not error or body.get("choices"):
-        return None
-    code = _error_of(body).get("code")
-    status = code if isinstance(code, int) and 400 <= code < 600 else 0
-    if status:
-        return failure_of_status(status, {}, body)
-    return Failure(
-        "malformed", f"an error with status 200: {shorten(_spelled(_error_of(body).get('message') or error))}"
-    )
-
-
 def choices_of(body: Mapping[str, Any], count: int) -> list[Mapping[str, Any]]:
     """The reply's choices in their index order."""
     choices = body.get("choices")
@@ -226,7 +103,7 @@ def chat_answer(body: Mapping[str, Any], want_logprobs: bool) -> Answer | Failur
         raise Malformed("the reply has no message")
     finish = name_of(choice.get("finish_reason")) or "stop"
     if message.get("refusal") or finish == "content_filter":
-        return Failure("refusal", shorten(_spelled(message.get("refusal") or "stopped by the server's content filter")))
+        return Failure("refusal", shorten(spelled(message.get("refusal") or "stopped by the server's content filter")))
     content = message.get("content")
     if isinstance(content, list):
         parts = [p.get("text") for p in content if isinstance(p, Mapping) and p.get("type") == "text"]

@@ -7,8 +7,8 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..endpoint import pause
 from ..errors import LLMError
+from ..http.refusals import pause
 from .failures import explain
 from .settings import LLMSettings
 from .types import Failure, Request

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from ..arrays import Float32s
+from ..http.refusals import Failure as Failure
 from ..pool.prompts import Prompt
 
 
@@ -70,45 +71,6 @@ class Answer:
             top = max(totals)
             return 1.0 - 1.0 / sum(math.exp(total - top) for total in totals)
         return 1.0 - math.exp(sum(self.logprobs)) if self.logprobs else None
-
-
-FailureKind = Literal[
-    "rate_limit",
-    "transient",
-    "timeout",
-    "context",
-    "refusal",
-    "auth",
-    "quota",
-    "not_found",
-    "redirect",
-    "capability",
-    "malformed",
-    "budget",
-    "cancelled",
-    "request",
-]
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why there is no answer. ``retry_after`` is the pause requested by the server, in seconds; ``unreachable``: no
-    server replied at all (connection refused or closed)."""
-
-    kind: FailureKind
-    message: str
-    retry_after: float | None = None
-    attempts: int = 1
-    unreachable: bool = False
-
-    @property
-    def retryable(self) -> bool:
-        return self.kind in {"rate_limit", "transient", "timeout", "malformed"}
-
-    @property
-    def fatal(self) -> bool:
-        """No other request of the run can succeed: stop the run."""
-        return self.kind in {"auth", "quota", "not_found", "redirect", "capability"}
 
 
 Result = Answer | Failure

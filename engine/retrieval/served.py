@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +16,6 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,17 +23,10 @@ from numpy.typing import NDArray
 from .. import trust
 from ..arrays import Float32s, Int64s
 from ..disk import private
-from ..endpoint import (
-    LONGEST,
-    NO_KEY,
-    VENDOR,
-    Refused,
-    checked_url,
-    http_options,
-    pause,
-    without_secrets,
-)
 from ..errors import BudgetError, LLMError, UsageError
+from ..http.address import Address, origin_of
+from ..http.refusals import Failure, error_in, explained, failure_of, pause
+from ..http.secrets import ENCODER_KEY, LLM_KEY, key_in
 from ..progress import CancelToken, Event, Report, silent
 from ..settings import Settings
 from ..wording import counted
@@ -44,9 +35,6 @@ if TYPE_CHECKING:
     import openai
 
 PREFIX = "openai:"
-KEY = "ICL_CURATE_ENCODER_KEY"
-"""The environment variable of the key for a server other than the LLM's."""
-
 AT_ONCE, BYTES = 128, 200_000
 """Maximum texts of a request and their maximum size in UTF-8: a tenth of what OpenAI takes."""
 THREADS = 8
@@ -93,16 +81,26 @@ def is_served(name: str) -> bool:
     return name.startswith(PREFIX)
 
 
-class _Rejected(Exception):
-    """The server does not take this request as it is: too many texts, or too long ones."""
+_AGAIN = "run the same command again later; vectors are kept"
+_FIXES = {
+    "timeout": _AGAIN,
+    "wait": "run the same command again after that; vectors are kept",
+    "unreachable": "start the server or correct --encoder-url",
+    "transient": _AGAIN,
+    "rate_limit": _AGAIN,
+    "malformed": _AGAIN,
+    "quota": "add credit to the account, or choose another encoder",
+    "not_found": "check the model's name, and that --encoder-url ends in /v1 if it needs that",
+    "redirect": "to use that server, give it with --encoder-url URL",
+}
 
 
-class _Later(Exception):
-    """A failure that may pass; ``after`` is how long the server asks to wait, in seconds."""
+class _Failed(Exception):
+    """A request without vectors; ``gone``: nothing listens at the address."""
 
-    def __init__(self, what: str, after: float | None = None, gone: bool = False) -> None:
-        super().__init__(what)
-        self.what, self.after, self.gone = what, after, gone
+    def __init__(self, failure: Failure, gone: bool = False) -> None:
+        super().__init__(failure.message)
+        self.failure, self.gone = failure, gone
 
 
 class ServedEncoder:
@@ -126,9 +124,7 @@ class ServedEncoder:
             trust.require(access.url, access.url_by, "--encoder-url")
         self.name = name
         self.access = access
-        given = access.url or os.environ.get("OPENAI_BASE_URL") or ""
-        self.base_url = checked_url(given) if given else VENDOR
-        self._own_server = bool(given)
+        self.address = Address.of(access.url)
         self.tokens = 0
         """Tokens read by the server so far."""
         self._width = dimension
@@ -146,7 +142,7 @@ class ServedEncoder:
     @property
     def where(self) -> str:
         """Model and server, as text."""
-        return f"{self._model} at {without_secrets(self.base_url)}"
+        return f"{self._model} at {self.address}"
 
     @property
     def cost(self) -> float | None:
@@ -240,14 +236,17 @@ class ServedEncoder:
         for attempt in range(1, self.access.attempts + 1):
             try:
                 return self._once(texts)
-            except _Rejected as error:
-                return self._divided(texts, stop, str(error))
-            except _Later as error:
-                last = attempt >= (2 if error.gone else self.access.attempts)
-                if last or stop.is_set() or (error.after or 0.0) > LONGEST_WAIT:
-                    raise self._given_up(error) from error
-                stop.wait(min(pause(attempt, error.after), max(LONGEST, error.after or 0.0)))
-        raise AssertionError("the last attempt returns or raises")
+            except _Failed as error:
+                failure, attempts = error.failure, 2 if error.gone else self.access.attempts
+            if failure.kind in ("request", "context", "refusal"):
+                return self._divided(texts, stop, failure.message)
+            last = attempt >= attempts or (failure.retry_after or 0.0) > LONGEST_WAIT
+            if last or not failure.retryable or stop.is_set():
+                break
+            stop.wait(pause(attempt, failure.retry_after))
+        raise explained(
+            failure, self.where, _FIXES | {"auth": f"export {LLM_KEY if self._is_llms() else ENCODER_KEY}=…"}
+        )
 
     def _divided(self, texts: Sequence[str], stop: threading.Event, what: str) -> Float32s:
         if len(texts) == 1:
@@ -257,18 +256,9 @@ class ServedEncoder:
         half = len(texts) // 2
         return np.concatenate([self._patiently(texts[:half], stop), self._patiently(texts[half:], stop)])
 
-    def _given_up(self, error: _Later) -> LLMError:
-        if error.gone:
-            return LLMError(f"{self.where} does not answer: {error.what}", "start the server or correct --encoder-url")
-        if (error.after or 0.0) > LONGEST_WAIT:
-            fix = "run the same command again after that; vectors are kept"
-            return LLMError(f"{self.where} asks for a pause of {error.after:,.0f} s: {error.what}", fix)
-        return LLMError(f"{self.where}: {error.what}", "run the same command again later; vectors are kept")
-
     def _once(self, texts: Sequence[str]) -> Float32s:
-        """Send once. Raises `_Rejected`, `_Later`, and `LLMError` for what no repetition helps against."""
+        """Send once. Raises `_Failed`, and `LLMError` for what no repetition helps against."""
         import httpx2
-        import openai
 
         body: dict[str, Any] = {"model": self._model, "input": list(texts), "encoding_format": "float"}
         if self._asked:
@@ -276,20 +266,9 @@ class ServedEncoder:
         client = self._connected()
         try:
             response = client.post("/embeddings", cast_to=httpx2.Response, body=body)
-        except Refused as error:
-            raise LLMError(f"{self.where}: {error}", "to use that server, give it with --encoder-url URL") from error
-        except openai.APITimeoutError as error:
-            raise _Later(f"no answer within {self.access.timeout:g} s") from error
-        except openai.APIConnectionError as error:
-            cause = error.__cause__ or error
-            broken = isinstance(cause, httpx2.ConnectError)
-            raise _Later(self._clean(f"{type(cause).__name__}: {cause}"), gone=broken) from error
-        except openai.APIStatusError as error:
-            raise self._refused(error) from error
-        except UnicodeEncodeError as error:
-            raise LLMError(f"a text is not valid Unicode: {error.reason}", "icl-curate index --strict") from error
-        except (openai.OpenAIError, httpx2.HTTPError) as error:
-            raise _Later(self._clean(f"{type(error).__name__}: {error}")) from error
+        except Exception as error:
+            gone = isinstance(error.__cause__, httpx2.ConnectError)
+            raise _Failed(failure_of(error, self.access.timeout), gone) from error
         vectors, tokens = self._read(response.content, texts)
         with self._lock:
             self.tokens += tokens
@@ -302,38 +281,22 @@ class ServedEncoder:
             )
         return vectors
 
-    def _refused(self, error: openai.APIStatusError) -> Exception:
-        status, headers = error.status_code, error.response.headers
-        what = self._clean(_message(error))
-        if status in (401, 403):
-            fix = "export OPENAI_API_KEY=…" if self._is_llms() else f"export {KEY}=…"
-            return LLMError(f"{self.where} refuses the key: {what}", fix)
-        if status == 404:
-            return LLMError(
-                f"{self.where}: {what}", "check the model's name, and that --encoder-url ends in /v1 if it needs that"
-            )
-        if status == 429 and "insufficient_quota" in what + str(getattr(error, "code", "")):
-            return LLMError(f"{self.where}: {what}", "add credit to the account, or choose another encoder")
-        if status in (408, 409, 425, 429) or status >= 500:
-            return _Later(what, _seconds(headers))
-        if status in (400, 413, 422):
-            return _Rejected(what)
-        return LLMError(f"{self.where}: {what}", "check the server's log")
-
     def _read(self, content: bytes, texts: Sequence[str]) -> tuple[Float32s, int]:
-        """Vectors (n, dimension) of length 1 in the order of the texts, and the tokens read. Raises `_Later` for a
-        reply that does not have them."""
+        """Vectors (n, dimension) of length 1 in the order of the texts, and the tokens read. Raises `_Failed`
+        for a reply that does not have them."""
         try:
             body = json.loads(content)
+            if failure := error_in(body):
+                raise _Failed(failure)
             data = {entry.get("index", i): entry["embedding"] for i, entry in enumerate(body["data"])}
             vectors = np.array([data[i] for i in range(len(texts))], np.float64)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
-            raise _Later("the reply does not have a vector for each text") from error
+            raise _malformed("the reply does not have a vector for each text") from error
         if len(data) != len(texts) or vectors.ndim != 2 or not 0 < vectors.shape[1] <= MOST_DIMENSIONS:
-            raise _Later("the reply does not have a vector for each text")
+            raise _malformed("the reply does not have a vector for each text")
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         if not (np.isfinite(lengths).all() and (lengths > 0).all()):
-            raise _Later("the reply has vectors that are zero or not finite")
+            raise _malformed("the reply has vectors that are zero or not finite")
         usage = body.get("usage")
         counted = usage.get("prompt_tokens") if isinstance(usage, Mapping) else None
         tokens = counted if type(counted) is int and 0 < counted < 10**9 else estimate(texts)
@@ -344,37 +307,19 @@ class ServedEncoder:
     def _connected(self) -> openai.OpenAI:
         with self._lock:
             if self._client is None:
-                self._client = self._connect()
+                from ..http import client
+
+                own = key_in(ENCODER_KEY) or (key_in(LLM_KEY) if self._is_llms() else "")
+                if not (key := self.address.key(own)):
+                    fix = f"export {LLM_KEY}=…, or give your server: --encoder-url URL"
+                    raise LLMError(f"{LLM_KEY} is not set", fix)
+                self._client = client.connected(self.address, key, self.access.timeout)
             return self._client
-
-    def _connect(self) -> openai.OpenAI:
-        import openai
-
-        from .wire import Client
-
-        key = self._key() or (NO_KEY if self._own_server else "")
-        if not key:
-            raise LLMError(
-                "OPENAI_API_KEY is not set", "export OPENAI_API_KEY=…, or give your server: --encoder-url URL"
-            )
-        http = Client(**http_options(self.base_url, self.access.timeout))
-        return openai.OpenAI(
-            api_key=key, base_url=self.base_url, max_retries=0, timeout=self.access.timeout, http_client=http
-        )
 
     def _is_llms(self) -> bool:
         """Whether the LLM's key is meant for this server: it is the LLM's own."""
-        meant = (*self.access.trusted, os.environ.get("OPENAI_BASE_URL") or VENDOR)
-        return _origin(self.base_url) in {_origin(url) for url in meant}
-
-    def _key(self) -> str:
-        own = os.environ.get(KEY, "").strip()
-        return own or (os.environ.get("OPENAI_API_KEY", "").strip() if self._is_llms() else "")
-
-    def _clean(self, text: str) -> str:
-        for key in (os.environ.get(KEY, "").strip(), os.environ.get("OPENAI_API_KEY", "").strip()):
-            text = text.replace(key, "***") if key else text
-        return " ".join(text.split())[:300]
+        meant = (*self.access.trusted, Address.of("").url)
+        return origin_of(self.address.url) in map(origin_of, meant)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without connection and lock, so that what holds an encoder can be copied and sent to another process."""
@@ -464,23 +409,5 @@ def _batches(texts: Sequence[str]) -> Iterator[list[int]]:
         yield batch
 
 
-def _origin(url: str) -> tuple[str, str, int]:
-    parts = urlsplit(url.strip())
-    return parts.scheme, (parts.hostname or "").lower(), parts.port or (443 if parts.scheme == "https" else 80)
-
-
-def _message(error: openai.APIStatusError) -> str:
-    body = error.body
-    told = body.get("message") if isinstance(body, Mapping) else body
-    return f"HTTP {error.status_code}: {told or error.response.text}"
-
-
-def _seconds(headers: Mapping[str, str]) -> float | None:
-    for name, scale in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
-        try:
-            seconds = float(headers[name]) * scale
-        except (KeyError, ValueError):
-            continue
-        if 0 <= seconds < 1e9:
-            return seconds
-    return None
+def _malformed(what: str) -> _Failed:
+    return _Failed(Failure("malformed", what))

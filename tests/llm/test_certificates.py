@@ -6,8 +6,8 @@ import ssl
 from pathlib import Path
 
 import pytest
-from icl_curate.engine.endpoint import certificates
 from icl_curate.engine.errors import UsageError
+from icl_curate.engine.http.address import certificates
 
 
 @pytest.fixture

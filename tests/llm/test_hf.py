@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,7 @@ from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Answer, Failure, Request, Result, Sampling
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Message, Query
+from safetensors.torch import load_file
 
 
 @pytest.fixture(scope="module")
@@ -250,6 +254,73 @@ def test_a_model_that_does_not_load_says_what_to_do(tmp_path: Path) -> None:
         with pytest.raises(LLMError) as caught:
             asyncio.run(LocalModel(name).probe())
         assert caught.value.fix
+
+
+SHORT = [Request(_prompt(QUESTIONS[0], shots=0), sampling=Sampling(max_tokens=2))]
+
+
+def _pickle_instead(folder: Path, weights: str, pickled: str) -> Path:
+    torch.save(load_file(folder / weights), folder / pickled)
+    (folder / weights).unlink()
+    return folder
+
+
+def _refused(name: Path) -> LLMError:
+    with pytest.raises(LLMError, match="pickled files alone") as caught:
+        asyncio.run(_model(name).probe())
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+def test_pickled_weights_are_refused_until_they_are_converted(folders: dict[str, Path], tmp_path: Path) -> None:
+    own = Path(shutil.copytree(folders["llama"], tmp_path / "own model"))
+    command = _refused(_pickle_instead(own, "model.safetensors", "pytorch_model.bin")).fix.partition(": ")[2]
+    subprocess.run(["sh", "-c", command.replace("python", sys.executable, 1)], check=True, capture_output=True)
+    assert _answers(_ask(_model(own), SHORT))
+
+
+def test_a_pickled_adapter_is_refused_until_it_is_converted(folders: dict[str, Path], tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    base = transformers.AutoModelForCausalLM.from_pretrained(folders["llama"])
+    adapted = peft.get_peft_model(base, peft.LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM"))
+    adapted.peft_config["default"].base_model_name_or_path = str(folders["llama"])
+    adapted.save_pretrained(tmp_path / "adapter")
+    own = _pickle_instead(tmp_path / "adapter", "adapter_model.safetensors", "adapter_model.bin")
+    command = _refused(own).fix.partition(": ")[2]
+    subprocess.run(["sh", "-c", command.replace("python", sys.executable, 1)], check=True, capture_output=True)
+    assert _answers(_ask(_model(own), SHORT))
+
+
+class _Runs:
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> tuple[object, tuple[str, str]]:
+        return open, (str(self.file), "w")
+
+
+def test_what_a_pickle_would_run_is_not_run(folders: dict[str, Path], tmp_path: Path) -> None:
+    own = Path(shutil.copytree(folders["llama"], tmp_path / "own"))
+    (own / "model.safetensors").unlink()
+    torch.save({"weight": _Runs(tmp_path / "ran")}, own / "pytorch_model.bin")
+    assert "weights_only" not in _refused(own).fix
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "template", ["{{ ''.__class__.__mro__[1].__subclasses__() }}", "{{ 1 / 0 }}", "{% for", "{{ messages + 1 }}"]
+)
+def test_a_template_that_does_what_it_may_not_is_told_in_one_line(tmp_path: Path, template: str) -> None:
+    with pytest.raises(LLMError, match=r"the chat template of .* fails") as caught:
+        asyncio.run(_model(save_model(tmp_path / "model", "gpt2", template)).probe())
+    assert "\n" not in caught.value.what
+
+
+def test_a_damaged_file_of_weights_is_told_in_one_line(folders: dict[str, Path], tmp_path: Path) -> None:
+    own = Path(shutil.copytree(folders["llama"], tmp_path / "own"))
+    (own / "model.safetensors").write_bytes(b"\xff" * 100)
+    with pytest.raises(LLMError, match="cannot load hf:"):
+        asyncio.run(_model(own).probe())
 
 
 def test_closing_drops_the_weights_and_asking_loads_them_again(folders: dict[str, Path]) -> None:

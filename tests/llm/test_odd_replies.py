@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from factories.odd_replies import ANSWER, ODD, Odd
 from factories.servers import Call, Server, answer_to, error
-from icl_curate.engine import endpoint
 from icl_curate.engine.errors import LLMError
+from icl_curate.engine.http import client, refusals
 from icl_curate.engine.llm import cache, loop, probing, retries, runner
 from icl_curate.engine.llm.openai_server import OpenAIServer
 from icl_curate.engine.llm.settings import LLMSettings
@@ -24,7 +24,7 @@ from icl_curate.engine.store.workspace import Workspace
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint, "FIRST", 0.001)
+    monkeypatch.setattr(refusals, "FIRST", 0.001)
 
 
 def _requests(names: list[str]) -> list[Request]:
@@ -52,7 +52,7 @@ def test_every_odd_reply_is_an_answer_kept_or_a_failure_of_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The whole table in one run: none of it takes the others' answers along."""
-    monkeypatch.setattr(endpoint, "LARGEST", 8 << 20)
+    monkeypatch.setattr(client, "LARGEST", 8 << 20)
     assert len(ODD) >= 60
     workspace = Workspace.create(tmp_path / "w")
     by_name = {odd.name: odd for odd in ODD if not odd.slow and "redirect" not in odd.outcomes}
@@ -112,7 +112,7 @@ def test_a_gzip_bomb_is_not_unpacked() -> None:
             tracemalloc.stop()
     assert isinstance(result, Failure)
     assert result.message == "the reply is larger than 64 MB"
-    assert most < 3 * endpoint.LARGEST
+    assert most < 3 * client.LARGEST
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])

@@ -14,8 +14,8 @@ import pytest
 from factories.servers import Call, Server, answer_to, error, logprob, ok, page, tokenise, tokens_in
 from hypothesis import given
 from hypothesis import strategies as st
-from icl_curate.engine import endpoint
 from icl_curate.engine.errors import LLMError, UsageError
+from icl_curate.engine.http import refusals
 from icl_curate.engine.llm import replies
 from icl_curate.engine.llm.openai_server import OpenAIServer
 from icl_curate.engine.llm.settings import LLMSettings
@@ -26,7 +26,7 @@ from icl_curate.engine.pool.records import Message, Query
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint, "FIRST", 0.01)
+    monkeypatch.setattr(refusals, "FIRST", 0.01)
 
 
 def prompt_of(text: str, choices: tuple[str, ...] = ()) -> Prompt:
@@ -371,7 +371,7 @@ def test_every_odd_reply_is_classified(name: str) -> None:
     ],
 )
 def test_retry_after(headers: dict[str, str], seconds: float | None) -> None:
-    found = replies.retry_after_of(headers)
+    found = refusals.retry_after_of(headers)
     assert (found is None) == (seconds is None)
     if found is not None:
         assert found == pytest.approx(seconds, abs=1800 if seconds == 36000 else 1e-9)  # a date runs out meanwhile

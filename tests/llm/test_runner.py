@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 from factories.servers import Call, Server, answer_to, error, ok, page, tokens_in
-from icl_curate.engine import endpoint
 from icl_curate.engine.errors import BudgetError, Cancelled, LLMError
+from icl_curate.engine.http import refusals
 from icl_curate.engine.llm import cache, failures, loop, planning, probing, runner
 from icl_curate.engine.llm.budget import Budget, Price
 from icl_curate.engine.llm.offline.reader import OfflineReader
@@ -38,7 +38,7 @@ def workspace(tmp_path: Path) -> Workspace:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint, "FIRST", 0.01)
+    monkeypatch.setattr(refusals, "FIRST", 0.01)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import pickle
 from collections.abc import Iterator
@@ -14,13 +15,14 @@ import pytest
 from factories.commands import Run
 from factories.servers import Call, Reply, Server, error, ok, page, vector_of
 from icl_curate import Selector
-from icl_curate.engine import endpoint
 from icl_curate.engine.errors import BudgetError, Cancelled, LLMError, UsageError
+from icl_curate.engine.http import refusals
+from icl_curate.engine.http.secrets import ENCODER_KEY as KEY
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.pool.records import Query
 from icl_curate.engine.progress import CancelToken, Event
 from icl_curate.engine.retrieval import served
-from icl_curate.engine.retrieval.served import KEY, Access, ServedEncoder
+from icl_curate.engine.retrieval.served import Access, ServedEncoder
 from icl_curate.engine.settings import Settings, resolve
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.serving.service import Ask, Service
@@ -30,7 +32,7 @@ NAME = "openai:stub"
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint, "FIRST", 0.01)
+    monkeypatch.setattr(refusals, "FIRST", 0.01)
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", KEY):
         monkeypatch.delenv(name, raising=False)
 
@@ -140,13 +142,25 @@ def test_malformed_replies_are_asked_again_and_then_told_in_one_line() -> None:
             assert "\n" not in caught.value.what and caught.value.fix, name
 
 
+FAR = "Wed, 21 Oct 2099 07:28:00 GMT"
+
+
 @pytest.mark.parametrize(
     ("reply", "what", "fix", "calls"),
     [
-        (error(401, "Incorrect API key"), "refuses the key", f"export {KEY}", 1),
+        (error(401, "Incorrect API key"), "401: Incorrect API key", f"export {KEY}", 1),
         (error(404, "no such model"), "no such model", "the model's name", 1),
         (error(429, "You exceeded your quota", "insufficient_quota"), "quota", "add credit", 1),
+        (error(429, "Billing hard limit", "billing_hard_limit_reached"), "hard limit", "add credit", 1),
+        (error(402, "payment required"), "payment required", "add credit", 1),
+        (
+            ok({"error": {"code": 429, "type": "insufficient_quota", "message": "none left"}}),
+            "none left",
+            "add credit",
+            1,
+        ),
         (error(429, "wait", headers={"retry-after": "9000"}), "a pause of 9,000 s", "vectors are kept", 1),
+        (error(429, "wait", headers={"retry-after": FAR}), r"a pause of \d{1,3}(,\d{3}){2,} s", "after that", 1),
         (error(500, "oops"), "HTTP 500: oops", "run the same command again", 3),
         (error(400, "too long"), "too long", "begins with 'a'", 1),
         ((302, {"location": "http://127.0.0.2:1/v1/embeddings"}, b""), "another server: nothing was sent", "URL", 1),
@@ -313,6 +327,29 @@ def test_a_key_is_not_shown_by_an_error_that_repeats_it(monkeypatch: pytest.Monk
     with Server(api_key="sk-right") as server, pytest.raises(LLMError) as caught:
         encoder(server).encode(["a"])
     assert "***" in caught.value.what and "secret" not in caught.value.what
+
+
+def test_what_looks_like_a_key_is_not_shown() -> None:
+    strange = error(400, "bad project of key sk-abcdef123456")
+    with (
+        Server(fault=lambda server, call, seen: strange) as server,
+        pytest.raises(LLMError, match="key \\*\\*\\*") as caught,
+    ):
+        encoder(server).encode(["a"])
+    assert "abcdef" not in caught.value.what
+
+
+def test_a_reply_that_never_ends_is_too_slow() -> None:
+    async def drip(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n")
+        while not writer.is_closing():
+            writer.write(b" ")
+            await writer.drain()
+            await asyncio.sleep(0.01)
+
+    too_slow = pytest.raises(LLMError, match=r"too slow: no answer within 0\.2 s")
+    with Server(fault=lambda server, call, seen: drip) as server, too_slow:
+        encoder(server, timeout=0.2, attempts=1).encode(["a"])
 
 
 def test_a_server_that_only_the_workspace_names_is_confirmed_first(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import logging
 import shutil
 import signal
 import socket
@@ -14,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,8 +35,8 @@ pytest.importorskip("uvicorn")
 import uvicorn
 from icl_curate.serving.app import Served, make_app
 from icl_curate.serving.batches import Batches
-from icl_curate.serving.hosts import LOOPBACK, is_own, listener_at, own_hosts
-from icl_curate.serving.requests import Limits
+from icl_curate.serving.hosts import LOOPBACK, Sparing, is_own, is_own_page, listener_at, own_hosts
+from icl_curate.serving.requests import Limits, read
 from icl_curate.serving.run import LIMITS, configured, names_of
 from icl_curate.serving.service import Ask, Service
 
@@ -74,21 +75,29 @@ class Client:
 
 
 @contextmanager
-def serving(path: Path, token: str = "", limits: Limits = LIMITS) -> Iterator[Client]:
-    """The application in a thread of this process."""
-    listener = listener_at("127.0.0.1", 0, "")
-    port = listener.getsockname()[1]
-    service = Service(path, SETTINGS, looks=0.01)
-    served = Served(path, SETTINGS, own_hosts([*LOOPBACK, "select.example"], port), token, limits)
-    server = uvicorn.Server(configured(partial(make_app, served, service)))
+def running(make: Callable[[], Any], limits: Limits, listener: socket.socket) -> Iterator[uvicorn.Server]:
+    """An application in a thread of this process."""
+    server = uvicorn.Server(configured(make, limits))
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     try:
-        yield Client(port)
+        yield server
     finally:
         server.should_exit = True
         thread.join()
-        listener.close()
+
+
+@contextmanager
+def serving(
+    path: Path, token: str = "", limits: Limits = LIMITS, of_connections: Limits | None = None
+) -> Iterator[Client]:
+    """The service in a thread of this process."""
+    service = Service(path, SETTINGS, looks=0.01)
+    with listener_at("127.0.0.1", 0, "") as listener:
+        port = listener.getsockname()[1]
+        served = Served(path, SETTINGS, own_hosts([*LOOPBACK, "select.example"], port), token, limits)
+        with running(partial(make_app, served, service), of_connections or limits, listener):
+            yield Client(port)
 
 
 @pytest.fixture(scope="module")
@@ -386,6 +395,202 @@ def test_the_command_refuses_before_it_listens(run: Run, folder: Path, client: C
     assert "unknown method" in refused("-m", "bm26")
     assert "have no vectors" in refused("-m", "dense")
     assert run("serve", "-w", tmp_path / "none").code == 5
+
+
+# clients that are slow, or many
+
+
+@contextmanager
+def connected(port: int, sent: bytes = b"", source: str = "127.0.0.1") -> Iterator[socket.socket]:
+    with socket.create_connection(("127.0.0.1", port), timeout=60, source_address=(source, 0)) as client:
+        client.sendall(sent)
+        yield client
+
+
+def rest_of(client: socket.socket) -> bytes:
+    """What comes until the server closes."""
+    found = b""
+    try:
+        while piece := client.recv(1 << 16):
+            found += piece
+    except ConnectionError:
+        pass
+    return found
+
+
+def is_closed(client: socket.socket) -> bool:
+    client.setblocking(False)
+    try:
+        return client.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
+HALF_BODY = (
+    b"POST /select HTTP/1.1\r\nHost: localhost:%d\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
+)
+
+
+@pytest.mark.parametrize("sent", [b"", b"G", b"GET /health HTTP/1.1\r\nHost: loc", b"\x16\x03\x01"])
+def test_who_sends_no_head_is_closed(folder: Path, sent: bytes) -> None:
+    with serving(folder, limits=Limits(timeout=0.05)) as client, connected(client.port, sent) as slow:
+        assert b"200 OK" not in rest_of(slow)
+
+
+def test_one_byte_after_the_other_gains_no_time(folder: Path) -> None:
+    with (
+        serving(folder, limits=Limits(timeout=0.2)) as client,
+        connected(client.port, b"GET /health HTTP/1.1\r\n") as slow,
+    ):
+        until(lambda: is_closed(slow) or not _drip(slow))
+
+
+def _drip(client: socket.socket) -> bool:
+    try:
+        return client.send(b"X") == 1
+    except ConnectionError:
+        return False
+
+
+def test_after_a_reply_the_next_head_has_its_time(folder: Path) -> None:
+    def replies() -> int:
+        with connected(client.port, ask % client.port) as slow:
+            return rest_of(slow).count(b"200 OK")
+
+    ask = b"GET /health HTTP/1.1\r\nHost: localhost:%d\r\n\r\nG"
+    with serving(folder, limits=Limits(timeout=0.2)) as client:
+        until(lambda: replies() == 1)  # none where this process was too slow to send the first head
+
+
+def test_who_sends_half_a_body_is_told_and_closed(folder: Path) -> None:
+    limits = Limits(timeout=0.05)
+    with serving(folder, "", limits, LIMITS) as client, connected(client.port, HALF_BODY % client.port) as slow:
+        reply = rest_of(slow)
+        assert reply.startswith(b"HTTP/1.1 408 ") and b"did not arrive within 0.05 seconds" in reply
+        assert client.health().code == 200
+
+
+def test_a_head_without_end_is_closed_before_its_time(folder: Path) -> None:
+    with serving(folder, limits=Limits(timeout=600)) as client, connected(client.port) as slow:
+        slow.sendall(b"GET / HTTP/1.1\r\nX: ")
+        with pytest.raises(ConnectionError):
+            for _ in range(1000):
+                slow.sendall(b"x" * (1 << 16))
+
+
+def test_who_does_not_take_its_reply_is_closed() -> None:
+    whole = 64 << 20
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": bytes(whole)})
+
+    def received() -> int:
+        with connected(port, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n") as slow:
+            until(lambda: bool(server.server_state.total_requests) and not server.server_state.connections)
+            return len(rest_of(slow))
+
+    with listener_at("127.0.0.1", 0, "") as listener, running(lambda: app, Limits(timeout=0.5), listener) as server:
+        port = listener.getsockname()[1]
+        assert received() < whole
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /hea", HALF_BODY])
+def test_when_all_places_are_taken_the_longest_wait_ends(folder: Path, sent: bytes) -> None:
+    with serving(folder, limits=Limits(timeout=600, connections=8)) as client, ExitStack() as opened:
+        sent = sent % client.port if b"%d" in sent else sent
+        slow = []
+        for i in range(12):
+            slow.append(opened.enter_context(connected(client.port, sent)))
+            if i >= 4:  # one address has half of the places
+                until(partial(is_closed, slow[i - 4]))
+        assert client.health().code == 200
+        until(partial(is_closed, slow[8]))
+        assert not any(map(is_closed, slow[9:]))
+
+
+def test_one_address_does_not_take_the_places_of_another(folder: Path) -> None:
+    with serving(folder, limits=Limits(timeout=600, connections=4)) as client, ExitStack() as opened:
+        other = opened.enter_context(connected(client.port, b"GET /health HTTP/1.1\r\n", "127.0.0.2"))
+        for _ in range(6):
+            opened.enter_context(connected(client.port))
+        other.sendall(b"Host: localhost:%d\r\nConnection: close\r\n\r\n" % client.port)
+        assert b" 200 " in rest_of(other).partition(b"\r\n")[0]
+
+
+def test_health_is_told_while_more_connections_are_open_than_files_may_be(folder: Path) -> None:
+    command = f"ulimit -n 128; exec {sys.executable} -P -m icl_curate.cli serve -m bm25 --port 0 -w {folder}"
+    process = subprocess.Popen(["sh", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    client = Client(int(process.stdout.readline().rpartition(":")[2]))
+    with ExitStack() as opened:
+        for _ in range(200):
+            opened.enter_context(connected(client.port, b"GET /hea"))
+        assert client.health().code == 200
+    process.terminate()
+    _, log = process.communicate(timeout=60)
+    assert (process.returncode, len(log.splitlines()) <= 3) == (0, True), log
+
+
+def test_an_upload_that_is_broken_off_is_no_error(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with serving(folder) as client:
+        with connected(client.port, HALF_BODY % client.port):
+            pass
+        assert client.health().code == 200
+    assert not caplog.records
+
+
+def test_what_repeats_is_told_once_a_minute() -> None:
+    sparing, told = Sparing(), []
+    for second, text in [*((0.01 * i, "out of files") for i in range(1000)), (11, "disk full"), (61, "out of files")]:
+        record = logging.makeLogRecord({"msg": text, "levelno": logging.ERROR, "created": 1e9 + second})
+        if sparing.filter(record):
+            told.append((text, record.again))
+    assert told == [("out of files", 0), ("disk full", 0), ("out of files", 999)]
+
+
+@pytest.mark.parametrize(
+    ("origins", "own"),
+    [
+        ([], True),
+        (["http://localhost:8737"], True),
+        (["https://select.example"], True),
+        (["https://SELECT.example:443"], True),
+        (["http://select.example"], False),
+        (["https://evil.example"], False),
+        (["https://evil.example#https://localhost:8737"], False),
+        (["null"], False),
+        (["file://"], False),
+        (["http://localhost:8737", "https://evil.example"], False),
+    ],
+)
+def test_pages_of_other_sites_are_refused(origins: list[str], own: bool) -> None:
+    assert is_own_page(origins, own_hosts([*LOOPBACK, "select.example:443"], 8737)) == own
+
+
+def test_a_page_of_another_site_gets_nothing(client: Client) -> None:
+    body = b'{"query": "my card"}'
+    foreign = client.request("POST", "/select", body, SENT | {"Origin": "https://evil.example"})
+    assert (foreign.code, foreign.fields["error"]) == (403, "a page of another site asks")
+    own = client.request("POST", "/select", body, SENT | {"Origin": f"http://localhost:{client.port}"})
+    assert own.code == 200
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        {"query": "x" * 101},
+        {"queries": ["a", {"query": "a", "context": "x" * 101}]},
+        {"query": "a", "options": ["x", "x" * 101]},
+        {"query": "a", "history": [{"role": "user", "content": "x" * 101}]},
+    ],
+)
+def test_a_text_has_a_limit(ask: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="a text has 101 characters"):
+        read(json.dumps(ask).encode(), SETTINGS, Limits(text=100))
 
 
 @pytest.mark.parametrize(("workers", "ended"), [(1, signal.SIGTERM), (1, signal.SIGINT), (2, signal.SIGTERM)])

@@ -11,6 +11,7 @@ import json
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from ...errors import LLMError
@@ -18,7 +19,7 @@ from ...packages import require
 from . import smollm2
 
 CONFIG = "adapter_config.json"
-WEIGHTS = "adapter_model.safetensors"
+WEIGHTS, PICKLED = "adapter_model.safetensors", "adapter_model.bin"
 ORIGIN = "icl_curate.json"
 """What peft's own file does not tell: the base as it was named here, its fingerprint, and how it was trained."""
 
@@ -41,11 +42,24 @@ def origin_of(name: str) -> Mapping[str, Any]:
 
 
 def base_of(name: str) -> str:
-    """What the base of an adapter is loaded from; the name itself if it is not an adapter."""
+    """What the base of an adapter is loaded from; the name itself if it is not an adapter. Raises `LLMError` for an
+    adapter that cannot be read, or whose weights are pickled."""
     if not is_adapter(name):
         return name
+    if not (Path(name).expanduser() / WEIGHTS).is_file():
+        read = f"torch.load('{PICKLED}', weights_only=True)"
+        refuse_pickles(name, PICKLED, f"import torch, safetensors.torch as s; s.save_file({read}, '{WEIGHTS}')")
     base = str(origin_of(name)["base"])
     return smollm2.weights() if base == smollm2.NAME else base
+
+
+def refuse_pickles(name: str, weights: str, convert: str) -> None:
+    """Raise `LLMError` if folder ``name`` has such ``weights``: unpickling them can run code of their author's.
+    ``convert`` is Python that turns them into safetensors, in that folder."""
+    folder = Path(name).expanduser()
+    if any(folder.glob(weights)):
+        what = f"hf:{name} has its weights in pickled files alone, which can run code of their author's"
+        raise LLMError(what, f'convert them to safetensors: cd {quote(str(folder))} && python -c "{convert}"')
 
 
 def with_adapter(model: Any, name: str) -> Any:

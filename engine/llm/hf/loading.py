@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import LLMError
-from .adapters import base_of, is_adapter, origin_of, with_adapter
+from .adapters import base_of, is_adapter, origin_of, refuse_pickles, with_adapter
 from .gguf import folder_of, is_gguf
 
 _WEIGHTS = ("*.safetensors", "*.bin", "*.pt")
@@ -41,9 +41,15 @@ def load_weights(name: str, dtype: str, device: str) -> Any:
     import transformers
 
     dtype, base = dtype_named(dtype, device), base_of(name)
+    if not any(Path(base).expanduser().glob("*.safetensors")):
+        convert = "from transformers import AutoModelForCausalLM as M; M.from_pretrained('.').save_pretrained('.')"
+        refuse_pickles(base, "*.bin", convert)
     with _loading(base), _quiet():
         model: Any = transformers.AutoModelForCausalLM.from_pretrained(
-            _source(base), dtype=dtype if dtype == "auto" else getattr(torch, dtype), trust_remote_code=False
+            _source(base),
+            dtype=dtype if dtype == "auto" else getattr(torch, dtype),
+            trust_remote_code=False,
+            use_safetensors=True,
         )
     if is_adapter(name):
         _check_base(name, model.config)
@@ -134,11 +140,13 @@ def _source(name: str) -> str:
 @contextlib.contextmanager
 def _loading(name: str) -> Iterator[None]:
     """Report what is wrong with a model that does not load, without its loader's traceback."""
+    from safetensors import SafetensorError
+
     try:
         yield
     except LLMError:
         raise
-    except (OSError, ValueError, RuntimeError, ImportError, KeyError) as error:
+    except (OSError, ValueError, RuntimeError, ImportError, KeyError, SafetensorError) as error:
         reason = " ".join(str(error).split())[:200]
         where = Path(name).expanduser()
         if is_gguf(name) and not (importlib.util.find_spec("gguf") and importlib.util.find_spec("accelerate")):

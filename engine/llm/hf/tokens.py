@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...errors import LLMError
 from ...pool.prompts import Prompt
 
 
@@ -20,16 +21,24 @@ class Scored:
 
 
 def render(tokenizer: Any, prompt: Prompt) -> tuple[str, bool]:
-    """The prompt as text, and whether the chat template (which writes its own special tokens) was used."""
+    """The prompt as text, and whether the chat template (which writes its own special tokens) was used. Raises
+    `LLMError` if the template does what it may not."""
     if not tokenizer.chat_template:
         return prompt.text, False
     from jinja2 import TemplateError
 
     messages = [{"role": m.role, "content": m.content} for m in prompt.messages]
     try:
-        text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-    except TemplateError:  # many templates do not support a system turn: its text then opens the first user turn
-        text = tokenizer.apply_chat_template(_without_system(messages), add_generation_prompt=True, tokenize=False)
+        try:
+            text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        except TemplateError:  # many templates do not support a system turn: its text then opens the first user turn
+            text = tokenizer.apply_chat_template(_without_system(messages), add_generation_prompt=True, tokenize=False)
+    except Exception as error:  # a template is a program of its author's, kept in a sandbox
+        reason = " ".join(str(error).split())[:200]
+        raise LLMError(
+            f"the chat template of {tokenizer.name_or_path} fails: {type(error).__name__}: {reason}",
+            "use another model, or replace chat_template.jinja in a copy of its folder",
+        ) from error
     return str(text), True
 
 
