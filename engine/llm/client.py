@@ -28,7 +28,8 @@ UNUSABLE = 0.05
 class LLMClient:
     """One LLM with the settings' options; its answers are stored in the workspace's call cache.
 
-    ``report`` receives progress events and ``cancel`` stops the work. In a ``dry_run`` not even a probe is sent.
+    ``report`` receives progress events and ``cancel`` stops the work. Its probe is charged to ``budget``; in a
+    ``dry_run`` not even that is sent.
     """
 
     workspace: Workspace
@@ -37,6 +38,7 @@ class LLMClient:
     report: Report = silent
     cancel: CancelToken = field(default_factory=CancelToken)
     dry_run: bool = False
+    budget: Budget = field(default_factory=Budget)
 
     @property
     def name(self) -> str:
@@ -51,7 +53,10 @@ class LLMClient:
     @cached_property
     def capabilities(self) -> Capabilities:
         """What the LLM can do, probed on first use. Raises as `probing.probe` does."""
-        return probing.capabilities(self.workspace, self.backend, dry_run=self.dry_run, cancel=self.cancel)
+        budget = self.budget.at(self.price or self.budget.price)
+        return probing.capabilities(
+            self.workspace, self.backend, dry_run=self.dry_run, budget=budget, cancel=self.cancel
+        )
 
     def plan(self, requests: Sequence[Request]) -> Plan:
         """What `ask` would do with the requests, and the cost; nothing is sent."""
@@ -91,11 +96,13 @@ def client_for(
     cancel: CancelToken | None = None,
     *,
     dry_run: bool = False,
+    budget: Budget | None = None,
 ) -> Iterator[LLMClient]:
-    """The LLM named in the settings, closed at the end of the block. Raises as `asking.opened` does."""
+    """The LLM named in the settings, closed at the end of the block; its probe is charged to ``budget``. Raises as
+    `asking.opened` does."""
     reported = silent if dry_run else report
     with backend_for(settings, encode_for_reader(workspace, settings), reported) as backend:
-        yield LLMClient(workspace, backend, settings, report, cancel or CancelToken(), dry_run)
+        yield LLMClient(workspace, backend, settings, report, cancel or CancelToken(), dry_run, budget or Budget())
 
 
 Found = TypeVar("Found", covariant=True)

@@ -10,12 +10,12 @@ from . import cache
 from .budget import FREE, SPREAD, Price
 from .cost import Plan
 from .probing import adopt_stored
-from .types import Backend, Request
+from .types import Backend, Charges, Request
 
 
 def plan(workspace: Workspace, backend: Backend, requests: Sequence[Request], price: Price | None = None) -> Plan:
     """Count without sending anything, not even a probe."""
-    adopt_stored(workspace, backend)
+    probed = adopt_stored(workspace, backend) is not None
     by_key = _distinct(backend, requests)
     known = calls.lookup(workspace, by_key)
     left = [request for key, request in by_key.items() if key not in known]
@@ -33,6 +33,7 @@ def plan(workspace: Workspace, backend: Backend, requests: Sequence[Request], pr
         tokens_in=(low_in, high_in),
         tokens_out=(low_out, high_out),
         cost=cost,
+        to_probe=(cache.label(backend),) if isinstance(backend, Charges) and not probed else (),
     )
 
 

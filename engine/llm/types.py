@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from ..arrays import Float32s
 from ..pool.prompts import Prompt
+
+if TYPE_CHECKING:
+    from .budget import Budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +96,25 @@ FailureKind = Literal[
 @dataclass(frozen=True, slots=True)
 class Failure:
     """Why there is no answer. ``retry_after`` is the pause requested by the server, in seconds; ``unreachable``: no
-    server replied at all (connection refused or closed)."""
+    server replied at all (connection refused or closed). ``tokens_in`` and ``tokens_out`` are those of the reply, 0 if
+    it does not tell them."""
 
     kind: FailureKind
     message: str
     retry_after: float | None = None
     attempts: int = 1
     unreachable: bool = False
+    tokens_in: int = 0
+    tokens_out: int = 0
 
     @property
     def retryable(self) -> bool:
         return self.kind in {"rate_limit", "transient", "timeout", "malformed"}
+
+    @property
+    def paid(self) -> bool:
+        """The server may charge for it: it read the prompt, or it may have."""
+        return self.kind in {"timeout", "malformed", "refusal"} or self.tokens_in + self.tokens_out > 0
 
     @property
     def fatal(self) -> bool:
@@ -201,6 +212,14 @@ class Attends(Protocol):
     async def attention(self, looked: Sequence[Looked]) -> list[tuple[float, ...] | None]:
         """For each prompt the share of attention that each of its texts gets while the answer is written; None if a
         text is not in the prompt. Raises `LLMError` if the model cannot be loaded."""
+
+
+@runtime_checkable
+class Charges(Protocol):
+    """A backend whose probe makes calls that are charged."""
+
+    async def probe_within(self, budget: Budget) -> Capabilities:
+        """`Backend.probe`, each call within the budget. Raises `BudgetError` if it allows no more."""
 
 
 @runtime_checkable
