@@ -58,9 +58,10 @@ class LLMClient:
             self.workspace, self.backend, dry_run=self.dry_run, budget=budget, cancel=self.cancel
         )
 
-    def plan(self, requests: Sequence[Request]) -> Plan:
-        """What `ask` would do with the requests, and the cost; nothing is sent."""
-        return planning.plan(self.workspace, self.backend, requests, self.price)
+    def plan(self, requests: Sequence[Request], *, anew: bool = False) -> Plan:
+        """What `ask` would do with the requests, and the cost; nothing is sent. ``anew``: as if no answer were
+        cached."""
+        return planning.plan(self.workspace, self.backend, requests, self.price, anew=anew)
 
     def from_cache(self, requests: Sequence[Request]) -> list[Answer | None]:
         """The cached answer to each request, None if there is none; nothing is sent."""

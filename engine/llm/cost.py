@@ -8,6 +8,9 @@ from typing import Any
 from .. import contract
 from ..contract import OPTIONAL, SPREAD
 
+PROBE_CALLS = 7
+"""Calls that it takes to probe a server, about: four to seven, more where replies are broken."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -15,7 +18,7 @@ class Plan:
 
     ``distinct`` of the ``requests`` differ; ``cached`` of these are answered, ``to_ask`` are left. The token counts and
     the ``cost`` in US dollars are ranges (low, high) for those left; the cost is None if the price is not known. A
-    local model counts its prompt tokens exactly and costs nothing. Each LLM ``to_probe`` gets about `probing.CALLS`
+    local model counts its prompt tokens exactly and costs nothing. Each LLM ``to_probe`` gets about `PROBE_CALLS`
     tiny calls more, before the first prompt.
     """
 

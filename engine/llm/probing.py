@@ -18,15 +18,13 @@ from ..store import calls
 from ..store.workspace import Workspace
 from . import bills, cache, loop
 from .budget import Budget, Price
+from .cost import PROBE_CALLS
 from .reading import read
 from .types import Adopts, Answer, Backend, Capabilities, Charges, Request, Result, Sampling
 
 T = TypeVar("T")
 
 SAMPLE_TOKENS = 24
-
-CALLS = 7
-"""Calls that it takes to probe a server, about: four to seven, more where replies are broken."""
 
 PATIENCE = 5.0
 """Seconds between two reports of what `check` waits for."""
@@ -51,16 +49,17 @@ def probe(
 ) -> Capabilities:
     """What the LLM can do: as stored for this server and model, else probed now and stored.
 
-    ``fresh`` probes again. A server is probed with about `CALLS` tiny calls, within the ``budget``. Raises `LLMError`
-    if the LLM cannot be reached, `BudgetError` before or within the probe, `Cancelled` on the token or on Ctrl-C.
+    ``fresh`` probes again. A server is probed with about `PROBE_CALLS` tiny calls, within the ``budget``. Raises
+    `LLMError` if the LLM cannot be reached, `BudgetError` before or within the probe, `Cancelled` on the token or on
+    Ctrl-C.
     """
     if not fresh and (known := adopt_stored(workspace, backend)) is not None:
         return known
     before = _stored(workspace, backend)
     budget = (budget or Budget()).at(budget.price if budget else None, cache.label(backend))
-    if isinstance(backend, Charges) and budget.max_calls is not None and budget.calls_left < CALLS:
+    if isinstance(backend, Charges) and budget.max_calls is not None and budget.calls_left < PROBE_CALLS:
         raise BudgetError(
-            f"{backend.spec} must be probed first, which takes about {CALLS} calls ({budget.describe()})",
+            f"{backend.spec} must be probed first, which takes about {PROBE_CALLS} calls ({budget.describe()})",
             f"icl-curate llm check --llm {backend.spec}, once, or give a higher --max-calls",
         )
     with bills.known(workspace, budget):

@@ -197,11 +197,11 @@ class Spent:
 
 
 def since(workspace: Workspace, llm: str, moment: datetime) -> Spent:
-    """What an LLM has answered since ``moment``, which is in UTC without a zone."""
+    """What an LLM has answered since ``moment``, which is in UTC without a zone; whatever its server."""
     with workspace.read() as con:
         row = con.execute(
             "SELECT count(*), coalesce(sum(tokens_in), 0), coalesce(sum(tokens_out), 0) FROM llm_calls"
-            " WHERE llm = ? AND asked_at >= ?",
+            " WHERE (llm = $1 OR starts_with(llm, $1 || ' at ')) AND asked_at >= $2",
             [llm, moment],
         ).fetchone()
     assert row is not None

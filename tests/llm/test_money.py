@@ -17,6 +17,7 @@ from icl_curate.engine import endpoint
 from icl_curate.engine.errors import BudgetError, LLMError
 from icl_curate.engine.llm import loop, planning, probing, runner
 from icl_curate.engine.llm.budget import Budget, Price
+from icl_curate.engine.llm.cost import PROBE_CALLS
 from icl_curate.engine.llm.limiter import START
 from icl_curate.engine.llm.openai_server import OpenAIServer
 from icl_curate.engine.llm.retries import NO_ANSWERS
@@ -266,7 +267,7 @@ def test_probes_are_calls_of_the_budget_once(clients: Any) -> None:
         with pytest.raises(BudgetError):
             first.ask(range(60), budget)
         assert paid(server) == budget.calls == 30
-        assert 0 < 30 - paid(server, "item") <= probing.CALLS
+        assert 0 < 30 - paid(server, "item") <= PROBE_CALLS
         assert budget.tokens_in == sum(json_tokens(server, call) for call in server.calls if call.answered)
         before = paid(server)
         second = clients(server)
