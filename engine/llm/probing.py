@@ -56,7 +56,8 @@ def probe(
     if not fresh and (known := adopt_stored(workspace, backend)) is not None:
         return known
     before = _stored(workspace, backend)
-    budget = (budget or Budget()).at(budget.price if budget else None, cache.label(backend))
+    # bills of tiny calls say nothing of the first prompt, which goes alone
+    budget = (budget or Budget()).at(budget.price if budget else None, f"probe of {cache.label(backend)}")
     if isinstance(backend, Charges) and budget.max_calls is not None and budget.calls_left < PROBE_CALLS:
         raise BudgetError(
             f"{backend.spec} must be probed first, which takes about {PROBE_CALLS} calls ({budget.describe()})",
