@@ -20,7 +20,6 @@ SERVED = ("-m", "bm25", "-k", "3")
         ("prune", "--tune", *SERVED, "--propose", "--relabel"),
         ("curate", "--max-calls", "160", *SERVED, "--yes"),
         ("curate", "--max-calls", "100", *SERVED, "--yes"),
-        ("train", "rows", "--limit", "20"),
     ],
     ids=lambda words: " ".join(words[:3]),
 )
