@@ -11,11 +11,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from ..errors import UsageError
 from ..wording import counted
-from .types import Failure, Result
+from .types import Capabilities, Failure, Result
 
 SPREAD = (0.7, 1.5)
 """Factors (low, high) between an estimate without the tokeniser and a server's token count."""
@@ -221,3 +221,11 @@ class Budget:
         if self.max_cost is not None:
             limits.append(f"${self.cost:.4f} of ${self.max_cost:.4f} spent")
         return ", ".join(limits) or "no limit"
+
+
+@runtime_checkable
+class Charges(Protocol):
+    """A backend whose probe makes calls that are charged."""
+
+    async def probe_within(self, budget: Budget) -> Capabilities:
+        """`Backend.probe`, each call within the budget. Raises `BudgetError` if it allows no more."""

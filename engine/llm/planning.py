@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from ..store import calls
 from ..store.workspace import Workspace
 from . import cache
-from .budget import FREE, SPREAD, Price
+from .budget import FREE, SPREAD, Charges, Price
 from .cost import Plan
 from .probing import adopt_stored
-from .types import Backend, Charges, Request
+from .types import Backend, Request
 
 
 def plan(

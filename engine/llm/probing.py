@@ -17,10 +17,10 @@ from ..progress import CancelToken, Event, Report, silent
 from ..store import calls
 from ..store.workspace import Workspace
 from . import bills, cache, loop
-from .budget import Budget, Price
+from .budget import Budget, Charges, Price
 from .cost import PROBE_CALLS
 from .reading import read
-from .types import Adopts, Answer, Backend, Capabilities, Charges, Request, Result, Sampling
+from .types import Adopts, Answer, Backend, Capabilities, Request, Result, Sampling
 
 T = TypeVar("T")
 

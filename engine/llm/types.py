@@ -5,13 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from ..arrays import Float32s
 from ..pool.prompts import Prompt
-
-if TYPE_CHECKING:
-    from .budget import Budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,14 +209,6 @@ class Attends(Protocol):
     async def attention(self, looked: Sequence[Looked]) -> list[tuple[float, ...] | None]:
         """For each prompt the share of attention that each of its texts gets while the answer is written; None if a
         text is not in the prompt. Raises `LLMError` if the model cannot be loaded."""
-
-
-@runtime_checkable
-class Charges(Protocol):
-    """A backend whose probe makes calls that are charged."""
-
-    async def probe_within(self, budget: Budget) -> Capabilities:
-        """`Backend.probe`, each call within the budget. Raises `BudgetError` if it allows no more."""
 
 
 @runtime_checkable
