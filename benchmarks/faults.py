@@ -32,6 +32,7 @@ AREAS = (
     "terminal",
     "together",
     "promises",
+    "money",
     "strangers",
     "slow",
     "account",

@@ -82,7 +82,7 @@ def curate(
     budget = Budget(paid.max_calls, paid.max_cost, price_of(settings))
     with (
         narrated() as (report, cancel),
-        client_for(store, settings, report, cancel, dry_run=paid.sends_nothing) as client,
+        client_for(store, settings, report, cancel, dry_run=paid.sends_nothing, budget=budget) as client,
     ):
         work = Curation(client, plan)
         cost = DryRun(work.cost(), destination(settings))

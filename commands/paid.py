@@ -63,7 +63,7 @@ def carry_out_with(
     with ExitStack() as opened:
 
         def both(llm: LLMClient) -> PaidWork[R]:
-            client = client_for(workspace, other, llm.report, llm.cancel, dry_run=llm.dry_run)
+            client = client_for(workspace, other, llm.report, llm.cancel, dry_run=llm.dry_run, budget=llm.budget)
             return ready(llm, opened.enter_context(client))
 
         carry_out(both, workspace, settings, paid, show)
@@ -120,7 +120,7 @@ def carry_out_all(
     refused: list[UsageError] = []
     with (
         narrated() as (report, cancel),
-        client_for(workspace, settings, report, cancel, dry_run=paid.sends_nothing) as llm,
+        client_for(workspace, settings, report, cancel, dry_run=paid.sends_nothing, budget=budget) as llm,
     ):
         for name, ready in parts.items():
             try:

@@ -54,7 +54,9 @@ def tune_served(workspace: Path, settings: Settings, options: TuneOptions) -> Ch
     cost: DryRun | None = None
     with (
         narrated() as (report, cancel),
-        client_for(store, settings, report, cancel, dry_run=options.dry_run or options.max_calls == 0) as llm,
+        client_for(
+            store, settings, report, cancel, dry_run=options.dry_run or options.max_calls == 0, budget=budget
+        ) as llm,
     ):
         work = Tuning(llm, TuningPlan(options.noise, options.limit, relabel=options.relabel))
         if options.dry_run:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..engine.llm.cost import PROBE_CALLS
 from ..engine.wording import counted
 from .tables import show_table
 
 if TYPE_CHECKING:
-    from ..engine.llm.cost import DryRun
+    from ..engine.llm.cost import DryRun, Plan
     from ..engine.llm.probing import Check
     from ..engine.llm.usage import Usage
 
@@ -32,12 +33,23 @@ def plan_rows(dry_run: DryRun) -> list[tuple[str, str]]:
     return [
         ("prompts", f"{plan.requests:,}, {plan.distinct:,} of them different"),
         ("cached", f"{plan.cached:,}"),
-        ("to ask", f"{plan.to_ask:,}"),
+        ("to ask", f"{plan.to_ask + len(plan.to_probe) * PROBE_CALLS:,}{_to_probe(plan)}"),
         ("tokens in", f"{plan.tokens_in[0]:,} to {plan.tokens_in[1]:,}"),
         ("tokens out", f"{plan.tokens_out[0]:,} to {plan.tokens_out[1]:,}"),
         ("cost", price),
         *([("prompts go to", dry_run.destination)] if dry_run.destination else []),
     ]
+
+
+def whole_rows(dry_run: DryRun) -> list[tuple[str, str]]:
+    """The same for a run whose calls are limited, and whose prompts are not known yet: the limit, and what so many
+    calls take."""
+    (_, _, _, *rest), plan = plan_rows(dry_run), dry_run.plan
+    return [("calls", f"at most {plan.to_ask:,}{_to_probe(plan)}"), *rest]
+
+
+def _to_probe(plan: Plan) -> str:
+    return f", of them about {PROBE_CALLS} to probe {' and '.join(plan.to_probe)}" if plan.to_probe else ""
 
 
 ANSWERED = {

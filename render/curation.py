@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..engine.llm.spec import is_stand_in
 from ..engine.wording import counted
-from .costs import plan_rows
+from .costs import whole_rows
 from .pool import names_of
 from .tables import Head, show_table, show_text
 
@@ -20,14 +20,26 @@ MOST_NAMES = 6
 
 def show_plan(steps: Sequence[PlannedStep], cost: DryRun, suspected: float) -> None:
     """The steps with their calls, the same by hand, and what all of them cost at most."""
+    first = next((step for step in steps if step.calls), None)
     rows = [
-        [number, step.what, step.calls or "none", "" if step.expected_gain is None else f"{step.expected_gain:+.3f}"]
+        [number, step.what, planned_calls(step.calls, step is first), _signed(step.expected_gain)]
         for number, step in enumerate(steps, 1)
     ]
     shown = f"{suspected:.0%} of the validation prompts show a row that check suspects"
-    show_table(["", "step", "calls at most", "expected gain"], rows, title="the plan", note=shown)
+    show_table(["", "step", Head("calls"), "expected gain"], rows, title="the plan", note=shown)
     show_table(["", "the same by hand"], [[number, step.command] for number, step in enumerate(steps, 1)])
-    show_table(["", ""], plan_rows(cost), note="what is not needed is not asked")
+    show_table(
+        ["", ""], whole_rows(cost), note="what is not needed is not asked, later steps get what earlier ones leave"
+    )
+
+
+def planned_calls(calls: int, following: bool) -> str:
+    """The calls of a planned step: a bound only for the one that comes next."""
+    return f"{'≤' if following else 'about'} {calls:,}" if calls else "none"
+
+
+def _signed(gain: float | None) -> str:
+    return "" if gain is None else f"{gain:+.3f}"
 
 
 def show_curation(done: CurationReport) -> None:

@@ -32,13 +32,13 @@ Sign = Literal["done", "rejected", "held", "next", "running", "later"]
 
 @dataclass(frozen=True, slots=True)
 class WalkStep:
-    """A step in the table. ``calls`` it made, or while it is ``at_most``, may make; ``gain`` and its interval
+    """A step in the table. ``calls`` it made, or while it is ``ahead``, may make; ``gain`` and its interval
     (``low``, ``high``) in accuracy, without one an expected gain; ``told``: what it found, or the same by hand."""
 
     sign: Sign
     what: str
     calls: int
-    at_most: bool
+    ahead: bool
     gain: float | None
     low: float | None
     high: float | None
@@ -246,16 +246,15 @@ def _rest(state: Progress) -> list[PlannedStep]:
         rest = rest if at is None else rest[at + 1 :]
     if state.held:
         return rest
-    left = max(0, state.limit - state.calls)
-    following = state.following(left)
+    following = state.following(state.left)
     if following is None:
         return []
     at = next((i for i, one in enumerate(rest) if one.step == following), None)
     if at is not None:
-        return rest[at:]
+        return [replace(rest[at], calls=state.share(following)), *rest[at + 1 :]]
     again = next((one for one in reversed(state.planned) if one.step == following), None)
-    first = again or PlannedStep(following, following, left, None, "")
-    return [replace(first, expected_gain=None, calls=min(first.calls, left)), *rest]
+    first = again or PlannedStep(following, following, 0, None, "")
+    return [replace(first, expected_gain=None, calls=state.share(following)), *rest]
 
 
 def _done(step: StepDone) -> WalkStep:

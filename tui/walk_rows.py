@@ -15,8 +15,8 @@ from ..engine.pool.display import display_line
 from ..engine.store.decisions import Change
 from ..engine.wording import counted
 from ..render.columns import Column
-from ..render.costs import plan_rows
-from ..render.curation import gained, held_lines, verdict
+from ..render.costs import whole_rows
+from ..render.curation import gained, held_lines, planned_calls, verdict
 from ..render.decisions import effect_lines, rows_line
 from ..render.jobs import CurationDryRun, took
 from .walk import Sign, WalkModel, WalkStep
@@ -33,7 +33,7 @@ SIGNS: dict[Sign, tuple[str, str]] = {
 
 COLUMNS = (
     Column("step", "step", 16, grow=3, most=44, sortable=False),
-    Column("calls", "calls", 7, right=True, rank=2, sortable=False),
+    Column("calls", "calls", 9, right=True, rank=2, sortable=False),
     Column("gain", "gain", 7, sortable=False),
     Column("interval", "95 %", 16, rank=1, sortable=False),
     Column("told", "found, or the same by hand", 16, grow=5, rank=3, sortable=False),
@@ -42,10 +42,12 @@ COLUMNS = (
 
 def step_line(step: WalkStep) -> Line:
     """A step in the table."""
-    calls = f"≤ {step.calls:,}" if step.at_most and step.calls else f"{step.calls:,}" if step.calls else "none"
-    gain = Text("" if step.gain is None else f"{step.gain:+.3f}", "muted" if step.at_most else "")
+    calls = (
+        planned_calls(step.calls, step.sign != "later") if step.ahead else f"{step.calls:,}" if step.calls else "none"
+    )
+    gain = Text("" if step.gain is None else f"{step.gain:+.3f}", "muted" if step.ahead else "")
     interval = "" if step.low is None or step.high is None else f"{step.low:+.3f} to {step.high:+.3f}"
-    if step.at_most and step.gain is not None:
+    if step.ahead and step.gain is not None:
         interval = "expected"
     style = "muted" if step.sign == "later" else ""
     return Line((display_line(step.what), calls, gain, interval, display_line(step.told)), style, SIGNS[step.sign])
@@ -53,7 +55,7 @@ def step_line(step: WalkStep) -> Line:
 
 def step_told(step: WalkStep) -> Text:
     """What the step under the cursor found, or the same by hand."""
-    if step.at_most:
+    if step.ahead:
         return Text.assemble(("by hand  ", "muted"), display_line(step.told))
     return Text.assemble(("found  ", "muted"), display_line(step.told, 400))
 
@@ -93,7 +95,7 @@ def price(plan: CurationDryRun) -> Table:
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(style="muted", no_wrap=True)
     table.add_column()
-    for name, value in plan_rows(plan.cost):
+    for name, value in whole_rows(plan.cost):
         table.add_row(Text(name), Text(display_line(value), "bold" if name == "cost" else ""))
     return table
 

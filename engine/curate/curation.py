@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
 from shlex import quote
 
 import numpy as np
@@ -23,7 +22,7 @@ from ..progress import Event, silent
 from ..ranker.train import RankerPlan, RankerTraining
 from ..sources.train import SourcePlan, SourceTraining
 from ..sources.use import NOISE
-from ..store import calls, runs
+from ..store import runs
 from ..store.calls import Spent
 from ..store.decisions import decide
 from ..store.demonstrations import active_sources
@@ -31,21 +30,18 @@ from ..wording import counted
 from .candidates import propose
 from .evidence import gather
 from .plan import (
-    ENOUGH,
     KIND,
     CurationReport,
     Name,
     Pending,
     StepDone,
-    kept_back,
     most_candidates,
     planned,
-    share_of,
     trials_of,
 )
 from .results import TuneReport
 from .serving import RIVALS, ServingRace, ServingReport, served_prompts
-from .state import Progress, check_answered, decided, forget, keep, kept, locked, now, report_of
+from .state import Progress, check_answered, decided, forget, keep, kept, locked, now, report_of, spent_by
 from .tune import Tuning, TuningPlan, check_method, validation
 
 TASK = "curate"
@@ -106,22 +102,22 @@ class Curation:
         }
 
     def cost(self) -> Plan:
-        """At most: every call of the limit, each of the size of a served prompt."""
-        one = self.llm.plan(self.requests)
-        each = one.to_ask or one.distinct
-        many = self.calls / max(each, 1)
+        """Every call of the limit, the most there can be, each about of the size of a served prompt."""
+        one = self.llm.plan(self.requests, anew=True)
+        many = self.calls / one.distinct
 
         def scaled(low: float, high: float) -> tuple[int, int]:
             return round(low * many), round(high * many)
 
         cost = None if one.cost is None else (one.cost[0] * many, one.cost[1] * many)
-        return Plan(self.calls, self.calls, 0, self.calls, scaled(*one.tokens_in), scaled(*one.tokens_out), cost)
+        tokens = scaled(*one.tokens_in), scaled(*one.tokens_out)
+        return Plan(self.calls, self.calls, 0, self.calls, *tokens, cost, one.to_probe)
 
     def run(self, budget: Budget) -> CurationReport:
         """Carry out the steps within the budget and store what they did. Raises `UsageError` if a pruning waits for the
         curator's answer."""
         state = self._begun()
-        spent = calls.since(self.workspace, self.llm.name, datetime.fromisoformat(state.since))
+        spent = spent_by(self.workspace, state)
         budget.spend(spent.calls, spent.tokens_in, spent.tokens_out)
         described = asdict(self.plan) | state.key
         with runs.recorded(self.workspace, KIND, self.llm.name, described) as record:
@@ -142,10 +138,10 @@ class Curation:
         """Calls that the limits allow, at the highest price of a served prompt."""
         found = [self.plan.max_calls] if self.plan.max_calls is not None else []
         if self.plan.max_cost is not None:
-            one = self.llm.plan(self.requests)
+            one = self.llm.plan(self.requests, anew=True)
             if one.cost is None:
                 raise UsageError("a cost limit needs the price of the LLM's tokens", "--price-in and --price-out")
-            each = one.cost[1] / max(one.to_ask, 1)
+            each = one.cost[1] / one.distinct
             found.append(int(self.plan.max_cost / each) if each else 10**6)
         return min(found)
 
@@ -168,11 +164,11 @@ class Curation:
         """Carry out the steps that are left, or one of them, up to a pruning that waits for the curator."""
         if state.pending:
             self._finish(state, decided(self.workspace, state), budget)
-        while (step := state.following(self._left(state))) is not None:
+        while (step := state.following(state.left)) is not None:
             self.llm.cancel.check()
             self.llm.report(Event(TASK, len(state.steps), None, f"step {len(state.steps) + 1}: {_ABOUT[step]}"))
             made = budget.calls - state.calls  # by this step, before the run was stopped
-            with budget.limited(max(0, self._share(step, state) - made)):
+            with budget.limited(max(0, state.share(step) - made)):
                 done = self._do[step](state, budget)
             if done is None:
                 return
@@ -192,22 +188,12 @@ class Curation:
         keep(self.workspace, state)
         return None if self.plan.hold else decided(self.workspace, state)
 
-    def _share(self, step: Name, state: Progress) -> int:
-        """The calls that a step may make, those of it that were made before the run was stopped included."""
-        return share_of(
-            step, self._left(state), kept_back(self.calls), state.rounds == 0 and state.free, self.calls >= ENOUGH
-        )
-
-    def _left(self, state: Progress) -> int:
-        """Calls left when the latest step had ended: what follows must not depend on where the run was stopped."""
-        return max(0, self.calls - state.calls)
-
     def _check(self, state: Progress, budget: Budget) -> StepDone | None:
         """Rows that repeat a query would make every later figure too good."""
         rows = prunable(self.workspace, "leak")
-        done = _done(
-            "check", f"{counted(len(rows), 'row', 'repeats', 'repeat')} queries" if rows else "no row repeats a query"
-        )
+        found = f"{counted(len(rows), 'row', 'repeats', 'repeat')} queries" if rows else "no row repeats a query"
+        probed = f"; {counted(budget.calls, 'call')} to probe the LLM" if budget.calls else ""
+        done = _done("check", found + probed)
         if not rows or self.plan.propose:
             return done
         if self.plan.hold:
@@ -217,7 +203,7 @@ class Curation:
     def _ask(self, state: Progress, budget: Budget) -> StepDone:
         """Evidence on rows: single demonstrations, or where answers are free text, each row's own input."""
         try:
-            return self._asked(self._share("ask", state), budget)
+            return self._asked(state.share("ask"), budget)
         except BudgetError as error:  # calls without an answer were charged, too: what was answered is cached
             return _done("ask", f"not all was answered: {error.what}")
 
@@ -240,7 +226,7 @@ class Curation:
 
     def _confirm(self, state: Progress, budget: Budget) -> StepDone | None:
         """The race of prunings with served prompts, without those that the curator has rejected."""
-        most = most_candidates(self._share("confirm", state))
+        most = most_candidates(state.share("confirm"))
         rejected = tuple(each.revision for each in state.rejected)
         plan = TuningPlan(self.plan.noise, most=most, relabel=self.plan.relabel, rejected=rejected)
         raced = Tuning(self.llm, plan).run(budget)

@@ -1,4 +1,4 @@
-"""The plan of `curate`: which steps, in which order, with how many calls each at most.
+"""The plan of `curate`: which steps, in which order, with how many calls each.
 
 Checks are free and come first. What they suggest is raced at once, with half of the calls, because on two of the
 three dirty pools of docs/evidence.md they suggest most of what hurts, and where they suggest the right rows the race
@@ -40,8 +40,8 @@ PER_CHANGE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class PlannedStep:
-    """A step: at most ``calls``; ``expected_gain`` in accuracy, None if nothing is known of it yet; ``command``: the
-    same by hand."""
+    """A step: at most ``calls`` if it comes next; a later one may also make what those before it leave.
+    ``expected_gain`` in accuracy, None if nothing is known of it yet; ``command``: the same by hand."""
 
     step: Name
     what: str

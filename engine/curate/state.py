@@ -25,7 +25,19 @@ from ..store.outputs import relabelled
 from ..store.trials import source_summaries
 from ..store.versions import save_version
 from ..store.workspace import Workspace
-from .plan import ENOUGH, KIND, PER_CANDIDATE, ROUNDS, CurationReport, Name, Pending, PlannedStep, StepDone, kept_back
+from .plan import (
+    ENOUGH,
+    KIND,
+    PER_CANDIDATE,
+    ROUNDS,
+    CurationReport,
+    Name,
+    Pending,
+    PlannedStep,
+    StepDone,
+    kept_back,
+    share_of,
+)
 
 ASK_AND_RACE = 3 * PER_CANDIDATE
 """The fewest calls that pay for evidence on rows (a third of them) and a race of what it suggests."""
@@ -66,6 +78,16 @@ class Progress:
     def calls(self) -> int:
         """Calls of the steps that are done."""
         return sum(step.calls for step in self.steps)
+
+    @property
+    def left(self) -> int:
+        """Calls left when the latest step had ended: what follows must not depend on where the run was stopped."""
+        return max(0, self.limit - self.calls)
+
+    def share(self, step: Name) -> int:
+        """The calls that a step may make next, those of it that were made before the run was stopped included."""
+        first, again = self.rounds == 0 and self.free, self.limit >= ENOUGH
+        return share_of(step, self.left, kept_back(self.limit), first, again)
 
     def finish(self, done: StepDone) -> None:
         """A step is done."""
@@ -157,7 +179,7 @@ def answer(workspace: Workspace, settings: Settings, accept: bool) -> CurationRe
     keep(workspace, state)
     llm = str(state.key.get("llm", ""))
     with runs.recorded(workspace, KIND, llm, state.key | {"answer": "accept" if accept else "reject"}) as record:
-        spent = calls.since(workspace, llm, datetime.fromisoformat(state.since))
+        spent = spent_by(workspace, state)
         report = report_of(workspace, record.run, state, spent)
         if report.following is None:
             own = {name: state.key[name] for name in ("method", "k", "order", "seed", "llm") if name in state.key}
@@ -166,6 +188,12 @@ def answer(workspace: Workspace, settings: Settings, accept: bool) -> CurationRe
     if report.following is None:
         forget(workspace)
     return report
+
+
+def spent_by(workspace: Workspace, state: Progress) -> Spent:
+    """What a run has spent: the answers since it began, or, with calls that gave none, what its steps have counted."""
+    spent = calls.since(workspace, str(state.key.get("llm", "")), datetime.fromisoformat(state.since))
+    return replace(spent, calls=max(spent.calls, state.calls))
 
 
 def report_of(workspace: Workspace, run: int, state: Progress, spent: Spent) -> CurationReport:

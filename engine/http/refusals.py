@@ -56,17 +56,25 @@ FailureKind = Literal[
 @dataclass(frozen=True, slots=True)
 class Failure:
     """Why there is no answer. ``retry_after`` is the pause requested by the server, in seconds; ``unreachable``: no
-    server replied at all (connection refused or closed)."""
+    server replied at all (connection refused or closed). ``tokens_in`` and ``tokens_out`` are those of the reply, 0 if
+    it does not tell them."""
 
     kind: FailureKind
     message: str
     retry_after: float | None = None
     attempts: int = 1
     unreachable: bool = False
+    tokens_in: int = 0
+    tokens_out: int = 0
 
     @property
     def retryable(self) -> bool:
         return self.kind in {"rate_limit", "transient", "timeout", "malformed"}
+
+    @property
+    def paid(self) -> bool:
+        """The server may charge for it: it read the prompt, or it may have."""
+        return self.kind in {"timeout", "malformed", "refusal"} or self.tokens_in + self.tokens_out > 0
 
     @property
     def fatal(self) -> bool:

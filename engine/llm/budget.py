@@ -11,10 +11,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from ..errors import UsageError
 from ..wording import counted
-from .types import Answer
+from .types import Capabilities, Failure, Result
 
 SPREAD = (0.7, 1.5)
 """Factors (low, high) between an estimate without the tokeniser and a server's token count."""
@@ -35,35 +36,55 @@ FREE = Price(0.0, 0.0)
 """A local model: it takes time, not money."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reservation:
-    """The part of a budget reserved for one call."""
+class Bill(NamedTuple):
+    """What a call has really cost, in US dollars, and its tokens."""
 
     cost: float
+    tokens_in: int
+    tokens_out: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reservation:
+    """The part of a budget reserved for one call: the estimate of its ``cost``, and whose call it is."""
+
+    cost: float
+    llm: str
 
 
 @dataclass(slots=True)
 class _Used:
-    """What was charged and what is reserved, under one lock."""
+    """What was charged and what is reserved, under one lock. ``dearest``: the largest bill of each LLM so far."""
 
     calls: int = 0
     cost: float = 0.0
     tokens_in: int = 0
     tokens_out: int = 0
-    held_calls: int = 0
-    held_cost: float = 0.0
+    held: set[Reservation] = field(default_factory=set)
+    dearest: dict[str, Bill] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def expected(self, call: Reservation) -> float:
+        """What a call may cost, as far as is known by now."""
+        known = self.dearest.get(call.llm)
+        return max(call.cost, known.cost) if known else call.cost
 
 
 class Budget:
     """Limits for a whole command, shared by all of its `ask` calls; every method may be called from any thread.
 
-    ``max_calls`` limits the requests that a server may charge for: an answer, a malformed or refused answer, a timeout.
-    A rejected request (rate limit, 5xx, bad request) is not counted. ``max_cost`` is in US dollars; it needs a
-    ``price``, else `UsageError`. `at` gives the same budget to an LLM with another price.
+    ``max_calls`` limits the requests that a server may charge for (`Failure.paid`); a rejected one (rate limit, 5xx,
+    bad request) is not counted. ``max_cost`` is in US dollars; it needs a ``price``, else `UsageError`. `at` gives the
+    same budget to an LLM with another price.
+
+    Estimates may be wrong: a proxy adds a system prompt, a model reasons unseen. So a call reserves what the dearest
+    one of its LLM has cost, if that is more, and until one bill is known calls are sent one at a time. The cost can
+    then exceed its limit only by what calls in flight cost more than any before them.
     """
 
-    def __init__(self, max_calls: int | None = None, max_cost: float | None = None, price: Price | None = None) -> None:
+    def __init__(
+        self, max_calls: int | None = None, max_cost: float | None = None, price: Price | None = None, llm: str = ""
+    ) -> None:
         if max_cost is not None and price is None:
             raise UsageError(
                 "a cost limit needs the price of the LLM's tokens",
@@ -76,11 +97,13 @@ class Budget:
         self.max_calls = max_calls
         self.max_cost = max_cost
         self.price = price
+        self.llm = llm
         self._used = _Used()
 
-    def at(self, price: Price | None) -> Budget:
-        """The same budget, whose calls cost ``price``. Raises `UsageError` for a cost limit without a price."""
-        other = Budget(self.max_calls, self.max_cost, price)
+    def at(self, price: Price | None, llm: str = "") -> Budget:
+        """The same budget, whose calls are those of ``llm`` and cost ``price``. Raises `UsageError` for a cost limit
+        without a price."""
+        other = Budget(self.max_calls, self.max_cost, price, llm)
         other._used = self._used
         return other
 
@@ -104,39 +127,66 @@ class Budget:
         """Generated tokens so far."""
         return self._used.tokens_out
 
+    @property
+    def in_flight(self) -> bool:
+        """Whether reserved calls may still release budget."""
+        return bool(self._used.held)
+
+    @property
+    def dearest(self) -> Bill | None:
+        """The largest bill of this LLM so far, None before the first."""
+        return self._used.dearest.get(self.llm)
+
+    def learn(self, tokens_in: int, tokens_out: int) -> None:
+        """A bill of this LLM from an earlier run."""
+        with self._used.lock:
+            self._billed(tokens_in, tokens_out)
+
+    def _billed(self, tokens_in: int, tokens_out: int) -> float:
+        bill = Bill(self._cost(tokens_in, tokens_out), tokens_in, tokens_out)
+        self._used.dearest[self.llm] = max(bill, self.dearest or bill)
+        return bill.cost
+
+    def _cost(self, tokens_in: float, tokens_out: float) -> float:
+        return self.price.cost(tokens_in, tokens_out) if self.price else 0.0
+
     def reserve(self, tokens_in: float, tokens_out: float) -> Reservation | None:
-        """Reserve budget for a call of at most so many tokens; None if there is not enough left."""
-        cost = self.price.cost(tokens_in, tokens_out) if self.price else 0.0
+        """Reserve budget for a call of at most so many tokens by the estimate; None if there is not enough left, or
+        not before a call in flight ends."""
+        call = Reservation(self._cost(tokens_in, tokens_out), self.llm)
         used = self._used
         with used.lock:
-            if self.max_calls is not None and used.calls + used.held_calls >= self.max_calls:
+            if self.max_calls is not None and used.calls + len(used.held) >= self.max_calls:
                 return None
-            if self.max_cost is not None and used.cost + used.held_cost + cost > self.max_cost * (1 + 1e-12):
-                return None
-            used.held_calls += 1
-            used.held_cost += cost
-            return Reservation(cost)
+            if self.max_cost is not None:
+                if call.cost and used.held and self.llm not in used.dearest:
+                    return None
+                expected = used.cost + sum(map(used.expected, (*used.held, call)))
+                if expected > self.max_cost * (1 + 1e-12):
+                    return None
+            used.held.add(call)
+            return call
 
     def release(self, reservation: Reservation) -> None:
         """Release the reservation of a rejected call, which costs nothing."""
         with self._used.lock:
-            self._used.held_calls -= 1
-            self._used.held_cost -= reservation.cost
+            self._used.held.discard(reservation)
 
-    def settle(self, reservation: Reservation, answer: Answer | None) -> None:
-        """Charge the call: its usage, or its reservation if the answer was lost."""
+    def settle(self, reservation: Reservation, result: Result | None) -> None:
+        """Charge the call: its usage, or its reservation if that is not known (``None``: nothing came back)."""
+        if isinstance(result, Failure) and not result.paid:
+            self.release(reservation)
+            return
         used = self._used
         with used.lock:
-            used.held_calls -= 1
-            used.held_cost -= reservation.cost
+            used.held.discard(reservation)
             used.calls += 1
-            if answer is None:
-                used.cost += reservation.cost
+            if result is None or (isinstance(result, Failure) and not result.tokens_in + result.tokens_out):
+                used.cost += used.expected(reservation)
                 return
-            used.tokens_in += answer.tokens_in
-            used.tokens_out += answer.tokens_out
-            if self.price:
-                used.cost += self.price.cost(answer.tokens_in, answer.tokens_out)
+            used.tokens_in += result.tokens_in
+            used.tokens_out += result.tokens_out
+            used.cost += self._billed(result.tokens_in, result.tokens_out)
 
     @property
     def calls_left(self) -> int:
@@ -151,8 +201,7 @@ class Budget:
             used.calls += calls
             used.tokens_in += tokens_in
             used.tokens_out += tokens_out
-            if self.price:
-                used.cost += self.price.cost(tokens_in, tokens_out)
+            used.cost += self._cost(tokens_in, tokens_out)
 
     @contextmanager
     def limited(self, calls: int) -> Iterator[None]:
@@ -173,3 +222,11 @@ class Budget:
         if self.max_cost is not None:
             limits.append(f"${self.cost:.4f} of ${self.max_cost:.4f} spent")
         return ", ".join(limits) or "no limit"
+
+
+@runtime_checkable
+class Charges(Protocol):
+    """A backend whose probe makes calls that are charged."""
+
+    async def probe_within(self, budget: Budget) -> Capabilities:
+        """`Backend.probe`, each call within the budget. Raises `BudgetError` if it allows no more."""

@@ -30,7 +30,8 @@ UNUSABLE = 0.05
 class LLMClient:
     """One LLM with the settings' options; its answers are stored in the workspace's call cache.
 
-    ``report`` receives progress events and ``cancel`` stops the work. In a ``dry_run`` not even a probe is sent.
+    ``report`` receives progress events and ``cancel`` stops the work. Its probe is charged to ``budget``; in a
+    ``dry_run`` not even that is sent.
     """
 
     workspace: Workspace
@@ -39,6 +40,7 @@ class LLMClient:
     report: Report = silent
     cancel: CancelToken = field(default_factory=CancelToken)
     dry_run: bool = False
+    budget: Budget = field(default_factory=Budget)
 
     @property
     def name(self) -> str:
@@ -53,11 +55,15 @@ class LLMClient:
     @cached_property
     def capabilities(self) -> Capabilities:
         """What the LLM can do, probed on first use. Raises as `probing.probe` does."""
-        return probing.capabilities(self.workspace, self.backend, dry_run=self.dry_run, cancel=self.cancel)
+        budget = self.budget.at(self.price or self.budget.price)
+        return probing.capabilities(
+            self.workspace, self.backend, dry_run=self.dry_run, budget=budget, cancel=self.cancel
+        )
 
-    def plan(self, requests: Sequence[Request]) -> Plan:
-        """What `ask` would do with the requests, and the cost; nothing is sent."""
-        return planning.plan(self.workspace, self.backend, requests, self.price)
+    def plan(self, requests: Sequence[Request], *, anew: bool = False) -> Plan:
+        """What `ask` would do with the requests, and the cost; nothing is sent. ``anew``: as if no answer were
+        cached."""
+        return planning.plan(self.workspace, self.backend, requests, self.price, anew=anew)
 
     def from_cache(self, requests: Sequence[Request]) -> list[Answer | None]:
         """The cached answer to each request, None if there is none; nothing is sent."""
@@ -93,8 +99,10 @@ def client_for(
     cancel: CancelToken | None = None,
     *,
     dry_run: bool = False,
+    budget: Budget | None = None,
 ) -> Iterator[LLMClient]:
-    """The LLM named in the settings, closed at the end of the block. Raises as `asking.opened` does."""
+    """The LLM named in the settings, closed at the end of the block; its probe is charged to ``budget``. Raises as
+    `asking.opened` does."""
     reported = silent if dry_run else report
     if settings.instruction and (task := task_of(workspace)).labels:
         opening = instruction_for(task, settings.template)
@@ -104,7 +112,7 @@ def client_for(
             )
             report(Event(runner.TASK, note=told))
     with backend_for(settings, encode_for_reader(workspace, settings), reported) as backend:
-        yield LLMClient(workspace, backend, settings, report, cancel or CancelToken(), dry_run)
+        yield LLMClient(workspace, backend, settings, report, cancel or CancelToken(), dry_run, budget or Budget())
 
 
 Found = TypeVar("Found", covariant=True)

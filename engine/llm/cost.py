@@ -6,7 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .. import contract
-from ..contract import SPREAD
+from ..contract import OPTIONAL, SPREAD
+
+PROBE_CALLS = 7
+"""Calls that it takes to probe a server, about: four to seven, more where replies are broken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +18,8 @@ class Plan:
 
     ``distinct`` of the ``requests`` differ; ``cached`` of these are answered, ``to_ask`` are left. The token counts and
     the ``cost`` in US dollars are ranges (low, high) for those left; the cost is None if the price is not known. A
-    local model counts its prompt tokens exactly and costs nothing.
+    local model counts its prompt tokens exactly and costs nothing. Each LLM ``to_probe`` gets about `PROBE_CALLS`
+    tiny calls more, before the first prompt.
     """
 
     requests: int
@@ -25,6 +29,7 @@ class Plan:
     tokens_in: tuple[int, int]
     tokens_out: tuple[int, int]
     cost: tuple[float, float] | None
+    to_probe: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
 
 
 def together(one: Plan, other: Plan) -> Plan:
@@ -37,6 +42,7 @@ def together(one: Plan, other: Plan) -> Plan:
         (one.tokens_in[0] + other.tokens_in[0], one.tokens_in[1] + other.tokens_in[1]),
         (one.tokens_out[0] + other.tokens_out[0], one.tokens_out[1] + other.tokens_out[1]),
         (one.cost[0] + other.cost[0], one.cost[1] + other.cost[1]) if one.cost and other.cost else None,
+        tuple(dict.fromkeys((*one.to_probe, *other.to_probe))),
     )
 
 

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..errors import LLMError
-from ..pool.open_answers import after_thinking
+from ..errors import BudgetError, LLMError
 from ..http.address import Address
 from ..http.refusals import LONGEST, error_in, failure_of, pause
 from ..http.secrets import LLM_KEY, key_in, shorten, without_keys
+from ..pool.open_answers import after_thinking
 from ..pool.prompts import Prompt
 from ..pool.records import Message, Query
 from . import replies
+from .budget import SPREAD, Budget
 from .failures import NO_KEY_FIX, explain
 from .openai_dialect import (
     OPTIONAL_FIELDS,
@@ -38,6 +39,11 @@ from .types import Answer, Capabilities, Failure, Request, Result, Sampling
 
 if TYPE_CHECKING:
     import openai
+
+_Reply = TypeVar("_Reply", Result, "Mapping[str, Any] | Failure")
+
+_PROBE_ANSWER = 16
+"""Tokens that a call of the probe may generate."""
 
 _CHARACTERS_PER_TOKEN = 4.0
 _TOKENS_PER_MESSAGE = 4
@@ -118,9 +124,10 @@ class OpenAIServer:
             # before a probe it is unknown whether this server gives log-probabilities: accept both
             answer = read(reply, bool(dialect.logprobs) or has_logprobs(reply))
         except replies.Malformed as error:
-            return Failure("malformed", str(error))
+            answer = Failure("malformed", str(error))
         if isinstance(answer, Failure):
-            return answer
+            tokens_in, tokens_out = replies.usage_of(reply)
+            return replace(answer, tokens_in=tokens_in, tokens_out=tokens_out)
         if dialect.endpoint == "completions":
             answer = replace(answer, text=answer.text.strip())
         return self._counted(answer, request.prompt, time.monotonic() - start)
@@ -131,6 +138,8 @@ class OpenAIServer:
             return Failure(
                 "context",
                 f"the server read {answer.tokens_in:,} of about {expected:,} prompt tokens: it truncated the prompt",
+                tokens_in=answer.tokens_in,
+                tokens_out=answer.tokens_out,
             )
         return replace(answer, latency=latency, tokens_in=answer.tokens_in or expected)
 
@@ -194,6 +203,11 @@ class OpenAIServer:
 
     async def probe(self) -> Capabilities:
         """A few tiny calls: reachability, endpoint, log-probabilities, echo, context, token counts."""
+        return await self.probe_within(Budget())
+
+    async def probe_within(self, budget: Budget) -> Capabilities:
+        """See `Charges`."""
+        self._budget = budget
         self._dialect = Dialect("completions" if self.settings.endpoint == "completions" else "chat")
         first = await self._probe_generation()
         logprobs = bool(first.logprobs)
@@ -219,7 +233,7 @@ class OpenAIServer:
         )
 
     async def _probe_generation(self) -> Answer:
-        request = _probe_request("Reply with one word: is the sky blue?", max_tokens=16)
+        request = _probe_request("Reply with one word: is the sky blue?", max_tokens=_PROBE_ANSWER)
         answer = await self._patiently(request)
         missing_chat = isinstance(answer, Failure) and answer.kind in ("not_found", "request")
         if missing_chat and self.settings.endpoint == "auto" and not await self._model_is_missing():
@@ -239,7 +253,7 @@ class OpenAIServer:
     async def _patiently(self, request: Request) -> Result:
         """`_generate` with a few retries, for probing only: paid work is retried by the runner."""
         for attempt in range(1, 5):
-            answer = await self._generate(request)
+            answer = await self._paid(partial(self._generate, request), request.prompt.messages)
             if isinstance(answer, Answer) or not answer.retryable or attempt == (2 if answer.unreachable else 4):
                 break
             if (answer.retry_after or 0.0) > LONGEST:
@@ -247,15 +261,36 @@ class OpenAIServer:
             await asyncio.sleep(pause(attempt, answer.retry_after))
         return answer
 
+    async def _paid(self, send: Callable[[], Awaitable[_Reply]], messages: Sequence[Message]) -> _Reply:
+        """A call of the probe, within its budget."""
+        budget, tokens_in = self._budget, _estimate(messages) * SPREAD[1]
+        while (reservation := budget.reserve(tokens_in, _PROBE_ANSWER)) is None:
+            if not budget.in_flight:
+                raise BudgetError(
+                    f"the budget is used up ({budget.describe()}) before {self.spec} was probed",
+                    "run the same command again with a higher --max-calls or --max-cost",
+                )
+            await asyncio.sleep(0.02)
+        reply: _Reply | None = None
+        try:
+            reply = await send()
+        finally:
+            if isinstance(reply, Mapping):
+                tokens_in, tokens_out = replies.usage_of(reply)
+                budget.settle(reservation, Answer("", tokens_in=tokens_in, tokens_out=tokens_out))
+            else:
+                budget.settle(reservation, reply)
+        return reply
+
     async def _probe_counting(self, first: Answer) -> tuple[float, list[str]]:
         """The ratio of this server's token count to our estimate, from two prompts of different length."""
-        short = _probe_request("Reply with one word: is the sky blue?", max_tokens=16)
-        longer = _probe_request(_PASSAGE + "\nReply with one word: is the sky blue?", max_tokens=16)
+        short = _probe_request("Reply with one word: is the sky blue?", max_tokens=_PROBE_ANSWER)
+        longer = _probe_request(_PASSAGE + "\nReply with one word: is the sky blue?", max_tokens=_PROBE_ANSWER)
         second = await self._patiently(longer)
         if isinstance(second, Failure) or not first.tokens_in or second.tokens_in <= first.tokens_in:
             return 1.0, ["does not count prompt tokens: truncated prompts go unnoticed"]
         predicted = _estimate(longer.prompt.messages) - _estimate(short.prompt.messages)
-        return min(max((second.tokens_in - first.tokens_in) / predicted, 0.25), 4.0), []
+        return max((second.tokens_in - first.tokens_in) / predicted, 0.25), []
 
     async def _probe_echo(self) -> Dialect:
         """The dialect with what completions return for given text.
@@ -295,8 +330,10 @@ class OpenAIServer:
 
     async def _completed(self, body: Mapping[str, Any]) -> Mapping[str, Any] | Failure:
         """As `_post`, for probing: with a few retries."""
+        texts = body["prompt"] if isinstance(body["prompt"], list) else [body["prompt"]]
+        echoed = [Message("user", text) for text in texts]
         for attempt in range(1, 4):
-            reply = await self._post("/completions", body)
+            reply = await self._paid(partial(self._post, "/completions", body), echoed)
             if not isinstance(reply, Failure) or not reply.retryable or reply.unreachable:
                 break
             if (reply.retry_after or 0.0) > LONGEST:

@@ -7,17 +7,24 @@ from collections.abc import Iterable, Sequence
 from ..store import calls
 from ..store.workspace import Workspace
 from . import cache
-from .budget import FREE, SPREAD, Price
+from .budget import FREE, SPREAD, Charges, Price
 from .cost import Plan
 from .probing import adopt_stored
 from .types import Backend, Request
 
 
-def plan(workspace: Workspace, backend: Backend, requests: Sequence[Request], price: Price | None = None) -> Plan:
-    """Count without sending anything, not even a probe."""
-    adopt_stored(workspace, backend)
+def plan(
+    workspace: Workspace,
+    backend: Backend,
+    requests: Sequence[Request],
+    price: Price | None = None,
+    *,
+    anew: bool = False,
+) -> Plan:
+    """Count without sending anything, not even a probe; ``anew``: as if no answer were cached."""
+    probed = adopt_stored(workspace, backend) is not None
     by_key = _distinct(backend, requests)
-    known = calls.lookup(workspace, by_key)
+    known = {} if anew else calls.lookup(workspace, by_key)
     left = [request for key, request in by_key.items() if key not in known]
     tokens = [expected_tokens(backend, request) for request in left]
     low_in, high_in, high_out = (sum(column) for column in zip(*tokens, strict=True)) if tokens else (0, 0, 0)
@@ -33,6 +40,7 @@ def plan(workspace: Workspace, backend: Backend, requests: Sequence[Request], pr
         tokens_in=(low_in, high_in),
         tokens_out=(low_out, high_out),
         cost=cost,
+        to_probe=(cache.label(backend),) if isinstance(backend, Charges) and not probed else (),
     )
 
 

@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from .. import contract
-from ..errors import Cancelled, LLMError
+from ..errors import BudgetError, Cancelled, LLMError
 from ..pool.prompts import build_prompt
 from ..pool.records import Demonstration, Query, Task
 from ..progress import CancelToken, Event, Report, silent
 from ..store import calls
 from ..store.workspace import Workspace
-from . import cache, loop
-from .budget import Price
+from . import bills, cache, loop
+from .budget import Budget, Charges, Price
+from .cost import PROBE_CALLS
 from .reading import read
 from .types import Adopts, Answer, Backend, Capabilities, Request, Result, Sampling
 
@@ -42,18 +43,28 @@ def probe(
     backend: Backend,
     *,
     fresh: bool = False,
+    budget: Budget | None = None,
     cancel: CancelToken | None = None,
     waited: Callable[[float], None] | None = None,
 ) -> Capabilities:
     """What the LLM can do: as stored for this server and model, else probed now and stored.
 
-    ``fresh`` probes again. A probe is about five tiny calls, outside any budget. Raises `LLMError` if the LLM cannot be
-    reached, `Cancelled` on the token or on Ctrl-C.
+    ``fresh`` probes again. A server is probed with about `PROBE_CALLS` tiny calls, within the ``budget``. Raises
+    `LLMError` if the LLM cannot be reached, `BudgetError` before or within the probe, `Cancelled` on the token or on
+    Ctrl-C.
     """
     if not fresh and (known := adopt_stored(workspace, backend)) is not None:
         return known
     before = _stored(workspace, backend)
-    text = _probe_now(backend, cancel, waited)
+    # bills of tiny calls say nothing of the first prompt, which goes alone
+    budget = (budget or Budget()).at(budget.price if budget else None, f"probe of {cache.label(backend)}")
+    if isinstance(backend, Charges) and budget.max_calls is not None and budget.calls_left < PROBE_CALLS:
+        raise BudgetError(
+            f"{backend.spec} must be probed first, which takes about {PROBE_CALLS} calls ({budget.describe()})",
+            f"icl-curate llm check --llm {backend.spec}, once, or give a higher --max-calls",
+        )
+    with bills.known(workspace, budget):
+        text = _probe_now(backend, budget, cancel, waited)
     calls.save_capabilities(workspace, cache.canonical(backend.identity()), text)
     found = cache.load_capabilities(text)
     if before is not None and found.logprobs and not before.logprobs:
@@ -64,22 +75,30 @@ def probe(
 
 
 def capabilities(
-    workspace: Workspace, backend: Backend, *, dry_run: bool, cancel: CancelToken | None = None
+    workspace: Workspace,
+    backend: Backend,
+    *,
+    dry_run: bool,
+    budget: Budget | None = None,
+    cancel: CancelToken | None = None,
 ) -> Capabilities:
     """The capabilities to plan with: the result of `probe`; in a dry run, which sends nothing, that of an earlier
     probe, or `UNSEEN` if there was none. The offline reader's probe sends nothing, so a dry run runs it too, but stores
     nothing: what only looks must not write to the workspace."""
     if not dry_run:
-        return probe(workspace, backend, cancel=cancel)
+        return probe(workspace, backend, budget=budget, cancel=cancel)
     known = adopt_stored(workspace, backend)
     if known is None and backend.spec == "offline":
-        known = _probed[backend] = cache.load_capabilities(_probe_now(backend, cancel))
+        known = _probed[backend] = cache.load_capabilities(_probe_now(backend, Budget(), cancel))
     return known or UNSEEN
 
 
-def _probe_now(backend: Backend, cancel: CancelToken | None, waited: Callable[[float], None] | None = None) -> str:
+def _probe_now(
+    backend: Backend, budget: Budget, cancel: CancelToken | None, waited: Callable[[float], None] | None = None
+) -> str:
     loop.remember(backend)
-    return cache.dump_capabilities(_wait(loop.submit(backend.probe()), cancel, waited))
+    probed = backend.probe_within(budget) if isinstance(backend, Charges) else backend.probe()
+    return cache.dump_capabilities(_wait(loop.submit(probed), cancel, waited))
 
 
 def adopt_stored(workspace: Workspace, backend: Backend) -> Capabilities | None:

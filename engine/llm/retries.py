@@ -11,13 +11,16 @@ from ..errors import LLMError
 from ..http.refusals import pause
 from .failures import explain
 from .settings import LLMSettings
-from .types import Failure, Request
+from .types import Answer, Failure, Request, Result
 
 Job = tuple[bytes, Request]
 """A request and its key in the call cache."""
 
-MALFORMED_ATTEMPTS = 3
-"""Malformed answers may have been charged, so a request gets fewer attempts after them."""
+MALFORMED_ATTEMPTS = 2
+"""Malformed answers may have been charged, so a request gets fewer attempts after them: one more, for a glitch."""
+
+NO_ANSWERS = 20
+"""Paid replies in a row, none of them an answer, after which nothing more is sent."""
 
 LONG_PAUSE = 5.0
 """Pauses requested by a server are reported to the user from this many seconds on."""
@@ -82,22 +85,50 @@ class Retries:
             self._notes.append(f"{self._llm} asks for a pause of {seconds:,.0f} s")
 
 
-class ServerSilence:
-    """Distinguishes a dead server from a glitch: this many calls in a row failed, over this long."""
+class NoAnswers:
+    """Tells from the results in a row without an answer when a server is given up, where a glitch is not enough: it is
+    dead (so many calls without any reply, over some seconds), or it charges for replies that are none (so many of
+    them). A prompt's own refusal is no such sign: an answer between them begins anew."""
 
     def __init__(self) -> None:
-        self._count = 0
+        self._replies: Counter[str] = Counter()
+        self.begin()
+
+    def begin(self) -> None:
+        """A new run: what its server did not reply to earlier ones no longer counts."""
+        self._silent = 0
         self._since = 0.0
         self._answered = False
 
-    def replied(self, *, answer: bool) -> None:
-        self._count = 0
-        self._answered = self._answered or answer
+    def given_up(self, result: Result, llm: str, now: float) -> LLMError | None:
+        """Count one more result; the error if the server must be given up."""
+        if isinstance(result, Answer):
+            self._silent, self._answered = 0, True
+            self._replies.clear()
+            return None
+        if result.unreachable or result.kind == "timeout":
+            return explain(result, llm) if self._is_dead(now) else None
+        self._silent = 0
+        if result.paid:
+            self._replies[result.kind] += 1
+        if self._replies.total() < NO_ANSWERS:
+            return None
+        told = ", ".join(f"{count:,} {_REPLIES.get(kind, kind)}" for kind, count in self._replies.items())
+        paid = self._replies.total()
+        self._replies.clear()
+        return LLMError(
+            f"{llm} gives no answers: {told} of {paid:,} replies in a row, which may all be charged: {result.message}",
+            f"icl-curate llm check --llm {llm.split(' at ')[0]}; answers are kept",
+        )
 
-    def no_reply(self, now: float) -> bool:
-        """Count one more call without any reply; True if the server must be given up."""
-        if self._count == 0:
+    def _is_dead(self, now: float) -> bool:
+        """Count one more call without any reply."""
+        if self._silent == 0:
             self._since = now
-        self._count += 1
+        self._silent += 1
         calls_needed, seconds = (20, 10.0) if self._answered else (5, 2.0)
-        return self._count >= calls_needed and now - self._since >= seconds
+        return self._silent >= calls_needed and now - self._since >= seconds
+
+
+_REPLIES = {"refusal": "refused", "malformed": "unusable", "context": "to a prompt that was cut"}
+"""What paid replies without an answer are called."""

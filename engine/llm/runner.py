@@ -19,13 +19,12 @@ from ..errors import BudgetError, Cancelled, WorkspaceError
 from ..progress import CancelToken, Event, Report, silent
 from ..store import calls
 from ..store.workspace import Workspace
-from . import cache, loop
+from . import bills, cache, loop
 from .budget import Budget, Reservation
-from .failures import explain
 from .limiter import Limiter
 from .planning import expected_tokens
 from .probing import adopt_stored, probe
-from .retries import Attempts, Job, Retries, ServerSilence
+from .retries import Attempts, Job, NoAnswers, Retries
 from .settings import DEFAULTS, LLMSettings
 from .types import Answer, Backend, Failure, Request, Result, Streams
 from .writer import Writer, disk_full
@@ -35,6 +34,7 @@ TICK = 0.1
 """Seconds between two checks of the cancel token and two progress events."""
 
 _limiters: weakref.WeakKeyDictionary[Any, Limiter] = weakref.WeakKeyDictionary()
+_no_answers: weakref.WeakKeyDictionary[Any, NoAnswers] = weakref.WeakKeyDictionary()
 
 
 def known_answers(workspace: Workspace, backend: Backend, requests: Sequence[Request]) -> list[Answer | None]:
@@ -63,6 +63,7 @@ def ask(
     failed, in_flight and limit, and the budget's totals so far: calls, tokens_in, tokens_out, cost.
     """
     budget = budget or Budget()
+    budget = budget.at(budget.price, cache.label(backend))
     cancel = cancel or CancelToken()
     cancel.check()
     identity = backend.identity()
@@ -77,9 +78,10 @@ def ask(
             raise _over_budget(budget, len(missing))
         if (full := disk_full(workspace)) is not None:
             raise full
-        probe(workspace, backend, cancel=cancel)
+        probe(workspace, backend, budget=budget, cancel=cancel)
         loop.remember(backend)
-        _follow(run, report, cancel)
+        with bills.known(workspace, budget):
+            _follow(run, report, cancel)
     else:
         run.send_events(report)
     results.update(run.results)
@@ -148,7 +150,8 @@ class _Run:
         self.waiting: deque[Job] = deque(self.jobs)
         self.tasks: set[asyncio.Task[None]] = set()
         self.limiter = self._limiter()
-        self.silence = ServerSilence()
+        self.no_answers = _no_answers.setdefault(self.backend, NoAnswers())  # many a command asks a few at a time
+        self.no_answers.begin()
         self.uncommitted = 0
         self.error: BaseException | None = None
         self.reported_troubles: set[str] = set()
@@ -314,7 +317,8 @@ class _Run:
             reservation = sent.reserved.pop(place, None)
             if reservation is None:  # no caller waits for this batch any more
                 continue
-            self._settle(reservation, result)
+            self.budget.settle(reservation, result)
+            self.wake.set()
             self._learn(result, sent.at)
             if isinstance(result, Failure):
                 sent.failed.append((sent.batch[place], replace(result, attempts=sent.attempt)))
@@ -323,15 +327,8 @@ class _Run:
         if settled:
             sent.commits.append(self._commit(settled))
 
-    def _settle(self, reservation: Reservation, result: Result | None) -> None:
-        if isinstance(result, Failure) and result.kind not in ("timeout", "malformed", "refusal"):
-            self.budget.release(reservation)
-        else:
-            self.budget.settle(reservation, result if isinstance(result, Answer) else None)
-        self.wake.set()
-
     def _learn(self, result: Result, sent_at: float) -> None:
-        """What a result shows about the server: its load, and whether it responds at all."""
+        """What a result shows about the server: its load, and whether it gives answers at all."""
         now = time.monotonic()
         before = self.limiter.limit
         if isinstance(result, Answer):
@@ -344,11 +341,8 @@ class _Run:
             self.notes.append(f"{self.llm} limits the rate: concurrency lowered from {before} to {self.limiter.limit}")
         if self.limiter.limit != before:
             self.wake.set()
-        if isinstance(result, Failure) and (result.unreachable or result.kind == "timeout"):
-            if self.silence.no_reply(now):
-                self._fail(explain(result, self.llm))
-        else:
-            self.silence.replied(answer=isinstance(result, Answer))
+        if (error := self.no_answers.given_up(result, self.llm, now)) is not None:
+            self._fail(error)
 
     async def _reserve(self, batch: list[Job]) -> tuple[list[Job], list[Reservation]]:
         """The part of the batch that fits the budget; the rest goes back to the queue.
@@ -361,7 +355,7 @@ class _Run:
         for _, request in batch:
             _, tokens_in, tokens_out = expected_tokens(self.backend, request) if self.budget.price else (0, 0, 0)
             while (reservation := self.budget.reserve(tokens_in, tokens_out)) is None:
-                if reserved or self.stopping or not self.sending or await self._stopped_within(0.02):
+                if reserved or self.stopping or not self.budget.in_flight or await self._stopped_within(0.02):
                     break
             if reservation is None:
                 break

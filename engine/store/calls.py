@@ -186,6 +186,17 @@ def usage(workspace: Workspace) -> list[LLMUsage]:
     return [LLMUsage(row[0], *(int(value) for value in row[1:])) for row in rows]
 
 
+def dearest(workspace: Workspace, llm: str, price_in: float, price_out: float) -> tuple[int, int] | None:
+    """Prompt and generated tokens of an LLM's dearest answer at these prices, None if it has none."""
+    with workspace.read() as con:
+        row = con.execute(
+            "SELECT tokens_in, tokens_out FROM llm_calls WHERE llm = ?"
+            " ORDER BY tokens_in * ? + tokens_out * ? DESC LIMIT 1",
+            [llm, price_in, price_out],
+        ).fetchone()
+    return (int(row[0]), int(row[1])) if row else None
+
+
 @dataclass(frozen=True, slots=True)
 class Spent:
     """Answers of an LLM since a moment, and their tokens."""
@@ -196,11 +207,11 @@ class Spent:
 
 
 def since(workspace: Workspace, llm: str, moment: datetime) -> Spent:
-    """What an LLM has answered since ``moment``, which is in UTC without a zone."""
+    """What an LLM has answered since ``moment``, which is in UTC without a zone; whatever its server."""
     with workspace.read() as con:
         row = con.execute(
             "SELECT count(*), coalesce(sum(tokens_in), 0), coalesce(sum(tokens_out), 0) FROM llm_calls"
-            " WHERE llm = ? AND asked_at >= ?",
+            " WHERE (llm = $1 OR starts_with(llm, $1 || ' at ')) AND asked_at >= $2",
             [llm, moment],
         ).fetchone()
     assert row is not None

@@ -139,6 +139,7 @@ def test_a_budget_counts_from_nothing_what_was_answered_and_what_was_lost() -> N
 def test_what_was_used_is_added_up_and_what_was_released_is_free_again() -> None:
     budget = Budget(max_cost=10.0, price=Price(1e6, 1e6))  # a dollar a token
     assert (budget.calls, budget.cost, budget.tokens_in, budget.tokens_out) == (0, 0.0, 0, 0)
+    budget.learn(1, 1)
     first, second = budget.reserve(3, 2), budget.reserve(4, 1)
     assert first and second and budget.reserve(1, 0) is None
     budget.release(second)
@@ -147,4 +148,4 @@ def test_what_was_used_is_added_up_and_what_was_released_is_free_again() -> None
     budget.settle(first, Answer("a", tokens_in=2, tokens_out=1))
     budget.settle(third, Answer("b", tokens_in=3, tokens_out=2))
     assert (budget.calls, budget.cost, budget.tokens_in, budget.tokens_out) == (2, 8.0, 5, 3)
-    assert budget.reserve(2, 1) is None and budget.reserve(1, 1) is not None
+    assert budget.reserve(1, 1) is None  # two dollars are left, and a call has cost four

@@ -18,6 +18,7 @@ from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.cost import DryRun
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
+from icl_curate.render.costs import whole_rows
 from icl_curate.render.jobs import CurationDryRun
 from icl_curate.tui.walk import FoundWalk, WalkModel, read_walk
 from icl_curate.tui.walk_rows import step_line, step_told, told
@@ -149,3 +150,35 @@ def test_a_foreign_state_does_no_harm(tmp_path: Path) -> None:
     for odd in ("[]", "{", '{"key": 1}', "null", '{"key": {}, "since": "x", "steps": [1]}'):
         file.write_text(odd)
         assert walk(workspace).phase == "budget"
+
+
+def test_the_calls_said_of_the_next_step_are_a_bound_and_those_of_later_ones_are_not_said_to_be(tmp_path: Path) -> None:
+    workspace = make_gullible_world(tmp_path / "w")
+    model, more = walk(workspace), []
+    model.type_budget("600")
+    model.take_plan(planned(workspace), "600")
+    while True:
+        following, *later = model.steps()[len(more) :]
+        assert all(step_line(step).cells[1] in ("none", f"about {step.calls:,}") for step in later)
+        assert step_line(following).cells[1] in ("none", f"≤ {following.calls:,}")
+        client = LLMClient(workspace, Gullible(), SETTINGS)
+        done = Curation(client, CurationPlan(600, one_step=True)).run(Budget(600))
+        assert done.steps[-1].calls <= following.calls, done.steps[-1].step
+        more.append(done.steps[-1].calls)
+        if done.following is None:
+            break
+        look(model, workspace)
+    assert sum(more) <= 600
+    first = {step.step: step.calls for step in planned(workspace).steps}
+    assert any(step.calls > first[step.step] for step in done.steps)  # what earlier steps left
+
+
+def test_a_plan_of_known_answers_says_what_its_calls_take(tmp_path: Path) -> None:
+    """The served prompts are cached after a race; the calls to come are others."""
+    workspace = make_gullible_world(tmp_path / "w")
+    before = planned(workspace).cost
+    Curation(LLMClient(workspace, Gullible(), SETTINGS), CurationPlan(600)).run(Budget(600))
+    after = planned(workspace).cost
+    assert after.plan.tokens_in[0] > 0.9 * before.plan.tokens_in[0] > 0
+    rows = dict(whole_rows(after))
+    assert rows["calls"] == "at most 600" and "to ask" not in rows and not rows["tokens in"].startswith("0 ")
