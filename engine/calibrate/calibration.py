@@ -45,7 +45,7 @@ from .results import (
     SteppedQuery,
 )
 from .round_runner import CalibrationPlan, CalibrationState, RoundRunner
-from .rounds import ARMS, QueryRounds, Round, arms_named
+from .rounds import ALL, ARMS, QueryRounds, Round, arms_named
 from .scores import AUTO, ESTIMATORS, estimator_named
 from .steps import REASONING_TOKENS
 
@@ -85,7 +85,6 @@ class Calibration:
         if plan.estimator == AUTO and not plan.split and means:  # a single query is scored like the latest set
             (name, _), _ = max(means.items(), key=lambda item: item[1][2])
             plan = self.plan = replace(plan, estimator=name)
-        self.arms = arms_named(plan.arms)
         self.estimator = estimator_named(plan.estimator)
         if not queries:
             raise UsageError(
@@ -94,10 +93,8 @@ class Calibration:
             )
         if not all(query.input.strip() for query in queries):
             raise UsageError("the query is empty", 'icl-curate calibrate "a question"')
-        if "oracle" in self.arms and not all(query.answers for query in queries):
-            raise UsageError("the arm 'oracle' needs reference answers", "--validation, or leave out the arm")
-        if plan.over == "steps" and "relevance" in self.arms:
-            raise UsageError("the arm 'relevance' needs documents or demonstrations", "leave out the arm")
+        self.arms = self._possible(arms_named(plan.arms), queries)
+        self.plan = plan = replace(plan, arms=self.arms)
         if plan.until_correct and not all(query.answers for query in queries):
             raise UsageError("--until-correct needs reference answers", "--validation, or leave it out")
         self.values = field_values(workspace, queries, plan.by) if plan.by else []
@@ -122,6 +119,19 @@ class Calibration:
     def cases(self) -> Sequence[Case]:
         """The queries with their documents; over steps, those of the latest reasoning."""
         return self.round_runner.cases
+
+    def _possible(self, arms: Sequence[str], queries: Sequence[Query]) -> tuple[str, ...]:
+        """The arms that these queries allow. Of arms named one by one all must be possible, else `UsageError`."""
+        lacking = {}
+        if not all(query.answers for query in queries):
+            lacking["oracle"] = "reference answers"
+        if self.plan.over == "steps":
+            lacking["relevance"] = "documents or demonstrations"
+        for arm in (arm for arm in arms if arm in lacking):
+            if ALL not in self.plan.arms:
+                raise UsageError(f"the arm '{arm}' needs {lacking[arm]}", "leave out the arm")
+            self.report(Event(TASK, note=f"the arm '{arm}' was left out: it needs {lacking[arm]}"))
+        return tuple(arm for arm in arms if arm not in lacking)
 
     def _same_prompts(self, run: int, over: str) -> bool:
         """Whether a stored mean is of prompts like these: of the same template, and of as many demonstrations by the
