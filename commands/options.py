@@ -98,6 +98,14 @@ ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite existing f
 
 ReasonOption = Annotated[str, typer.Option("--reason", help="Reason to record in the history.")]
 
+SetArmOption = Annotated[
+    str, typer.Option("--arm", help="Fine-tuning set from the rounds of this arm: full, answers or plain.")
+]
+
+BalanceOption = Annotated[
+    bool, typer.Option("--balance", help="Keep at most as many answers in the fine-tuning set as it corrects.")
+]
+
 DEFAULT_WORKSPACE = Path(".icl-curate")
 
 

@@ -18,6 +18,7 @@ from .options import (
     NO_LLM_OPTIONS,
     NO_PAID_OPTIONS,
     BackgroundOption,
+    BalanceOption,
     DryRunOption,
     EngineOptions,
     ForceOption,
@@ -26,6 +27,7 @@ from .options import (
     MetricOptions,
     OrderOption,
     PaidOptions,
+    SetArmOption,
     ShotsOption,
     WorkspaceOption,
     grouped,
@@ -293,6 +295,8 @@ def train_calibration(
         typer.Option(help="Learn from calibrated rounds, or (the baseline) from plain questions and answers."),
     ] = "rounds",
     split: Annotated[str, typer.Option(help="Learn from the queries of: validation or pool.")] = "validation",
+    arm: SetArmOption = "full",
+    balance: BalanceOption = False,
     limit: Annotated[int | None, typer.Option("--limit", "-n", help="Use only the first N examples.", min=1)] = None,
     rate: Annotated[float, typer.Option(help="Initial learning rate (AdamW).")] = 5e-5,
     epochs: Annotated[int, typer.Option(help="Number of epochs.", min=1)] = 3,
@@ -320,7 +324,15 @@ def train_calibration(
         start_job(store, as_json)
         return
     plan = TuningPlan(
-        Recipe(rate, epochs, batch, rank, settings.seed), on, split_of(split), limit, document_tokens, out, force
+        Recipe(rate, epochs, batch, rank, settings.seed),
+        on,
+        split_of(split),
+        limit,
+        document_tokens,
+        out,
+        force,
+        arm,
+        balance,
     )
     with narrated() as (report, cancel):
         work = FineTuning(store, settings, plan, report, cancel)

@@ -285,6 +285,7 @@ class Calibration:
     def _store(self, run: int, state: CalibrationState, step: int) -> None:
         self.report(Event(TASK, step, self.plan.rounds))
         if step == 0:
+            unscored = [None] * max((len(case.documents) for case in self.cases), default=0)
             rows = [
                 {
                     "run": run,
@@ -294,13 +295,15 @@ class Calibration:
                     "row": document.demonstration.row if document.demonstration else None,
                     "text": document.text,
                     "relevant": document.relevant,
-                    "prompt": _messages(alone_prompt(case, self.frame, i)),
+                    "prompt": _messages(alone_prompt(case, self.frame, i)) if answers else "[]",
                     "answer": answer.text if answer and answer.uncertainty is not None else None,
                     "uncertainty": answer.uncertainty if answer else None,
                     "score": score,
                 }
                 for place, (case, answers, scores) in enumerate(zip(self.cases, state.alone, state.scores, strict=True))
-                for i, (document, answer, score) in enumerate(zip(case.documents, answers, scores, strict=False))
+                for i, (document, answer, score) in enumerate(
+                    zip(case.documents, answers or unscored, scores or unscored, strict=False)
+                )
             ]
             kept.append(self.workspace, "calibration_documents", rows)
             self._store_means(run, state)

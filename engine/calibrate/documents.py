@@ -101,7 +101,12 @@ def relevant_documents(query: Query, texts: Sequence[str], roles: Any = None) ->
 def _as_document(query: Query, shot: Demonstration, task: Task) -> Document:
     """A demonstration is relevant if its output is an answer to the query."""
     relevant = is_correct(shot.output, query.answers, task.choices(query)) if query.answers else None
-    return Document(shot.id, f"{shot.input} → {shot.output}", relevant, shot)
+    return Document(shot.id, as_text(shot), relevant, shot)
+
+
+def as_text(shot: Demonstration) -> str:
+    """A demonstration as the text of a document."""
+    return f"{shot.input} → {shot.output}"
 
 
 def encoder_scores(view: PoolView, cases: Sequence[Case]) -> list[tuple[float | None, ...]]:

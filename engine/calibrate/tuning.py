@@ -15,7 +15,7 @@ import os
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -29,7 +29,7 @@ from ..settings import Settings
 from ..store import runs
 from ..store.workspace import Workspace
 from ..version import VERSION
-from .finetune import FineTuningSet, answer_set, fine_tuning_set
+from .finetune import ARM, FineTuningSet, answer_set, fine_tuning_set
 from .results import FineTuningCost, FineTuningMetrics, FineTuningRun, TrainedStep
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ On = Literal["rounds", "answers"]
 @dataclass(frozen=True, slots=True)
 class TuningPlan:
     """What to learn from, and where the adapter goes (None: into the workspace). ``document_tokens``: documents are cut
-    to as many tokens (A.1); ``recipe`` as in `llm.hf.training`."""
+    to as many tokens (A.1); ``recipe`` as in `llm.hf.training`; ``arm`` and ``balance`` as in `fine_tuning_set`."""
 
     recipe: Recipe
     on: On = "rounds"
@@ -57,6 +57,8 @@ class TuningPlan:
     document_tokens: int = 200
     out: Path | None = None
     force: bool = False
+    arm: str = ARM
+    balance: bool = False
 
 
 class FineTuning:
@@ -112,13 +114,16 @@ class FineTuning:
             len(self.lessons),
             steps,
             _tokens(self.lessons) * self.plan.recipe.epochs,
+            dict(self.set.counts),
+            self.set.warnings,
         )
 
     def run(self) -> FineTuningRun:
         """Train, and write the adapter; what an earlier call has written is returned as it is."""
         if self._written() and not self.plan.force:
             return FineTuningRun.from_json(_origin(self.out)["training"])
-        settings = {"on": self.plan.on, "split": self.plan.split, **asdict(self.plan.recipe), "version": VERSION}
+        plan = self.plan
+        settings = {"on": plan.on, "split": plan.split, "arm": plan.arm, **asdict(plan.recipe), "version": VERSION}
         with runs.recorded(self.workspace, KIND, self.settings.llm, settings) as record:
             done = self._train(record.run)
             record.summary = done.as_json()
@@ -134,8 +139,8 @@ class FineTuning:
 
         if plan.on == "answers":
             return answer_set(self.workspace, plan.split, settings, plan.limit, cut)
-        found = fine_tuning_set(self.workspace, plan.split, settings.template, settings.order, cut)
-        return FineTuningSet(found.run, found.examples[: plan.limit], found.counts)
+        found = fine_tuning_set(self.workspace, plan.split, settings, plan.arm, plan.balance, cut)
+        return replace(found, examples=found.examples[: plan.limit])
 
     def _key(self, conversations: Sequence[Sequence[Message]]) -> str:
         from ..llm.hf.loading import device_named, digest_of, dtype_named, fingerprint
@@ -164,6 +169,7 @@ class FineTuning:
             split=self.plan.split,
             examples=len(self.lessons),
             counts=dict(self.set.counts),
+            warnings=self.set.warnings,
             too_long=self.too_long,
             steps=tuple(TrainedStep(i, loss) for i, loss in enumerate(trainer.losses, 1)),
             trained_tokens=sum(len(lesson.ids) - lesson.split for lesson in self.lessons) * self.plan.recipe.epochs,
