@@ -14,6 +14,7 @@ from .options import (
     AnswerPrefixOption,
     BackgroundOption,
     BalanceOption,
+    DocumentTokensOption,
     DryRunOption,
     ForceOption,
     JsonOption,
@@ -101,6 +102,7 @@ def export(
         ),
     ] = None,
     arm: SetArmOption = "full",
+    document_tokens: DocumentTokensOption = None,
     balance: BalanceOption = False,
     prompt_format: PromptFormatOption = None,
     answer_prefix: AnswerPrefixOption = None,
@@ -114,7 +116,9 @@ def export(
     from ..engine.export.corpus import CALIBRATION, ExportPlan, format_of
     from ..engine.export.corpus import export as write
 
-    settings = settings_of(workspace, prompt_format=prompt_format, answer_prefix=answer_prefix)
+    settings = settings_of(
+        workspace, prompt_format=prompt_format, answer_prefix=answer_prefix, document_tokens=document_tokens
+    )
     chosen = split_of(split or ("validation" if format == CALIBRATION else "pool"))
     plan = ExportPlan(
         out,

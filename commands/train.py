@@ -19,6 +19,7 @@ from .options import (
     NO_PAID_OPTIONS,
     BackgroundOption,
     BalanceOption,
+    DocumentTokensOption,
     DryRunOption,
     EngineOptions,
     ForceOption,
@@ -302,7 +303,7 @@ def train_calibration(
     epochs: Annotated[int, typer.Option(help="Number of epochs.", min=1)] = 3,
     batch: Annotated[int, typer.Option(help="Batch size in examples.", min=1)] = 16,
     rank: Annotated[int, typer.Option(help="Rank of the LoRA matrices.", min=1)] = 8,
-    document_tokens: Annotated[int, typer.Option(help="Cut documents to this many tokens.", min=1)] = 200,
+    document_tokens: DocumentTokensOption = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder of the adapter (default: in the workspace).")
     ] = None,
@@ -318,7 +319,7 @@ def train_calibration(
     from ..engine.llm.hf.training import Recipe
     from ..render.calibration import show_fine_tuning, show_fine_tuning_cost
 
-    settings = settings_of(workspace, **asdict(llm))
+    settings = settings_of(workspace, document_tokens=document_tokens, **asdict(llm))
     store = open_workspace(workspace)
     if background and not dry_run:
         start_job(store, as_json)
@@ -328,7 +329,6 @@ def train_calibration(
         on,
         split_of(split),
         limit,
-        document_tokens,
         out,
         force,
         arm,

@@ -101,7 +101,8 @@ class Calibration:
         self.task = task_of(workspace)
         self.frame = Frame(self.task, settings.template, settings.order)
         self.capabilities = llm.capabilities
-        cases = cases_for(workspace, queries, self.task, settings, plan.over, self.report, self.cancel, selector)
+        count = llm.backend.count_tokens
+        cases = cases_for(workspace, queries, self.task, settings, plan.over, self.report, self.cancel, selector, count)
         given = self._cut_to_fit(cases)
         relevance: Sequence[tuple[float | None, ...]] = ()
         if any(ARMS[arm].documents == "relevance" for arm in self.arms):
@@ -140,6 +141,8 @@ class Calibration:
         alike: dict[str, object] = {"template": _template(now)}
         if over == "demonstrations":
             alike |= {"k": now.k, "method": now.method}
+        if over == "documents" and then.get("document_tokens") != now.document_tokens:
+            return False  # runs from before this was recorded had whole documents
         return all(then.get(name, value) == value for name, value in alike.items())
 
     # cost and results
@@ -226,6 +229,7 @@ class Calibration:
             "method": self.settings.method,
             "seed": self.settings.seed,
             "template": _template(self.settings),
+            "document_tokens": self.settings.document_tokens,
             "version": VERSION,
         }
         with runs.recorded(self.workspace, kept.KIND, self.llm.name, described) as record:

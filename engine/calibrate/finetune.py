@@ -64,31 +64,24 @@ class Example:
 @dataclass(frozen=True, slots=True)
 class FineTuningSet:
     """The examples of a run, 0 for a set without rounds. ``counts``: queries by outcome (`OUTCOMES`). ``warnings``:
-    why a model may learn something else from it."""
+    why a model may learn something else from it. ``document_tokens``: what documents were cut to; None: whole."""
 
     run: int
     examples: tuple[Example, ...]
     counts: Mapping[str, int]
     warnings: tuple[str, ...] = ()
-
-
-Cut = Callable[[str], str]
-"""Shortens the text of a document."""
-
-
-def whole(text: str) -> str:
-    """A `Cut` that leaves documents as they are."""
-    return text
+    document_tokens: int | None = None
 
 
 def fine_tuning_set(
-    workspace: Workspace, split: Split, settings: Settings, arm: str = ARM, balance: bool = False, cut: Cut = whole
+    workspace: Workspace, split: Split, settings: Settings, arm: str = ARM, balance: bool = False
 ) -> FineTuningSet:
-    """The set from the rounds of ``arm`` in the latest finished calibration of ``split``. Calls no LLM. With
-    ``balance`` at most as many answers are kept as are corrected, drawn at random.
+    """The set from the rounds of ``arm`` in the latest finished calibration of ``split``, its documents as they were
+    shown there. Calls no LLM. With ``balance`` at most as many answers are kept as are corrected, drawn at random.
 
     Raises `UsageError` for the test split, which would spoil every evaluation on it, for an arm that is none of
-    `LEARNT`, if the split was never calibrated with it, or if no query is left.
+    `LEARNT`, if the split was never calibrated with it, if ``settings.document_tokens`` is set and the documents were
+    cut to another length, or if no query is left.
     """
     _refuse_test(split)
     if arm not in LEARNT:
@@ -100,6 +93,13 @@ def fine_tuning_set(
         raise UsageError(f"no {split} queries have been calibrated yet{with_it}", again)
     given = reviews(workspace, latest.llm)
     accepted = {row: review.answer for row, review in given.items() if review.round is not None}
+    then, now = latest.settings.get("document_tokens"), settings.document_tokens
+    if now is not None and then != now:
+        cut = "whole" if then is None else f"cut to {counted(then, 'token')}"
+        raise UsageError(
+            f"the documents of run {latest.run} were {cut}, not cut to {counted(now, 'token')}",
+            f"{again} --document-tokens {now}, or leave the length out here",
+        )
     task = task_of(workspace)
     frame = Frame(task, settings.template, settings.order)
     stored_cases = kept.stored_cases(workspace, latest.run, arm)
@@ -136,9 +136,7 @@ def fine_tuning_set(
             counts["dropped"] += 1
             continue
         use = max(right, 1)  # the input of round 1 is known even if the rounds ended with a right first answer
-        documents = [
-            Document(d.id, cut(d.text), None, shots[d.row] if d.row is not None else None) for d in case.documents
-        ]
+        documents = [Document(d.id, d.text, None, shots[d.row] if d.row is not None else None) for d in case.documents]
         [over] = [name for name in OVERS if name == case.over]
         scores = [shown(d.score) for d in case.documents] if ARMS[arm].documents == "uncertainty" else []
         if ARMS[arm].answers == "uncertainty":
@@ -155,9 +153,8 @@ def fine_tuning_set(
     if balance:
         examples = _balanced(examples, settings.seed)
         counts["left_out"] = counts["kept_right"] + counts["corrected"] - len(examples)
-    return FineTuningSet(
-        latest.run, tuple(examples), counts, (*few_corrections(examples), *_unchecked(workspace, split))
-    )
+    warnings = (*few_corrections(examples), *_unchecked(workspace, split))
+    return FineTuningSet(latest.run, tuple(examples), counts, warnings, then)
 
 
 def _balanced(examples: Sequence[Example], seed: int) -> list[Example]:
@@ -188,10 +185,14 @@ def _unchecked(workspace: Workspace, split: Split) -> list[str]:
 
 
 def answer_set(
-    workspace: Workspace, split: Split, settings: Settings, limit: int | None = None, cut: Cut = whole
+    workspace: Workspace,
+    split: Split,
+    settings: Settings,
+    limit: int | None = None,
+    count_tokens: Callable[[Prompt], int] | None = None,
 ) -> FineTuningSet:
     """The plain set of a split, without rounds: the first prompt of every query, and its reference (the baseline "LoRA
-    tuning" of table 2). Calls no LLM.
+    tuning" of table 2), its documents cut as in `cases_for`. Calls no LLM.
 
     Raises `UsageError` for the test split, or if no query of the split has a reference.
     """
@@ -202,15 +203,10 @@ def answer_set(
         raise UsageError(f"there are no {split} queries with answers", "icl-curate index POOL.jsonl --validation …")
     task = task_of(workspace)
     frame = Frame(task, settings.template, settings.order)
-    examples = []
-    for case in cases_for(workspace, judged, task, settings):
-        documents = case.documents
-        if case.over == "documents":
-            documents = tuple(replace(document, text=cut(document.text)) for document in documents)
-        prompt = first_prompt(with_documents(case, documents), frame)
-        examples.append(_example(case.query, prompt, case.query.answers[0]))
+    cases = cases_for(workspace, judged, task, settings, count_tokens=count_tokens)
+    examples = [_example(case.query, first_prompt(case, frame), case.query.answers[0]) for case in cases]
     counts = {"queries": len(asked), "dropped": len(asked) - len(judged)}
-    return FineTuningSet(0, tuple(examples), counts, tuple(_unchecked(workspace, split)))
+    return FineTuningSet(0, tuple(examples), counts, tuple(_unchecked(workspace, split)), settings.document_tokens)
 
 
 def _refuse_test(split: Split) -> None:

@@ -307,7 +307,7 @@ class FineTuningMetrics:
     trained_tokens: int
     parameters: int
     recipe: Mapping[str, float]
-    document_tokens: int
+    document_tokens: int | None
     resumed_at: int
     seconds: float
     warnings: tuple[str, ...] = ()

@@ -23,6 +23,7 @@ from ..errors import Cancelled, UsageError
 from ..llm.asking import llm_settings
 from ..llm.spec import model_of, parse
 from ..llm.usage import Usage
+from ..pool.prompts import Prompt
 from ..pool.records import Message, Split
 from ..progress import CancelToken, Event, Report, silent
 from ..settings import Settings
@@ -47,14 +48,13 @@ On = Literal["rounds", "answers"]
 
 @dataclass(frozen=True, slots=True)
 class TuningPlan:
-    """What to learn from, and where the adapter goes (None: into the workspace). ``document_tokens``: documents are cut
-    to as many tokens (A.1); ``recipe`` as in `llm.hf.training`; ``arm`` and ``balance`` as in `fine_tuning_set`."""
+    """What to learn from, and where the adapter goes (None: into the workspace). ``recipe`` as in `llm.hf.training`;
+    ``arm`` and ``balance`` as in `fine_tuning_set`."""
 
     recipe: Recipe
     on: On = "rounds"
     split: Split = "validation"
     limit: int | None = None
-    document_tokens: int = 200
     out: Path | None = None
     force: bool = False
     arm: str = ARM
@@ -130,16 +130,17 @@ class FineTuning:
         return done
 
     def _set(self, tokenizer: Any) -> FineTuningSet:
-        from ..llm.hf.tokens import cut_text
+        from ..llm.hf.tokens import encode, render
 
         plan, settings = self.plan, self.settings
-
-        def cut(text: str) -> str:
-            return cut_text(tokenizer, text, plan.document_tokens)
-
         if plan.on == "answers":
-            return answer_set(self.workspace, plan.split, settings, plan.limit, cut)
-        found = fine_tuning_set(self.workspace, plan.split, settings, plan.arm, plan.balance, cut)
+
+            def count_tokens(prompt: Prompt) -> int:
+                """As a `LocalModel` counts, so that the same documents are cut alike."""
+                return len(encode(tokenizer, *render(tokenizer, prompt)))
+
+            return answer_set(self.workspace, plan.split, settings, plan.limit, count_tokens)
+        found = fine_tuning_set(self.workspace, plan.split, settings, plan.arm, plan.balance)
         return replace(found, examples=found.examples[: plan.limit])
 
     def _key(self, conversations: Sequence[Sequence[Message]]) -> str:
@@ -175,7 +176,7 @@ class FineTuning:
             trained_tokens=sum(len(lesson.ids) - lesson.split for lesson in self.lessons) * self.plan.recipe.epochs,
             parameters=sum(value.numel() for value in trainer.weights.values()),
             recipe=asdict(self.plan.recipe),
-            document_tokens=self.plan.document_tokens,
+            document_tokens=self.set.document_tokens,
             resumed_at=resumed,
             seconds=time.monotonic() - start,
         )

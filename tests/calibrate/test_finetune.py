@@ -21,7 +21,7 @@ from icl_curate.engine.calibrate.finetune import (
     fine_tuning_set,
     substitute,
 )
-from icl_curate.engine.calibrate.results import SetCalibration
+from icl_curate.engine.calibrate.results import QueryCalibration, SetCalibration
 from icl_curate.engine.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.errors import UsageError
 from icl_curate.engine.export.calibration import export_calibration
@@ -30,6 +30,7 @@ from icl_curate.engine.export.results import ExportReport
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.pool.records import Query, Task
+from icl_curate.engine.settings import Settings
 from icl_curate.engine.store import rounds as kept
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.decisions import decide, relabel
@@ -63,10 +64,13 @@ def state(
     arms: tuple[str, ...] = ("full",),
     split: Any = "validation",
     answers: Mapping[str, tuple[ScriptedAnswer, ...]] = ANSWERS,
+    settings: Settings = SETTINGS,
 ) -> SetCalibration:
     backend = Scripted({k: v for name, said in answers.items() for k, v in script(name, *said).items()})
     plan = CalibrationPlan(rounds=2, split=split, arms=arms)
-    return Calibration(LLMClient(workspace, backend, SETTINGS), queries_of(workspace, split), plan).run(Budget())
+    done = Calibration(LLMClient(workspace, backend, settings), queries_of(workspace, split), plan).run(Budget())
+    assert isinstance(done, SetCalibration)
+    return done
 
 
 def test_each_query_gives_the_input_of_the_round_that_came_right(workspace: Workspace) -> None:
@@ -373,6 +377,51 @@ def test_what_would_be_exported_is_told_beforehand(workspace: Workspace, tmp_pat
     for filtered in (replace(plan, sources=("pool",)), replace(plan, deduplicate=True)):
         with pytest.raises(UsageError, match="calibrated answers are not filtered"):
             export_calibration(workspace, filtered, SETTINGS)
+
+
+LONG = {"context": "A few words more.\n\nB."}
+
+
+def test_documents_are_cut_alike_in_rounds_and_sets(tmp_path: Path) -> None:
+    store = workspace_of(tmp_path / "w", [query(name) | LONG for name in ANSWERS])
+    cut = replace(SETTINGS, document_tokens=2)
+    done = state(store, settings=cut)
+    assert [[d.text for d in q.documents] for q in done.queries] == [["A few", "B."]] * 4
+    found = fine_tuning_set(store, "validation", SETTINGS)  # not set: as in the rounds
+    assert found == fine_tuning_set(store, "validation", cut)
+    assert found.document_tokens == 2
+    assert all(
+        "]: A few\n\n" in e.messages[1]["content"].replace(" (Uncertainty Score: 100)", "") for e in found.examples
+    )
+    with pytest.raises(UsageError, match="were cut to 2 tokens, not cut to 3 tokens") as refused:
+        fine_tuning_set(store, "validation", replace(SETTINGS, document_tokens=3))
+    assert "calibrate --split validation --document-tokens 3" in refused.value.fix
+    plain = answer_set(store, "validation", cut, count_tokens=Scripted({}).count_tokens)
+    assert {e.messages[1]["content"].split("\n\n")[0] for e in plain.examples} == {"Document [1]: A few"}
+    plan = ExportPlan(tmp_path / "tuning.jsonl", "calibration", "validation")
+    assert (export_calibration(store, plan, SETTINGS).written or {})["calibration"]["document_tokens"] == 2
+
+
+def test_runs_from_before_documents_were_cut_had_whole_ones(workspace: Workspace) -> None:
+    done = state(workspace)
+    with workspace.write() as con:
+        told = runs.settings(workspace, done.run)
+        old = {key: value for key, value in told.items() if key != "document_tokens"}
+        con.execute("UPDATE runs SET settings = ?", [json.dumps(old)])
+    assert fine_tuning_set(workspace, "validation", SETTINGS).document_tokens is None
+    with pytest.raises(UsageError, match="were whole, not cut to 200 tokens"):
+        fine_tuning_set(workspace, "validation", replace(SETTINGS, document_tokens=200))
+
+
+def test_a_query_is_not_scored_by_the_mean_of_documents_cut_otherwise(tmp_path: Path) -> None:
+    store = workspace_of(tmp_path / "w", [query("kept") | LONG])
+    state(store, settings=replace(SETTINGS, document_tokens=2))
+    for tokens, known in ((2, True), (None, False), (3, False)):
+        backend = Scripted(script("kept", *ANSWERS["kept"]))
+        client = LLMClient(store, backend, replace(SETTINGS, document_tokens=tokens))
+        done = Calibration(client, queries_of(store, "validation"), CalibrationPlan(rounds=1)).run(Budget())
+        assert isinstance(done, QueryCalibration)
+        assert done.mean_known is known
 
 
 def test_the_pool_can_be_walked_for_training(workspace: Workspace) -> None:
