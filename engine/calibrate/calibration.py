@@ -48,6 +48,7 @@ from .round_runner import CalibrationPlan, CalibrationState, RoundRunner
 from .rounds import ALL, ARMS, QueryRounds, Round, arms_named
 from .scores import AUTO, ESTIMATORS, estimator_named
 from .steps import REASONING_TOKENS
+from .tuning import other_length
 
 TASK = "calibrate"
 SCORE_TOKENS = 16
@@ -103,6 +104,8 @@ class Calibration:
         self.capabilities = llm.capabilities
         count = llm.backend.count_tokens
         cases = cases_for(workspace, queries, self.task, settings, plan.over, self.report, self.cancel, selector, count)
+        if any(case.over == "documents" for case in cases) and (note := other_length(settings)):
+            self.report(Event(TASK, note=note))
         given = self._cut_to_fit(cases)
         relevance: Sequence[tuple[float | None, ...]] = ()
         if any(ARMS[arm].documents == "relevance" for arm in self.arms):

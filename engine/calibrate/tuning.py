@@ -232,6 +232,24 @@ class FineTuning:
         return is_adapter(str(self.out)) and _origin(self.out).get("key") == self.key
 
 
+def other_length(settings: Settings) -> str:
+    """What to say if the LLM is an adapter that learnt from documents of another length than those of now; else
+    empty."""
+    from ..llm.hf.adapters import is_adapter
+
+    folder = settings.llm.partition("hf:")[2]
+    if not folder or not is_adapter(folder):
+        return ""
+    try:
+        learnt = FineTuningRun.from_json(_origin(Path(folder))["training"]).metrics.document_tokens
+    except (KeyError, ValueError):  # an adapter from elsewhere does not tell
+        return ""
+    if learnt == settings.document_tokens:
+        return ""
+    use = "leave out --document-tokens" if learnt is None else f"--document-tokens {learnt}"
+    return f"{settings.llm} learnt from documents of another length: {use}"
+
+
 def _origin(folder: Path) -> Mapping[str, Any]:
     from ..llm.hf.adapters import origin_of
 

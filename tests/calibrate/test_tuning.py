@@ -263,11 +263,7 @@ def test_what_cannot_be_trained_is_refused_with_the_way_out(
 
 def test_rounds_of_a_calibration_are_learnt_from(model: Path, tmp_path: Path) -> None:
     """The paper's set, by way of the adapter that the plain set gave: untrained, this model is never right."""
-    from icl_curate.engine.calibrate.calibration import Calibration
-    from icl_curate.engine.calibrate.documents import queries_of
-    from icl_curate.engine.calibrate.round_runner import CalibrationPlan
     from icl_curate.engine.llm.budget import Budget
-    from icl_curate.engine.llm.client import LLMClient
 
     workspace = workspace_of(tmp_path / "w", QUERIES)
     taught = FineTuning(workspace, settings(model), plan()).run().adapter
@@ -275,6 +271,13 @@ def test_rounds_of_a_calibration_are_learnt_from(model: Path, tmp_path: Path) ->
     backend = LocalModel(taught, LLMSettings(device="cpu", dtype="float32"))
     walk = CalibrationPlan(rounds=1, split="validation")
     done = Calibration(LLMClient(workspace, backend, chosen), queries_of(workspace, "validation"), walk).run(Budget())
+    notes: list[str] = []
+    for length in (None, 200):
+        client = LLMClient(workspace, backend, replace(chosen, document_tokens=length), lambda e: notes.append(e.note))
+        Calibration(client, queries_of(workspace, "validation"), walk)
+    assert [note for note in notes if "another length" in note] == [
+        f"hf:{taught} learnt from documents of another length: leave out --document-tokens"
+    ]
     rounds = FineTuning(workspace, settings(model), TuningPlan(Recipe(1e-2, 1, 2))).run()
     assert rounds.metrics.counts["kept_right"] == 3
     assert rounds.metrics.counts["queries"] == len(done.queries)  # type: ignore[union-attr]

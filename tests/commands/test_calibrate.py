@@ -79,6 +79,21 @@ def test_from_a_set_to_a_single_query_to_the_fine_tuning_set(run: Run, facts: Pa
     )
     assert run("export", out, "--format", "calibration", *where).code == 2
 
+    assert run("calibrate", "--validation", "-r", 1, "--arms", "plain", "--document-tokens", 20, *where).code == 0
+    plain = ("export", tmp_path / "plain.jsonl", "--format", "calibration", "--arm", "plain")
+    foreseen = run(*plain, "--dry-run", "--json", *where).json
+    assert foreseen["counts"]["queries"] == COUNT
+    assert sum(foreseen["counts"][name] for name in ("kept_right", "corrected", "dropped")) == COUNT
+    assert "a model learns from this set to keep its answers" in foreseen["warnings"][0]
+    assert foreseen["warnings"][0] in run(*plain, "--dry-run", *where).out.replace("\n", " ")
+    assert run(*plain, "--document-tokens", 30, *where).code == 2
+    done = run(*plain, "--document-tokens", 20, "--json", *where).json
+    assert (done["arm"], done["calibration"]["document_tokens"], done["llm"]) == ("plain", 20, "offline")
+    first = json.loads((tmp_path / "plain.jsonl").read_text(encoding="utf-8").splitlines()[0])["messages"][1]["content"]
+    documents = [block for block in first.split("\n\n") if block.startswith("Document [")]
+    assert len(documents) == 10
+    assert max(len(block.partition(": ")[2].split()) for block in documents) == 20
+
 
 @pytest.mark.parametrize("over", OVERS)
 def test_every_arm_runs_over_everything_together_and_alone(run: Run, facts: Path, over: str) -> None:
