@@ -13,6 +13,7 @@ from .options import (
     DEFAULT_WORKSPACE,
     NO_LLM_OPTIONS,
     NO_PAID_OPTIONS,
+    DocumentTokensOption,
     LLMOptions,
     OrderOption,
     PaidOptions,
@@ -82,6 +83,7 @@ def calibrate(
         bool,
         typer.Option("--attention", help="Report how much attention relevant documents get (local models, a split)."),
     ] = False,
+    document_tokens: DocumentTokensOption = None,
     by: Annotated[str, typer.Option("--by", help="Report figures by this field of the queries, too.")] = "",
     order: OrderOption = None,
     llm: LLMOptions = NO_LLM_OPTIONS,
@@ -93,7 +95,7 @@ def calibrate(
     from ..engine.calibrate.round_runner import SETTLED, CalibrationPlan
     from ..render.calibration import show_calibrated
 
-    settings = settings_of(workspace, method=method, k=k, order=order, **asdict(llm))
+    settings = settings_of(workspace, method=method, k=k, order=order, document_tokens=document_tokens, **asdict(llm))
     chosen: Any = "validation" if validation else split_of(split) if split else ""
     if bool(query) == bool(chosen) or (validation and split):
         raise UsageError("give either a query or a split", 'icl-curate calibrate "a question", or --validation')

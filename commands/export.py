@@ -13,10 +13,13 @@ from .options import (
     DEFAULT_WORKSPACE,
     AnswerPrefixOption,
     BackgroundOption,
+    BalanceOption,
+    DocumentTokensOption,
     DryRunOption,
     ForceOption,
     JsonOption,
     PromptFormatOption,
+    SetArmOption,
     WorkspaceOption,
 )
 from .shared import narrated, open_workspace, settings_of, split_of, state
@@ -98,6 +101,9 @@ def export(
             autocompletion=known_versions,
         ),
     ] = None,
+    arm: SetArmOption = "full",
+    document_tokens: DocumentTokensOption = None,
+    balance: BalanceOption = False,
     prompt_format: PromptFormatOption = None,
     answer_prefix: AnswerPrefixOption = None,
     force: ForceOption = False,
@@ -106,12 +112,14 @@ def export(
     as_json: JsonOption = False,
 ) -> None:
     """Export the active pool with a manifest of what was pruned and why, or a fine-tuning set from calibration."""
-    from ..engine.export.calibration import FORMAT, export_calibration
-    from ..engine.export.corpus import ExportPlan, format_of
+    from ..engine.export.calibration import export_calibration
+    from ..engine.export.corpus import CALIBRATION, ExportPlan, format_of
     from ..engine.export.corpus import export as write
 
-    settings = settings_of(workspace, prompt_format=prompt_format, answer_prefix=answer_prefix)
-    chosen = split_of(split or ("validation" if format == FORMAT else "pool"))
+    settings = settings_of(
+        workspace, prompt_format=prompt_format, answer_prefix=answer_prefix, document_tokens=document_tokens
+    )
+    chosen = split_of(split or ("validation" if format == CALIBRATION else "pool"))
     plan = ExportPlan(
         out,
         format or format_of(out),
@@ -129,8 +137,8 @@ def export(
         start_job(open_workspace(workspace), as_json)
         return
     with narrated() as (report, cancel):
-        if format == FORMAT:
-            done = export_calibration(open_workspace(workspace), plan, settings.order)
+        if format == CALIBRATION:
+            done = export_calibration(open_workspace(workspace), plan, settings, arm, balance)
         else:
             done = write(open_workspace(workspace), plan, report, cancel)
     if as_json:

@@ -98,6 +98,19 @@ ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite existing f
 
 ReasonOption = Annotated[str, typer.Option("--reason", help="Reason to record in the history.")]
 
+DocumentTokensOption = Annotated[
+    int | None,
+    typer.Option("--document-tokens", help="Cut a query's documents to this many tokens (default: whole).", min=1),
+]
+
+SetArmOption = Annotated[
+    str, typer.Option("--arm", help="Fine-tuning set from the rounds of this arm: full, answers or plain.")
+]
+
+BalanceOption = Annotated[
+    bool, typer.Option("--balance", help="Keep at most as many answers in the fine-tuning set as it corrects.")
+]
+
 DEFAULT_WORKSPACE = Path(".icl-curate")
 
 

@@ -18,6 +18,8 @@ from .options import (
     NO_LLM_OPTIONS,
     NO_PAID_OPTIONS,
     BackgroundOption,
+    BalanceOption,
+    DocumentTokensOption,
     DryRunOption,
     EngineOptions,
     ForceOption,
@@ -26,6 +28,7 @@ from .options import (
     MetricOptions,
     OrderOption,
     PaidOptions,
+    SetArmOption,
     ShotsOption,
     WorkspaceOption,
     grouped,
@@ -308,12 +311,14 @@ def train_calibration(
         typer.Option(help="Learn from calibrated rounds, or (the baseline) from plain questions and answers."),
     ] = "rounds",
     split: Annotated[str, typer.Option(help="Learn from the queries of: validation or pool.")] = "validation",
+    arm: SetArmOption = "full",
+    balance: BalanceOption = False,
     limit: Annotated[int | None, typer.Option("--limit", "-n", help="Use only the first N examples.", min=1)] = None,
     rate: Annotated[float, typer.Option(help="Initial learning rate (AdamW).")] = 5e-5,
     epochs: Annotated[int, typer.Option(help="Number of epochs.", min=1)] = 3,
     batch: Annotated[int, typer.Option(help="Batch size in examples.", min=1)] = 16,
     rank: Annotated[int, typer.Option(help="Rank of the LoRA matrices.", min=1)] = 8,
-    document_tokens: Annotated[int, typer.Option(help="Cut documents to this many tokens.", min=1)] = 200,
+    document_tokens: DocumentTokensOption = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder of the adapter (default: in the workspace).")
     ] = None,
@@ -329,13 +334,20 @@ def train_calibration(
     from ..engine.llm.hf.training import Recipe
     from ..render.calibration import show_fine_tuning, show_fine_tuning_cost
 
-    settings = settings_of(workspace, **asdict(llm))
+    settings = settings_of(workspace, document_tokens=document_tokens, **asdict(llm))
     store = open_workspace(workspace)
     if background and not dry_run:
         start_job(store, as_json)
         return
     plan = TuningPlan(
-        Recipe(rate, epochs, batch, rank, settings.seed), on, split_of(split), limit, document_tokens, out, force
+        Recipe(rate, epochs, batch, rank, settings.seed),
+        on,
+        split_of(split),
+        limit,
+        out,
+        force,
+        arm,
+        balance,
     )
     with narrated() as (report, cancel):
         work = FineTuning(store, settings, plan, report, cancel)

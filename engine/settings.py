@@ -73,6 +73,9 @@ class Settings:
     max_tokens: int = _setting(64, "maximum tokens of an answer")
     temperature: float = _setting(0.0, "sampling temperature")
     context_tokens: int | None = _setting(None, "maximum tokens of a prompt; not set: the LLM's limit, if known", int)
+    document_tokens: int | None = _setting(
+        None, "calibration: tokens that each document of a query is cut to; not set: whole", int
+    )
     concurrency: int = _setting(64, "maximum concurrent calls")
     timeout: float = _setting(60.0, "timeout of a call in seconds")
     attempts: int = _setting(6, "maximum attempts per call")
@@ -138,6 +141,7 @@ class Overrides(TypedDict, total=False):
     max_tokens: int
     temperature: float
     context_tokens: int
+    document_tokens: int
     concurrency: int
     timeout: float
     attempts: int

@@ -364,11 +364,11 @@ def show_fine_tuning(done: FineTuningRun) -> None:
     left = len(metrics.steps) - len(steps)
     note = f"{left} steps between" if left else ""
     show_table(["step", "loss"], [[step.step, step.loss] for step in steps], note=note)
-    counts = ", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in metrics.counts.items() if value)
     show_text(
-        f"run {done.run}: {counted(metrics.examples, 'example')} from {metrics.split} ({counts}), "
+        f"run {done.run}: {counted(metrics.examples, 'example')} from {metrics.split}, "
         f"{metrics.trained_tokens:,} answer tokens, {metrics.parameters:,} parameters, {metrics.seconds:,.0f} s"
     )
+    show_set(metrics.counts, metrics.warnings)
     if metrics.too_long:
         show_text(
             f"{counted(metrics.too_long, 'example', 'is', 'are')} too long for the model and were left out",
@@ -384,6 +384,14 @@ def show_fine_tuning_cost(cost: FineTuningCost) -> None:
         f"{counted(cost.examples, 'example')} of {cost.split} in {counted(cost.steps, 'step')}, "
         f"{counted(cost.tokens_in, 'token')}, by {cost.llm}; into {cost.adapter}"
     )
+    show_set(cost.counts, cost.warnings)
+
+
+def show_set(counts: Mapping[str, int], warnings: Sequence[str]) -> None:
+    """What a fine-tuning set is made of."""
+    show_text(", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in counts.items() if value))
+    for warning in warnings:
+        show_text(warning, style="yellow")
 
 
 def _show_account(done: CalibrationRun) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ..engine.pool.display import display_line
 from ..engine.pool.records import history_of
 from ..engine.wording import counted
+from .calibration import show_set
 from .tables import Head, show_table, show_text
 from .terminal import narrate
 
@@ -158,6 +159,8 @@ def show_export(done: ExportReport) -> None:
     """What was written, or would be, on one line."""
     verb = "would write" if done.written is None else "wrote"
     show_text(f"{verb} {done.out} ({exported(done)}); manifest: {done.manifest}")
+    if done.counts:
+        show_set(done.counts, done.warnings)
 
 
 def export_rows(done: ExportReport) -> list[tuple[str, str]]:

@@ -148,7 +148,6 @@ VERSIONS = {
     "render/terminal.py": {"JSON_VERSION"},
     "engine/evaluate/results.py": {"SUMMARY_VERSION"},
     "engine/export/corpus.py": {"MANIFEST_VERSION"},
-    "engine/export/calibration.py": {"MANIFEST_VERSION"},
 }
 """The modules that write a ``schema_version``, and what they write; only the first writes that of ``--json``."""
 

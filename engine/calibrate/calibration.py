@@ -45,9 +45,10 @@ from .results import (
     SteppedQuery,
 )
 from .round_runner import CalibrationPlan, CalibrationState, RoundRunner
-from .rounds import ARMS, QueryRounds, Round, arms_named
+from .rounds import ALL, ARMS, QueryRounds, Round, arms_named
 from .scores import AUTO, ESTIMATORS, estimator_named
 from .steps import REASONING_TOKENS
+from .tuning import other_length
 
 TASK = "calibrate"
 SCORE_TOKENS = 16
@@ -85,7 +86,6 @@ class Calibration:
         if plan.estimator == AUTO and not plan.split and means:  # a single query is scored like the latest set
             (name, _), _ = max(means.items(), key=lambda item: item[1][2])
             plan = self.plan = replace(plan, estimator=name)
-        self.arms = arms_named(plan.arms)
         self.estimator = estimator_named(plan.estimator)
         if not queries:
             raise UsageError(
@@ -94,17 +94,18 @@ class Calibration:
             )
         if not all(query.input.strip() for query in queries):
             raise UsageError("the query is empty", 'icl-curate calibrate "a question"')
-        if "oracle" in self.arms and not all(query.answers for query in queries):
-            raise UsageError("the arm 'oracle' needs reference answers", "--validation, or leave out the arm")
-        if plan.over == "steps" and "relevance" in self.arms:
-            raise UsageError("the arm 'relevance' needs documents or demonstrations", "leave out the arm")
+        self.arms = self._possible(arms_named(plan.arms), queries)
+        self.plan = plan = replace(plan, arms=self.arms)
         if plan.until_correct and not all(query.answers for query in queries):
             raise UsageError("--until-correct needs reference answers", "--validation, or leave it out")
         self.values = field_values(workspace, queries, plan.by) if plan.by else []
         self.task = task_of(workspace)
         self.frame = Frame(self.task, settings.template, settings.order)
         self.capabilities = llm.capabilities
-        cases = cases_for(workspace, queries, self.task, settings, plan.over, self.report, self.cancel, selector)
+        count = llm.backend.count_tokens
+        cases = cases_for(workspace, queries, self.task, settings, plan.over, self.report, self.cancel, selector, count)
+        if any(case.over == "documents" for case in cases) and (note := other_length(settings)):
+            self.report(Event(TASK, note=note))
         given = self._cut_to_fit(cases)
         relevance: Sequence[tuple[float | None, ...]] = ()
         if any(ARMS[arm].documents == "relevance" for arm in self.arms):
@@ -123,6 +124,19 @@ class Calibration:
         """The queries with their documents; over steps, those of the latest reasoning."""
         return self.round_runner.cases
 
+    def _possible(self, arms: Sequence[str], queries: Sequence[Query]) -> tuple[str, ...]:
+        """The arms that these queries allow. Of arms named one by one all must be possible, else `UsageError`."""
+        lacking = {}
+        if not all(query.answers for query in queries):
+            lacking["oracle"] = "reference answers"
+        if self.plan.over == "steps":
+            lacking["relevance"] = "documents or demonstrations"
+        for arm in (arm for arm in arms if arm in lacking):
+            if ALL not in self.plan.arms:
+                raise UsageError(f"the arm '{arm}' needs {lacking[arm]}", "leave out the arm")
+            self.report(Event(TASK, note=f"the arm '{arm}' was left out: it needs {lacking[arm]}"))
+        return tuple(arm for arm in arms if arm not in lacking)
+
     def _same_prompts(self, run: int, over: str) -> bool:
         """Whether a stored mean is of prompts like these: of the same template, and of as many demonstrations by the
         same method. Runs from before this was recorded count as alike."""
@@ -130,6 +144,8 @@ class Calibration:
         alike: dict[str, object] = {"template": _template(now)}
         if over == "demonstrations":
             alike |= {"k": now.k, "method": now.method}
+        if over == "documents" and then.get("document_tokens") != now.document_tokens:
+            return False  # runs from before this was recorded had whole documents
         return all(then.get(name, value) == value for name, value in alike.items())
 
     # cost and results
@@ -216,6 +232,7 @@ class Calibration:
             "method": self.settings.method,
             "seed": self.settings.seed,
             "template": _template(self.settings),
+            "document_tokens": self.settings.document_tokens,
             "version": VERSION,
         }
         with runs.recorded(self.workspace, kept.KIND, self.llm.name, described) as record:
@@ -275,6 +292,7 @@ class Calibration:
     def _store(self, run: int, state: CalibrationState, step: int) -> None:
         self.report(Event(TASK, step, self.plan.rounds))
         if step == 0:
+            unscored = [None] * max((len(case.documents) for case in self.cases), default=0)
             rows = [
                 {
                     "run": run,
@@ -284,13 +302,15 @@ class Calibration:
                     "row": document.demonstration.row if document.demonstration else None,
                     "text": document.text,
                     "relevant": document.relevant,
-                    "prompt": _messages(alone_prompt(case, self.frame, i)),
+                    "prompt": _messages(alone_prompt(case, self.frame, i)) if answers else "[]",
                     "answer": answer.text if answer and answer.uncertainty is not None else None,
                     "uncertainty": answer.uncertainty if answer else None,
                     "score": score,
                 }
                 for place, (case, answers, scores) in enumerate(zip(self.cases, state.alone, state.scores, strict=True))
-                for i, (document, answer, score) in enumerate(zip(case.documents, answers, scores, strict=False))
+                for i, (document, answer, score) in enumerate(
+                    zip(case.documents, answers or unscored, scores or unscored, strict=False)
+                )
             ]
             kept.append(self.workspace, "calibration_documents", rows)
             self._store_means(run, state)

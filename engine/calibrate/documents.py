@@ -11,7 +11,7 @@ import numpy as np
 from ..errors import UsageError
 from ..pool.answers import is_correct, normalise
 from ..pool.prompts import Prompt, documents_of
-from ..pool.records import Demonstration, Query, Split, Task
+from ..pool.records import Demonstration, Message, Query, Split, Task
 from ..progress import CancelToken, Report, silent
 from ..retrieval.view import PoolView
 from ..select.selector import Selected, Selector
@@ -35,10 +35,13 @@ def cases_for(
     report: Report = silent,
     cancel: CancelToken | None = None,
     selector: Selector | None = None,
+    count_tokens: Callable[[Prompt], int] | None = None,
 ) -> list[Case]:
     """One case per query. ``auto`` uses the query's documents if there are two or more, else demonstrations by
-    ``settings.method``. Raises `UsageError` if documents are required and a query has none."""
-    own = [documents_of(query.context) for query in asked]
+    ``settings.method``. Documents are cut to ``settings.document_tokens`` as ``count_tokens`` counts them. Raises
+    `UsageError` if documents are required and a query has none."""
+    cut = cut_to(settings.document_tokens, count_tokens)
+    own = [[cut(text) for text in documents_of(query.context)] for query in asked]
     over = [_over(texts, choice) for texts in own]
     for query, texts, kind in zip(asked, own, over, strict=True):
         if kind == "documents" and not texts:
@@ -101,7 +104,12 @@ def relevant_documents(query: Query, texts: Sequence[str], roles: Any = None) ->
 def _as_document(query: Query, shot: Demonstration, task: Task) -> Document:
     """A demonstration is relevant if its output is an answer to the query."""
     relevant = is_correct(shot.output, query.answers, task.choices(query)) if query.answers else None
-    return Document(shot.id, f"{shot.input} → {shot.output}", relevant, shot)
+    return Document(shot.id, as_text(shot), relevant, shot)
+
+
+def as_text(shot: Demonstration) -> str:
+    """A demonstration as the text of a document."""
+    return f"{shot.input} → {shot.output}"
 
 
 def encoder_scores(view: PoolView, cases: Sequence[Case]) -> list[tuple[float | None, ...]]:
@@ -131,14 +139,38 @@ def fitted(
         return case, False
     over_documents = case.over == "documents"
     most = max((len(d.text.split()) for d in case.documents), default=0) if over_documents else len(case.documents)
+    size = _largest(most, lambda size: count_tokens(first_prompt(_cut(case, size), frame)) + spare <= limit)
+    return _cut(case, size), True
+
+
+def cut_to(tokens: int | None, count_tokens: Callable[[Prompt], int] | None) -> Callable[[str], str]:
+    """Cuts a document to the words that fit into ``tokens`` tokens (paper 001, A.1); None: leaves it whole."""
+    if tokens is None or count_tokens is None:
+        return lambda text: text
+
+    def size(text: str) -> int:
+        return count_tokens(Prompt((Message("user", text),), Query("")))
+
+    most = tokens + size("")  # what surrounds a message is no part of the document
+
+    def cut(text: str) -> str:
+        if size(text) <= most:
+            return text
+        return _words(text, _largest(len(text.split()), lambda words: size(_words(text, words)) <= most))
+
+    return cut
+
+
+def _largest(most: int, fits: Callable[[int], bool]) -> int:
+    """The largest size up to ``most`` that fits, if smaller ones do too; 0 if none does."""
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
-        if count_tokens(first_prompt(_cut(case, middle), frame)) + spare <= limit:
+        if fits(middle):
             low = middle
         else:
             high = middle - 1
-    return _cut(case, low), True
+    return low
 
 
 def _cut(case: Case, size: int) -> Case:

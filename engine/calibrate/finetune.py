@@ -11,87 +11,118 @@ keeps, and what the target corrects has a high score. If the last of the certain
 words, these words are the target: a right answer is not reworded.
 
 An answer that a person accepted in review is the right answer of the query, whatever its reference says.
+
+What was pruned since gives no example, neither as the question nor as a demonstration shown: its output would be
+learnt. The same holds for demonstrations shown whose output was corrected since, because their scores are of the old
+one.
 """
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..errors import UsageError
 from ..pool.answers import is_correct
 from ..pool.choices import choice_of
-from ..pool.prompts import EarlierAnswer, Order, Prompt, Template
+from ..pool.prompts import EarlierAnswer, Prompt
 from ..pool.records import Query, Split, Task
 from ..settings import Settings
+from ..store import decisions
 from ..store import rounds as kept
-from ..store.demonstrations import fetch, task_of
+from ..store.demonstrations import active_rows, fetch, queries, task_of
 from ..store.reviews import reviews
 from ..store.workspace import Workspace
-from .documents import cases_for, queries_of
+from ..wording import counted
+from .documents import as_text, cases_for, queries_of
 from .prompts import OVERS, Case, Document, Frame, first_prompt, round_prompt, with_documents
+from .results import FEW_CORRECTED, OUTCOMES
+from .rounds import ARMS
 from .scores import MIDDLE, shown
 
 ARM = "full"
+LEARNT = ("full", "answers", "plain")
+"""The arms whose rounds can be learnt from: those of table 5."""
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A training conversation; ``id`` is the query's."""
+    """A training conversation; ``id`` is the query's, ``row`` its row. ``corrects``: its target is another answer than
+    the LLM's first."""
 
     id: str
+    row: int
     messages: tuple[Mapping[str, str], ...]
+    corrects: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class FineTuningSet:
-    """The examples of a run, 0 for a set without rounds. ``counts``: queries by outcome, substituted answers, and
-    queries whose answer a person accepted."""
+    """The examples of a run, 0 for a set without rounds. ``counts``: queries by outcome (`OUTCOMES`). ``warnings``:
+    why a model may learn something else from it. ``document_tokens``: what documents were cut to; None: whole."""
 
     run: int
     examples: tuple[Example, ...]
     counts: Mapping[str, int]
-
-
-Cut = Callable[[str], str]
-"""Shortens the text of a document."""
-
-
-def whole(text: str) -> str:
-    """A `Cut` that leaves documents as they are."""
-    return text
+    warnings: tuple[str, ...] = ()
+    document_tokens: int | None = None
 
 
 def fine_tuning_set(
-    workspace: Workspace, split: Split, template: Template, order: Order = "best-last", cut: Cut = whole
+    workspace: Workspace, split: Split, settings: Settings, arm: str = ARM, balance: bool = False
 ) -> FineTuningSet:
-    """The set from the latest finished calibration of ``split``. Calls no LLM.
+    """The set from the rounds of ``arm`` in the latest finished calibration of ``split``, its documents as they were
+    shown there. Calls no LLM. With ``balance`` at most as many answers are kept as are corrected, drawn at random.
 
-    Raises `UsageError` for the test split, which would spoil every evaluation on it, if the split was never calibrated,
-    or if none of its queries ended right.
+    Raises `UsageError` for the test split, which would spoil every evaluation on it, for an arm that is none of
+    `LEARNT`, if the split was never calibrated with it, if ``settings.document_tokens`` is set and the documents were
+    cut to another length, or if no query is left.
     """
     _refuse_test(split)
-    latest = kept.latest(workspace, ARM, split)
+    if arm not in LEARNT:
+        raise UsageError(f"no fine-tuning set is made from the arm '{arm}'", f"--arm with one of: {', '.join(LEARNT)}")
+    again = f"icl-curate calibrate --split {split}" + ("" if arm == ARM else f" --arms {arm}")
+    latest = kept.latest(workspace, arm, split)
     if latest is None:
-        raise UsageError(f"no {split} queries have been calibrated yet", f"icl-curate calibrate --split {split}")
-    run, llm = latest
-    accepted = {row: review.answer for row, review in reviews(workspace, llm).items() if review.round is not None}
+        with_it = "" if arm == ARM else f" with the arm '{arm}'"
+        raise UsageError(f"no {split} queries have been calibrated yet{with_it}", again)
+    given = reviews(workspace, latest.llm)
+    accepted = {row: review.answer for row, review in given.items() if review.round is not None}
+    then, now = latest.settings.get("document_tokens"), settings.document_tokens
+    if now is not None and then != now:
+        cut = "whole" if then is None else f"cut to {counted(then, 'token')}"
+        raise UsageError(
+            f"the documents of run {latest.run} were {cut}, not cut to {counted(now, 'token')}",
+            f"{again} --document-tokens {now}, or leave the length out here",
+        )
     task = task_of(workspace)
-    frame = Frame(task, template, order)
-    stored_cases = kept.stored_cases(workspace, run, ARM)
+    frame = Frame(task, settings.template, settings.order)
+    stored_cases = kept.stored_cases(workspace, latest.run, arm)
+    if arm != ARM and not any(case.documents for case in stored_cases):
+        raise UsageError(f"run {latest.run} did not keep its documents", f"{again} (its answers are cached)")
     rows = {row.row: row for row in fetch(workspace, [case.query for case in stored_cases])}
     shots = {
         row.row: row
         for row in fetch(workspace, [d.row for c in stored_cases for d in c.documents if d.row is not None])
     }
+    active = set(np.intersect1d(active_rows(workspace), [*rows, *shots]).tolist())
+    current = active if split == "pool" else {query.row for query in queries(workspace, split)}
     examples = []
-    outcomes = ("kept_right", "corrected", "dropped", "substituted", "accepted")
-    counts = Counter({"queries": len(stored_cases), **dict.fromkeys(outcomes, 0)})
+    counts = Counter({"queries": len(stored_cases), **dict.fromkeys(OUTCOMES, 0)})
     for case in stored_cases:
         query = rows[case.query].as_query()
+        if case.query not in current:
+            counts["pruned"] += 1
+            continue
+        if any(d.row is not None and (d.row not in active or as_text(shots[d.row]) != d.text) for d in case.documents):
+            counts["outdated"] += 1
+            continue
         choices = task.choices(query)
         if case.query in accepted:
             answer = accepted[case.query]
@@ -106,29 +137,63 @@ def fine_tuning_set(
             counts["dropped"] += 1
             continue
         use = max(right, 1)  # the input of round 1 is known even if the rounds ended with a right first answer
-        documents = [
-            Document(d.id, cut(d.text), None, shots[d.row] if d.row is not None else None) for d in case.documents
-        ]
+        documents = [Document(d.id, d.text, None, shots[d.row] if d.row is not None else None) for d in case.documents]
         [over] = [name for name in OVERS if name == case.over]
-        again = with_documents(Case(query, (), over), documents)
-        earlier, substituted = substitute(query, case.rounds[:use], task)
-        counts["substituted"] += substituted
+        scores = [shown(d.score) for d in case.documents] if ARMS[arm].documents == "uncertainty" else []
+        if ARMS[arm].answers == "uncertainty":
+            earlier, substituted = substitute(query, case.rounds[:use], task)
+            counts["substituted"] += substituted
+        else:
+            earlier = [EarlierAnswer(round_.answer, None) for round_ in case.rounds[:use]]
+        prompt = round_prompt(with_documents(Case(query, (), over), documents), frame, scores, earlier)
+        examples.append(_example(query, prompt, target(query, earlier, task), corrects=right > 0))
         counts["kept_right" if right == 0 else "corrected"] += 1
-        prompt = round_prompt(again, frame, [shown(d.score) for d in case.documents], earlier)
-        examples.append(_example(query, prompt, target(query, earlier, task)))
     if not examples:
-        raise UsageError(
-            f"none of the {len(stored_cases):,} {split} queries ended with a right answer",
-            "icl-curate calibrate --split …",
-        )
-    return FineTuningSet(run, tuple(examples), counts)
+        gone = " and is in the pool as it was" if counts["pruned"] or counts["outdated"] else ""
+        raise UsageError(f"none of the {len(stored_cases):,} {split} queries ended with a right answer{gone}", again)
+    if balance:
+        examples = _balanced(examples, settings.seed)
+        counts["left_out"] = counts["kept_right"] + counts["corrected"] - len(examples)
+    warnings = (*few_corrections(examples), *_unchecked(workspace, split))
+    return FineTuningSet(latest.run, tuple(examples), counts, warnings, then)
+
+
+def _balanced(examples: Sequence[Example], seed: int) -> list[Example]:
+    """The examples that correct an answer and at most as many others, in their order."""
+    others = [i for i, example in enumerate(examples) if not example.corrects]
+    most = len(examples) - len(others)
+    if not most:
+        raise UsageError("no example corrects an answer, so there is nothing to balance with", "leave out --balance")
+    chosen = set(random.Random(seed).sample(others, min(most, len(others))))
+    return [example for i, example in enumerate(examples) if example.corrects or i in chosen]
+
+
+def few_corrections(examples: Sequence[Example]) -> list[str]:
+    """A warning if nearly all examples keep the first answer."""
+    corrected = sum(example.corrects for example in examples)
+    if corrected >= max(FEW_CORRECTED, len(examples) / 10):
+        return []
+    shown_of = f"{corrected:,} of {counted(len(examples), 'example')}"
+    return [f"only {shown_of} correct an answer: a model learns from this set to keep its answers"]
+
+
+def _unchecked(workspace: Workspace, split: Split) -> list[str]:
+    """A pool on which nothing was ever decided may be clean or not: only its curator can tell, so this warns and does
+    not refuse."""
+    if split != "pool" or decisions.history(workspace):
+        return []
+    return ["no row of the pool was ever pruned, kept or corrected, and its outputs are learnt: icl-curate check"]
 
 
 def answer_set(
-    workspace: Workspace, split: Split, settings: Settings, limit: int | None = None, cut: Cut = whole
+    workspace: Workspace,
+    split: Split,
+    settings: Settings,
+    limit: int | None = None,
+    count_tokens: Callable[[Prompt], int] | None = None,
 ) -> FineTuningSet:
     """The plain set of a split, without rounds: the first prompt of every query, and its reference (the baseline "LoRA
-    tuning" of table 2). Calls no LLM.
+    tuning" of table 2), its documents cut as in `cases_for`. Calls no LLM.
 
     Raises `UsageError` for the test split, or if no query of the split has a reference.
     """
@@ -139,14 +204,10 @@ def answer_set(
         raise UsageError(f"there are no {split} queries with answers", "icl-curate index POOL.jsonl --validation …")
     task = task_of(workspace)
     frame = Frame(task, settings.template, settings.order)
-    examples = []
-    for case in cases_for(workspace, judged, task, settings):
-        documents = case.documents
-        if case.over == "documents":
-            documents = tuple(replace(document, text=cut(document.text)) for document in documents)
-        prompt = first_prompt(with_documents(case, documents), frame)
-        examples.append(_example(case.query, prompt, case.query.answers[0]))
-    return FineTuningSet(0, tuple(examples), {"queries": len(asked), "dropped": len(asked) - len(judged)})
+    cases = cases_for(workspace, judged, task, settings, count_tokens=count_tokens)
+    examples = [_example(case.query, first_prompt(case, frame), case.query.answers[0]) for case in cases]
+    counts = {"queries": len(asked), "dropped": len(asked) - len(judged)}
+    return FineTuningSet(0, tuple(examples), counts, tuple(_unchecked(workspace, split)), settings.document_tokens)
 
 
 def _refuse_test(split: Split) -> None:
@@ -157,9 +218,10 @@ def _refuse_test(split: Split) -> None:
         )
 
 
-def _example(query: Query, prompt: Prompt, answer: str) -> Example:
+def _example(query: Query, prompt: Prompt, answer: str, corrects: bool = False) -> Example:
+    assert query.row is not None
     turns = [{"role": m.role, "content": m.content} for m in prompt.messages]
-    return Example(query.id, (*turns, {"role": "assistant", "content": answer}))
+    return Example(query.id, query.row, (*turns, {"role": "assistant", "content": answer}), corrects)
 
 
 def substitute(query: Query, earlier: Sequence[kept.StoredRound], task: Task) -> tuple[list[EarlierAnswer], int]:
@@ -177,8 +239,9 @@ def substitute(query: Query, earlier: Sequence[kept.StoredRound], task: Task) ->
 
 
 def target(query: Query, earlier: Sequence[EarlierAnswer], task: Task) -> str:
-    """The words of the last certain earlier answer, which is right after `substitute`; else the reference."""
-    sure = [each.answer for each in earlier if each.score is not None and each.score < MIDDLE]
+    """The words of the last certain earlier answer, which is right after `substitute`, or of the last one without a
+    score if it is right; else the reference."""
+    sure = [each.answer for each in earlier if each.score is None or each.score < MIDDLE]
     if sure and is_correct(sure[-1], query.answers, task.choices(query)):
         return sure[-1]
     return query.answers[0]

@@ -87,7 +87,8 @@ class KeyAblation:
         self.llm, self.split, self.workspace = llm, split, llm.workspace
         settings, self.task = llm.settings, task_of(llm.workspace)
         own = [query for query in queries if query.answers and query.context]
-        cases = cases_for(self.workspace, own, self.task, settings, "documents") if own else []
+        count = llm.backend.count_tokens
+        cases = cases_for(self.workspace, own, self.task, settings, "documents", count_tokens=count) if own else []
         self.cases = [case for case in cases if {document.relevant for document in case.documents} >= {True, False}]
         self.left_out = len(queries) - len(self.cases)
         if not self.cases:

@@ -101,7 +101,8 @@ def _over_demonstrations(
     prompt = build_prompt(case.query, shots, frame.task, frame.template, frame.order)
     if not scores and not earlier:
         return prompt
-    marks = scores if frame.order == "best-first" else scores[::-1]
+    marks = scores or (None,) * len(shots)
+    marks = marks if frame.order == "best-first" else marks[::-1]
     system, *turns, question = prompt.messages
     place = 0
     for i, (shown, mark) in enumerate(zip(prompt.demonstrations, marks, strict=True), 1):

@@ -276,6 +276,14 @@ def calibration_from_json(data: Any) -> QueryCalibration | SetCalibration:
     return contract.from_json(QueryCalibration, data)
 
 
+OUTCOMES = ("kept_right", "corrected", "dropped", "pruned", "outdated", "substituted", "accepted", "left_out")
+"""What a fine-tuning set counts beside its queries: the first answer was right; a later one was; none was; the query
+was pruned since, or a demonstration that it showed was pruned or corrected; earlier answers replaced by references;
+answers that a person accepted; examples left out to balance the set."""
+FEW_CORRECTED = 50
+"""With fewer examples that correct an answer, or fewer than a tenth of all, a set is warned of."""
+
+
 @dataclass(frozen=True, slots=True)
 class TrainedStep:
     """An optimiser step: the mean negative log-likelihood of its trained tokens, in nats."""
@@ -299,9 +307,10 @@ class FineTuningMetrics:
     trained_tokens: int
     parameters: int
     recipe: Mapping[str, float]
-    document_tokens: int
+    document_tokens: int | None
     resumed_at: int
     seconds: float
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +324,7 @@ class FineTuningRun(TrainingRun):
 
 @dataclass(frozen=True, slots=True)
 class FineTuningCost:
-    """What a fine-tuning would do."""
+    """What a fine-tuning would do; ``counts`` and ``warnings`` are those of its set."""
 
     llm: str
     adapter: str
@@ -324,6 +333,8 @@ class FineTuningCost:
     examples: int
     steps: int
     tokens_in: int
+    counts: Mapping[str, int]
+    warnings: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
         """The object of ``train calibration --dry-run --json``."""

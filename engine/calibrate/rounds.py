@@ -51,13 +51,14 @@ ARMS: Mapping[str, Arm] = {
     "vote": Arm("no rounds: the majority of as many samples", samples=True, final="vote"),
     "self-rag": Arm("no rounds: the answer from the document judged best", critique=True),
 }
+ALL = "all"
 
 
 def arms_named(names: Sequence[str]) -> tuple[str, ...]:
-    """The names, once each; ``all`` means every arm. `UsageError` for an unknown one."""
-    chosen = list(ARMS) if "all" in names else list(dict.fromkeys(names))
+    """The names, once each; `ALL` means every arm. `UsageError` for an unknown one."""
+    chosen = list(ARMS) if ALL in names else list(dict.fromkeys(names))
     if unknown := [name for name in chosen if name not in ARMS]:
-        raise UsageError(f"unknown arm '{unknown[0]}'", f"--arms with any of: {', '.join(ARMS)}, all")
+        raise UsageError(f"unknown arm '{unknown[0]}'", f"--arms with any of: {', '.join((*ARMS, ALL))}")
     return tuple(chosen)
 
 

@@ -15,7 +15,7 @@ import os
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,13 +23,14 @@ from ..errors import Cancelled, UsageError
 from ..llm.asking import llm_settings
 from ..llm.spec import model_of, parse
 from ..llm.usage import Usage
+from ..pool.prompts import Prompt
 from ..pool.records import Message, Split
 from ..progress import CancelToken, Event, Report, silent
 from ..settings import Settings
 from ..store import runs
 from ..store.workspace import Workspace
 from ..version import VERSION
-from .finetune import FineTuningSet, answer_set, fine_tuning_set
+from .finetune import ARM, FineTuningSet, answer_set, fine_tuning_set
 from .results import FineTuningCost, FineTuningMetrics, FineTuningRun, TrainedStep
 
 if TYPE_CHECKING:
@@ -47,16 +48,17 @@ On = Literal["rounds", "answers"]
 
 @dataclass(frozen=True, slots=True)
 class TuningPlan:
-    """What to learn from, and where the adapter goes (None: into the workspace). ``document_tokens``: documents are cut
-    to as many tokens (A.1); ``recipe`` as in `llm.hf.training`."""
+    """What to learn from, and where the adapter goes (None: into the workspace). ``recipe`` as in `llm.hf.training`;
+    ``arm`` and ``balance`` as in `fine_tuning_set`."""
 
     recipe: Recipe
     on: On = "rounds"
     split: Split = "validation"
     limit: int | None = None
-    document_tokens: int = 200
     out: Path | None = None
     force: bool = False
+    arm: str = ARM
+    balance: bool = False
 
 
 class FineTuning:
@@ -112,30 +114,34 @@ class FineTuning:
             len(self.lessons),
             steps,
             _tokens(self.lessons) * self.plan.recipe.epochs,
+            dict(self.set.counts),
+            self.set.warnings,
         )
 
     def run(self) -> FineTuningRun:
         """Train, and write the adapter; what an earlier call has written is returned as it is."""
         if self._written() and not self.plan.force:
             return FineTuningRun.from_json(_origin(self.out)["training"])
-        settings = {"on": self.plan.on, "split": self.plan.split, **asdict(self.plan.recipe), "version": VERSION}
+        plan = self.plan
+        settings = {"on": plan.on, "split": plan.split, "arm": plan.arm, **asdict(plan.recipe), "version": VERSION}
         with runs.recorded(self.workspace, KIND, self.settings.llm, settings) as record:
             done = self._train(record.run)
             record.summary = done.as_json()
         return done
 
     def _set(self, tokenizer: Any) -> FineTuningSet:
-        from ..llm.hf.tokens import cut_text
+        from ..llm.hf.tokens import encode, render
 
         plan, settings = self.plan, self.settings
-
-        def cut(text: str) -> str:
-            return cut_text(tokenizer, text, plan.document_tokens)
-
         if plan.on == "answers":
-            return answer_set(self.workspace, plan.split, settings, plan.limit, cut)
-        found = fine_tuning_set(self.workspace, plan.split, settings.template, settings.order, cut)
-        return FineTuningSet(found.run, found.examples[: plan.limit], found.counts)
+
+            def count_tokens(prompt: Prompt) -> int:
+                """As a `LocalModel` counts, so that the same documents are cut alike."""
+                return len(encode(tokenizer, *render(tokenizer, prompt)))
+
+            return answer_set(self.workspace, plan.split, settings, plan.limit, count_tokens)
+        found = fine_tuning_set(self.workspace, plan.split, settings, plan.arm, plan.balance)
+        return replace(found, examples=found.examples[: plan.limit])
 
     def _key(self, conversations: Sequence[Sequence[Message]]) -> str:
         from ..llm.hf.loading import device_named, digest_of, dtype_named, fingerprint
@@ -164,12 +170,13 @@ class FineTuning:
             split=self.plan.split,
             examples=len(self.lessons),
             counts=dict(self.set.counts),
+            warnings=self.set.warnings,
             too_long=self.too_long,
             steps=tuple(TrainedStep(i, loss) for i, loss in enumerate(trainer.losses, 1)),
             trained_tokens=sum(len(lesson.ids) - lesson.split for lesson in self.lessons) * self.plan.recipe.epochs,
             parameters=sum(value.numel() for value in trainer.weights.values()),
             recipe=asdict(self.plan.recipe),
-            document_tokens=self.plan.document_tokens,
+            document_tokens=self.set.document_tokens,
             resumed_at=resumed,
             seconds=time.monotonic() - start,
         )
@@ -223,6 +230,24 @@ class FineTuning:
         from ..llm.hf.adapters import is_adapter
 
         return is_adapter(str(self.out)) and _origin(self.out).get("key") == self.key
+
+
+def other_length(settings: Settings) -> str:
+    """What to say if the LLM is an adapter that learnt from documents of another length than those of now; else
+    empty."""
+    from ..llm.hf.adapters import is_adapter
+
+    folder = settings.llm.partition("hf:")[2]
+    if not folder or not is_adapter(folder):
+        return ""
+    try:
+        learnt = FineTuningRun.from_json(_origin(Path(folder))["training"]).metrics.document_tokens
+    except (KeyError, ValueError):  # an adapter from elsewhere does not tell
+        return ""
+    if learnt == settings.document_tokens:
+        return ""
+    use = "leave out --document-tokens" if learnt is None else f"--document-tokens {learnt}"
+    return f"{settings.llm} learnt from documents of another length: {use}"
 
 
 def _origin(folder: Path) -> Mapping[str, Any]:

@@ -47,9 +47,11 @@ from .results import ExportReport
 from .writers import ALWAYS, COLUMNS, FILE_WRITERS, INPUT_KEYS, KINDS, Writer, write_csv
 
 MANIFEST_VERSION = 1
-"""The ``schema_version`` of a pool's manifest, a file format of its own: not that of ``--json``."""
+"""The ``schema_version`` of a manifest, a file format of its own: not that of ``--json``."""
 
 FORMATS = (*FILE_WRITERS, "hf")
+CALIBRATION = "calibration"
+"""The format of fine-tuning sets, which `calibration` writes."""
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "parquet"}
 PART, ASIDE = ".part", ".old"
 """Suffixes of hidden names beside the target: a partial file, and a folder set aside for its successor."""
@@ -152,13 +154,13 @@ def export(
     nothing to export; `CurateError` if the file system refuses.
     """
     if plan.format not in FORMATS:
-        raise UsageError(f"unknown format '{plan.format}'", f"use one of: {', '.join((*FORMATS, 'calibration'))}")
+        raise UsageError(f"unknown format '{plan.format}'", f"use one of: {', '.join((*FORMATS, CALIBRATION))}")
     check_target(plan)
     if plan.version and plan.split != "pool":
         raise UsageError(f"a version has no queries, but the split is {plan.split}", "leave out --split")
     saved = state_of(workspace, plan.version) if plan.version else None
     splits = hub.SPLITS if plan.format == "hf" else (plan.split,)
-    chosen = _Chosen({split: _rows(workspace, plan, split, saved) for split in splits}, saved, _task(workspace, saved))
+    chosen = Chosen({split: _rows(workspace, plan, split, saved) for split in splits}, saved, _task(workspace, saved))
     exported: dict[str, int] = {split: int(rows.size) for split, rows in chosen.rows.items()}
     if not any(exported.values()):
         raise UsageError("nothing to export: no row passes the filters", "icl-curate sources")
@@ -171,7 +173,7 @@ def export(
     def write(temporary: Path) -> dict[str, Any]:
         if plan.format == "hf":
             digests = _write_folder(workspace, plan, chosen, temporary, report, token)
-            manifest = _manifest(workspace, plan, chosen, digests, exported)
+            manifest = manifest_of(workspace, plan, chosen, digests, exported)
             (temporary / "README.md").write_text(_card(plan, chosen.task, manifest), encoding="utf-8")
             return manifest
         writer = FILE_WRITERS[plan.format]
@@ -179,13 +181,13 @@ def export(
             filled = _filled(workspace, chosen)
             writer = partial(write_csv, columns=filled, write=escaped if plan.escape_formulas else str)
         digests = {plan.out.name: _write_file(workspace, plan, chosen, plan.split, writer, temporary, report, token)}
-        return _manifest(workspace, plan, chosen, digests, exported)
+        return manifest_of(workspace, plan, chosen, digests, exported)
 
     return publish(plan, exported, write)
 
 
 @dataclass(frozen=True, slots=True)
-class _Chosen:
+class Chosen:
     """The rows to export by split, ascending, (n,); ``saved`` is the version that the pool's are from, and ``task`` the
     kind of their answers."""
 
@@ -216,12 +218,14 @@ def check_target(plan: ExportPlan) -> None:
         raise UsageError(f"{plan.out} is {'a folder' if plan.out.is_dir() else 'a file'}", "choose another name")
 
 
-def foreseen(plan: ExportPlan, counts: Mapping[str, int]) -> ExportReport:
-    """The result of a dry run: number of rows to write, by split."""
-    return ExportReport(str(plan.out), str(manifest_path(plan)), plan.format, counts)
+def foreseen(plan: ExportPlan, exported: Mapping[str, int], **told: Any) -> ExportReport:
+    """The result of a dry run: number of rows to write, by split; ``told`` are more fields of the report."""
+    return ExportReport(str(plan.out), str(manifest_path(plan)), plan.format, exported, **told)
 
 
-def publish(plan: ExportPlan, exported: Mapping[str, int], write: Callable[[Path], dict[str, Any]]) -> ExportReport:
+def publish(
+    plan: ExportPlan, exported: Mapping[str, int], write: Callable[[Path], dict[str, Any]], **told: Any
+) -> ExportReport:
     """``write`` creates a temporary file or folder and returns the manifest; then both are moved into place."""
     temporary = plan.out.with_name(f".{plan.out.name}.{os.getpid()}{PART}")
     try:
@@ -235,7 +239,7 @@ def publish(plan: ExportPlan, exported: Mapping[str, int], write: Callable[[Path
         ) from error
     finally:
         _remove(temporary)
-    return ExportReport(str(plan.out), str(manifest_path(plan)), plan.format, exported, manifest)
+    return ExportReport(str(plan.out), str(manifest_path(plan)), plan.format, exported, manifest, **told)
 
 
 def manifest_path(plan: ExportPlan) -> Path:
@@ -269,7 +273,7 @@ def _rows(workspace: Workspace, plan: ExportPlan, split: Split, saved: PoolState
 def _write_file(
     workspace: Workspace,
     plan: ExportPlan,
-    chosen: _Chosen,
+    chosen: Chosen,
     split: Split,
     writer: Writer,
     path: Path,
@@ -296,7 +300,7 @@ def settled_digest(path: Path) -> str:
 
 
 def _write_folder(
-    workspace: Workspace, plan: ExportPlan, chosen: _Chosen, folder: Path, report: Report, cancel: CancelToken
+    workspace: Workspace, plan: ExportPlan, chosen: Chosen, folder: Path, report: Report, cancel: CancelToken
 ) -> dict[str, str]:
     (folder / "data").mkdir(parents=True)
     digests = {}
@@ -340,13 +344,14 @@ def _card(plan: ExportPlan, task: Task, manifest: Mapping[str, Any]) -> str:
     )
 
 
-def _manifest(
+def manifest_of(
     workspace: Workspace,
     plan: ExportPlan,
-    chosen: _Chosen,
+    chosen: Chosen,
     digests: dict[str, str],
     exported: Mapping[str, int],
 ) -> dict[str, Any]:
+    """The manifest of every format: ``digests`` of the files written, ``exported`` rows by split."""
     with workspace.read() as con:
 
         def one(sql: str) -> Any:
@@ -382,7 +387,7 @@ def _manifest(
         "format": plan.format,
         "files": digests,
         **(_of_csv(workspace, plan, chosen) if plan.format == "csv" else {}),
-        **({"llama_factory": llama_factory(plan.out)} if plan.format == "chat" else {}),
+        **({"llama_factory": llama_factory(plan.out)} if plan.format in ("chat", CALIBRATION) else {}),
         "input_keys": list(INPUT_KEYS),
         "counts": counts,
         "sources": [
@@ -409,7 +414,7 @@ def _manifest(
     }
 
 
-def _filled(workspace: Workspace, chosen: _Chosen) -> tuple[str, ...]:
+def _filled(workspace: Workspace, chosen: Chosen) -> tuple[str, ...]:
     """The columns of a table in which some row has something, and those that are always there: a reader cannot tell the
     type of a column that is empty throughout."""
     with workspace.read() as con, columns.given(con, "wanted", {"row": chosen.all}):
@@ -424,7 +429,7 @@ def _filled(workspace: Workspace, chosen: _Chosen) -> tuple[str, ...]:
     return (*ALWAYS, *(name for name, filled in zip(rest, *found, strict=True) if filled))
 
 
-def _of_csv(workspace: Workspace, plan: ExportPlan, chosen: _Chosen) -> dict[str, Any]:
+def _of_csv(workspace: Workspace, plan: ExportPlan, chosen: Chosen) -> dict[str, Any]:
     """What the manifest says of a CSV file: how to read its cells."""
     kinds = {name: KINDS.get(name, exported_as.TEXT) for name in _filled(workspace, chosen)}
     return {exported_as.FORMULAS: plan.escape_formulas, exported_as.COLUMNS: kinds}

@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from .. import contract
+from ..calibrate.results import OUTCOMES
 
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
     """A file or folder and its manifest. ``exported``: rows by split. ``written``: the manifest as written. It is a
-    file format that other tools read, so it stays plain data; None in a dry run."""
+    file format that other tools read, so it stays plain data; None in a dry run. ``counts`` and ``warnings`` are those
+    of a fine-tuning set (`FineTuningSet`)."""
 
     out: str
     manifest: str
     format: str
     exported: Mapping[str, int]
     written: Mapping[str, Any] | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """The ``export --json`` contract: the paths, and the keys of the manifest that are known."""
         known: Mapping[str, Any]
         if self.written is None:
-            known = {"dry_run": True, "format": self.format, "counts": {"exported": dict(self.exported)}}
+            counts = {"exported": dict(self.exported), **self.counts}
+            known = {"dry_run": True, "format": self.format, "counts": counts}
+            known |= {"warnings": list(self.warnings)} if self.counts else {}
         else:
             known = {key: value for key, value in self.written.items() if key != "schema_version"}
         return {"out": self.out, "manifest": self.manifest, **known}
@@ -34,7 +40,8 @@ class ExportReport:
         """From the output of `as_json`. Raises `ValueError` for anything else."""
         found = contract.from_json(_ExportJson, data)
         written = None if found.dry_run else {key: data[key] for key in data if key not in ("out", "manifest")}
-        return cls(found.out, found.manifest, found.format, found.counts.exported, written)
+        counts = {name: data["counts"][name] for name in ("queries", *OUTCOMES) if name in data["counts"]}
+        return cls(found.out, found.manifest, found.format, found.counts.exported, written, counts, found.warnings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +56,4 @@ class _ExportJson:
     format: str
     counts: _ExportCounts
     dry_run: bool = False
+    warnings: tuple[str, ...] = ()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import columns
+from .runs import Run, numbered
 from .workspace import Workspace
 
 KIND = "calibrate"
@@ -75,19 +76,19 @@ def mean_of(workspace: Workspace, llm: str, estimator: str, over: str) -> tuple[
     return None if row is None else (float(row[0]), int(row[1]), int(row[2]))
 
 
-def latest(workspace: Workspace, arm: str, split: str) -> tuple[int, str] | None:
-    """The latest finished run that calibrated queries of this split with this arm, and its LLM."""
+def latest(workspace: Workspace, arm: str, split: str) -> Run | None:
+    """The latest finished run that calibrated queries of this split with this arm."""
     with workspace.read() as con:
         row = con.execute(
             """
-            SELECT c.run, r.llm FROM calibrations c JOIN runs r USING (run) JOIN demonstrations d ON d.row = c.query
+            SELECT c.run FROM calibrations c JOIN runs r USING (run) JOIN demonstrations d ON d.row = c.query
              WHERE c.arm = ? AND d.split = ? AND r.status = 'done'
                AND json_extract_string(r.settings, '$.split') = d.split
              ORDER BY c.run DESC LIMIT 1
             """,
             [arm, split],
         ).fetchone()
-    return None if row is None else (int(row[0]), str(row[1]))
+    return None if row is None else numbered(workspace, int(row[0]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,13 +156,16 @@ def runs(workspace: Workspace, kind: str | None = None, limit: int = 50) -> list
     """Runs of a kind, latest first."""
     with workspace.read() as con:
         rows = con.execute(
-            """
-            SELECT run, kind, llm, settings, started_at, finished_at, status, summary FROM runs
-             WHERE ? IS NULL OR kind = ? ORDER BY run DESC LIMIT ?
-            """,
-            [kind, kind, limit],
+            f"SELECT {_FIELDS} FROM runs WHERE ? IS NULL OR kind = ? ORDER BY run DESC LIMIT ?", [kind, kind, limit]
         ).fetchall()
-    return [Run(n, kd, llm, json.loads(s), a, b, status, json.loads(o)) for n, kd, llm, s, a, b, status, o in rows]
+    return [_run(*row) for row in rows]
+
+
+_FIELDS = "run, kind, llm, settings, started_at, finished_at, status, summary"
+
+
+def _run(run: int, kind: str, llm: str, settings: str, start: Any, end: Any, status: str, summary: str) -> Run:
+    return Run(run, kind, llm, json.loads(settings), start, end, status, json.loads(summary))
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,9 +180,15 @@ class FinishedRun:
 
 def settings(workspace: Workspace, run: int) -> Mapping[str, Any]:
     """The settings of a run, by its number; empty if there is no such run."""
+    found = numbered(workspace, run)
+    return found.settings if found else {}
+
+
+def numbered(workspace: Workspace, run: int) -> Run | None:
+    """The run of this number."""
     with workspace.read() as con:
-        row = con.execute("SELECT settings FROM runs WHERE run = ?", [run]).fetchone()
-    return {} if row is None else dict(json.loads(row[0]))
+        rows = con.execute(f"SELECT {_FIELDS} FROM runs WHERE run = ?", [run]).fetchall()
+    return _run(*rows[0]) if rows else None
 
 
 def latest(workspace: Workspace) -> list[FinishedRun]:
@@ -198,7 +207,7 @@ def _finished(workspace: Workspace, wanted: str, values: list[str]) -> list[Fini
         rows = con.execute(
             f"""
             WITH wanted AS ({wanted})
-            SELECT r.run, r.kind, r.llm, r.settings, r.started_at, r.finished_at, r.status, r.summary,
+            SELECT {_FIELDS},
                    (SELECT count(*) FROM demonstrations d WHERE greatest(d.indexed_at, d.retired_at) > r.started_at),
                    (SELECT count(DISTINCT batch) FROM decisions c WHERE c.decided_at > r.started_at
                        AND c.action <> 'undo' AND c.batch NOT IN (FROM undone))
@@ -206,10 +215,7 @@ def _finished(workspace: Workspace, wanted: str, values: list[str]) -> list[Fini
             """,
             values,
         ).fetchall()
-    return [
-        FinishedRun(Run(n, kind, llm, json.loads(s), a, b, status, json.loads(o)), changed, decided)
-        for n, kind, llm, s, a, b, status, o, changed, decided in rows
-    ]
+    return [FinishedRun(_run(*row), changed, decided) for *row, changed, decided in rows]
 
 
 def _now() -> datetime:

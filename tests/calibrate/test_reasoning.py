@@ -17,7 +17,6 @@ from icl_curate.engine.errors import UsageError
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Answer, Failure, Request, Result
-from icl_curate.engine.pool.prompts import Template
 from icl_curate.engine.store.workspace import Workspace
 
 EGGS = {"id": "eggs", "input": "Ann has 3 boxes of 6 eggs and eats 2. How many are left?", "output": "16"}
@@ -83,7 +82,7 @@ def test_steps_are_scored_like_documents_and_shown_as_in_table_12(workspace: Wor
     )
     assert "each step, 0 to 100" in asked[-1]
     assert prepared(workspace, backend).cost().to_ask == 0
-    [example] = fine_tuning_set(workspace, "validation", Template()).examples
+    [example] = fine_tuning_set(workspace, "validation", SETTINGS).examples
     assert example.messages[1]["content"].startswith(EGGS["input"].join(["Question: ", "\nReasoning Steps:\n1. Three"]))
     assert example.messages[-1]["content"] == "16"
 

@@ -267,6 +267,28 @@ def test_demonstrations_are_scored_where_a_query_brings_no_documents(tmp_path: P
     assert backend.asked[-1].prompt.shot_scores == (100, 0)
 
 
+@pytest.mark.parametrize(("arm", "mark"), [("answers", " (Uncertainty Score: 50)"), ("plain", "")])
+def test_demonstrations_without_scores_are_numbered_as_documents_are(tmp_path: Path, arm: str, mark: str) -> None:
+    pool = [
+        {"id": "p1", "input": "capital of Sweden?", "output": "Stockholm"},
+        {"id": "p2", "input": "capital of Norway, please?", "output": "Oslo"},
+    ]
+    bare = {key: value for key, value in CAPITAL.items() if key != "context"}
+    workspace = workspace_of(tmp_path / "w", [bare], pool)
+    backend = Scripted({("capital", 0): ("Rome", 0.5), ("capital", 1): ("Oslo", 0.5)})
+    plan = CalibrationPlan(rounds=1, arms=(arm,))
+    Calibration(LLMClient(workspace, backend, SETTINGS), queries_of(workspace, "validation"), plan).run(Budget())
+    text = backend.asked[-1].prompt.text
+    assert text.endswith(
+        "Example [1]\nQuestion: capital of Sweden?\nAnswer: Stockholm\n\n"
+        "Example [2]\nQuestion: capital of Norway, please?\nAnswer: Oslo\n\n"
+        "Question: What is the capital of Norway?\nPrevious Generated Answer:\n"
+        f"Round 1: Rome{mark}\nAnswer:"
+    )
+    assert "The uncertainty score of each" not in text
+    assert len(backend.asked) == 2  # no example alone
+
+
 def test_arms_show_what_they_say(workspace: Workspace) -> None:
     names = ("full", "answers", "plain", "oracle", "sampling", "vote")
     script = dict(SCRIPT) | {

@@ -17,13 +17,17 @@ from factories.calibrate_world import workspace_of
 from factories.commands import Run
 from factories.models import CHAT, save_model
 from icl_curate.engine.calibrate import tuning
+from icl_curate.engine.calibrate.calibration import Calibration
+from icl_curate.engine.calibrate.documents import queries_of
 from icl_curate.engine.calibrate.finetune import answer_set
+from icl_curate.engine.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.calibrate.tuning import FOLDER, FineTuning, TuningPlan
 from icl_curate.engine.errors import Cancelled, LLMError, UsageError
+from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.hf.adapters import CONFIG, ORIGIN, WEIGHTS
 from icl_curate.engine.llm.hf.loading import load_description
 from icl_curate.engine.llm.hf.model import LocalModel
-from icl_curate.engine.llm.hf.tokens import cut_text, encode, render
+from icl_curate.engine.llm.hf.tokens import encode, render
 from icl_curate.engine.llm.hf.training import Recipe, Trainer, lessons_of
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Answer, Request, Sampling
@@ -204,14 +208,28 @@ def test_what_was_kept_survives_a_kill(
 def test_documents_are_cut_and_examples_that_do_not_fit_are_left_out(model: Path, tmp_path: Path) -> None:
     long = {"id": "long", "input": "question " * 600, "output": "no", "context": "One.\n\nTwo."}
     workspace = workspace_of(tmp_path / "w", [*QUERIES, long])
-    work = FineTuning(workspace, settings(model), plan(document_tokens=4))
+    work = FineTuning(workspace, settings(model, document_tokens=4), plan())
     assert (len(work.lessons), work.too_long) == (3, 1)
     tokenizer, _ = load_description(str(model))
-    for example, row in zip(work.set.examples, QUERIES, strict=False):
-        first, second = (cut_text(tokenizer, text, 4) for text in row["context"].split("\n\n"))
-        assert f"Document [1]: {first}\n\nDocument [2]: {second}\n\n" in example.messages[1]["content"]
-        assert (len(encode(tokenizer, first, True)), len(encode(tokenizer, second, True))) == (4, 4)
-    assert cut_text(tokenizer, "the dog", 100) == "the dog"
+    asked = Calibration(
+        LLMClient(workspace, LocalModel(str(model)), settings(model, document_tokens=4), dry_run=True),
+        queries_of(workspace, "validation", len(QUERIES)),
+        CalibrationPlan(split="validation"),
+    )
+    cut = 0
+    for example, row, case in zip(work.set.examples, QUERIES, asked.cases, strict=False):
+        texts = [document.text for document in case.documents]
+        assert example.messages[1]["content"].startswith(f"Document [1]: {texts[0]}\n\nDocument [2]: {texts[1]}\n\n")
+        for text, whole in zip(texts, row["context"].split("\n\n"), strict=True):
+            words = whole.split()
+            shown = len(text.split())
+            assert text == " ".join(words[:shown])
+            assert shown == 1 or len(encode(tokenizer, text, True)) <= 4
+            if text != whole:
+                assert len(encode(tokenizer, " ".join(words[: shown + 1]), True)) > 4
+                cut += 1
+    assert cut
+    assert work.set.document_tokens == 4
     with pytest.raises(UsageError, match="no example fits"):
         FineTuning(workspace_of(tmp_path / "v", [long]), settings(model), plan())
 
@@ -237,7 +255,7 @@ def test_what_cannot_be_trained_is_refused_with_the_way_out(
     assert (done.json["calls"], done.json["adapter"]) == (0, str(out))
     assert set(done.json["metrics"]) == {
         "on", "split", "examples", "counts", "too_long", "steps", "trained_tokens", "parameters", "recipe",
-        "document_tokens", "resumed_at", "seconds",
+        "document_tokens", "resumed_at", "seconds", "warnings",
     }  # fmt: skip
     assert "Warning" not in done.err
     assert {CONFIG, WEIGHTS, ORIGIN} <= {file.name for file in out.iterdir()}
@@ -245,11 +263,7 @@ def test_what_cannot_be_trained_is_refused_with_the_way_out(
 
 def test_rounds_of_a_calibration_are_learnt_from(model: Path, tmp_path: Path) -> None:
     """The paper's set, by way of the adapter that the plain set gave: untrained, this model is never right."""
-    from icl_curate.engine.calibrate.calibration import Calibration
-    from icl_curate.engine.calibrate.documents import queries_of
-    from icl_curate.engine.calibrate.round_runner import CalibrationPlan
     from icl_curate.engine.llm.budget import Budget
-    from icl_curate.engine.llm.client import LLMClient
 
     workspace = workspace_of(tmp_path / "w", QUERIES)
     taught = FineTuning(workspace, settings(model), plan()).run().adapter
@@ -257,6 +271,13 @@ def test_rounds_of_a_calibration_are_learnt_from(model: Path, tmp_path: Path) ->
     backend = LocalModel(taught, LLMSettings(device="cpu", dtype="float32"))
     walk = CalibrationPlan(rounds=1, split="validation")
     done = Calibration(LLMClient(workspace, backend, chosen), queries_of(workspace, "validation"), walk).run(Budget())
+    notes: list[str] = []
+    for length in (None, 200):
+        client = LLMClient(workspace, backend, replace(chosen, document_tokens=length), lambda e: notes.append(e.note))
+        Calibration(client, queries_of(workspace, "validation"), walk)
+    assert [note for note in notes if "another length" in note] == [
+        f"hf:{taught} learnt from documents of another length: leave out --document-tokens"
+    ]
     rounds = FineTuning(workspace, settings(model), TuningPlan(Recipe(1e-2, 1, 2))).run()
     assert rounds.metrics.counts["kept_right"] == 3
     assert rounds.metrics.counts["queries"] == len(done.queries)  # type: ignore[union-attr]

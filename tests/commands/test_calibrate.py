@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from factories.commands import SAMPLE, Run, run_command
+from icl_curate.engine.calibrate.prompts import OVERS
+from icl_curate.engine.calibrate.rounds import ARMS
 
 FACTS = SAMPLE / "facts"
 COUNT = 3
@@ -76,6 +78,48 @@ def test_from_a_set_to_a_single_query_to_the_fine_tuning_set(run: Run, facts: Pa
         len(out.read_text(encoding="utf-8").splitlines()) == right == exported.json["counts"]["exported"]["validation"]
     )
     assert run("export", out, "--format", "calibration", *where).code == 2
+
+    assert run("calibrate", "--validation", "-r", 1, "--arms", "plain", "--document-tokens", 20, *where).code == 0
+    plain = ("export", tmp_path / "plain.jsonl", "--format", "calibration", "--arm", "plain")
+    foreseen = run(*plain, "--dry-run", "--json", *where).json
+    assert foreseen["counts"]["queries"] == COUNT
+    assert sum(foreseen["counts"][name] for name in ("kept_right", "corrected", "dropped")) == COUNT
+    assert "a model learns from this set to keep its answers" in foreseen["warnings"][0]
+    assert foreseen["warnings"][0] in run(*plain, "--dry-run", *where).out.replace("\n", " ")
+    assert run(*plain, "--document-tokens", 30, *where).code == 2
+    done = run(*plain, "--document-tokens", 20, "--json", *where).json
+    assert (done["arm"], done["calibration"]["document_tokens"], done["llm"]) == ("plain", 20, "offline")
+    first = json.loads((tmp_path / "plain.jsonl").read_text(encoding="utf-8").splitlines()[0])["messages"][1]["content"]
+    documents = [block for block in first.split("\n\n") if block.startswith("Document [")]
+    assert len(documents) == 10
+    assert max(len(block.partition(": ")[2].split()) for block in documents) == 20
+
+
+@pytest.mark.parametrize("over", OVERS)
+def test_every_arm_runs_over_everything_together_and_alone(run: Run, facts: Path, over: str) -> None:
+    asked = ("calibrate", "--validation", "-n", 2, "-r", 2, "--over", over, "-m", "bm25", "-w", facts)
+    done = run(*asked, "--arms", "all")
+    assert done.code == 0, done.err
+    together = run(*asked, "--arms", "all", "--json").json
+    assert together["calls"] == together["cached_calls"]
+    possible = [arm for arm in ARMS if (over, arm) != ("steps", "relevance")]
+    assert list(together["arms"]) == possible
+    assert {query["over"] for query in together["queries"]} == {over}
+    assert ("'relevance' was left out: it needs documents" in done.err) == (over == "steps")
+    for arm in possible:
+        alone = run(*asked, "--arms", arm, "--json")
+        assert alone.code == 0, alone.err
+        assert alone.json["cached_calls"] == alone.json["calls"] > 0
+        for figure in ("accuracy", "f1", "auroc", "failures", "rounds"):
+            assert alone.json["arms"][arm][figure] == together["arms"][arm][figure]
+        assert alone.json["arms"][arm]["failures"] == 0
+
+
+def test_all_arms_of_a_question_without_a_reference(run: Run, facts: Path) -> None:
+    asked = ("calibrate", "Where is the lantern fair?", "-r", 1, "-m", "bm25", "--json", "-w", facts)
+    done = run(*asked, "--arms", "all")
+    assert (done.code, "'oracle' was left out: it needs reference answers" in done.err) == (0, True), done.err
+    assert run(*asked, "--arms", "full,oracle").code == 2
 
 
 def test_a_question_of_ones_own_with_documents_on_the_terminal(run: Run, facts: Path) -> None:

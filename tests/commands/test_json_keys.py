@@ -113,6 +113,7 @@ OPEN: dict[str, tuple[str, ...]] = {
     "calibrate --runs": ("calibrate", "--validation", "--runs"),
     "calibrate --dry-run": ("calibrate", "--validation", "--dry-run"),
     "export --format calibration": ("export", "tuning.jsonl", "--format", "calibration"),
+    "export --format calibration --dry-run": ("export", "t.jsonl", "--format", "calibration", "--dry-run"),
 }
 """The same on the fact set, whose questions are open and have documents."""
 

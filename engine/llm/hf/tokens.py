@@ -47,13 +47,6 @@ def encode(tokenizer: Any, text: str, chat: bool) -> list[int]:
     return list(tokenizer(text, add_special_tokens=not chat, verbose=False)["input_ids"])
 
 
-def cut_text(tokenizer: Any, text: str, count: int) -> str:
-    """The text of the first ``count`` tokens of a text."""
-    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-    offsets = encoded["offset_mapping"]
-    return text if len(offsets) <= count else text[: offsets[count - 1][1]]
-
-
 def encode_options(tokenizer: Any, index: int, prompt: Prompt) -> list[Scored]:
     """The options of the request ``index``, each encoded together with the prompt: encoded alone it would have other
     tokens at the boundary."""
