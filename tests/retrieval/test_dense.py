@@ -13,7 +13,7 @@ from icl_curate.engine.progress import CancelToken
 from icl_curate.engine.retrieval import dense
 from icl_curate.engine.retrieval.dense import DenseIndex
 from icl_curate.engine.retrieval.encoder import unit
-from icl_curate.engine.retrieval.ranking import top_k
+from icl_curate.engine.retrieval.ranking import step_of, top_k
 
 
 @settings(max_examples=150, deadline=None)
@@ -28,7 +28,8 @@ def test_top_k_is_the_head_of_a_full_stable_sort(n: int, k: int, distinct: int, 
 def brute_force(matrix: np.ndarray, rows: np.ndarray, query: np.ndarray, k: int, exclude: set[int]) -> list[int]:
     rows = np.array([row for row in sorted(rows.tolist()) if row not in exclude], np.int64)
     scores = (matrix[rows].astype(np.float64) * query).sum(axis=1)
-    return rows[np.argsort(-scores, kind="stable")[:k]].tolist()
+    told = np.rint(scores / step_of(matrix.shape[1]))
+    return rows[np.argsort(-told, kind="stable")[:k]].tolist()
 
 
 @pytest.fixture(scope="module")
