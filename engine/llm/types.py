@@ -83,6 +83,7 @@ FailureKind = Literal[
     "not_found",
     "redirect",
     "capability",
+    "missing",
     "malformed",
     "budget",
     "cancelled",
@@ -92,8 +93,8 @@ FailureKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why there is no answer. ``retry_after`` is the pause requested by the server, in seconds; ``unreachable``: no
-    server replied at all (connection refused or closed)."""
+    """Why there is no answer; ``missing``: a recording has none. ``retry_after`` is the pause requested by the server,
+    in seconds; ``unreachable``: no server replied at all (connection refused or closed)."""
 
     kind: FailureKind
     message: str
