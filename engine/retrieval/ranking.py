@@ -48,7 +48,8 @@ def top_k(scores: NDArray[np.floating], k: int, step: float = 0.0) -> Int64s:
     if k <= 0:
         return np.empty(0, np.int64)
     if step:
-        scores = np.rint(scores / step)
+        near = np.flatnonzero(scores >= scores[top_k(scores, k)[-1]] - 2 * step)  # the others tie with none of the k
+        return near[top_k(np.rint(scores[near] / step), k)]
     whole = n // BLOCK
     if whole > 4 * k:
         peaks = scores[: whole * BLOCK].reshape(whole, BLOCK).max(axis=1)
