@@ -58,6 +58,36 @@ def test_what_needs_no_vectors_is_that_of_a_replay(evidence: Any, here: Any) -> 
     in_page(page, "curation", evidence.gains(workspace, ways, ("bm25",), 60, 5))
 
 
+def test_a_replay_that_lacks_answers_may_differ_by_what_they_can_change_and_no_more(evidence: Any) -> None:
+    page = "| dense | 0.450 | 0.33–0.58 | 88% |"
+    moved = page.replace("0.450", "0.467").replace("0.58", "0.60")
+    assert evidence.alike(page, page, 0)
+    assert not evidence.alike(page, moved, 0)
+    assert evidence.alike(page, moved, 2)
+    assert not evidence.alike(page, page.replace("0.450", "0.500"), 2)
+    assert not evidence.alike(page, page.replace("88%", "89%"), 2)
+    assert not evidence.alike(page, page.replace("dense", "dpp"), 2)
+
+
+def test_missing_prompts_are_counted_once_with_those_that_have_an_answer(
+    evidence: Any, here: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workspace = here("support")
+    workspace.index("support")
+    for _ in range(2):  # a prompt that is asked for again is still one prompt
+        workspace.ask("evaluate", "-m", "zero,bm25", "-n", 3, "--seeds", 1, "-k", 4)
+    assert evidence.missing(workspace) == (3, 6)  # four shots were never recorded
+    assert "support: 3 of 6 prompts have no recorded answer" in capsys.readouterr().err
+
+
+def test_the_curves_of_two_trainings_are_compared_as_far_as_both_go(evidence: Any) -> None:
+    assert evidence.apart([4.0, 2.0, 1.0], [4.0, 2.02]) == pytest.approx(0.005)
+    shown = {"metrics": {"held_out": 3, "epochs": [{"loss": 2.0}, {"loss": 1.0}]}}
+    assert evidence.curve(shown) == [2.0, 1.0]
+    assert evidence.curve({"metrics": {"trials": [0.1, 0.2], "batches": []}}) == [0.1, 0.2]
+    assert evidence.curve({"metrics": {"batches": [{"loss": 3.0}, {"loss": 2.0}]}}) == [3.0]
+
+
 def in_page(page: str, name: str, table: str) -> None:
     """Whether each row of a table stands in the page's, which may have more rows and more columns."""
     marked = page.split(f"<!-- evidence: {name} -->\n", 1)[1]

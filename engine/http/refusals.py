@@ -46,6 +46,7 @@ FailureKind = Literal[
     "not_found",
     "redirect",
     "capability",
+    "missing",
     "malformed",
     "budget",
     "cancelled",
@@ -55,9 +56,9 @@ FailureKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why there is no answer. ``retry_after`` is the pause requested by the server, in seconds; ``unreachable``: no
-    server replied at all (connection refused or closed). ``tokens_in`` and ``tokens_out`` are those of the reply, 0 if
-    it does not tell them."""
+    """Why there is no answer; ``missing``: a recording has none. ``retry_after`` is the pause requested by the server,
+    in seconds; ``unreachable``: no server replied at all (connection refused or closed). ``tokens_in`` and
+    ``tokens_out`` are those of the reply, 0 if it does not tell them."""
 
     kind: FailureKind
     message: str

@@ -2,7 +2,7 @@
 
 A recording is one Parquet file: every answer under the key of its call (`cache.call_key`), and in the file's metadata
 the LLM's name, identity and capabilities. The file is enough to repeat an evaluation without the LLM. A request that is
-not in it fails: a replay never guesses.
+not in it fails as ``missing``: a replay never guesses.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import duckdb
 from ..errors import LLMError
 from ..files import replace_file
 from ..pool.prompts import Prompt
+from ..pool.records import Query
 from ..store import calls
 from ..store.workspace import Workspace
 from . import cache
@@ -74,15 +75,16 @@ class RecordedLLM:
 
     async def ask(self, requests: Sequence[Request]) -> list[Result]:
         identity = self.identity()
-        return [self._answer(cache.call_key(identity, request)) for request in requests]
+        return [self._answer(cache.call_key(identity, request), request.prompt.query) for request in requests]
 
     async def close(self) -> None:
         """Nothing to release."""
 
-    def _answer(self, key: bytes) -> Answer | Failure:
+    def _answer(self, key: bytes, query: Query) -> Answer | Failure:
         if key in self._calls:
             return cache.to_answer(self._calls[key], cached=False)
-        return Failure("capability", f"{self.path.name} has no answer to this prompt: it was recorded for other ones")
+        name = query.id or query.input[:40]
+        return Failure("missing", f"{self.path.name} has no answer to this prompt for '{name}'")
 
     @cached_property
     def _read(self) -> tuple[Mapping[str, Any], Mapping[bytes, calls.Call]]:

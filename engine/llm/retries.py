@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from ..errors import LLMError
 from ..http.refusals import pause
+from ..wording import counted
 from .failures import explain
 from .settings import LLMSettings
 from .types import Answer, Failure, Request, Result
@@ -68,6 +69,11 @@ class Retries:
                 found.again.append((key, request))
                 found.delay = max(found.delay, wait)
                 self._note_wait(asked_to_wait)
+        missing = [failure for _, failure in failed if failure.kind == "missing"]
+        if missing:  # a recording is asked for all prompts at once
+            self._notes.append(
+                f"failed: {counted(len(missing), 'prompt')} without a recorded answer; {missing[0].message}"
+            )
         return found
 
     def _wait(self, failure: Failure, attempts: Attempts, malformed: int) -> float | None:

@@ -111,7 +111,7 @@ def _ranked(view: PoolView, queries: Sequence[Query], k: int, policy: Policy, in
         seen = features.of_queries(queries[start : start + BLOCK])
         candidates = features.candidates(seen, [each.rows for each in block])
         shares = policy.scores(candidates)
-        for i, best in enumerate(top_candidates(shares, candidates.present, k)):
+        for i, best in enumerate(top_candidates(shares, candidates.present, k, policy.steps(candidates))):
             each = block[i]
             scored.append(RankedCandidates(each.rows[best], shares[i, best], each.scores[best], each.named))
     return scored

@@ -22,6 +22,7 @@ from .. import contract
 from ..arrays import Bools, Float64s
 from ..errors import UsageError
 from ..files import replace_file
+from ..retrieval.ranking import step_of
 from ..retrieval.threads import one_blas_thread
 
 DIMENSION = 128
@@ -99,6 +100,13 @@ class Policy:
         """S_θ (q, c): each row sums to 1, 0 where no candidate is present."""
         with one_blas_thread():
             return np.exp(_log_shares(self._logits(candidates, self._hidden(candidates)), candidates.present))
+
+    def steps(self, candidates: Candidates) -> Float64s:
+        """What float32 vectors do not tell in the logits of each query, (q,)."""
+        with one_blas_thread():
+            reach = np.linalg.norm(self._hidden(candidates) @ self.weight, axis=1)
+        longest = np.linalg.norm(candidates.vectors, axis=2).max(axis=1, initial=0)
+        return np.array([step_of(self.weight.shape[1], size) for size in (reach * longest).tolist()])
 
     def loss(self, candidates: Candidates, credit: Float64s) -> tuple[float, Float64s, Float64s]:
         """L = −Σ credit · log S_θ and its gradient with respect to weight and bias.

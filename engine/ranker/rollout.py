@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..arrays import Bools, Float64s, Int64s
+from ..retrieval.ranking import top_k
 
 Positions = Int64s
 
@@ -33,10 +34,14 @@ def allowed_shots(scores: Float64s, threshold: float, most: int) -> Int64s:
     return np.minimum(above, most)
 
 
-def top_candidates(scores: Float64s, present: Bools, most: int) -> list[Positions]:
-    """Positions of each row's best candidates, best first; ties go to the earlier one, the better by BM25."""
-    order = np.argsort(np.where(present, -scores, np.inf), axis=1, kind="stable")[:, :most]
-    return [row[present[i, row]] for i, row in enumerate(order)]
+def top_candidates(scores: Float64s, present: Bools, most: int, steps: Float64s) -> list[Positions]:
+    """Positions of each row's best candidates, best first; ties go to the earlier one, the better by BM25. ``steps``
+    (q,) are what the logarithms of the scores (q, c) do not tell (`Policy.steps`)."""
+    logs = np.log(np.maximum(scores, np.finfo(np.float64).tiny))
+    return [
+        places[top_k(row[places], most, step)]
+        for row, step, places in zip(logs, steps.tolist(), map(np.flatnonzero, present), strict=True)
+    ]
 
 
 def sampled(scores: Float64s, most: int, keys: Sequence[str], seed: int, epoch: int) -> list[Positions]:

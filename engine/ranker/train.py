@@ -169,7 +169,7 @@ class RankerTraining:
         first = [
             request
             for which in (self._batch(0, at) for at in range(0, len(self.train), self.plan.batch))
-            for _, asked in self._planned_requests(which, 0, 0.0, *self._scored(policy, which))
+            for _, asked in self._planned_requests(which, 0, 0.0, policy, *self._scored(policy, which))
             for request in asked
         ]
         measuring = self._held_out_requests(policy)
@@ -294,7 +294,7 @@ class RankerTraining:
     def _learn_batch(self, run: int, state: _TrainingState, epoch: int, which: Int64s, budget: Budget) -> None:
         candidates, scores = self._scored(state.policy, which)
         threshold = state.threshold
-        plans = list(self._planned_requests(which, epoch, threshold, candidates, scores))
+        plans = list(self._planned_requests(which, epoch, threshold, state.policy, candidates, scores))
         results = self._ask([request for _, asked in plans for request in asked], budget)
         spent = usage_of(results)
         lengths = [len(asked) for _, asked in plans]
@@ -338,7 +338,7 @@ class RankerTraining:
             self.llm.report(Event(TASK, len(state.batches), note=note))
 
     def _planned_requests(
-        self, which: Int64s, epoch: int, threshold: float, candidates: Candidates, scores: Float64s
+        self, which: Int64s, epoch: int, threshold: float, policy: Policy, candidates: Candidates, scores: Float64s
     ) -> Iterator[tuple[Positions, list[Request]]]:
         """For each query of a batch, the candidates shown, best first, and the prompts to ask."""
         if self.plan.method == "promptpg":
@@ -348,9 +348,8 @@ class RankerTraining:
                 yield chosen, [self._request(i, chosen)]
             return
         allowed = allowed_shots(scores, threshold, self.settings.k)
-        for i, most, order in zip(
-            which, allowed, top_candidates(scores, candidates.present, self.settings.k), strict=True
-        ):
+        orders = top_candidates(scores, candidates.present, self.settings.k, policy.steps(candidates))
+        for i, most, order in zip(which, allowed, orders, strict=True):
             chosen = order[: self._token_budget(i, order[:most])]
             shots = range(len(chosen) + 1) if len(chosen) else ()  # without a shot there is nothing to learn
             yield chosen, [self._request(i, chosen[:j]) for j in shots]
@@ -390,7 +389,9 @@ class RankerTraining:
         if not self.held_out.size:
             return []
         candidates = self._candidates_of(self.held_out)
-        orders = top_candidates(policy.scores(candidates), candidates.present, self.settings.k)
+        orders = top_candidates(
+            policy.scores(candidates), candidates.present, self.settings.k, policy.steps(candidates)
+        )
         nothing = np.empty(0, np.int64)
         return [self._request(i, nothing) for i in self.held_out] + [
             self._request(i, order[: self._token_budget(i, order)])

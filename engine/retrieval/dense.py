@@ -12,7 +12,7 @@ from ..arrays import Float32s, Float64s, Int64s
 from ..progress import CancelToken, Event, Report, silent, within
 from ..shards.shard import cores
 from .codes import CodedQueries, Codes, Near
-from .ranking import positions_of, top_k
+from .ranking import positions_of, step_of, top_k
 
 SCORE_BYTES = 64 << 20
 """Maximum memory for the scores of one block of queries and rows."""
@@ -37,9 +37,9 @@ class DenseIndex:
 
     ``matrix`` (any, d) float32 has vectors of length 1 and may be a memory map; ``rows`` (n,) int64 are the row numbers
     to search, each once. A matrix product finds the candidates; their scores are then computed in float64 in one fixed
-    order, so that equal vectors have equal scores, ties go to the lower row number, and a query gets the same result
-    alone as in a batch. With ``codes`` (any, d) of the matrix, candidates are found by those: the result is the same,
-    and a quarter of the bytes are read.
+    order, so that equal vectors have equal scores and a query gets the same result alone as in a batch. Cosines that
+    float32 does not tell apart (`step_of`) are ties, which go to the lower row number. With ``codes`` (any, d) of the
+    matrix, candidates are found by those: the result is the same, and a quarter of the bytes are read.
     """
 
     def __init__(self, matrix: Float32s, rows: Int64s, codes: Codes | None = None) -> None:
@@ -49,6 +49,7 @@ class DenseIndex:
         first = int(self.rows[0]) if len(self.rows) else 0
         last = int(self.rows[-1]) + 1 if len(self.rows) else 0
         span = matrix[first:last]
+        self._step = step_of(matrix.shape[1])
         self._codes = codes.part(first, last) if codes else None
         if len(self.rows) * SPARSE < len(span) and not codes:
             self._vectors, self._columns = np.asarray(matrix[self.rows]), None
@@ -117,7 +118,7 @@ class DenseIndex:
         cancel: CancelToken | None = None,
     ) -> list[tuple[Int64s, Float64s]]:
         """`top` for each of the queries (q, d), reading the vectors once."""
-        searches = [_Search(k, positions_of(self.rows, rows)) for rows in exclude]
+        searches = [_Search(k, positions_of(self.rows, rows), self._step) for rows in exclude]
         looks = self._coded_looks(queries, k, searches, cancel) if self._codes else self._looks(queries, searches)
         for done in looks:
             if cancel:
@@ -171,7 +172,7 @@ class DenseIndex:
         """The ``k`` nearest of some positions, ascending, by their exact cosines."""
         vectors = self._vectors[near if self._columns is None else self._columns[near]]
         exact = (vectors.astype(np.float64) * query).sum(axis=1)
-        best = top_k(exact, k)
+        best = top_k(exact, k, self._step)
         return self.rows[near[best]], exact[best]
 
 
@@ -191,10 +192,10 @@ def _parts(rows: int, k: int, most: int) -> tuple[list[tuple[int, int]], list[tu
 class _Search:
     """Positions whose cosines may be among the ``k`` best of a query, from bounds that are given part by part."""
 
-    def __init__(self, k: int, left_out: Int64s) -> None:
-        self._k, self._left_out = k, left_out
+    def __init__(self, k: int, left_out: Int64s, step: float) -> None:
+        self._k, self._left_out, self._step = k, left_out, step
         self.worst = -np.inf if k > 0 else np.inf
-        """At most the k-th best cosine."""
+        """At most the k-th best cosine less the ``step`` by which a worse one may tie with it."""
         self._kept: list[Near] = []
         self._new = 0
         """Of how many positions `worst` does not know."""
@@ -206,7 +207,7 @@ class _Search:
         first, last = np.searchsorted(self._left_out, [begin, begin + len(scores)]).tolist()
         scores[self._left_out[first:last] - begin] = -np.inf
         if len(scores) - (last - first) >= self._k:
-            self.worst = max(self.worst, float(scores[top_k(scores, self._k)[-1]]))
+            self.worst = max(self.worst, float(scores[top_k(scores, self._k)[-1]]) - self._step)
         near = np.flatnonzero((scores >= self.worst - ROUNDING) & (scores > -np.inf))
         self._kept.append(Near(near + begin, scores[near], scores[near] + np.float32(ROUNDING)))
 
@@ -224,11 +225,11 @@ class _Search:
         return self._kept[0].places
 
     def _drop(self) -> None:
-        """Drop the positions that are known to be worse than ``k`` others."""
+        """Drop the positions that are known to be worse than ``k`` others, and no tie with them."""
         kept = [Near(np.empty(0, np.int64), np.empty(0, np.float32), np.empty(0, np.float32)), *self._kept]
         places = np.concatenate([part.places for part in kept])
         least, most = (np.concatenate([part[i] for part in kept], dtype=np.float32) for i in (1, 2))
         if len(least) >= self._k > 0:
-            self.worst = max(self.worst, float(least[top_k(least, self._k)[-1]]))
+            self.worst = max(self.worst, float(least[top_k(least, self._k)[-1]]) - self._step)
         left = most >= self.worst
         self._kept, self._new = [Near(places[left], least[left], most[left])], 0

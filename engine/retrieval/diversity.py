@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Float64s, Int64s
+from .ranking import step_of, top_k
 from .threads import one_blas_thread
 
 SCALE = 0.05
@@ -29,7 +30,13 @@ class Picks(NamedTuple):
     gains: Float64s
 
 
-def dpp(relevance: NDArray[np.floating], similarity: NDArray[np.floating], k: int, scale: float = SCALE) -> Picks:
+def dpp(
+    relevance: NDArray[np.floating],
+    similarity: NDArray[np.floating],
+    k: int,
+    scale: float = SCALE,
+    step: float = 0.0,
+) -> Picks:
     """Greedy maximum a posteriori of a determinantal point process, as CEIL uses it without training.
 
     ``relevance`` (n,) are cosines to the query, ``similarity`` (n, n) cosines between candidates. The kernel is
@@ -37,7 +44,7 @@ def dpp(relevance: NDArray[np.floating], similarity: NDArray[np.floating], k: in
     2023, CEIL; code of HKUNLP/icl-ceil). The incremental Cholesky update is Chen, Zhang and Zhou 2018, algorithm 1,
     O(n k²). Returns min(k, n) picks; a gain is the ratio det L(chosen and new) / det L(chosen). When the chosen items
     span what is left (ratio below `EXHAUSTED`), the rest follows by relevance with gain 0. Ties go to the earlier
-    candidate.
+    candidate; ``step`` is what the cosines do not tell (`step_of`).
     """
     relevance = np.asarray(relevance, np.float64)
     n = len(relevance)
@@ -48,14 +55,14 @@ def dpp(relevance: NDArray[np.floating], similarity: NDArray[np.floating], k: in
     quality = np.exp((shifted - shifted.max()) / (2 * scale))
     likeness = (np.asarray(similarity, np.float64) + 1) / 2
     residual = quality**2 * np.diagonal(likeness)
+    apart = step / scale  # a gain is exp(r / (2 scale)) times what the likeness leaves: as much again for that
     rows = np.zeros((k, n))  # row t: the Cholesky coefficients of every candidate against pick t
     order = np.empty(k, np.int64)
     gains = np.zeros(k)
     for t in range(k):
-        pick = int(np.argmax(residual))
+        pick = int(top_k(np.log(np.maximum(residual, EXHAUSTED)), 1, apart)[0])
         if residual[pick] < EXHAUSTED:
-            rest = np.argsort(-np.delete(relevance, order[:t]), kind="stable")[: k - t]
-            order[t:] = np.delete(np.arange(n), order[:t])[rest]
+            order[t:] = np.delete(np.arange(n), order[:t])[top_k(np.delete(relevance, order[:t]), k - t, step)]
             break
         order[t], gains[t] = pick, residual[pick]
         kernel_row = quality[pick] * likeness[pick] * quality
@@ -70,9 +77,9 @@ def set_bsr(query_tokens: NDArray[np.floating], candidate_tokens: Sequence[NDArr
 
     ``query_tokens`` (t, d) and each of ``candidate_tokens`` (t_i, d) are token vectors of length 1 without special
     tokens. The score of a set is the mean over query tokens of the highest cosine any token of the set has. When no
-    candidate increases it, coverage is reset and selection continues among the rest. Returns min(k, n) picks;
-    a gain is by how much the pick raised the score (from 0 at the start and after each new start). Ties go to the
-    earlier candidate.
+    candidate increases it by more than float32 tells (`step_of`), coverage is reset and selection continues among the
+    rest. Returns min(k, n) picks; a gain is by how much the pick raised the score (from 0 at the start and after each
+    new start). Ties go to the earlier candidate.
     """
     recalls = token_recalls(query_tokens, candidate_tokens)
     n = len(recalls)
@@ -81,11 +88,12 @@ def set_bsr(query_tokens: NDArray[np.floating], candidate_tokens: Sequence[NDArr
     gains = np.zeros(max(k, 0))
     left = np.ones(n, np.bool_)
     covered, score = np.full(recalls.shape[1], -np.inf), -np.inf
+    step = step_of(np.shape(query_tokens)[-1])
     t = 0
     while t < k:
         reached = np.where(left, np.maximum(recalls, covered).mean(axis=1), -np.inf)
-        pick = int(np.argmax(reached))
-        if reached[pick] <= score:
+        pick = int(top_k(reached, 1, step)[0])
+        if reached[pick] <= score + step:
             covered, score = np.full_like(covered, -np.inf), -np.inf
             continue
         order[t] = pick

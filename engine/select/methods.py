@@ -24,6 +24,7 @@ from ..ranker.inference import (
 )
 from ..ranker.inference import Method as Policy
 from ..retrieval.diversity import dpp, set_bsr
+from ..retrieval.ranking import step_of
 from ..retrieval.view import PoolView
 from ..store.workspace import Workspace
 from ..topics import selection
@@ -112,7 +113,7 @@ def dpp_shots(view: PoolView, queries: Sequence[Query], k: int, seed: int) -> li
     picks = []
     for rows, cosines in view.dense_top(queries, max(k, view.preselect)):
         vectors = view.vectors(rows)
-        chosen = dpp(cosines, vectors @ vectors.T, k)
+        chosen = dpp(cosines, vectors @ vectors.T, k, step=step_of(vectors.shape[1]))
         picks.append(_diverse(rows, cosines, chosen.order, chosen.gains, "det_ratio"))
     return picks
 

@@ -21,7 +21,7 @@ from ..retrieval.ranking import top_k
 from ..retrieval.threads import one_blas_thread
 from ..retrieval.view import PoolView
 from .predictor import Predictor
-from .selection import NAMED, LoadedTopicModel, TopicPick, cosines_of, open_for, shortlist, standardised
+from .selection import NAMED, LoadedTopicModel, TopicPick, combined, cosines_of, open_for, shortlist
 
 CANDIDATES = 100
 POWER = 0.53
@@ -77,9 +77,9 @@ def greedy_by_rank(
         else:
             ranked = by_rank(present(predictor.predict(vectors)) / known)
         relevance = np.asarray(ranked @ wanted, np.float64)
-        scores = standardised(relevance, everyone) + COSINE * standardised(cosines, everyone)
+        scores, step = combined(relevance, cosines, COSINE, everyone, len(wanted))
         scores[chosen] = -np.inf
-        best = int(top_k(scores, 1)[0])
+        best = int(top_k(scores, 1, step)[0])
         picked.append((best, float(scores[best]), float(relevance[best]), ranked[best] * wanted))
     return picked
 

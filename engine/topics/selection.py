@@ -26,7 +26,7 @@ from ..arrays import Bools, Float32s, Float64s, Int64s
 from ..errors import UsageError
 from ..packages import installed
 from ..pool.records import Query
-from ..retrieval.ranking import positions_of, top_k
+from ..retrieval.ranking import positions_of, step_of, top_k
 from ..retrieval.threads import one_blas_thread
 from ..retrieval.vectors import how_to_get
 from ..retrieval.view import PoolView
@@ -244,7 +244,8 @@ def greedy(
     judged = required_topics(weights)
     w = weights[judged]
     with one_blas_thread():
-        together = {"union": _union, "pooled": _pooled, "alone": _alone}[coverage](predictor, vectors, judged)
+        logits, reach = _pooled_logits(predictor, vectors, judged)
+        together = {"union": _union, "pooled": _pooled, "alone": _alone}[coverage](logits)
         free = np.ones(len(vectors), np.bool_)
         picked: list[tuple[int, float, float, NDArray[np.floating[Any]]]] = []
         while len(picked) < min(k, len(vectors)):
@@ -252,8 +253,8 @@ def greedy(
             relevance = np.asarray(covered @ w, np.float64)
             if coverage != "union" or not picked:
                 spread = float(relevance[free].std())
-            scores = np.where(free, _scaled(relevance, free, spread) + cosine * standardised(cosines, free), -np.inf)
-            best = int(top_k(scores, 1)[0])
+            scores, step = combined(relevance, cosines, cosine, free, predictor.dimension, reach, spread)
+            best = int(top_k(scores, 1, step)[0])
             picked.append((best, float(scores[best]), float(relevance[best]), covered[best]))
             free[best] = False
     return picked
@@ -263,24 +264,28 @@ JointPrediction = Callable[[list[int]], NDArray[np.floating[Any]]]
 """From positions already picked to t̂ (n, t) of each candidate with them."""
 
 
-def _union(predictor: Predictor, vectors: Float32s, judged: Int64s) -> JointPrediction:
+PooledLogits = Callable[[list[int]], Float32s]
+"""From positions already picked to the logits (n, t) of the mean embedding of each candidate with them."""
+
+
+def _union(logits: PooledLogits) -> JointPrediction:
     # what is missed, not 1 − t̂, and in float64: single precision would lose small remainders
-    missed = sigmoid(-_pooled_logits(predictor, vectors, judged)([])).astype(np.float64)
+    missed = sigmoid(-logits([])).astype(np.float64)
     return lambda picked: 1 - missed * missed[picked].prod(axis=0)
 
 
-def _pooled(predictor: Predictor, vectors: Float32s, judged: Int64s) -> JointPrediction:
-    logits = _pooled_logits(predictor, vectors, judged)
+def _pooled(logits: PooledLogits) -> JointPrediction:
     return lambda picked: sigmoid(logits(picked))
 
 
-def _alone(predictor: Predictor, vectors: Float32s, judged: Int64s) -> JointPrediction:
-    covered = sigmoid(_pooled_logits(predictor, vectors, judged)([]))
+def _alone(logits: PooledLogits) -> JointPrediction:
+    covered = sigmoid(logits([]))
     return lambda picked: covered
 
 
-def _pooled_logits(predictor: Predictor, vectors: Float32s, judged: Int64s) -> Callable[[list[int]], Float32s]:
-    """From positions picked to the logits (n, t) of the mean embedding of each candidate with the picks."""
+def _pooled_logits(predictor: Predictor, vectors: Float32s, judged: Int64s) -> tuple[PooledLogits, float]:
+    """The logits of candidates, and the magnitude that the terms of one sum to at most: an error of a logit is a
+    relative one of t̂."""
     last = predictor.last[judged]
     hidden, straight = vectors @ predictor.first.T, vectors @ last.T  # linear up to here: pooling commutes with them
     deep, shift = last @ predictor.second, predictor.last_bias[judged] + last @ predictor.second_bias
@@ -290,7 +295,9 @@ def _pooled_logits(predictor: Predictor, vectors: Float32s, judged: Int64s) -> C
         active = np.maximum((hidden + hidden[picked].sum(axis=0)) / size + predictor.first_bias, 0)
         return np.asarray((straight + straight[picked].sum(axis=0)) / size + active @ deep.T + shift)
 
-    return logits
+    active = np.linalg.norm(np.maximum(hidden + predictor.first_bias, 0), axis=1).max()
+    reach = active * np.linalg.norm(deep, axis=1).max() + np.linalg.norm(last, axis=1).max()
+    return logits, float(reach)
 
 
 def required_topics(weights: Float32s) -> Int64s:
@@ -298,16 +305,30 @@ def required_topics(weights: Float32s) -> Int64s:
     return top_k(weights, REQUIRED)
 
 
-def standardised(values: Float64s, among: Bools) -> Float64s:
-    """z-scores by the mean and the population standard deviation of ``among``; zeros if all are equal."""
-    return _scaled(values, among, float(values[among].std()))
-
-
-def _scaled(values: Float64s, among: Bools, spread: float) -> Float64s:
-    """Deviations from the mean of ``among`` in units of ``spread``; zeros if it is none."""
-    if spread <= 1e-12:
-        return np.zeros_like(values)
-    return np.asarray((values - values[among].mean()) / spread)
+def combined(
+    relevance: Float64s,
+    cosines: Float64s,
+    cosine: float,
+    among: Bools,
+    terms: int,
+    reach: float = 1.0,
+    spread: float | None = None,
+) -> tuple[Float64s, float]:
+    """z(relevance) + ``cosine`` · z(cosines), (n,), by mean and standard deviation of ``among``, −∞ for the others; and
+    what float32 does not tell of it: `step_of` sums of so many ``terms`` that have the magnitude of the largest
+    relevance times ``reach``, or 1 for a cosine. ``spread``: what the relevance is divided by, if not its deviation.
+    What has no spread counts for nothing."""
+    total, size = np.zeros(len(among)), 0.0
+    for values, factor, most, unit in (
+        (relevance, 1.0, reach * float(relevance[among].max()), spread),
+        (cosines, cosine, 1.0, None),
+    ):
+        unit = float(values[among].std()) if unit is None else unit
+        if unit > 1e-12:
+            total += factor * (values - values[among].mean()) / unit
+            size += factor * most / unit
+    total[~among] = -np.inf
+    return total, step_of(terms, size)
 
 
 def _choose(
@@ -350,6 +371,5 @@ def shortlist(
     free[positions_of(view.rows, view.excluded(query))] = False
     if not free.any():
         return np.empty(0, np.int64)
-    scores = standardised(relevance, free) + opened.model.cosine * standardised(cosines, free)
-    scores[~free] = -np.inf
-    return top_k(scores, min(count, int(free.sum())))
+    scores, step = combined(relevance, cosines, opened.model.cosine, free, len(weights))
+    return top_k(scores, min(count, int(free.sum())), step)

@@ -13,6 +13,7 @@ from factories.models import CHAT, save_model
 from icl_curate.engine.errors import LLMError
 from icl_curate.engine.llm import runner
 from icl_curate.engine.llm.budget import Budget
+from icl_curate.engine.llm.failures import count_failures
 from icl_curate.engine.llm.hf.model import LocalModel
 from icl_curate.engine.llm.probing import probe
 from icl_curate.engine.llm.recorded import RecordedLLM, record
@@ -63,7 +64,22 @@ def test_a_replay_gives_the_answers_that_were_recorded_and_no_others(
         )
         assert now.latency == 0.0  # nothing that differs from one recording to the next
     (other,) = asyncio.run(backend.ask([_request("Which animal purrs?")]))
-    assert isinstance(other, Failure) and other.fatal
+    assert isinstance(other, Failure) and (other.kind, other.fatal, other.retryable) == ("missing", False, False)
+
+
+def test_prompts_that_were_not_recorded_are_counted_and_named_and_the_others_are_answered(
+    recording: tuple[Path, list[Answer]], tmp_path: Path
+) -> None:
+    workspace, notes = Workspace.create(tmp_path / "w"), []
+    asked = [*REQUESTS, _request("Which animal purrs?"), _request("Which animal sings?")]
+    backend = RecordedLLM(str(recording[0]))
+    found = runner.ask(
+        workspace, backend, asked, LLMSettings(), Budget(), report=lambda event: notes.append(event.note)
+    )
+    assert [isinstance(each, Answer) for each in found] == [True, True, False, False]
+    assert count_failures(found) == {"missing": 2}
+    (told,) = filter(None, notes)
+    assert "2 prompts" in told and "answers.parquet has no answer to this prompt for 'Which animal purrs?'" in told
 
 
 def test_what_is_no_recording_says_what_to_do(tmp_path: Path) -> None:

@@ -179,7 +179,9 @@ def test_shots_allowed_by_hand() -> None:
 def test_ties_go_to_the_better_by_bm25() -> None:
     scores = np.array([[0.2, 0.3, 0.3, 0.2, 0.0]])
     present = np.array([[True, True, True, True, False]])
-    assert [row.tolist() for row in top_candidates(scores, present, 5)] == [[1, 2, 0, 3]]
+    assert [row.tolist() for row in top_candidates(scores, present, 5, np.zeros(1))] == [[1, 2, 0, 3]]
+    torn = scores * (1 + np.array([0, 0, 1e-7, 1e-7, 0]))  # what another processor may make of it
+    assert [row.tolist() for row in top_candidates(torn, present, 5, np.array([2.0**-16]))] == [[1, 2, 0, 3]]
 
 
 def _rollout(scores: list[float], rewards: list[int]) -> Rollout:

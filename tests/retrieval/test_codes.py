@@ -14,6 +14,7 @@ from icl_curate.engine.retrieval import artefacts, codes, dense
 from icl_curate.engine.retrieval.codes import Codes, coded, codes_of
 from icl_curate.engine.retrieval.dense import DenseIndex
 from icl_curate.engine.retrieval.encoder import unit
+from icl_curate.engine.retrieval.ranking import step_of
 from icl_curate.engine.retrieval.vectors import Vectors
 
 WIDTH = 24
@@ -44,7 +45,7 @@ def test_a_search_by_codes_is_the_search_of_the_vectors_to_the_bit(
     ):
         assert found[0].tolist() == expected[0].tolist()
         assert found[1].tolist() == expected[1].tolist()
-    truth = (matrix[some].astype(np.float64) * queries[0]).sum(axis=1)
+    truth = np.rint((matrix[some].astype(np.float64) * queries[0]).sum(axis=1) / step_of(WIDTH))
     truth[np.isin(some, exclude[0])] = -np.inf
     order = np.argsort(-truth, kind="stable")[:k]
     assert by_codes.top(queries[0], k, exclude[0])[0].tolist() == some[order[truth[order] > -np.inf]].tolist()

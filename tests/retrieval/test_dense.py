@@ -13,7 +13,7 @@ from icl_curate.engine.progress import CancelToken
 from icl_curate.engine.retrieval import dense
 from icl_curate.engine.retrieval.dense import DenseIndex
 from icl_curate.engine.retrieval.encoder import unit
-from icl_curate.engine.retrieval.ranking import top_k
+from icl_curate.engine.retrieval.ranking import step_of, top_k
 
 
 @settings(max_examples=150, deadline=None)
@@ -23,12 +23,27 @@ def test_top_k_is_the_head_of_a_full_stable_sort(n: int, k: int, distinct: int, 
     scores[: n // 7] = -np.inf
     expected = np.argsort(-scores, kind="stable")[:k]
     assert top_k(scores, k).tolist() == expected.tolist()
+    torn = scores + np.random.default_rng(seed).uniform(-0.4, 0.4, n)
+    assert top_k(torn, k, 1.0).tolist() == expected.tolist()
+
+
+@given(terms=st.integers(1, 1 << 16), size=st.floats(1e-9, 1e9))
+def test_a_step_is_a_power_of_two_above_the_error_of_a_sum(terms: int, size: float) -> None:
+    step, bound = step_of(terms, size), 9 * terms**0.5 * 2.0**-24 * size
+    assert np.frexp(step)[0] == 0.5 and bound * (1 - 1e-12) <= step <= 2.001 * bound
+    assert step_of(terms, 0.0) == 0.0
+
+
+def test_the_error_of_a_cosine_in_float32_is_below_the_step(matrix: np.ndarray) -> None:
+    exact = matrix.astype(np.float64) @ matrix.T.astype(np.float64)
+    assert 0 < np.abs(exact - matrix @ matrix.T).max() < step_of(matrix.shape[1])
 
 
 def brute_force(matrix: np.ndarray, rows: np.ndarray, query: np.ndarray, k: int, exclude: set[int]) -> list[int]:
     rows = np.array([row for row in sorted(rows.tolist()) if row not in exclude], np.int64)
     scores = (matrix[rows].astype(np.float64) * query).sum(axis=1)
-    return rows[np.argsort(-scores, kind="stable")[:k]].tolist()
+    told = np.rint(scores / step_of(matrix.shape[1]))
+    return rows[np.argsort(-told, kind="stable")[:k]].tolist()
 
 
 @pytest.fixture(scope="module")
