@@ -41,7 +41,11 @@ def index(
     validation_fraction: Annotated[float, typer.Option(help="Share of the pool held out for validation.")] = 0.0,
     test_fraction: Annotated[float, typer.Option(help="Share of the pool held out for test.")] = 0.0,
     columns: Annotated[
-        list[str] | None, typer.Option("--map", help="Map a field to a column, e.g. --map input=data.text; repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--map",
+            help="Map a field to a column, e.g. input=data.text, or in some files alone: 'old*.csv::input=text'.",
+        ),
     ] = None,
     labels: Annotated[
         str | None, typer.Option(help="Names of labels that the files give as numbers from 0: negative,positive.")

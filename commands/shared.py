@@ -73,12 +73,17 @@ def split_of(name: str) -> Any:
 
 
 def mapping_of(pairs: Sequence[str]) -> dict[str, str]:
-    """Columns by field, from ``FIELD=COLUMN``."""
-    mapping = {}
+    """Columns by field, from ``FIELD=COLUMN``, or ``GLOB::FIELD=COLUMN`` for the files that match."""
+    mapping: dict[str, str] = {}
     for pair in pairs:
         name, equals, column = pair.partition("=")
         if not equals or not name or not column:
             raise UsageError(f"--map takes FIELD=COLUMN, not '{pair}'", "--map input=utterance --map output=intent")
+        if name in mapping:
+            raise UsageError(
+                f"--map {name} is given twice: {mapping[name]} and {column}",
+                f"name one; where files differ: --map 'old*.csv::{name}={column}'",
+            )
         mapping[name] = column
     return mapping
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shlex import quote, split
@@ -13,6 +15,8 @@ from rich.text import Text
 
 from ..engine.errors import CurateError
 from ..engine.index.peek import Peek, peek
+from ..engine.index.readers.files import expand
+from ..engine.index.rows import OF_FILES, mismatch
 from ..engine.pool.display import display_line
 from ..engine.wording import counted
 
@@ -22,7 +26,7 @@ FIELDS: Mapping[str, tuple[str, str]] = {
     "pool": ("Pool", "files or patterns: a.csv data/*.jsonl"),
     "validation": ("Validation", "queries: a file, or a share: 0.1"),
     "test": ("Test", "queries: a file, or a share: 0.1"),
-    "input": ("Input", "column"),
+    "input": ("Input", "column; where files differ: text, old.tsv::code"),
     "output": ("Output", "column"),
     "source": ("Source", "column"),
     "options": ("Options", "column"),
@@ -30,6 +34,9 @@ FIELDS: Mapping[str, tuple[str, str]] = {
     "labels": ("Labels", "names of 0, 1, …: bad,good"),
 }
 """The fields in order, each with its label and what can be typed."""
+
+_SEVERAL = re.compile(rf",(?=[^,]*{OF_FILES})")
+"""Between columns of different files: the name of a column may have a comma of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +80,17 @@ def labels_of(typed: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(name.strip() for name in typed.get("labels", "").split(",") if name.strip())
 
 
+def columns_typed(typed: Mapping[str, str]) -> dict[str, str]:
+    """The columns as ``--map`` has them: one for all files, or several, such as ``Message, old.tsv::text``."""
+    parts = [(name, part.strip()) for name in COLUMNS for part in _SEVERAL.split(typed.get(name, ""))]
+    split_parts = [(name, *part.rpartition(OF_FILES)) for name, part in parts if part]
+    return {f"{glob}{mark}{name}": column for name, glob, mark, column in split_parts}
+
+
 def look(words: Sequence[str], columns: Mapping[str, str], labels: Sequence[str] = ()) -> tuple[Peek, str]:
     """The first rows of several files or patterns, as one: three of a single one, else one of each; and why one of
-    them cannot be used. A column that a file lacks is ignored there, as by ``index``. Raises `UsageError` for one that
-    cannot be read."""
-    found = []
-    for word in words:
-        there = peek(word, {}).columns
-        known = {field: column for field, column in columns.items() if column in there}
-        found.append(peek(word, known, labels=labels))
+    them cannot be used, as ``index`` would say. Raises `UsageError` for one that cannot be read."""
+    found = [peek(word, columns, labels=labels) for word in words]
     bad = next((one for one in found if not any(row.row for row in one.rows)), None)
     why = (bad.rows[0].reason if bad.rows else "no rows") if bad else ""
     one = replace(
@@ -98,11 +107,17 @@ def look(words: Sequence[str], columns: Mapping[str, str], labels: Sequence[str]
 
 def check(typed: Mapping[str, str]) -> Checked:
     """Read the first rows of the files with the columns typed. For threads."""
-    columns = {name: typed[name].strip() for name in COLUMNS if typed.get(name, "").strip()}
+    columns = columns_typed(typed)
     notes: dict[str, str] = {}
     errors: dict[str, str] = {}
     pool: Peek | None = None
     shares = 0.0
+    queries = [text for name in FILES[1:] if (text := typed.get(name, "").strip()) and share_of(text) is None]
+    with suppress(CurateError):  # a file that cannot be read is told below
+        paths, _ = expand([*files_of(typed.get("pool", "")), *queries])
+        for key in columns:
+            if unmatched := mismatch(key, paths):
+                errors[key.rpartition(OF_FILES)[2]] = unmatched
     for name in FILES:
         text = typed.get(name, "").strip()
         share = share_of(text) if text and name != "pool" else None
@@ -120,11 +135,10 @@ def check(typed: Mapping[str, str]) -> Checked:
         except CurateError as error:
             errors[name] = f"{error.what}; {error.fix}"
             continue
+        lacking = {key.rpartition(OF_FILES)[2]: c for key, c in columns.items() if c not in found.columns}
         if name == "pool":  # a file of queries may lack a column, such as that of the source
-            errors |= {
-                field: f"no column '{column}'" for field, column in columns.items() if column not in found.columns
-            }
-        if why:
+            errors |= {field: f"no column '{column}'" for field, column in lacking.items()}
+        if why and not (name == "pool" and lacking):
             errors[name] = why
         notes[name] = counted(found.files, "file") if found.files > 1 else "read"
         pool = found if name == "pool" else pool
@@ -142,7 +156,7 @@ def command(typed: Mapping[str, str]) -> str:
         if text := typed.get(name, "").strip():
             share = share_of(text)
             words += [f"--{name}", quote(text)] if share is None else [f"--{name}-fraction", text]
-    words += [f"--map {quote(f'{name}={typed[name].strip()}')}" for name in COLUMNS if typed.get(name, "").strip()]
+    words += [f"--map {quote(f'{key}={column}')}" for key, column in columns_typed(typed).items()]
     if labels := labels_of(typed):
         words.append(f"--labels {quote(','.join(labels))}")
     return " ".join(words)

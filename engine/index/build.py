@@ -27,7 +27,7 @@ from .hub import download, split_of
 from .merge import merge
 from .readers.files import expand
 from .results import IndexReport, Skipped
-from .rows import check_mapping
+from .rows import check_globs, check_mapping, columns_of
 from .staging import stage, staging_folder
 from .understood import Understood, name_them
 
@@ -40,8 +40,9 @@ class IndexPlan:
     """What to read and how.
 
     Without ``paths`` and query files: every known file again, with its earlier options. ``columns`` maps fields to
-    column names. ``validation`` and ``test`` are files of queries; the fractions set aside this share of the pool, by a
-    hash of the input, so that a row stays in its split as the pool grows and duplicates are in the same split.
+    column names; a key ``GLOB::field`` holds for the files that match alone, see `columns_of`. ``validation`` and
+    ``test`` are files of queries; the fractions set aside this share of the pool, by a hash of the input, so that a row
+    stays in its split as the pool grows and duplicates are in the same split.
     ``encoder`` None: no vectors. ``access``: to an encoder behind an API. ``passages``: rows are
     retrieved by their passages, too. ``labels``: names of labels
     that the files give as numbers from 0. ``engine``: what computes over the whole pool.
@@ -178,21 +179,25 @@ def _files(workspace: Workspace, plan: IndexPlan) -> tuple[list[IndexedFile], li
     """The files to read, and the unreadable files that globs matched, which are an error with ``strict``."""
     if not plan.paths and not plan.validation and not plan.test:
         return known_files(workspace), []
-    columns = dict(sorted(plan.columns.items()))
-    pool = Reading(None, columns, plan.source, plan.validation_fraction, plan.test_fraction, plan.labels)
+    pool = Reading(None, {}, plan.source, plan.validation_fraction, plan.test_fraction, plan.labels)
     wanted: dict[str, Reading] = {}
     unread: dict[str, str] = {}
     for patterns, reading in (
         (plan.paths, pool),
-        (plan.validation, Reading("validation", columns, plan.source, 0.0, 0.0, plan.labels)),
-        (plan.test, Reading("test", columns, plan.source, 0.0, 0.0, plan.labels)),
+        (plan.validation, Reading("validation", {}, plan.source, 0.0, 0.0, plan.labels)),
+        (plan.test, Reading("test", {}, plan.source, 0.0, 0.0, plan.labels)),
     ):
         # a later, more specific argument wins: `index data/*.jsonl --test data/test.jsonl`
         paths, passed = expand(list(download(workspace.path, patterns)))
         for path in paths:
             split = split_of(path) if reading.split is None else None
-            wanted[path] = replace(reading, split=split) if split in ("validation", "test") else reading
+            wanted[path] = replace(
+                reading,
+                columns=dict(sorted(columns_of(path, plan.columns).items())),
+                split=split if split in ("validation", "test") else reading.split,
+            )
         unread |= passed
+    check_globs(plan.columns, tuple(wanted))
     if unread and plan.strict:
         path, reason = next(iter(unread.items()))
         raise UsageError(f"{path} {reason}", "remove it, or omit --strict to skip it")

@@ -14,6 +14,7 @@ from ..pool.records import TaskKind
 from ..store import columns
 from ..store.demonstrations import next_row, retire, revive
 from ..store.workspace import Workspace
+from ..wording import counted
 from .files import IndexedFile
 from .readers.files import STDIN
 from .results import Skipped
@@ -38,6 +39,8 @@ def merge(
     _load(con, workspace, staging, names)
     _refuse_taken_ids(con, strict)
     counts = _apply(con, names)
+    if any(file.reading.split is None for file in files):
+        _refuse_empty_pool(con)
     con.execute("DELETE FROM files WHERE path IN (SELECT unnest(CAST(? AS VARCHAR[])))", [names])
     for file in files:
         con.execute(
@@ -51,6 +54,19 @@ def merge(
     con.execute("DELETE FROM meta WHERE key = 'near_duplicate'")  # duplicates are out of date now
     con.execute("DROP TABLE staged")
     return counts
+
+
+def _refuse_empty_pool(con: duckdb.DuckDBPyConnection) -> None:
+    """Raise `UsageError` if files of the pool leave no row in it."""
+    splits = dict(
+        con.execute("SELECT split, count(*) FROM demonstrations WHERE retired_at IS NULL GROUP BY split").fetchall()
+    )
+    if not splits.get("pool"):
+        held_out = " and ".join(f"{counted(rows, 'row')} in {split}" for split, rows in sorted(splits.items()))
+        raise UsageError(
+            f"the pool would be empty: {held_out or 'no row'}",
+            "rows with the same input are held out together: give queries as files, --validation FILE",
+        )
 
 
 def _load(con: duckdb.DuckDBPyConnection, workspace: Workspace, staging: Path, names: list[str]) -> None:

@@ -18,7 +18,7 @@ from .hub import HUB, download
 from .readers.files import expand, open_input
 from .readers.formats import Records
 from .readers.records import BadRecord
-from .rows import SURVEYED, Mapper, Row
+from .rows import SURVEYED, Mapper, Row, check_globs, columns_of
 from .understood import Understood, name_them, understand, unnamed_labels
 
 
@@ -83,12 +83,12 @@ def peek(
     """The first ``most`` rows of a file, or of the first one that matches a pattern. ``columns`` maps fields to column
     names, ``source`` is that of all rows and ``labels`` are names, as in `IndexPlan`.
 
-    A column that the file lacks is ignored, as there. Raises `UsageError` for a file that cannot be read.
+    Rows without a column that is mapped are unusable, as there. Raises `UsageError` for a file that cannot be read.
     """
     paths, _ = expand([pattern])
     if not paths:
         raise UsageError(f"{pattern} has no file to read", "check the path")
-    mapper = Mapper(columns, labels)
+    mapper = Mapper(columns_of(paths[0], columns), labels)
     with open_input(paths[0]) as stream:
         told, rows = understand(Records(paths[0], stream), mapper)
         first = list(islice(rows, SURVEYED))
@@ -127,4 +127,5 @@ def peek_plan(plan: IndexPlan) -> PeekReport:
             for pattern in patterns
             for found in (download(Path(scratch), [pattern]) if pattern.startswith(HUB) else [pattern])
         ]
+        check_globs(plan.columns, expand(named)[0])
         return PeekReport(tuple(peek(each, plan.columns, plan.source, labels=plan.labels) for each in named))

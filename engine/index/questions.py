@@ -6,7 +6,7 @@ import random
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ from .hub import download
 from .readers.files import expand, open_input
 from .readers.formats import Records
 from .readers.records import BadRecord
-from .rows import SURVEYED, Mapper, Row
+from .rows import Mapper, Row, columns_of
+from .understood import surveyed
 from .values import BadRow, text_of
 
 
@@ -89,12 +90,14 @@ def _questions(
         yield from ((path, BadRecord(why)) for path, why in unreadable.items())
         for path in paths:
             with open_input(path) as stream:
-                for line, found in _of_file(Records(path, stream), Mapper(columns, questions=True), answer_field):
+                for line, found in _of_file(
+                    Records(path, stream), Mapper(columns_of(path, columns), questions=True), answer_field
+                ):
                     yield f"{path}:{line}", found
 
 
 def _of_file(records: Records, mapper: Mapper, answer_field: str) -> Iterator[tuple[int, Question | BadRecord]]:
-    first = list(islice(records, SURVEYED))
+    first = surveyed(records)
     mapper.survey(record for _, record in first if not isinstance(record, BadRecord))
     mapper.packed = records.is_packed()
     for line, record in chain(first, records):

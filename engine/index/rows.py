@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from ..errors import UsageError
@@ -22,7 +23,7 @@ from .conversations import earlier_turns, exchanges, messages_in
 from .exported import unpacked
 from .options import NONE, NumberedAnswer, Numbers, Options, meaning_of, named, numbered, options_of
 from .readers.records import BadRecord, parse_list
-from .values import BadRow, few, optional, text_of
+from .values import BadRow, few, known, optional, text_of
 
 NAMES: Mapping[str, tuple[str, ...]] = {
     "input": (
@@ -62,6 +63,11 @@ LONGEST = 1_000_000
 _OPTION = re.compile(r"(?:option|choice|opt)_?([a-j]|\d{1,2})|([a-e])")
 SURVEYED = 1_000
 """Records of a file from which it is decided what numbers among its answers mean."""
+
+ANSWER_KEYS = {"text", "value", "aliases", "answer_start"}
+"""Keys of an object in a list that is one of several accepted answers, as in SQuAD."""
+IMAGES = {"image", "images", "img", "picture"}
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff")
 
 LABELS = {"label", "labels", "intent", "intents", "category", "categories", "topics", "tags"}
 """Columns in which a list is several labels of one row, not several answers of which each is right."""
@@ -121,10 +127,42 @@ class _Kept(NamedTuple):
     extra: Mapping[str, Any]
 
 
+OF_FILES = "::"
+"""Between a glob and the field in a key of columns."""
+
+
+def glob_of(key: str) -> str:
+    """The files that a key of columns is for; empty: all."""
+    return key.rpartition(OF_FILES)[0]
+
+
+def is_meant(path: str, glob: str) -> bool:
+    """Whether a glob names this file: as it was given, or by the end of its path."""
+    return path == glob or PurePath(path).match(glob)
+
+
+def columns_of(path: str, columns: Mapping[str, str]) -> dict[str, str]:
+    """The column of each field in this file; what a glob says comes before what holds for all files."""
+    ordered = sorted(columns.items(), key=lambda each: OF_FILES in each[0])
+    return {key.rpartition(OF_FILES)[2]: column for key, column in ordered if is_meant(path, glob_of(key) or path)}
+
+
+def mismatch(key: str, paths: Sequence[str]) -> str:
+    """Why a key of columns is for none of the files; empty if it is for one."""
+    glob = glob_of(key)
+    return "" if not glob or any(is_meant(path, glob) for path in paths) else f"no file matches '{glob}' of --map"
+
+
+def check_globs(columns: Mapping[str, str], paths: Sequence[str]) -> None:
+    """Raise `UsageError` for columns of files that are not among those to read."""
+    for unmatched in filter(None, (mismatch(key, paths) for key in columns)):
+        raise UsageError(unmatched, f"files: {few(paths)}")
+
+
 def check_mapping(columns: Mapping[str, str]) -> None:
     """Raise `UsageError` for a field that does not exist."""
-    for name in columns:
-        if name not in FIELDS:
+    for key in columns:
+        if (name := key.rpartition(OF_FILES)[2]) not in FIELDS:
             raise UsageError(f"unknown field '{name}' in --map", f"fields: {', '.join(FIELDS)}")
 
 
@@ -207,7 +245,9 @@ class Mapper:
         name = optional(record, fields.get("id")) or None
         part = optional(record, fields.get("split"))
         split = SPLIT_NAMES.get(part.lower())
-        extra = {column: record[column] for column in layout.rest if record[column] is not None}
+        extra = {column: value for column in layout.rest if (value := known(record[column])) is not None}
+        if image := next((column for column in extra if plain_name(column) in IMAGES and _is_image(extra[column])), ""):
+            raise BadRow(f"an image that would not be read (column {image})")
         if self.packed:
             extra = dict(unpacked(extra))
         if part and split is None:
@@ -311,7 +351,7 @@ def _outputs(record: Mapping[str, Any], layout: _Layout, labels: Sequence[str]) 
         value = _label_named(value, labels)
     if isinstance(value, list) and plain_name(column) in LABELS:
         value = ", ".join(text_of(label, "label") for label in value)
-    if isinstance(value, Mapping) and column != fields.get("answers") and not {"text", "value", "aliases"} & set(value):
+    if column != fields.get("answers") and _is_structure(value):
         value = json.dumps(value, ensure_ascii=False, default=str)
     if isinstance(value, list | dict) or column == fields.get("answers"):
         first = _accepted(value)
@@ -334,6 +374,25 @@ def _label_named(value: Any, labels: Sequence[str]) -> Any:
     if not 0 <= number < len(labels):
         raise BadRow(f"label {number} has no name" + (": the row is not labelled" if number == -1 else ""))
     return labels[number]
+
+
+def _is_structure(value: object) -> bool:
+    """Is it an object, or a list of objects, that says more than answers in the forms of `_accepted`?"""
+    if isinstance(value, Mapping):
+        return not {"text", "value", "aliases"} & set(value)
+    objects = [part for part in value if isinstance(part, Mapping)] if isinstance(value, list) else []
+    return any(not set(part) <= ANSWER_KEYS for part in objects)
+
+
+def _is_image(value: object) -> bool:
+    """Bytes, the form of the `datasets` library, or the address of a picture; of several, the first counts."""
+    if isinstance(value, list):
+        value = value[0] if value else None
+    if isinstance(value, Mapping):
+        return bool({"bytes", "path"} & set(value))
+    if isinstance(value, str):
+        return value.startswith("data:image/") or value.lower().endswith(IMAGE_SUFFIXES)
+    return isinstance(value, bytes)
 
 
 def _options(record: Mapping[str, Any], layout: _Layout) -> Options:

@@ -14,6 +14,7 @@ from ..errors import UsageError
 from ..store.workspace import Workspace
 from .readers.files import open_input
 from .readers.formats import format_of
+from .readers.records import BadRecord
 from .readers.text import text_lines
 from .results import Skipped
 
@@ -88,5 +89,7 @@ def as_in_file(workspace: Workspace, one: Skipped) -> str:
         line = next(islice(lines, one.line - 1, None), None)
     if line is None:
         raise UsageError(f"{one.file} has fewer lines now", "icl-curate index")
+    if isinstance(line, BadRecord):
+        raise UsageError(f"{one.file}: {line.reason}", "open it with a program for such files")
     text = line if isinstance(line, str) else line[: 4 * LONGEST].decode(encoding, errors="replace")
     return text[:LONGEST].rstrip("\r\n")

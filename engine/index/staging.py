@@ -102,7 +102,7 @@ def _usable(found: Iterable[PartRead]) -> Iterator[PartRead]:
             lacking = not why or "missing field" in why
             raise UsageError(
                 f"{path} has no usable row{why}",
-                "map its columns: --map input=COLUMN --map output=COLUMN" if lacking else f"index {path} --peek",
+                f"map its columns: --map '{Path(path).name}::input=COLUMN'" if lacking else f"index {path} --peek",
             )
         rows, first_bad = 0, None
 

@@ -10,6 +10,7 @@ from .readers.formats import Records
 from .readers.records import BadRecord, Record
 from .rows import SURVEYED, Mapper, Row
 
+SURVEYED_CHARACTERS = 64 << 20
 FEW_LABELS = 6
 """Names of labels that a line shows."""
 
@@ -52,7 +53,7 @@ class Understood:
 
 def understand(found: Records, mapper: Mapper) -> tuple[Understood, Iterator[tuple[int, Row | BadRecord]]]:
     """What the first records of a file say of all of them, and its rows, with their lines. Raises as `Records` does."""
-    first = list(islice(found, SURVEYED))
+    first = surveyed(found)
     good = [record for _, record in first if not isinstance(record, BadRecord)]
     mapper.survey(good)
     mapper.packed = found.is_packed()
@@ -69,6 +70,19 @@ def understand(found: Records, mapper: Mapper) -> tuple[Understood, Iterator[tup
         {column: names for column, names in found.label_names().items() if column in fields.values()},
     )
     return told, rows_of(chain(first, found), mapper)
+
+
+def surveyed(found: Iterable[Record]) -> list[Record]:
+    """The first records, from which it is decided how all are read: `SURVEYED`, or fewer if their texts are long."""
+    first: list[Record] = []
+    characters = 0
+    for line, record in islice(found, SURVEYED):
+        first.append((line, record))
+        if not isinstance(record, BadRecord):
+            characters += sum(len(value) for value in record.values() if isinstance(value, str))
+        if characters > SURVEYED_CHARACTERS:
+            break
+    return first
 
 
 def mapped_rows(found: Records, mapper: Mapper) -> Iterator[tuple[int, Row | BadRecord]]:

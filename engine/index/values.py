@@ -22,6 +22,11 @@ def optional(record: Mapping[str, Any], column: str | None) -> str:
     return "" if value is None else text_of(value, column, empty=True)
 
 
+def known(value: Any) -> Any:
+    """The value, or None for a number that is none or infinite: JSON has no such numbers, and 1e999 is read as one."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def text_of(value: object, field: str, *, numbers: bool = True, empty: bool = False) -> str:
     """The value as text, without outer white space. Raises `BadRow` if it is not a text."""
     if type(value) is str:
@@ -29,10 +34,10 @@ def text_of(value: object, field: str, *, numbers: bool = True, empty: bool = Fa
         if not text and not empty:
             raise BadRow(f"empty {field}")
         return text
-    if value is None or (isinstance(value, float) and math.isnan(value)):
+    if known(value) is None:
         if empty:
             return ""
-        raise BadRow(f"empty {field}")
+        raise BadRow(f"empty {field}" if value is None else f"{field} is not a finite number")
     if isinstance(value, bytes):
         try:
             return text_of(value.decode(), field, numbers=numbers, empty=empty)

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 from ...errors import UsageError
 from .. import exported, formulas
 from .records import BadRecord, Record
-from .text import text_lines
+from .text import TOO_LONG, text_lines
 
 FIELD_BYTES = 64 << 20
 """Longest CSV field accepted; a longer one is more likely an unclosed quote than a text."""
@@ -19,10 +19,15 @@ FIELD_BYTES = 64 << 20
 _SEPARATOR = re.compile(r"\"?sep=(.)\"?\s*")
 
 
-class _Feed:
-    """Lines for `csv.reader` with pushback: lines consumed by a stray quote are read again one by one."""
+class _TooLongError(Exception):
+    """The next line is too long to be read."""
 
-    def __init__(self, lines: Iterator[str]) -> None:
+
+class _Feed:
+    """Lines for `csv.reader` with pushback: lines consumed by a stray quote are read again one by one. Raises
+    `_TooLongError` in the place of a line that is too long."""
+
+    def __init__(self, lines: Iterator[bytes | str | BadRecord]) -> None:
         self.lines = lines
         self.again: list[str] = []  # lines to return before new ones, last first
         self.taken: list[str] = []  # lines of the record being read
@@ -32,8 +37,11 @@ class _Feed:
 
     def __next__(self) -> str:
         line = self.again.pop() if self.again else next(self.lines)
-        self.taken.append(line)
-        return line
+        if isinstance(line, BadRecord):
+            self.taken.append("")
+            raise _TooLongError
+        self.taken.append(line.decode(errors="surrogateescape") if isinstance(line, bytes) else line)
+        return self.taken[-1]
 
     def push_back(self, kept: int) -> None:
         """Keep the first ``kept`` lines of this record and return the others again."""
@@ -45,8 +53,11 @@ def read_csv(path: str, stream: BinaryIO, *, tab: bool) -> Iterator[Record]:
     unescape = exported.manifest_of(path).get(exported.FORMULAS) is True
     csv.field_size_limit(FIELD_BYTES)
     _, lines = text_lines(stream)
-    feed = _Feed(line.decode(errors="surrogateescape") if isinstance(line, bytes) else line for line in lines)
-    first = next(feed, "")
+    feed = _Feed(lines)
+    try:
+        first = next(feed, "")
+    except _TooLongError:
+        raise UsageError(f"{path}: line 1 is not a header row", "put the column names in the first line") from None
     feed.push_back(0)
     number = 1
     if said := _SEPARATOR.fullmatch(first.removeprefix("\ufeff")):  # as Excel writes it in front of the header
@@ -100,6 +111,8 @@ def _csv_records(feed: _Feed, delimiter: str) -> Iterator[list[str] | BadRecord]
                 yield fields
             else:
                 return
+        except _TooLongError:
+            yield TOO_LONG
         except csv.Error as error:
             stray = len(feed.taken) > 1 or "unexpected end" in str(error)
             feed.push_back(1)

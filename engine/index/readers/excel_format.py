@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import date, datetime, time
 from typing import Any, BinaryIO
-from zipfile import BadZipFile
+from zipfile import BadZipFile, ZipFile
 
 from ...errors import UsageError
 from ...packages import require
 from .records import BadRecord, Record
+
+UNPACKED = 1 << 30
+"""Bytes of the parts of a workbook, which are compressed."""
 
 
 def read_excel(path: str, stream: BinaryIO) -> Iterator[Record]:
@@ -19,6 +22,10 @@ def read_excel(path: str, stream: BinaryIO) -> Iterator[Record]:
     from openpyxl.utils.exceptions import InvalidFileException
 
     try:
+        with ZipFile(stream) as parts:
+            size = sum(part.file_size for part in parts.infolist())
+        if size > UNPACKED:
+            raise UsageError(f"{path} unpacks to more than {UNPACKED >> 20} MB", "save the sheet as .csv")
         book = load_workbook(stream, read_only=True, data_only=True)
     except (InvalidFileException, BadZipFile, KeyError, ValueError, OSError) as error:
         raise UsageError(f"{path} is truncated or not an Excel workbook", "save the file again") from error

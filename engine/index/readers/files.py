@@ -5,12 +5,14 @@ from __future__ import annotations
 import glob
 import io
 import os
+import shutil
 import stat
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from ...disk import open_regular
 from ...errors import UsageError
@@ -58,10 +60,13 @@ def _glob(pattern: str) -> list[str]:
 def open_input(path: str) -> Iterator[BinaryIO]:
     """The file's bytes (`-`: standard input); raises `UsageError` unless it is a readable, non-empty file."""
     if path == STDIN:
-        data = read_stdin("pipe JSON Lines into: icl-curate index -")
-        if not data.strip():
-            raise UsageError("standard input is empty", "pipe JSON Lines into: icl-curate index -")
-        yield io.BytesIO(data)
+        with tempfile.TemporaryFile() as piped:  # as large as it likes
+            shutil.copyfileobj(_piped("pipe JSON Lines into: icl-curate index -"), piped)
+            piped.seek(0)
+            if not any(map(bytes.strip, iter(lambda: piped.read(1 << 20), b""))):
+                raise UsageError("standard input is empty", "pipe JSON Lines into: icl-curate index -")
+            piped.seek(0)
+            yield cast(BinaryIO, piped)
         return
     file = Path(path)
     try:
@@ -83,15 +88,20 @@ def open_input(path: str) -> Iterator[BinaryIO]:
 
 
 def read_stdin(fix: str) -> bytes:
-    """All of standard input. Raises `UsageError` with ``fix`` if nothing is piped in: reading a terminal would block,
-    and a device has no end."""
+    """All of standard input, see `_piped`."""
+    return _piped(fix).read()
+
+
+def _piped(fix: str) -> BinaryIO:
+    """Standard input. Raises `UsageError` with ``fix`` if nothing is piped in: reading a terminal would block, and a
+    device has no end."""
     if sys.stdin is None:  # closed
-        return b""
+        return io.BytesIO()
     stream = sys.stdin.buffer
     try:
         mode = os.fstat(stream.fileno())
     except (OSError, ValueError):  # not a file but bytes in memory
-        return stream.read()
+        return stream
     if stat.S_ISCHR(mode.st_mode) and not os.path.samestat(mode, os.stat(os.devnull)):  # noqa: PTH116
         raise UsageError("standard input is a terminal or a device, not a pipe", fix)
-    return stream.read()
+    return stream

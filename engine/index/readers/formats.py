@@ -41,6 +41,9 @@ COMPRESSED = (".gz", ".zst")
 
 T = TypeVar("T")
 
+UNPACKED = 256 << 20
+"""Bytes of a compressed file that is read as a whole, such as a JSON array."""
+
 GZIP, ZSTANDARD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 """How compressed files begin."""
 
@@ -133,17 +136,29 @@ def _as_written(path: str, stream: BinaryIO, kind: Format, span: Span | None) ->
             return
         plain = _decompressed(path, stream)
         if kind == "excel":
-            yield from read_excel(path, io.BytesIO(plain.read()))
+            yield from read_excel(path, io.BytesIO(_whole(path, plain, stream)))
         elif kind == "yaml":
-            yield from read_yaml(path, plain.read())
+            yield from read_yaml(path, _whole(path, plain, stream))
         elif kind == "jsonl":
             yield from read_jsonl(decoded_lines(plain))
         elif kind == "json":
-            yield from read_json(path, plain.read())
+            yield from read_json(path, _whole(path, plain, stream))
         else:
             yield from read_csv(path, plain, tab=kind == "tsv")
     except _DAMAGE as error:  # that of Zstandard is an `OSError`
         raise UsageError(f"{path} is truncated or damaged: {error}", "write or download the file again") from error
+
+
+def _whole(path: str, plain: BinaryIO, stream: BinaryIO) -> bytes:
+    """All bytes of a file that is not read line by line. Raises `UsageError` for a compressed ``stream`` with more than
+    `UNPACKED`."""
+    if plain is stream:  # as large as the user sees it on the disk
+        return plain.read()
+    if len(data := plain.read(UNPACKED + 1)) > UNPACKED:
+        raise UsageError(
+            f"{path} unpacks to more than {UNPACKED >> 20} MB", "unpack it, or write one object per line as .jsonl"
+        )
+    return data
 
 
 def _decompressed(path: str, stream: BinaryIO) -> BinaryIO:

@@ -10,8 +10,9 @@ from ...errors import UsageError
 from ...packages import arrow
 from .records import BadRecord, Record, Span
 
-BATCH = 4096
-"""Rows of a Parquet file that are Python values at a time."""
+BATCH = 256
+"""Rows of a Parquet file that are Python values at a time: one text of a megabyte, stored once, may be in all of
+them."""
 
 
 def read_parquet(path: str, stream: BinaryIO, span: Span | None = None) -> Iterator[Record]:

@@ -45,6 +45,9 @@ def _label_studio(record: Mapping[str, Any]) -> Sequence[Flat] | None:
     if not done:
         return [BadRecord("the task has no annotation")]
     values = [part.get("value") for part in done[0].get("result") or () if isinstance(part, Mapping)]
+    spans = [value for value in values if isinstance(value, Mapping) and {"start", "end", "labels"} <= value.keys()]
+    if spans:  # what is where in the text
+        return [{"id": record.get("id"), **data, "output": spans}]
     chosen = [
         text
         for value in values

@@ -14,7 +14,7 @@ from typing import BinaryIO
 from .formats import GZIP, ZSTANDARD, format_of
 from .parquet_format import row_count
 from .records import Span
-from .text import encoding_of
+from .text import encoding_of, skip_line
 
 _BLOCK = 1 << 20
 
@@ -46,7 +46,7 @@ def _ends_of_lines(stream: BinaryIO, size: int, count: int) -> list[int]:
     for i in range(1, count):
         if (wanted := i * size // count) > ends[-1]:  # a line may be longer than a span
             stream.seek(wanted)
-            stream.readline()
+            skip_line(stream)
             ends.append(stream.tell())
     return [*ends[1:], size]
 

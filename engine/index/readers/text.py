@@ -5,10 +5,15 @@ from __future__ import annotations
 import codecs
 import gzip
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from .records import BadRecord, Span
+
+LINE = 64 << 20
+"""Bytes (characters, in UTF-16 and UTF-32) from which a line is not read: a compressed file of 92 kB can hold one of
+three gigabytes."""
+TOO_LONG = BadRecord(f"the line is longer than {LINE >> 20} MB")
 
 
 def encoding_of(head: bytes) -> str:
@@ -19,25 +24,49 @@ def encoding_of(head: bytes) -> str:
     return "utf-8"
 
 
-def text_lines(stream: Any) -> tuple[str, Iterable[bytes | str]]:
-    """The encoding by byte order mark, and the lines: bytes for UTF-8, text for the others."""
+def text_lines(stream: Any) -> tuple[str, Iterator[bytes | str | BadRecord]]:
+    """The encoding by byte order mark, and the lines: bytes for UTF-8, text for the others, `TOO_LONG` in the place of
+    one that is."""
     buffered = stream if isinstance(stream, io.BufferedReader | gzip.GzipFile) else io.BufferedReader(stream)
     head = bytes(buffered.peek(4)[:4])
     encoding = encoding_of(head)
     if encoding != "utf-8":
-        return encoding, io.TextIOWrapper(buffered, encoding, errors="replace", newline="\n")
+        return encoding, _decoded(buffered, encoding)
     if head.startswith(codecs.BOM_UTF8):
         buffered.read(3)
-    return encoding, buffered
+    return encoding, _lines(buffered, b"\n")
 
 
-def lines_within(stream: BinaryIO, span: Span) -> Iterator[bytes]:
+def _decoded(buffered: Any, encoding: str) -> Iterator[bytes | str | BadRecord]:
+    text = io.TextIOWrapper(buffered, encoding, errors="replace", newline="\n")
+    try:
+        yield from _lines(text, "\n")
+    finally:
+        text.detach()  # or it would close the file with itself
+
+
+def _lines(stream: Any, end: bytes | str) -> Iterator[bytes | str | BadRecord]:
+    """The lines of a stream; of one that is longer than `LINE` no more than this is in memory."""
+    while line := stream.readline(LINE):
+        if len(line) < LINE or line.endswith(end):
+            yield line
+        else:
+            skip_line(stream, end)
+            yield TOO_LONG
+
+
+def skip_line(stream: Any, end: bytes | str = b"\n") -> None:
+    """Read to the end of the line that the stream is in."""
+    while (more := stream.readline(1 << 20)) and not more.endswith(end):
+        pass
+
+
+def lines_within(stream: BinaryIO, span: Span) -> Iterator[bytes | str | BadRecord]:
     """The lines of a span of a file in UTF-8."""
-    left = span.end - stream.seek(span.begin)
-    for line in stream:
+    stream.seek(span.begin)
+    for line in _lines(stream, b"\n"):
         yield line
-        left -= len(line)
-        if left <= 0:
+        if stream.tell() >= span.end:
             return
 
 
@@ -45,7 +74,9 @@ def decoded_lines(stream: BinaryIO, span: Span | None = None) -> Iterator[tuple[
     """Numbers and texts of all lines, or of those of a span of a file in UTF-8."""
     encoding, lines = text_lines(stream) if span is None else ("utf-8", lines_within(stream, span))
     for number, line in enumerate(lines, span.line if span else 1):
-        if isinstance(line, bytes):
+        if isinstance(line, BadRecord):
+            yield number, line
+        elif isinstance(line, bytes):
             try:
                 yield number, line.decode()
             except UnicodeDecodeError as error:

@@ -1,0 +1,278 @@
+"""Files of strangers: lines without an end, columns that differ from file to file, values that are no answer."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from factories.commands import Run
+from icl_curate.engine.errors import UsageError
+from icl_curate.engine.index.readers import excel_format, formats, text
+from icl_curate.engine.index.readers.files import open_input
+from icl_curate.engine.index.readers.formats import records
+from icl_curate.engine.index.readers.records import BadRecord
+from icl_curate.tui import index_form
+
+
+def zst(data: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(data)
+    return bytes(sink.getvalue())
+
+
+PACKED: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".zst": zst}
+WRITTEN: dict[str, Callable[[str], str]] = {
+    "jsonl": lambda long: (
+        f'{{"input": "a", "output": "x"}}\n{{"input": "{long}", "output": "x"}}\n{{"input": "b", "output": "y"}}\n'
+    ),
+    "csv": lambda long: f"input,output\na,x\n{long},x\nb,y\n",
+    "tsv": lambda long: f"input\toutput\na\tx\n{long}\tx\nb\ty\n",
+}
+
+
+@pytest.mark.parametrize("packed", PACKED)
+@pytest.mark.parametrize("kind", WRITTEN)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_a_line_beyond_the_limit_is_skipped_and_the_next_is_read(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, kind: str, packed: str, encoding: str
+) -> None:
+    monkeypatch.setattr(text, "LINE", 1 << 12)
+    path = tmp_path / f"pool.{kind}{packed}"
+    path.write_bytes(PACKED[packed](WRITTEN[kind]("long " * 2000).encode(encoding)))
+    found = run("index", path, "-w", tmp_path / "w", "--no-encode", "--json").json
+    assert (found["demonstrations"], [(one["line"], one["reason"]) for one in found["skipped"]]) == (
+        2,
+        [(2 if kind == "jsonl" else 3, text.TOO_LONG.reason)],
+    )
+
+
+def test_a_line_of_just_the_limit_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = json.dumps({"input": "a" * 100, "output": "x"}) + "\n"
+    path = tmp_path / "pool.jsonl"
+    for limit, usable in ((len(line) - 1, 0), (len(line), 2), (len(line) + 1, 2)):
+        monkeypatch.setattr(text, "LINE", limit)
+        path.write_text(2 * line)
+        with open_input(str(path)) as stream:
+            assert sum(not isinstance(record, BadRecord) for _, record in records(str(path), stream)) == usable
+
+
+MEASURED = """
+import resource, subprocess, sys
+subprocess.run([sys.executable, "-m", "icl_curate", *sys.argv[1:]], check=True)
+print("peak", resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+
+
+@pytest.mark.parametrize("packed", [".gz", ".zst"])
+def test_a_bomb_takes_no_more_memory_than_a_line_may(tmp_path: Path, packed: str) -> None:
+    path = tmp_path / f"bomb.jsonl{packed}"
+    with gzip.open(path, "wb", 1) if packed == ".gz" else pa.CompressedOutputStream(str(path), "zstd") as stream:
+        stream.write(b'{"input": "')
+        for _ in range(600):
+            stream.write(b"a" * (1 << 20))
+        stream.write(b'", "output": "x"}\n{"input": "b", "output": "y"}\n')
+    command = [sys.executable, "-c", MEASURED, "index", str(path), "-w", str(tmp_path / "w"), "--no-encode"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "skipped 1 bad row" in ran.stdout
+    (peak,) = re.findall(r"^peak (\d+)$", ran.stdout, re.MULTILINE)
+    assert int(peak) < 500 << 10  # kB: the line alone would have 614,400
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("a.json.gz", b'[{"input": "a", "output": "x"}]'), ("a.yaml.gz", b"- {input: a, output: x}\n")],
+)
+def test_a_file_that_is_read_as_a_whole_unpacks_to_so_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(content))
+    for limit in (len(content), len(content) - 1):
+        monkeypatch.setattr(formats, "UNPACKED", limit)
+        with open_input(str(path)) as stream:
+            if limit == len(content):
+                assert [record for _, record in records(str(path), stream)] == [{"input": "a", "output": "x"}]
+            else:
+                with pytest.raises(UsageError, match="unpacks to more than"):
+                    list(records(str(path), stream))
+
+
+def test_a_workbook_unpacks_to_so_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.active.append(["input", "output"])
+    book.active.append(["a", "x"])
+    book.save(path := tmp_path / "a.xlsx")
+    monkeypatch.setattr(excel_format, "UNPACKED", 1000)
+    with open_input(str(path)) as stream, pytest.raises(UsageError, match="unpacks to more than"):
+        list(records(str(path), stream))
+
+
+def test_what_is_piped_in_is_not_kept_in_memory(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text, "LINE", 1 << 12)
+    found = run("index", "-", "-w", tmp_path / "w", "--no-encode", "--json", stdin=WRITTEN["jsonl"]("a" * 5000)).json
+    assert (found["demonstrations"], len(found["skipped"])) == (2, 1)
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "NaN", "Infinity", "-Infinity"])
+@pytest.mark.parametrize("field", ["input", "output"])
+def test_what_is_no_finite_number_is_no_value(tmp_path: Path, run: Run, number: str, field: str) -> None:
+    odd = {"input": '"a"', "output": '"x"', field: number}
+    path = tmp_path / "pool.jsonl"
+    path.write_text(
+        f'{{"input": {odd["input"]}, "output": {odd["output"]}}}\n{{"input": "b", "output": 2.5, "score": {number}}}\n'
+    )
+    found = run("index", path, "-w", tmp_path / "w", "--no-encode", "--json").json
+    assert [(one["line"], one["reason"]) for one in found["skipped"]] == [(1, f"{field} is not a finite number")]
+    (row,) = run("demos", "-w", tmp_path / "w", "--json").json["demonstrations"]
+    assert (row["output"], row.get("metadata", {})) == ("2.5", {})
+
+
+# columns that differ from file to file
+
+
+@pytest.fixture
+def messy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A CSV with odd headers, a chat log and a TSV, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "desk export.csv").write_text(
+        "Customer Message,Intent Label\nwhere is it,delivery\nmoney back,refund\n"
+    )
+    turns = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "greeting"}]
+    (tmp_path / "chat.jsonl").write_text(json.dumps({"messages": turns}) + "\n")
+    (tmp_path / "old.tsv").write_text("text\tcode\nit broke\tfault\n")
+    return tmp_path
+
+
+DESK = ("--map", "desk*.csv::input=Customer Message", "--map", "desk*.csv::output=Intent Label")
+
+
+def test_columns_of_some_files_alone(messy: Path, run: Run) -> None:
+    options = (*DESK, "--map", "old.tsv::output=code", "--no-encode")
+    found = run("index", "desk export.csv", "chat.jsonl", "old.tsv", *options, "--json")
+    assert found.code == 0, found.err
+    assert (found.json["demonstrations"], found.json["skipped"]) == (4, [])
+    rows = run("demos", "--json").json["demonstrations"]
+    assert {(row["input"], row["output"]) for row in rows} == {
+        ("where is it", "delivery"),
+        ("money back", "refund"),
+        ("hello", "greeting"),
+        ("it broke", "fault"),
+    }
+    again = run("index", "--json", "--no-encode").json  # as they were read before
+    assert (again["unchanged_files"], again["added"]) == (3, 0)
+
+
+def test_the_command_its_look_ahead_and_the_form_say_the_same(messy: Path, run: Run) -> None:
+    """A column for all files that one of them lacks: none of the three may promise what another refuses."""
+    files = ("desk export.csv", "chat.jsonl")
+    everywhere = ("--map", "input=Customer Message", "--map", "output=Intent Label")
+    refused = run("index", *files, *everywhere, "--no-encode")
+    assert refused.code == 2
+    assert "chat.jsonl has no usable row" in refused.err
+    assert "chat.jsonl::input=COLUMN" in refused.err
+    peeked = run("index", *files, *everywhere, "--peek", "--json").json["files"]
+    assert [(one["read"], one["bad"]) for one in peeked] == [(2, 0), (1, 1)]
+    typed = {"pool": "'desk export.csv' chat.jsonl", "input": "Customer Message", "output": "Intent Label"}
+    found = index_form.check(typed)
+    assert not found.ready
+    assert "chat.jsonl" in found.errors["pool"]
+    typed |= {"input": "desk*.csv::Customer Message", "output": "desk*.csv::Intent Label"}
+    assert index_form.check(typed).ready, index_form.check(typed).errors
+    assert run(*["index", *files, *DESK, "--no-encode"]).code == 0
+
+
+def test_the_form_takes_columns_by_file(messy: Path) -> None:
+    typed = {
+        "pool": "*.csv chat.jsonl old.tsv",
+        "input": "*.csv::Customer Message",
+        "output": "*.csv::Intent Label, old.tsv::code",
+    }
+    found = index_form.check(typed)
+    assert found.ready, found.errors
+    assert index_form.command(typed) == (
+        "index '*.csv' chat.jsonl old.tsv --map '*.csv::input=Customer Message' --map '*.csv::output=Intent Label' "
+        "--map old.tsv::output=code"
+    )
+    wrong = index_form.check(typed | {"output": "*.csv::Intent Label, older.tsv::code"})
+    assert "older.tsv" in " ".join(wrong.errors.values())
+
+
+def test_a_mapping_that_cannot_be_meant_is_refused(messy: Path, run: Run) -> None:
+    twice = run("index", "old.tsv", "--map", "input=text", "--map", "input=code", "--no-encode")
+    assert (twice.code, "given twice: text and code" in twice.err) == (2, True)
+    nowhere = run("index", "old.tsv", "--map", "new*.tsv::output=code", "--no-encode")
+    assert (nowhere.code, "no file matches 'new*.tsv'" in nowhere.err) == (2, True)
+    peeked = run("index", "old.tsv", "--map", "new*.tsv::output=code", "--peek")
+    assert peeked.code == 2
+
+
+# outputs that are more than a text
+
+
+def indexed(run: Run, folder: Path, *rows: Any, name: str = "pool.jsonl", options: tuple[str, ...] = ()) -> Any:
+    path = folder / name
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return run("index", path, "-w", folder / "w", "--no-encode", "--json", *options)
+
+
+def test_entities_keep_their_types(tmp_path: Path, run: Run) -> None:
+    entities = [{"text": "Bob", "type": "PERSON"}, {"text": "Graz", "type": "CITY"}]
+    assert (
+        indexed(
+            run, tmp_path, {"input": "Bob is in Graz", "entities": entities}, options=("--map", "output=entities")
+        ).code
+        == 0
+    )
+    (row,) = run("demos", "-w", tmp_path / "w", "--json").json["demonstrations"]
+    assert json.loads(row["output"]) == entities
+
+
+def test_spans_of_label_studio_keep_their_labels(tmp_path: Path, run: Run) -> None:
+    spans = [
+        {"start": 0, "end": 3, "text": "Ann", "labels": ["PER"]},
+        {"start": 14, "end": 18, "text": "Rome", "labels": ["LOC"]},
+    ]
+    result = [{"value": span, "type": "labels"} for span in spans]
+    task = {"id": 1, "data": {"text": "Ann travels to Rome"}, "annotations": [{"result": result}]}
+    assert indexed(run, tmp_path, task).code == 0
+    (row,) = run("demos", "-w", tmp_path / "w", "--json").json["demonstrations"]
+    assert json.loads(row["output"]) == spans
+
+
+def test_several_accepted_answers_stay_answers(tmp_path: Path, run: Run) -> None:
+    given = {"input": "where", "answers": [{"text": "Graz", "answer_start": 3}, {"text": "in Graz", "answer_start": 0}]}
+    assert indexed(run, tmp_path, given).code == 0
+    (row,) = run("demos", "-w", tmp_path / "w", "--json").json["demonstrations"]
+    assert row["output"] == "Graz"
+
+
+@pytest.mark.parametrize(
+    "image", ["cat.JPG", "data:image/png;base64,AA==", {"bytes": None, "path": "cat.jpg"}, [{"path": "a.png"}]]
+)
+def test_rows_with_an_image_are_not_read_without_it(tmp_path: Path, run: Run, image: Any) -> None:
+    found = indexed(
+        run, tmp_path, {"question": "what is it", "answer": "a cat", "image": image}, {"question": "q", "answer": "a"}
+    )
+    assert found.json["demonstrations"] == 1
+    assert [one["reason"] for one in found.json["skipped"]] == ["an image that would not be read (column image)"]
+
+
+def test_a_pool_that_would_be_empty_is_refused_and_nothing_changes(tmp_path: Path, run: Run) -> None:
+    rows = [{"input": "How many cats are there?", "output": str(i)} for i in range(60)]
+    shares = [f"--validation-fraction={share}" for share in (0.2, 0.4, 0.6, 0.8, 0.99)]
+    refused = [found for share in shares if (found := indexed(run, tmp_path, *rows, options=(share,))).code]
+    assert refused  # rows with one input stay together: one of these shares takes them all
+    assert {found.code for found in refused} == {2}
+    assert "the pool would be empty: 60 rows in validation" in refused[0].err
+    kept = {"input": "one", "output": "1"}
+    assert indexed(run, tmp_path, kept, name="kept.jsonl").code == 0
