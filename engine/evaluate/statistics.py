@@ -6,6 +6,7 @@ count as 1,000 observations. An item that is nan is missing: it is left out, and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 from statistics import NormalDist
@@ -44,6 +45,25 @@ def bootstrap_interval(items: Float64s, seed: int = 0, level: float = 0.95) -> t
     means = _resampled_means(items, seed)
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
+
+
+def interval_of(items: Float64s, seed: int = 0) -> tuple[float, float] | None:
+    """`bootstrap_interval`, None without items that are known."""
+    return None if np.isnan(items).all() else bootstrap_interval(items, seed)
+
+
+def mean_of(items: Float64s | Sequence[float | None]) -> float | None:
+    """The mean of the items that are known, None without any."""
+    values = np.asarray(items, np.float64)
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else None
+
+
+def over_seeds(outcomes: Sequence[Float64s]) -> Float64s:
+    """Of each query (n,) the mean over the seeds in which its outcome is known, nan if it is in none."""
+    known = ~np.isnan(outcomes)
+    sums, counts = np.where(known, outcomes, 0.0).sum(axis=0), known.sum(axis=0)
+    return np.asarray(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan), np.float64)
 
 
 def wilson(successes: float, trials: int, level: float = 0.95) -> tuple[float, float]:
