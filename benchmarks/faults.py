@@ -23,7 +23,7 @@ from fault_areas import harness
 from fault_areas.harness import COUNTED, Commands, Tally, command_lines_with_key, holds_key
 from fault_areas.world import World, build
 
-AREAS = ("kills", "replies", "disk", "corruptions", "inputs", "terminal", "together", "promises", "account")
+AREAS = ("kills", "replies", "disk", "corruptions", "inputs", "terminal", "together", "promises", "account", "failing")
 
 
 def world_of(root: Path, commands: Commands) -> World:
