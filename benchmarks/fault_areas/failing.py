@@ -14,7 +14,10 @@ from icl_curate.engine.store.workspace import Workspace
 from .harness import Tally, complaint, scratch, wanted
 from .replies import body, changed, error
 from .server import StubServer
-from .world import LABELS, MARKER, World, asking, with_key
+from .world import LABELS, World, asking, with_key
+
+ASKED = "asks about"
+"""Stands in every row and query of the world, and in no probe."""
 
 KINDS = {
     "400": (error(400, "this parameter is not supported"), "this parameter is not supported"),
@@ -38,7 +41,7 @@ COMMANDS = {
     "train ranker": ("train", "ranker", "-n", "20", "--epochs", "1", "--batch", "5", "-k", "2"),
     "train topics": ("train", "topics", "--questions", "20", "--epochs", "1"),
     "curate": ("curate", "--max-calls", "120", "-m", "bm25", "--yes"),
-    "preview": ("preview", f"{MARKER} where is my parcel", "--answer", "-m", "bm25"),
+    "preview": ("preview", f"my parcel {ASKED} billing", "--answer", "-m", "bm25"),
     "watch": ("watch", "VALIDATION", "--ask", "-m", "bm25", "--sample", "10"),
 }  # fmt: skip
 NEEDS_VECTORS = ("train ranker", "train topics")
@@ -57,7 +60,7 @@ def run(world: World, seed: int, short: bool, workers: int) -> list[Tally]:
 def one(world: World, command: str, kind: str) -> list[str]:
     """One command against a server that fails in one way."""
     build, reason = KINDS[kind]
-    with scratch(world.root, "failing") as folder, StubServer(LABELS, MARKER) as server:
+    with scratch(world.root, "failing") as folder, StubServer(LABELS, ASKED) as server:
         workspace = world.copy(world.encoded if command in NEEDS_VECTORS else world.plain, folder)
         before = done(workspace)
         server.fault = lambda call: build(call, server)
